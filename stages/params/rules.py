@@ -1,0 +1,94 @@
+"""Rules that no single parameter can break: what must fit together across `params.yaml`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from stages.params.schema import Params
+
+VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
+RESERVED_NAMES = frozenset({"prepare", "train", "profile", "compare", "control"})
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` with the known word that is nearest, or an empty text."""
+    nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{nearest[0]}'?" if nearest else ""
+
+
+def broken_rules(params: Params) -> list[str]:
+    """One line for every rule that `params` breaks, each with the dotted name, the value and what is allowed."""
+    return [line for rule in _RULES for line in rule(params)]
+
+
+def _variant_names(params: Params) -> Iterator[str]:
+    for name in params.variants:
+        if not VARIANT_NAME.fullmatch(name):
+            yield f"variants.{name}: a variant's name is small letters, digits and _, beginning with a letter"
+        elif name in RESERVED_NAMES:
+            yield f"variants.{name}: the name is taken by a part of the pipeline; choose another"
+
+
+def _listed_variants_exist(params: Params) -> Iterator[str]:
+    for name in params.train.variants:
+        if name not in params.variants:
+            known = ", ".join(params.variants)
+            yield f"train.variants names '{name}'; allowed are the entries of variants: {known}" + did_you_mean(
+                name, params.variants
+            )
+
+
+def _nothing_listed_twice(params: Params) -> Iterator[str]:
+    lists: dict[str, tuple[str | int, ...]] = {
+        "train.variants": params.train.variants,
+        "train.seeds": params.train.seeds,
+        "profile.inference_batch_sizes": params.profile.inference_batch_sizes,
+    }
+    for name, values in lists.items():
+        for value in sorted({value for value in values if values.count(value) > 1}, key=str):
+            yield f"{name} lists {value!r} more than once; list it once"
+
+
+def _baseline_is_run(params: Params) -> Iterator[str]:
+    if params.compare.baseline not in params.train.variants:
+        listed = ", ".join(params.train.variants)
+        yield f"compare.baseline is '{params.compare.baseline}'; allowed are the entries of train.variants: {listed}"
+
+
+def _something_is_left_to_train_on(params: Params) -> Iterator[str]:
+    held_out = params.data.test_fraction + params.data.validation_fraction
+    if held_out >= 1:
+        yield (
+            f"data.test_fraction + data.validation_fraction is {held_out:g}; it must stay below 1, "
+            "so that images are left to train on"
+        )
+
+
+def _warmup_fits(params: Params) -> Iterator[str]:
+    if params.train.warmup_epochs > params.train.epochs:
+        yield (
+            f"train.warmup_epochs is {params.train.warmup_epochs:g}; allowed is at most train.epochs, "
+            f"which is {params.train.epochs}"
+        )
+
+
+def _enough_synthetic_images(params: Params) -> Iterator[str]:
+    data = params.data
+    if data.source == "synthetic" and data.synthetic_images < 4 * data.synthetic_classes:
+        yield (
+            f"data.synthetic_images is {data.synthetic_images}; allowed is at least four a class, "
+            f"which is {4 * data.synthetic_classes}"
+        )
+
+
+_RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
+    _variant_names,
+    _listed_variants_exist,
+    _nothing_listed_twice,
+    _baseline_is_run,
+    _something_is_left_to_train_on,
+    _warmup_fits,
+    _enough_synthetic_images,
+)

@@ -1,0 +1,83 @@
+"""Which tracking store is used, told without importing MLflow (which takes a second and a half)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import sqlite3
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from stages.errors import TrackingError
+from stages.files import original_root
+from stages.params import TrackingParams
+
+_SCHEMES = ("http", "https", "sqlite", "mysql", "postgresql", "mssql", "databricks")
+_SQLITE = "sqlite:///"
+
+
+def resolve_uri(tracking: TrackingParams) -> str:
+    """The store's URI: `tracking.uri`, else `MLFLOW_TRACKING_URI`, else `mlflow.db` at the root of the checkout.
+
+    A relative SQLite path is taken from that root too, so that `dvc exp run --temp` finds the same store.
+    """
+    uri = tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}mlflow.db"
+    if not uri.startswith(_SQLITE):
+        return uri
+    return _SQLITE + str((original_root() / Path(uri.removeprefix(_SQLITE)).expanduser()).resolve())
+
+
+def problem_with(uri: str) -> str | None:
+    """What is wrong with a store's URI, with what to do; None where it can be used."""
+    scheme = uri.partition(":")[0].partition("+")[0]
+    if "://" not in uri or scheme not in _SCHEMES:
+        return f"it must be a URI such as {_SQLITE}mlflow.db or http://127.0.0.1:5000; a plain folder is not a store"
+    path = sqlite_path(uri)
+    if path is None:
+        return None
+    if not path.parent.is_dir():
+        return f"the folder {path.parent} does not exist; make it, or name another"
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        return f"{path} may not be written by this user; name another place"
+    return None
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The file of a SQLite store, or None for any other store."""
+    return Path(unquote(uri.removeprefix(_SQLITE))) if uri.startswith(_SQLITE) else None
+
+
+def without_password(uri: str) -> str:
+    """`uri` without the user and password that it may hold."""
+    parts = urlsplit(uri)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=host))
+
+
+def identity(tracking: TrackingParams) -> dict[str, Any]:
+    """What `compare` depends on: a digest that changes with the store or the experiment, and holds no password.
+
+    A SQLite store that has been deleted and begun anew is another store: it is told by a number of its own.
+    """
+    uri = resolve_uri(tracking)
+    path = sqlite_path(uri)
+    parts = (without_password(uri), tracking.experiment, str(_sqlite_id(path)) if path else "")
+    return {"sha256": hashlib.sha256("\0".join(parts).encode()).hexdigest()}
+
+
+def _sqlite_id(path: Path) -> int:
+    """The `application_id` of a database file, which MLflow does not use; drawn at random where it has none."""
+    try:
+        connection = sqlite3.connect(path, timeout=30)
+        try:
+            (number,) = connection.execute("PRAGMA application_id").fetchone()
+            if number == 0:
+                number = secrets.randbelow(2**31 - 1) + 1
+                connection.execute(f"PRAGMA application_id = {number:d}")
+            return int(number)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise TrackingError(f"{path} cannot be used as a tracking store ({error}): move it away or name another") from error
