@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 import sys
 from collections.abc import Callable
 
@@ -61,17 +62,22 @@ def explained(main: Callable[[], None]) -> Callable[[], int]:
     """Wraps a stage's entry: what a user caused becomes its message on standard error and an exit status.
 
     Returns:
-        A function that returns 0, or the `exit_status` of the `HalfstepError` that ended `main`. Any other exception
-        is a fault of the program and keeps its traceback.
+        A function that returns 0, the `exit_status` of the `HalfstepError` that ended `main`, or 130 after Ctrl-C. Any
+        other exception is a fault of the program and keeps its traceback.
     """
 
     @functools.wraps(main)
     def entry() -> int:
+        # SIGTERM unwinds the stack as Ctrl-C does, so that runs are closed and temporary files removed on the way out
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             main()
         except HalfstepError as error:
             print(error, file=sys.stderr)
             return error.exit_status
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return 128 + signal.SIGINT
         return 0
 
     return entry

@@ -69,9 +69,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
     Raises:
         DataError: the file system refuses to write, for example because it is full; the old file stays as it was.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{path.suffix}")  # Keras insists on its suffix
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield beside
         _flush_to_disk(beside)
         beside.replace(path)

@@ -34,12 +34,12 @@ def fingerprint() -> dict[str, Any]:
         `device` (the device that TensorFlow would train on, in words), `cpu` (model, usable cores, quota in cores,
         memory in bytes, instruction sets), `gpus` (one entry each; empty without a driver), `versions`, `settings`.
     """
-    gpus = _gpus()
+    devices = gpus()
     cpu = _cpu()
     return {
-        "device": _device(cpu, gpus),
+        "device": _device(cpu, devices),
         "cpu": cpu,
-        "gpus": gpus,
+        "gpus": devices,
         "versions": _versions(),
         "settings": _settings(os.environ),
     }
@@ -91,7 +91,7 @@ def _cpu_quota() -> float | None:
     return round(int(quota) / int(period), 2) if quota.isdigit() else None
 
 
-def _gpus() -> list[dict[str, Any]]:
+def gpus() -> list[dict[str, Any]]:
     """What the NVIDIA driver says of its devices, by NVML; empty where there is no driver."""
     import pynvml
 

@@ -38,7 +38,9 @@ def read(path: Path = PARAMS_FILE) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise ParameterError(f"{path} is missing: run from the root of the project, or `git checkout {path}`") from error
+        raise ParameterError(
+            f"{path} is missing: run from the root of the project, or `git checkout {path}`"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ParameterError(f"{path} cannot be read ({error}): it must be a UTF-8 text file") from error
 
@@ -101,7 +103,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 def _tree(text: str, name: str) -> dict[str, Any]:
     try:
-        tree = yaml.load(text, Loader=_UniqueKeyLoader)  # a SafeLoader
+        tree = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506  a SafeLoader
     except (yaml.YAMLError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f" in or below line {mark.line + 1}" if mark else ""

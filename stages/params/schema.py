@@ -32,7 +32,9 @@ def _augment_from_bool(value: Any) -> Any:
 
 Number = Annotated[float, BeforeValidator(_number_from_text), Field(allow_inf_nan=False)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_tuple_from_list), Field(min_length=1)]
-Seeds = Annotated[tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], BeforeValidator(_tuple_from_list), Field(min_length=1)]
+Seeds = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], BeforeValidator(_tuple_from_list), Field(min_length=1)
+]
 BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], BeforeValidator(_tuple_from_list)]
 
 
@@ -91,7 +93,7 @@ class TrainParams(Section):
     epochs: int = Field(8, ge=1, le=100_000, description="passes over the training images")
     batch_size: int = Field(32, ge=1, le=65536, description="images a step")
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="as in Keras; `sgd` with momentum 0.9")
-    learning_rate: Number = Field(0.003, gt=0, le=100, description="highest learning rate of the schedule")
+    learning_rate: Number = Field(0.005, gt=0, le=100, description="highest learning rate of the schedule")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="learning rate after the warm-up")
     warmup_epochs: Number = Field(1.0, ge=0, description="epochs over which the learning rate rises to its highest")
     augment: Annotated[Augment, BeforeValidator(_augment_from_bool)] = Field(
@@ -112,7 +114,9 @@ class ProfileParams(Section):
     """The timing protocol: variants take turns, each in a process of its own."""
 
     processes: int = Field(4, ge=2, le=50, description="times that each variant's process is started afresh")
-    rounds: int = Field(6, ge=2, le=10_000, description="timed rounds in each process; in each, every variant has a turn")
+    rounds: int = Field(
+        6, ge=2, le=10_000, description="timed rounds in each process; in each, every variant has a turn"
+    )
     steps_per_round: int = Field(6, ge=1, le=10_000, description="training steps in one turn")
     warmup_steps: int = Field(8, ge=1, le=10_000, description="training steps before anything is timed")
     single_step_rounds: int = Field(
@@ -138,7 +142,9 @@ class CompareParams(Section):
 class TrackingParams(Section):
     """Where MLflow keeps the runs."""
 
-    experiment: str = Field("mixed-precision", min_length=1, max_length=250, description="name of the MLflow experiment")
+    experiment: str = Field(
+        "mixed-precision", min_length=1, max_length=250, description="name of the MLflow experiment"
+    )
     uri: str | None = Field(
         None,
         min_length=1,

@@ -80,4 +80,6 @@ def _sqlite_id(path: Path) -> int:
         finally:
             connection.close()
     except sqlite3.Error as error:
-        raise TrackingError(f"{path} cannot be used as a tracking store ({error}): move it away or name another") from error
+        raise TrackingError(
+            f"{path} cannot be used as a tracking store ({error}): move it away or name another"
+        ) from error

@@ -1,0 +1,1 @@
+"""The last stage: from the files of the others to a verdict, its reasons, and a report. No TensorFlow."""

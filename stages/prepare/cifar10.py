@@ -1,0 +1,133 @@
+"""CIFAR-10 from the archive that Keras uses, and from its cache, without importing Keras (and so TensorFlow)."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.request import urlopen
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import wrap_file
+
+from stages.errors import DataError
+from stages.files import atomic_path, sha256_file
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+SIDE_PX = 32
+TRAIN_MEMBERS = tuple(f"data_batch_{number}" for number in range(1, 6))
+TEST_MEMBER = "test_batch"
+TIMEOUT_S = 15.0
+BLOCK_BYTES = 1 << 20
+
+CACHE_NAME = "cifar-10-batches-py-target_archive"  # Keras 3's name for the file in its cache
+OTHER_CACHE_NAMES = ("cifar-10-batches-py.tar.gz", "cifar-10-python.tar.gz")  # Keras 2's, and the download's own
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A download and the sha256 that it must have."""
+
+    url: str
+    sha256: str
+
+
+ARCHIVE = Archive(
+    url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+    sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A member of the archive: images (n, 32, 32, 3) uint8, labels (n,) int32."""
+
+    name: str
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int32]
+
+
+def find_archive(archive: Archive = ARCHIVE) -> Path:
+    """The archive in Keras's cache, downloaded to there if it is missing or damaged.
+
+    Raises:
+        DataError: it is not in the cache, and cannot be downloaded or has another sha256.
+    """
+    cache = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser() / "datasets"
+    for name in (CACHE_NAME, *OTHER_CACHE_NAMES):
+        if (cache / name).is_file() and sha256_file(cache / name) == archive.sha256:
+            return cache / name
+    _download(archive, cache / CACHE_NAME)
+    return cache / CACHE_NAME
+
+
+def read_batches(path: Path) -> Iterator[Batch]:
+    """Yields the archive's members in the order in which they lie there, each read in memory: nothing is unpacked."""
+    wanted = {f"cifar-10-batches-py/{name}" for name in (*TRAIN_MEMBERS, TEST_MEMBER)}
+    with tarfile.open(path, "r:gz") as archive:
+        for member in archive:
+            stream = archive.extractfile(member) if member.name in wanted else None
+            if stream is not None:
+                yield _parse(Path(member.name).name, ArrayUnpickler(stream, encoding="bytes").load())
+
+
+class ArrayUnpickler(pickle.Unpickler):
+    """Builds containers, bytes and NumPy arrays, and calls nothing else that a pickle may ask for."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The three names that an array's pickle needs; `pickle.UnpicklingError` for any other."""
+        if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+            return np.zeros(0).__reduce__()[0]
+        if module == "numpy" and name in ("ndarray", "dtype"):
+            return getattr(np, name)
+        raise pickle.UnpicklingError(f"{module}.{name} has no place in an array file")
+
+
+def _parse(name: str, content: dict[bytes, Any]) -> Batch:
+    planes = content[b"data"].reshape(-1, 3, SIDE_PX, SIDE_PX)  # (n, channel, y, x)
+    images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+    return Batch(name, images, np.asarray(content[b"labels"], dtype=np.int32))
+
+
+def _download(archive: Archive, target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(_advice(archive, f"cannot be kept in {target.parent} ({error.strerror})")) from error
+    with atomic_path(target) as beside:
+        try:
+            _copy_from_network(archive.url, beside)
+        except (OSError, HTTPException) as error:  # URLError and timeouts are OSErrors
+            raise DataError(_advice(archive, f"cannot be downloaded ({getattr(error, 'reason', error)})")) from error
+        if sha256_file(beside) != archive.sha256:
+            raise DataError(_advice(archive, "arrived with another sha256 than the one that is known"))
+
+
+def _copy_from_network(url: str, target: Path) -> None:
+    console = Console(stderr=True, quiet=not sys.stderr.isatty())
+    with urlopen(url, timeout=TIMEOUT_S) as response, target.open("wb") as file:  # noqa: S310 - a constant of the program
+        total_bytes = int(response.headers.get("Content-Length") or 0)
+        bar = wrap_file(response, total=total_bytes, description="CIFAR-10", console=console, transient=True)
+        with bar as stream:
+            _copy(stream, file)
+
+
+def _copy(source: BinaryIO, target: BinaryIO) -> None:
+    while block := source.read(BLOCK_BYTES):
+        target.write(block)
+
+
+def _advice(archive: Archive, problem: str) -> str:
+    cache = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser() / "datasets"
+    return (
+        f"data.source = cifar10: {archive.url} {problem}; put the file at {cache / OTHER_CACHE_NAMES[-1]} by hand "
+        f"(sha256 {archive.sha256}), or choose another data.source: digits, folder, synthetic"
+    )

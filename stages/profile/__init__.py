@@ -1,0 +1,1 @@
+"""Times every variant in turns, traces it, and turns the traces into numbers."""

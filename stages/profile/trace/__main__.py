@@ -1,0 +1,69 @@
+"""`python -m stages.profile.trace PATH`: prints what a trace says as one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from stages.errors import TraceError, explained
+from stages.profile.trace import Kernel, Operation, Trace, read_trace
+
+TOP = 20
+
+
+def main() -> None:
+    """Reads the trace that the command line names and prints it."""
+    parser = argparse.ArgumentParser(prog="python -m stages.profile.trace", description=__doc__)
+    parser.add_argument("path", type=Path, help="an .xplane.pb file or a log directory")
+    parser.add_argument("--graph", type=Path, help="JSON: the data type of each node of the traced graph, by name")
+    arguments = parser.parse_args()
+    trace = read_trace(arguments.path, _graph_dtypes(arguments.graph))
+    print(json.dumps(report(trace), indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def report(trace: Trace) -> dict[str, Any]:
+    """The trace as one flat JSON object: its metrics by name, then device, steps, operations and warnings."""
+    return {
+        **trace.metrics(),
+        "device_type": trace.device_type,
+        "steps": [_without_none(asdict(step)) for step in trace.steps],
+        "top_operations": [_without_none(asdict(item)) for item in _top(trace)],
+        "warnings": list(trace.warnings),
+    }
+
+
+def _top(trace: Trace) -> Iterable[Operation]:
+    on_device = [operation for operation in trace.operations if operation.host_or_device == "Device"]
+    if trace.kernels and not on_device:  # traces whose kernels name no operation
+        return [_as_operation(kernel) for kernel in trace.kernels[:TOP]]
+    return (on_device or [operation for operation in trace.operations if not operation.is_data_set])[:TOP]
+
+
+def _as_operation(kernel: Kernel) -> Operation:
+    return Operation(
+        "Kernel", kernel.name, "Device", kernel.occurrences, kernel.duration_us, kernel.dtype, kernel.tensor_core
+    )
+
+
+def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _graph_dtypes(path: Path | None) -> dict[str, str] | None:
+    if path is None:
+        return None
+    try:
+        dtypes = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TraceError(f"--graph {path} is not readable JSON ({error})".replace("\n", " ")) from error
+    if not isinstance(dtypes, dict) or not all(isinstance(dtype, str) for dtype in dtypes.values()):
+        raise TraceError(f'--graph {path} is not a JSON object of types by node, such as {{"dense/MatMul": "float32"}}')
+    return dtypes
+
+
+if __name__ == "__main__":
+    raise SystemExit(explained(main)())

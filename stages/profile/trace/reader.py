@@ -1,0 +1,173 @@
+"""From xprof's tables to a `Trace`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from stages.profile.trace.convert import Conversion, convert
+from stages.profile.trace.dtypes import canonical_dtype, is_compute, kernel_dtype, shapes_dtype, uses_tensor_cores
+from stages.profile.trace.files import find_trace_files
+from stages.profile.trace.notes import notes
+from stages.profile.trace.results import Kernel, Operation, StepBreakdown, Trace
+from stages.profile.trace.tables import first_with, property_of
+from stages.profile.trace.xspace import KernelShapes
+
+_PART_COLUMNS = {
+    "device_compute_ms": "deviceComputeTimeMs",
+    "host_compute_ms": "hostComputeTimeMs",
+    "kernel_launch_ms": "kernelLaunchTimeMs",
+    "input_ms": "infeedTimeMs",
+    "output_ms": "outfeedTimeMs",
+    "device_to_device_ms": "deviceToDeviceTimeMs",
+    "device_collectives_ms": "deviceCollectivesTimeMs",
+    "compilation_ms": "compileTimeMs",
+    "other_ms": "otherTimeMs",
+}
+_DEVICE_PARTS = frozenset({"device_compute_ms", "kernel_launch_ms", "device_to_device_ms", "device_collectives_ms"})
+_UNKNOWN_STEPS = ("No step marker observed", "Incomplete step observed")
+_GPU_TRACES = re.compile(r"^gpu_|^GPU_\d+|tf_gpu_|GPU_Event_Manager", re.IGNORECASE)
+# Names of functions that the runtime inlined stand before a node's own name; branches and loops carry a number.
+_INLINED = re.compile(r"^(?:.*/)?(?:StatefulPartitionedCall|PartitionedCall|(?:then|else|body|cond)/_\d+)/")
+
+
+def read_trace(path: Path, graph_dtypes: Mapping[str, str] | None = None, timeout_s: float = 120) -> Trace:
+    """Reads a profiler trace, of this project's making or any other's.
+
+    Args:
+        path: an `.xplane.pb` file, or a log directory, of which the newest run is read with all its hosts.
+        graph_dtypes: data type that each node of the traced graph computes in, by the node's name. Without it
+            the types of a CPU's operations are unknown, and of GPU kernels whose name and shapes do not tell.
+        timeout_s: how long the conversion may take, in seconds.
+
+    Raises:
+        TraceError: there is no trace, or it cannot be read.
+    """
+    files = find_trace_files(path)
+    conversion = convert(files.paths, timeout_s)
+    device_type = _device_type(conversion)
+    kernels = _kernels(conversion, graph_dtypes or {})
+    trace = Trace(
+        device_type=device_type,
+        steps=_steps(conversion, has_device=device_type != "CPU" and bool(kernels or device_type != "GPU")),
+        operations=_operations(conversion, graph_dtypes or {}, kernels),
+        kernels=kernels,
+        peak_memory_bytes=_peak_memory_bytes(conversion.peak_bytes, device_type),
+        xprof_16bit_percent=_xprof_16bit_percent(conversion) if kernels else None,
+    )
+    return notes(trace, conversion, files.warnings, has_graph=bool(graph_dtypes))
+
+
+def node_name(operation: str) -> str:
+    """The name of the graph's node behind an operation of a trace.
+
+    `StatefulPartitionedCall/cond/then/_52/cond/adam/Mul_27` is node `cond/adam/Mul_27` of the branch's own function.
+    """
+    return _INLINED.sub("", operation)
+
+
+def _device_type(conversion: Conversion) -> str:
+    claimed = property_of(conversion.tables["overview_page"], "device_type").upper()
+    if claimed not in {"", "CPU", "CPU_ONLY"}:
+        return "GPU" if "GPU" in claimed else claimed
+    # Without the right to read the GPU's counters its plane is missing, and xprof takes the machine for a CPU.
+    gpu_seen = any(map(_GPU_TRACES.search, (*conversion.peak_bytes, *conversion.scan.host_lines)))
+    return "GPU" if gpu_seen else "CPU"
+
+
+def _steps(conversion: Conversion, has_device: bool) -> tuple[StepBreakdown, ...]:
+    overview = conversion.tables["overview_page"]
+    messages = [str(row.get("message")) for row in first_with(overview, "message").rows]
+    if any(message.startswith(_UNKNOWN_STEPS) for message in messages):
+        return ()
+    rows = first_with(overview, "deviceComputeTimeMs").rows
+    return tuple(_step(row, has_device) for row in rows if row.get("stepTimeMs"))
+
+
+def _step(row: Mapping[str, Any], has_device: bool) -> StepBreakdown:
+    parts = {name: float(row[column]) for name, column in _PART_COLUMNS.items() if row.get(column) is not None}
+    if not has_device:
+        parts = {name: value for name, value in parts.items() if value or name not in _DEVICE_PARTS}
+    return StepBreakdown(step_time_ms=float(row["stepTimeMs"]), **parts)
+
+
+def _kernels(conversion: Conversion, graph_dtypes: Mapping[str, str]) -> tuple[Kernel, ...]:
+    by_shapes = _dtypes_by_shapes(conversion.scan.kernels, graph_dtypes)
+    rows = first_with(conversion.tables["kernel_stats"], "kernel_name").rows
+    kernels = [_kernel(row, by_shapes) for row in rows if is_compute(row["kernel_name"])]
+    return tuple(sorted(kernels, key=lambda kernel: -kernel.duration_us))
+
+
+def _kernel(row: Mapping[str, Any], by_shapes: Mapping[tuple[str, str], str]) -> Kernel:
+    name, operation = row["kernel_name"], row["op_name"] or ""
+    dtype = kernel_dtype(name) or by_shapes.get((name, operation)) or by_shapes.get((name, ""))
+    return Kernel(
+        name=name,
+        operation=operation,
+        occurrences=int(row["occurrences"]),
+        duration_us=float(row["total_duration_us"]),
+        dtype=dtype,
+        tensor_core=uses_tensor_cores(name, dtype, bool(row["is_kernel_using_tensor_core"])),
+    )
+
+
+def _dtypes_by_shapes(kernels: Iterable[KernelShapes], graph_dtypes: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """The type in which a kernel spends most of its time, for each operation and, under "", for all of them."""
+    times: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for kernel in kernels:
+        dtype = shapes_dtype(kernel.shapes) or _graph_dtype(kernel.operation, graph_dtypes)
+        if dtype:
+            times[kernel.kernel, kernel.operation][dtype] += kernel.duration_us
+            if kernel.operation:
+                times[kernel.kernel, ""][dtype] += kernel.duration_us
+    return {key: max(by_dtype, key=by_dtype.__getitem__) for key, by_dtype in times.items()}
+
+
+def _graph_dtype(operation: str, graph_dtypes: Mapping[str, str]) -> str | None:
+    dtype = graph_dtypes.get(node_name(operation))
+    return canonical_dtype(dtype) if dtype else None
+
+
+def _operations(
+    conversion: Conversion, graph_dtypes: Mapping[str, str], kernels: Iterable[Kernel]
+) -> tuple[Operation, ...]:
+    longest = {kernel.operation: kernel for kernel in sorted(kernels, key=lambda kernel: kernel.duration_us)}
+    rows = first_with(conversion.tables["framework_op_stats"], "total_self_time").rows
+    operations = [_operation(row, graph_dtypes, longest) for row in rows if row["type"] != "IDLE"]
+    return tuple(sorted(operations, key=lambda operation: -operation.self_time_us))
+
+
+def _operation(row: Mapping[str, Any], graph_dtypes: Mapping[str, str], longest: Mapping[str, Kernel]) -> Operation:
+    kernel = longest.get(row["operation"]) if row["host_or_device"] == "Device" else None
+    dtype = kernel.dtype if kernel else None
+    return Operation(
+        type=row["type"],
+        name=row["operation"],
+        host_or_device=row["host_or_device"],
+        occurrences=int(row["occurrences"]),
+        self_time_us=float(row["total_self_time"]),
+        dtype=dtype or _graph_dtype(row["operation"], graph_dtypes),
+        tensor_core=kernel.tensor_core if kernel else None,
+    )
+
+
+def _peak_memory_bytes(peaks: Mapping[str, int], device_type: str) -> int | None:
+    """The largest peak of the device's allocators; a GPU's `gpu_host_bfc` is pinned memory of the host."""
+    if device_type == "CPU":
+        ours = {name: peak for name, peak in peaks.items() if "cpu" in name.lower()} or peaks
+    else:
+        ours = {name: peak for name, peak in peaks.items() if not re.search("host|cpu", name, re.IGNORECASE)}
+    return max(ours.values(), default=None)
+
+
+def _xprof_16bit_percent(conversion: Conversion) -> float | None:
+    text = property_of(conversion.tables["overview_page"], "device_compute_16bit_percent").rstrip("%")
+    try:
+        share = float(text)
+    except ValueError:
+        return None
+    return share if math.isfinite(share) else None

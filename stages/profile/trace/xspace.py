@@ -1,0 +1,153 @@
+"""Reads from an XSpace, the profiler's own file, what xprof's tables leave out.
+
+That is: the profiler's errors and warnings, which devices it saw, and the tensor shapes of each kernel. The schema is
+`tsl/profiler/protobuf/xplane.proto`; xprof does not ship it for Python, and TensorFlow's copy costs seconds to import,
+so the fields that are read are declared here. Texts are declared as bytes, for kernel names need not be valid UTF-8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+
+from stages.errors import TraceError
+
+PACKAGE = "halfstep.profiler"
+_FIELDS: dict[str, list[tuple[str, int, str]]] = {
+    "XSpace": [("planes", 1, "*XPlane"), ("errors", 2, "*bytes"), ("warnings", 3, "*bytes")],
+    "XPlane": [
+        ("name", 2, "bytes"),
+        ("lines", 3, "*XLine"),
+        ("event_metadata", 4, "*MetadataEntry"),
+        ("stat_metadata", 5, "*MetadataEntry"),
+        ("stats", 6, "*XStat"),
+    ],
+    "MetadataEntry": [("key", 1, "int64"), ("value", 2, "Metadata")],
+    "Metadata": [("id", 1, "int64"), ("name", 2, "bytes")],
+    "XLine": [("name", 2, "bytes"), ("events", 4, "*XEvent")],
+    "XEvent": [("metadata_id", 1, "int64"), ("duration_ps", 3, "int64"), ("stats", 4, "*XStat")],
+    "XStat": [("metadata_id", 1, "int64"), ("str_value", 5, "bytes"), ("ref_value", 7, "uint64")],
+}
+_SHAPE_STATS = ("tensor_shapes", "shape")
+_OPERATION_STATS = ("tf_op", "level 0", "annotation")
+_ANNOTATED_SHAPE = re.compile(r"#.*?\bshape=([^#]*)#")
+
+
+@dataclass(frozen=True)
+class KernelShapes:
+    """The time that one kernel took for one operation and one set of tensor shapes, such as `(half[32,10])`."""
+
+    kernel: str
+    operation: str
+    shapes: str
+    duration_us: float
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one or more XSpace files say beside xprof's tables."""
+
+    planes: tuple[str, ...]
+    host_lines: tuple[str, ...]
+    errors: tuple[str, ...]
+    warnings: tuple[str, ...]
+    kernels: tuple[KernelShapes, ...]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the planes of accelerators, such as `/device:GPU:0`."""
+        return tuple(name for name in self.planes if name.startswith("/device:"))
+
+
+def scan_files(paths: Iterable[Path]) -> Scan:
+    """Reads the XSpace files of one run.
+
+    Raises:
+        TraceError: a file is empty, cut short, or no trace.
+    """
+    spaces = [_parse(path) for path in paths]
+    planes = [plane for space in spaces for plane in space.planes]
+    hosts = [plane for plane in planes if plane.name.startswith(b"/host:")]
+    return Scan(
+        planes=tuple(_text(plane.name) for plane in planes),
+        host_lines=tuple(_text(line.name) for plane in hosts for line in plane.lines),
+        errors=tuple(dict.fromkeys(_text(error) for space in spaces for error in space.errors)),
+        warnings=tuple(dict.fromkeys(_text(warning) for space in spaces for warning in space.warnings)),
+        kernels=tuple(kernel for plane in planes for kernel in _kernels(plane)),
+    )
+
+
+def _parse(path: Path) -> Any:
+    try:
+        space = _XSPACE.FromString(path.read_bytes())
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror or error}") from error
+    except message.DecodeError as error:
+        raise TraceError(f"{path} is cut short or no profiler trace: profile again, or copy the file again") from error
+    if not any(plane.name for plane in space.planes):
+        raise TraceError(f"{path} is empty or no profiler trace: give a .xplane.pb file that the profiler wrote")
+    return space
+
+
+def _kernels(plane: Any) -> Iterator[KernelShapes]:
+    if not plane.name.startswith(b"/device:GPU"):
+        return
+    stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
+    event_names = {entry.key: _text(entry.value.name) for entry in plane.event_metadata}
+    durations: dict[tuple[str, str, str], int] = defaultdict(int)
+    for line in plane.lines:
+        for event in line.events:
+            stats = {stat_names.get(stat.metadata_id, ""): stat for stat in event.stats}
+            if "kernel_details" in stats:  # only kernels have it: not copies, not the lines that xprof derives
+                operation, shapes = _operation_and_shapes(stats, stat_names)
+                durations[event_names.get(event.metadata_id, ""), operation, shapes] += event.duration_ps
+    for (kernel, operation, shapes), duration_ps in durations.items():
+        yield KernelShapes(kernel, operation, shapes, duration_ps / 1e6)
+
+
+def _operation_and_shapes(stats: dict[str, Any], stat_names: dict[int, str]) -> tuple[str, str]:
+    texts = {name: _stat_text(stats[name], stat_names) for name in (*_SHAPE_STATS, *_OPERATION_STATS) if name in stats}
+    operation = next((texts[name] for name in _OPERATION_STATS if texts.get(name)), "")
+    shapes = next((texts[name] for name in _SHAPE_STATS if texts.get(name)), "")
+    annotated = _ANNOTATED_SHAPE.search(texts.get("annotation", ""))
+    if not shapes and annotated:
+        shapes = annotated[1]
+    return operation.split("#", 1)[0].split(":", 1)[0], shapes
+
+
+def _stat_text(stat: Any, stat_names: dict[int, str]) -> str:
+    return _text(stat.str_value) or stat_names.get(stat.ref_value, "")
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", errors="replace")
+
+
+def _xspace_class() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="halfstep/xplane.proto", package=PACKAGE, syntax="proto2")
+    for name, fields in _FIELDS.items():
+        declared = file.message_type.add(name=name)
+        for field, number, kind in fields:
+            _declare(declared, field, number, kind)
+    pool = descriptor_pool.DescriptorPool()  # its own, so as not to meet TensorFlow's messages in the default one
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.XSpace"))
+
+
+def _declare(declared: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str) -> None:
+    proto = descriptor_pb2.FieldDescriptorProto
+    label = proto.LABEL_REPEATED if kind.startswith("*") else proto.LABEL_OPTIONAL
+    scalars = {"bytes": proto.TYPE_BYTES, "int64": proto.TYPE_INT64, "uint64": proto.TYPE_UINT64}
+    plain = kind.removeprefix("*")
+    field = declared.field.add(name=name, number=number, label=label, type=scalars.get(plain, proto.TYPE_MESSAGE))
+    if plain not in scalars:
+        field.type_name = f".{PACKAGE}.{plain}"
+
+
+_XSPACE = _xspace_class()

@@ -1,0 +1,1 @@
+"""Trains one variant with one seed, and tests it."""

@@ -1,0 +1,197 @@
+"""Intervals against published values, against their definition, and against their nominal cover."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import optimize, stats
+
+from stages.compare.statistics import (
+    AccuracyChange,
+    Speedup,
+    images_interval,
+    inference_speedup,
+    t_interval,
+    tango_interval,
+    train_speedup,
+)
+from stages.errors import ComparisonError
+
+
+def _rounds(times_ms: list[list[float]], steps: int = 1) -> pd.DataFrame:
+    rows = [(p, r, 0, steps, ms) for p, rounds in enumerate(times_ms) for r, ms in enumerate(rounds)]
+    return pd.DataFrame(rows, columns=["process", "round", "position", "steps", "round_time_ms"])
+
+
+def test_speedup_is_baseline_time_over_candidate_time() -> None:
+    speedup = train_speedup(_rounds([[20.0, 40.0], [30.0, 60.0]]), _rounds([[10.0, 20.0], [15.0, 30.0]]))
+    assert speedup.ratio == pytest.approx(2.0)
+    assert (speedup.low, speedup.high) == pytest.approx((2.0, 2.0))
+    assert (speedup.rounds, speedup.processes) == (4, 2)
+
+
+def test_speedup_counts_time_per_step() -> None:
+    speedup = train_speedup(_rounds([[20.0], [20.0]], steps=2), _rounds([[10.0], [10.0]], steps=1))
+    assert speedup.ratio == pytest.approx(1.0)
+
+
+def test_speedup_pairs_by_round_and_not_by_order() -> None:
+    candidate = _rounds([[10.0, 20.0], [15.0, 30.0]]).sample(frac=1, random_state=1)
+    assert train_speedup(_rounds([[20.0, 40.0], [30.0, 60.0]]), candidate).ratio == pytest.approx(2.0)
+
+
+def test_speedup_takes_the_median_of_a_process_so_that_one_hiccup_does_not_count() -> None:
+    candidate = _rounds([[10.0, 10.0, 900.0], [10.0, 10.0, 10.0]])
+    assert train_speedup(_rounds([[20.0] * 3, [20.0] * 3]), candidate).ratio == pytest.approx(2.0)
+
+
+def test_speedup_interval_is_t_over_process_medians() -> None:
+    medians = np.log([1.2, 1.3, 1.1])
+    speedup = Speedup(tuple((m - 0.3, m, m + 0.3) for m in medians))
+    expected = stats.t.interval(0.95, 2, loc=medians.mean(), scale=stats.sem(medians))
+    assert (speedup.low, speedup.high) == pytest.approx(tuple(np.exp(expected)))
+
+
+def test_noise_floor_is_the_larger_deviation() -> None:
+    speedup = Speedup(((np.log(0.9),), (np.log(1.1),)))
+    assert speedup.noise_floor == pytest.approx(max(1 - speedup.low, speedup.high - 1))
+    assert speedup.noise_floor == pytest.approx(speedup.high - 1)
+
+
+def test_inference_uses_the_median_call_of_each_round_and_one_batch_size() -> None:
+    def calls(b1: list[float]) -> pd.DataFrame:
+        rows = [(p, 0, 1, c, ms) for p in range(2) for c, ms in enumerate(b1)] + [(p, 0, 32, 0, 99.0) for p in range(2)]
+        return pd.DataFrame(rows, columns=["process", "round", "batch_size", "call", "latency_ms"])
+
+    speedup = inference_speedup(calls([4.0, 6.0, 500.0]), calls([3.0, 3.0, 3.0]), batch_size=1)
+    assert speedup.ratio == pytest.approx(2.0)
+    assert speedup.rounds == 2
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "message"),
+    [
+        ([[1.0], [1.0]], [[1.0], [1.0, 1.0]], "do not pair"),
+        ([[1.0], [1.0]], [[1.0], [0.0]], "not a positive number"),
+        ([[1.0, 1.0]], [[1.0, 1.0]], "needs at least 2"),
+    ],
+)
+def test_speedup_refuses(baseline: list[list[float]], candidate: list[list[float]], message: str) -> None:
+    with pytest.raises(ComparisonError, match=message) as refusal:
+        train_speedup(_rounds(baseline), _rounds(candidate))
+    assert "dvc repro" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_t_interval_over_processes_covers_what_it_claims() -> None:
+    generator = np.random.default_rng(0)
+    hits = 0
+    for _ in range(1000):
+        effects = generator.normal(0.0, 0.02, size=(4, 1))
+        logs = effects + generator.normal(0.0, 0.03, size=(4, 6))
+        speedup = Speedup(tuple(map(tuple, logs)))
+        hits += speedup.low <= 1 <= speedup.high
+    assert 0.93 <= hits / 1000 <= 0.97
+
+
+def test_tango_published_value() -> None:
+    """Airway hyper-responsiveness before and after transplantation, 1 and 7 discordant of 21 pairs (Fagerland 2014)."""
+    assert tango_interval(1, 7, 21) == pytest.approx((-0.517, -0.026), abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "pairs"),
+    [(1, 7, 21), (40, 20, 160), (3, 0, 400), (0, 5, 381), (10, 10, 60), (5, 4, 9), (1, 0, 44)],
+)
+def test_tango_ends_are_where_the_score_test_rejects(gained: int, lost: int, pairs: int) -> None:
+    low, high = tango_interval(gained, lost, pairs)
+    assert low <= (gained - lost) / pairs <= high
+    for end, outwards in ((low, -1), (high, 1)):
+        assert _score_z(end, gained, lost, pairs) == pytest.approx(stats.norm.ppf(0.975), rel=1e-3)
+        assert _score_z(end + outwards * 0.003, gained, lost, pairs) > 1.96
+        assert _score_z(end - outwards * 0.003, gained, lost, pairs) < 1.96
+
+
+def _score_z(difference: float, gained: int, lost: int, pairs: int) -> float:
+    """|z| of the score test with the nuisance found by maximising the likelihood, without Tango's formula."""
+    least = max(0.0, -difference)
+
+    def negative_log_likelihood(losing: float) -> float:
+        rest = 1 - 2 * losing - difference
+        return -float(
+            stats.multinomial.logpmf([gained, lost, pairs - gained - lost], pairs, [losing + difference, losing, rest])
+        )
+
+    found = optimize.minimize_scalar(
+        negative_log_likelihood, bounds=(least, (1 - difference) / 2), method="bounded", options={"xatol": 1e-12}
+    )
+    variance = (2 * found.x + difference - difference**2) * pairs
+    return float(abs(gained - lost - pairs * difference) / np.sqrt(variance))
+
+
+@pytest.mark.parametrize(("pairs", "shown"), [(380, False), (381, True)])
+def test_equal_arms_need_381_images_to_show_a_margin_of_one_percent(pairs: int, shown: bool) -> None:
+    assert (tango_interval(0, 0, pairs)[0] >= -0.01) is shown
+
+
+def test_tango_is_antisymmetric_and_closed_at_the_ends() -> None:
+    low, high = tango_interval(9, 2, 50)
+    assert tango_interval(2, 9, 50) == pytest.approx((-high, -low))
+    assert tango_interval(20, 0, 20)[1] == 1.0
+    assert tango_interval(0, 20, 20)[0] == -1.0
+
+
+def test_images_interval_is_bonett_price_for_one_seed() -> None:
+    gained, lost, pairs = 12, 5, 300
+    differences = np.repeat([1.0, -1.0, 0.0], [gained, lost, pairs - gained - lost])
+    p_gained, p_lost = (gained + 1) / (pairs + 2), (lost + 1) / (pairs + 2)
+    half = stats.norm.ppf(0.975) * np.sqrt((p_gained + p_lost - (p_gained - p_lost) ** 2) / (pairs + 2))
+    assert images_interval(differences) == pytest.approx((p_gained - p_lost - half, p_gained - p_lost + half))
+
+
+def _correct(rows: list[list[int]]) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    return np.array(rows, dtype=bool)
+
+
+def test_accuracy_of_one_seed_is_tango() -> None:
+    baseline, candidate = np.ones((1, 400), bool), np.ones((1, 400), bool)
+    candidate[0, :3], baseline[0, 10] = False, False
+    change = AccuracyChange(baseline, candidate)
+    assert change.delta == pytest.approx(-2 / 400)
+    assert (change.low, change.high) == tango_interval(1, 3, 400)
+
+
+def test_accuracy_of_two_seeds_averages_each_image_first() -> None:
+    baseline, candidate = np.ones((2, 400), bool), np.ones((2, 400), bool)
+    candidate[0, :4] = False
+    change = AccuracyChange(baseline, candidate)
+    per_image = np.repeat([-0.5, 0.0], [4, 396])
+    assert change.delta == pytest.approx(-2 / 400)
+    assert (change.low, change.high) == pytest.approx(images_interval(per_image))
+
+
+def test_accuracy_of_three_seeds_takes_the_wider_answer() -> None:
+    baseline, candidate = np.ones((3, 400), bool), np.ones((3, 400), bool)
+    candidate[0, :12] = False  # one seed is unlucky: the seeds disagree more than the images do
+    change = AccuracyChange(baseline, candidate)
+    images, seeds = images_interval(np.repeat([-1 / 3, 0.0], [12, 388])), t_interval([-12 / 400, 0.0, 0.0])
+    assert change.low == pytest.approx(min(images[0], seeds[0]))
+    assert change.high == pytest.approx(max(images[1], seeds[1]))
+    assert change.low == pytest.approx(seeds[0])
+
+
+def test_accuracy_needs_arrays_of_one_shape() -> None:
+    with pytest.raises(ValueError, match="one shape"):
+        AccuracyChange(_correct([[1, 0]]), _correct([[1]]))
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_accuracy_at_the_margin_is_seldom_called_the_same(seeds: int) -> None:
+    """A candidate exactly at the margin passes in at most 5 % of cases: the rule's risk of a wrong adoption."""
+    generator, images, margin, runs = np.random.default_rng(1), 400, 0.01, 2000
+    shown = 0
+    for _ in range(runs):
+        outcome = generator.choice([0, 1, 2], size=(seeds, images), p=[0.9825, 0.00375, 0.01375])
+        shown += AccuracyChange(outcome != 1, outcome != 2).low >= -margin
+    assert shown / runs <= 0.05

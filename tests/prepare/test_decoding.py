@@ -1,0 +1,223 @@
+"""Every kind of file that a folder of pictures may hold, made for real by Pillow."""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stages.prepare.decoding import ImageForm, decode_file
+
+FORM = ImageForm(side_px=8, grey=False, max_pixels=10_000)
+ORANGE = (240, 120, 30)
+ORIENTATION_TAG = 0x0112
+
+
+def orange(mode: str, size: tuple[int, int] = (20, 10)) -> Image.Image:
+    return Image.new("RGB", size, ORANGE).convert(mode, palette=Image.Palette.ADAPTIVE)
+
+
+def grey_of(value: float, dtype: str) -> Image.Image:
+    return Image.fromarray(np.full((10, 20), value, dtype=dtype))
+
+
+PLAIN = {
+    "rgb.png": (orange("RGB"), ORANGE),
+    "rgb.bmp": (orange("RGB"), ORANGE),
+    "rgb.jpg": (orange("RGB"), ORANGE),
+    "rgb.webp": (orange("RGB"), ORANGE),
+    "rgb.tiff": (orange("RGB"), ORANGE),
+    "palette.gif": (orange("P"), ORANGE),
+    "palette.png": (orange("P"), ORANGE),
+    "cmyk.jpg": (orange("CMYK"), ORANGE),
+    "cmyk.tiff": (orange("CMYK"), ORANGE),
+    "ycbcr.jpg": (orange("YCbCr"), ORANGE),
+    "grey.png": (Image.new("L", (20, 10), 77), (77, 77, 77)),
+    "two_levels.png": (Image.new("1", (20, 10), 1), (255, 255, 255)),
+    "sixteen_bits.png": (grey_of(0x8080, "uint16"), (128, 128, 128)),
+    "sixteen_bits.tiff": (grey_of(0xFFFF, "uint16"), (255, 255, 255)),
+    "integers.tiff": (grey_of(0x8080, "int32"), (128, 128, 128)),
+    "unit_floats.tiff": (grey_of(0.5, "float32"), (128, 128, 128)),
+    "byte_floats.tiff": (grey_of(128.0, "float32"), (128, 128, 128)),
+    "opaque.png": (Image.new("RGBA", (20, 10), (*ORANGE, 255)), ORANGE),
+    "half.png": (Image.new("RGBA", (20, 10), (0, 0, 0, 127)), (128, 128, 128)),
+    "clear.png": (Image.new("RGBA", (20, 10), (0, 0, 0, 0)), (255, 255, 255)),
+    "clear_grey.png": (Image.new("LA", (20, 10), (0, 0)), (255, 255, 255)),
+    "clear.webp": (Image.new("RGBA", (20, 10), (9, 9, 9, 0)), (255, 255, 255)),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_every_mode_becomes_rgb(name: str, tmp_path: Path) -> None:
+    image, expected = PLAIN[name]
+    image.save(tmp_path / name)
+    pixels = decode_file(tmp_path / name, FORM)
+    assert not isinstance(pixels, str), pixels
+    assert pixels.shape == (8, 8, 3)
+    assert pixels.dtype == np.uint8
+    np.testing.assert_allclose(pixels, np.broadcast_to(expected, (8, 8, 3)), atol=4)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_every_mode_becomes_grey(name: str, tmp_path: Path) -> None:
+    image, (red, green, blue) = PLAIN[name]
+    image.save(tmp_path / name)
+    pixels = decode_file(tmp_path / name, replace(FORM, grey=True))
+    assert not isinstance(pixels, str), pixels
+    assert pixels.shape == (8, 8, 1)
+    np.testing.assert_allclose(pixels, 0.299 * red + 0.587 * green + 0.114 * blue, atol=4)
+
+
+def test_a_transparent_palette_entry_is_white(tmp_path: Path) -> None:
+    image = Image.new("P", (10, 10), 0)
+    image.putpalette([0, 0, 0, 255, 0, 0])
+    image.save(tmp_path / "clear.png", transparency=0)
+    assert np.all(decode_file(tmp_path / "clear.png", FORM) == 255)
+
+
+def test_the_first_frame_of_an_animation_counts(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (16, 16), color) for color in ("red", "blue")]
+    frames[0].save(tmp_path / "film.gif", save_all=True, append_images=frames[1:])
+    np.testing.assert_array_equal(decode_file(tmp_path / "film.gif", FORM), np.broadcast_to((255, 0, 0), (8, 8, 3)))
+
+
+@pytest.mark.parametrize(
+    ("orientation", "row", "column"),
+    [(1, 0, 0), (2, 0, -1), (3, -1, -1), (4, -1, 0), (5, 0, 0), (6, 0, -1), (7, -1, -1), (8, -1, 0)],
+)
+def test_the_exif_orientation_is_applied(orientation: int, row: int, column: int, tmp_path: Path) -> None:
+    image = Image.new("RGB", (24, 16), "black")
+    image.paste("white", (0, 0, 12, 8))  # the corner that tells where the camera's top left went
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = orientation
+    image.save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    pixels = decode_file(tmp_path / "turned.jpg", FORM)
+    assert not isinstance(pixels, str)
+    corners = {(y, x): int(pixels[y, x].mean()) for y in (0, -1) for x in (0, -1)}
+    assert max(corners, key=lambda corner: corners[corner]) == (row, column)
+
+
+def test_a_wide_picture_is_squashed_and_not_cut(tmp_path: Path) -> None:
+    image = Image.new("RGB", (80, 20), "black")
+    image.paste("white", (0, 0, 40, 20))
+    image.save(tmp_path / "wide.png")
+    pixels = decode_file(tmp_path / "wide.png", FORM)
+    assert not isinstance(pixels, str)
+    assert pixels[:, :3].min() > 250
+    assert pixels[:, 5:].max() < 5
+
+
+def test_shrinking_averages_instead_of_picking_pixels(tmp_path: Path) -> None:
+    stripes = np.zeros((64, 64), dtype=np.uint8)
+    stripes[:, ::2] = 255
+    Image.fromarray(stripes).save(tmp_path / "stripes.png")
+    pixels = decode_file(tmp_path / "stripes.png", FORM)
+    assert not isinstance(pixels, str)
+    np.testing.assert_allclose(pixels, 127.5, atol=12)
+
+
+def png_that_claims(width_px: int, height_px: int) -> bytes:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width_px, height_px, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def encoded(suffix: str, keep: float = 1.0) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"image{suffix}"
+        noise = np.random.default_rng(0).integers(0, 256, (60, 60, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(path)
+        content = path.read_bytes()
+    return content[: int(len(content) * keep)]
+
+
+BAD = {
+    "empty.png": (b"", "empty file"),
+    "text.png": (b"not a picture\n", "not an image of a known format"),
+    "script.jpg": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image of a known format"),
+    "half.jpg": (encoded(".jpg", keep=0.5), "cannot be decoded: "),
+    "half.png": (encoded(".png", keep=0.5), "cannot be decoded: "),
+    "half.bmp": (encoded(".bmp", keep=0.5), "cannot be decoded: "),
+    "head.png": (encoded(".png")[:20], "cannot be decoded: "),
+    "half.webp": (encoded(".webp", keep=0.5), ""),
+    "half.tiff": (encoded(".tiff", keep=0.5), ""),
+    "bomb.png": (png_that_claims(101, 100), "101 x 100 pixels, more than data.max_pixels = 10000 allows"),
+    "huge.png": (png_that_claims(30_000, 30_000), "more pixels than data.max_pixels = 10000 allows"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_a_reason_and_no_exception(name: str, tmp_path: Path) -> None:
+    content, expected = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    reason = decode_file(tmp_path / name, FORM)
+    assert isinstance(reason, str)
+    assert reason.startswith(expected)
+    assert "\n" not in reason
+
+
+def test_the_limit_may_lie_above_that_of_pillow(tmp_path: Path) -> None:
+    (tmp_path / "huge.png").write_bytes(png_that_claims(30_000, 30_000))
+    reason = decode_file(tmp_path / "huge.png", replace(FORM, max_pixels=10**8))
+    assert reason == "more pixels than data.max_pixels = 100000000 allows"
+    Image.new("1", (14_000, 14_000)).save(tmp_path / "large.png")
+    assert not isinstance(decode_file(tmp_path / "large.png", replace(FORM, grey=True, max_pixels=2 * 10**8)), str)
+
+
+def test_as_many_pixels_as_allowed_are_decoded(tmp_path: Path) -> None:
+    Image.new("RGB", (100, 100), ORANGE).save(tmp_path / "large.png")
+    assert not isinstance(decode_file(tmp_path / "large.png", FORM), str)
+
+
+def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    grey_of(float("nan"), "float32").save(tmp_path / "nan.tiff")
+    assert decode_file(tmp_path / "nan.tiff", FORM) == "cannot be decoded: it holds values that are not finite"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_a_pipe_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    assert decode_file(tmp_path / "pipe.png", FORM) == "not a regular file"
+
+
+def test_a_file_that_vanished_is_a_reason(tmp_path: Path) -> None:
+    assert str(decode_file(tmp_path / "gone.png", FORM)).startswith("cannot be decoded: ")
+
+
+@pytest.fixture
+def unprivileged_folder() -> Iterator[Path]:
+    """A folder in which file permissions are in force: root, who may read everything, becomes nobody for a while."""
+    if not hasattr(os, "geteuid"):
+        pytest.skip("the system has no such permissions")
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        is_root = os.geteuid() == 0
+        if is_root:
+            os.seteuid(65534)
+        try:
+            yield Path(name)
+        finally:
+            if is_root:
+                os.seteuid(0)
+
+
+def test_a_file_without_permission_is_a_reason(unprivileged_folder: Path) -> None:
+    path = unprivileged_folder / "locked.png"
+    is_nobody = os.geteuid() == 65534 and os.getuid() == 0
+    if is_nobody:
+        os.seteuid(0)
+    Image.new("RGB", (9, 9)).save(path)
+    path.chmod(0)
+    if is_nobody:
+        os.seteuid(65534)
+    assert decode_file(path, FORM) == "no permission to read it"
