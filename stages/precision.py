@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
+from tensorflow.python.util import _pywrap_util_port  # says whether oneDNN is on; nothing public does
 
 from stages import quiet
 from stages.environment import fingerprint
@@ -54,7 +55,7 @@ def prove(model: keras.Model, variant: Variant) -> None:
 
 
 def _described(variant: Variant) -> str:
-    return f"policy {variant.policy}, xla {variant.xla}, tf32 {variant.tf32}".lower()
+    return ", ".join(f"{name} {value}" for name, value in variant.model_dump().items()).lower()
 
 
 def _problems(model: keras.Model, variant: Variant) -> Iterator[str]:
@@ -67,6 +68,8 @@ def _problems(model: keras.Model, variant: Variant) -> Iterator[str]:
         yield f"jit_compile is {model.jit_compile}"
     if tf.config.experimental.tensor_float_32_execution_enabled() != variant.tf32:
         yield f"TensorFloat-32 is {'off' if variant.tf32 else 'on'}"
+    if _pywrap_util_port.IsMklEnabled() and not variant.onednn:
+        yield "oneDNN is on; TF_ENABLE_ONEDNN_OPTS must be 0 before TensorFlow is imported"
     yield from _layer_problems(model, variant)
 
 

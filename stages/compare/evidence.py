@@ -11,6 +11,7 @@ from stages.compare.arms import Operation, Profile, Training
 from stages.compare.statistics import Speedup
 
 STEP = "profiler/step_time_ms"
+_ONEDNN_PREFIX = re.compile(r"^_Mkl(Native)?")
 _FLOAT16_INSTRUCTIONS = {"avx512_fp16", "amx_fp16"}
 
 
@@ -67,8 +68,9 @@ class Measurements:
 
 
 def time_by_type(operations: Iterable[Operation]) -> dict[str, float]:
-    """Self time in milliseconds a step, summed by type of operation."""
+    """Self time in milliseconds a step, summed by type of operation, whichever library computed it."""
     times: dict[str, float] = {}
     for operation in operations:
-        times[operation.type] = times.get(operation.type, 0.0) + operation.self_time_ms_per_step
+        kind = _ONEDNN_PREFIX.sub("", operation.type)
+        times[kind] = times.get(kind, 0.0) + operation.self_time_ms_per_step
     return times

@@ -17,6 +17,7 @@ LAUNCH_HIGH_SHARE = 0.15
 FEW_16BIT_PERCENT = 10.0  # below it the profiler itself recommends 16 bit
 OVERHEAD_SHARE = 0.50
 CAST_SHARE = 0.05
+EMULATION_RATIO = 1.2  # hardware that computes in 16 bit is not slower at all
 OPERATIONS_SHOWN = 3
 
 
@@ -46,30 +47,34 @@ def arm_failed(arm: Arm, role: str = "candidate") -> Reason:
 
 
 def emulated_float16(seen: Measurements) -> Reason | None:
-    """On a CPU without float16 arithmetic: what moved to float16 takes longer than it did before."""
-    if (
-        seen.candidate.device_type != "CPU"
-        or not seen.is_float16
-        or seen.speedup.high >= 1
-        or seen.float16_instructions
-    ):
+    """On a CPU: what moved to float16 takes longer than it did before.
+
+    Instruction sets do not decide it. TensorFlow's kernels convert each number to float32 and back, also on processors
+    with AVX512_FP16; and where oneDNN takes the forward convolution there, its gradients run as reference code.
+    """
+    if seen.candidate.device_type != "CPU" or not seen.is_float16 or seen.speedup.high >= 1:
         return None
     moved = time_by_type(op for op in seen.candidate.operations if op.dtype == "float16" and op.type != "Cast")
-    before = time_by_type(op for op in seen.baseline.operations if op.type in moved)
+    all_before = time_by_type(seen.baseline.operations)
+    before = {kind: time_ms for kind, time_ms in all_before.items() if kind in moved}
     lost_ms = {kind: moved[kind] - before[kind] for kind in before}
-    if sum(lost_ms.values()) <= 0:
+    if not before or sum(moved[kind] for kind in before) < EMULATION_RATIO * sum(before.values()):
         return None
     slowest = sorted(lost_ms, key=lambda kind: -lost_ms[kind])[:OPERATIONS_SHOWN]
     operations = [{"type": kind, "baseline_ms": before[kind], "float16_ms": moved[kind]} for kind in slowest]
     listed = ", ".join(f"{kind} {before[kind]:.3g} → {moved[kind]:.3g} ms" for kind in slowest)
     return Reason(
         code="emulated_float16",
-        text=f"This CPU has no float16 arithmetic and emulates it: the operations that moved to float16 take "
+        text=f"float16 is emulated on this CPU{_although(seen)}: the operations that moved to float16 take "
         f"longer than before ({listed} a step), and training runs at {seen.speedup.ratio:.2f}× the speed.",
         evidence={"speedup_train": seen.speedup.ratio, "operations": operations, "lost_ms": sum(lost_ms.values())},
         advice="Use mixed_bfloat16 on this CPU, and judge float16 on a GPU.",
         time_ms=sum(lost_ms.values()),
     )
+
+
+def _although(seen: Measurements) -> str:
+    return ", although it has float16 instructions" if seen.float16_instructions else ""
 
 
 def no_16bit_ops(seen: Measurements) -> Reason | None:
@@ -175,6 +180,20 @@ def xla_differs(seen: Measurements) -> Reason | None:
     )
 
 
+def onednn_differs(seen: Measurements) -> Reason | None:
+    """On a CPU, the library that computes was changed together with the precision."""
+    before, after = bool(seen.baseline.entry.get("onednn", True)), bool(seen.candidate.entry.get("onednn", True))
+    if before == after or seen.candidate.device_type != "CPU":
+        return None
+    return Reason(
+        code="onednn_differs",
+        text=f"oneDNN is {'on' if after else 'off'} here and {'on' if before else 'off'} in the baseline: "
+        "the ratio is not the effect of precision alone.",
+        evidence={"baseline_onednn": before, "candidate_onednn": after},
+        advice="Set the same onednn in both entries of variants to see precision alone.",
+    )
+
+
 def cast_overhead(seen: Measurements) -> Reason | None:
     """Converting between data types takes a share of the step that the baseline does not spend."""
     step_ms = seen.candidate.metrics.get(STEP)
@@ -220,6 +239,7 @@ REASONS: tuple[Callable[[Measurements], Reason | None], ...] = (
     sizes_not_multiple_of_8,
     baseline_is_tf32,
     xla_differs,
+    onednn_differs,
     cast_overhead,
     loss_scale_collapse,
 )

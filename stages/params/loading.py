@@ -90,20 +90,26 @@ def _without(tree: dict[str, Any], locations: Sequence[Sequence[int | str]]) -> 
     return kept
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML keeps the last of two equal keys without a word; here the second is an error."""
+_KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")  # the second is `<<`
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.MarkedYAMLError(problem=f"'{key}' stands twice", problem_mark=node.start_mark)
-        return super().construct_mapping(node, deep)
+
+class _StrictKeyLoader(yaml.SafeLoader):
+    """YAML keeps the last of two equal keys without a word; here the second is an error, as is a key that is no text."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        keys = [key.value for key, _ in node.value]
+        for key, _ in node.value:
+            if key.tag not in _KEY_TAGS:
+                raise yaml.MarkedYAMLError(problem="a key is not a text; quote it", problem_mark=key.start_mark)
+            if keys.count(key.value) > 1:
+                raise yaml.MarkedYAMLError(problem=f"'{key.value}' stands twice", problem_mark=key.start_mark)
+        return node
 
 
 def _tree(text: str, name: str) -> dict[str, Any]:
     try:
-        tree = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506  a SafeLoader
+        tree = yaml.load(text, Loader=_StrictKeyLoader)  # noqa: S506  a SafeLoader
     except (yaml.YAMLError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f" in or below line {mark.line + 1}" if mark else ""

@@ -108,6 +108,12 @@ class Variant(Section):
     policy: Policy = Field(description="a Keras dtype policy")
     xla: bool = Field(False, description="compile the step with XLA")
     tf32: bool = Field(True, description="allow TensorFloat-32 where the GPU has it")
+    onednn: bool = Field(True, description="let TensorFlow use oneDNN on a CPU, where it would by itself")
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment variables that must be set before TensorFlow is imported."""
+        return {} if self.onednn else {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
 class ProfileParams(Section):
@@ -160,7 +166,7 @@ class Params(Section):
     train: TrainParams = TrainParams()
     variants: Annotated[dict[str, Variant], Field(min_length=1)] = {
         "float32": Variant(policy="float32"),
-        "mixed_float16": Variant(policy="mixed_float16"),
+        "mixed_float16": Variant(policy="mixed_float16", onednn=False),
         "mixed_bfloat16": Variant(policy="mixed_bfloat16"),
     }
     profile: ProfileParams = ProfileParams()

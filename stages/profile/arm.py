@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from stages.errors import ProfileError
@@ -17,13 +21,10 @@ class Arm:
     """The parent's end of the line to a worker."""
 
     def __init__(self, name: str, task: Task) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
-        ours, theirs = context.Pipe()
+        ours, theirs = multiprocessing.Pipe()
         self.name = name
         self._line = ours
-        self._process = context.Process(target=_serve, args=(theirs, task), name=f"profile-{name}", daemon=True)
-        self._process.start()
+        self._process = _process(name, task, theirs)
         theirs.close()  # so that a worker's death is seen as the end of the line
 
     def ask(self, method: str, *arguments: Any) -> Any:
@@ -69,7 +70,41 @@ class Arm:
         )
 
 
+def _process(name: str, task: Task, line: Any) -> BaseProcess:
+    """Starts a worker: forked from a server that has imported TensorFlow, in half a second instead of five.
+
+    A variant with environment variables of its own gets a new interpreter: TensorFlow has read them at its import.
+    """
+    variables = task.variant.variables
+    process: BaseProcess
+    if variables:
+        spawned = multiprocessing.get_context("spawn")
+        process = spawned.Process(target=_serve, args=(line, task), name=f"profile-{name}", daemon=True)
+    else:
+        forked = multiprocessing.get_context("forkserver")
+        forked.set_forkserver_preload(PRELOADED)
+        process = forked.Process(target=_serve, args=(line, task), name=f"profile-{name}", daemon=True)
+    with _set(variables):
+        process.start()
+    return process
+
+
+@contextmanager
+def _set(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def _serve(line: Any, task: Task) -> None:
-    from stages.profile.worker import serve  # imported by the server already; a name here would import it in the parent
+    import stages.quiet  # noqa: F401  before TensorFlow
+    from stages.profile.worker import serve  # here: the parent must not import it
 
     serve(line, task)

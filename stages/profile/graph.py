@@ -13,7 +13,7 @@ from stages.errors import ProfileError
 
 # What a node computes in is its attribute T; a Cast has none and is counted by what it reads. Reads and updates of
 # variables are counted by what they move: left out, a single one that had to wait would be percents of a short trace.
-_TYPE_ATTRIBUTES = ("T", "SrcT")
+_TYPE_ATTRIBUTES = ("T", "SrcT", "dtype")  # the last of what is drawn at random, as in Dropout
 _VARIABLE = re.compile(r"(?:Read|Assign|AssignAdd|AssignSub)VariableOp")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def summarize(
         "device_type": record.configuration["device"],
         "metrics": dict(sorted(metrics.items())),
         "operations": [_operation(row, record) for row in trace.operations[:TOP_OPERATIONS]] if trace else [],
-        "warnings": list(trace.warnings) + _missing_steps(trace, profile) if trace else [],
+        "warnings": _warnings(trace, profile, metrics) if trace else [],
     }
 
 
@@ -102,11 +102,13 @@ def _operation(operation: Operation, record: ArmRecord) -> dict[str, Any]:
     }
 
 
-def _missing_steps(trace: Trace | None, profile: ProfileParams) -> list[str]:
-    found = len(trace.steps) if trace else 0
-    if found >= profile.trace_steps:
-        return []
-    return [f"the trace holds {found} of the {profile.trace_steps} steps of profile.trace_steps"]
+def _warnings(trace: Trace, profile: ProfileParams, metrics: Mapping[str, float]) -> list[str]:
+    lines = list(trace.warnings)
+    if len(trace.steps) < profile.trace_steps:
+        lines.append(f"the trace holds {len(trace.steps)} of the {profile.trace_steps} steps of profile.trace_steps")
+    if "memory/peak_mib" not in metrics:
+        lines.append("peak memory is not known: on a CPU only the allocator of oneDNN counts what it hands out")
+    return lines
 
 
 def _percentile(values: Sequence[float], rank: float) -> float:

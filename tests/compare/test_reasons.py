@@ -65,7 +65,9 @@ CASES = [
     Case("emulated_float16", True, "slower in float16", **SLOW),
     Case("emulated_float16", False, "bfloat16 is not float16", entry=BF16, **SLOW),
     Case("emulated_float16", False, "on a GPU", device="GPU", **SLOW),
-    Case("emulated_float16", False, "hardware that has float16", instruction_sets=["avx512_fp16"], **SLOW),
+    Case(
+        "emulated_float16", True, "instructions that the kernels do not use", instruction_sets=["avx512_fp16"], **SLOW
+    ),
     Case("emulated_float16", False, "not slower", **{**SLOW, "ratio": 1.1}),
     Case(
         "emulated_float16",
@@ -74,6 +76,9 @@ CASES = [
         **{**SLOW, "after_ops": [("Conv2D", 9.0, "float16")]},
     ),
     Case("emulated_float16", False, "no operations to show for it", ratio=0.2),
+    Case("onednn_differs", True, "off here", entry={"policy": "mixed_float16", "onednn": False}),
+    Case("onednn_differs", False, "on in both", entry={"policy": "mixed_float16", "onednn": True}),
+    Case("onednn_differs", False, "on a GPU", device="GPU", entry={"policy": "mixed_float16", "onednn": False}),
     Case("no_16bit_ops", True, "almost none", after={"profiler/compute_16bit_percent": 9.9}),
     Case("no_16bit_ops", False, "enough", after={"profiler/compute_16bit_percent": 10.0}),
     Case("no_16bit_ops", False, "not measured"),

@@ -50,7 +50,9 @@ class Operation:
 
     @property
     def is_data_set(self) -> bool:
-        """True for the rows of tf.data, which no graph holds."""
+        """True for the rows of tf.data, which no graph holds; Python functions run in no other place of a step."""
+        if self.type in ("PyFunc", "EagerPyFunc"):
+            return True
         return self.type == "Dataset" or self.type.startswith("Iterator") or self.name.startswith("Iterator::")
 
 
