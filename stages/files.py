@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror or error}); the old file is untouched") from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # the failure above is the one to tell
+            beside.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -105,11 +105,6 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path} is missing: run `dvc repro`") from error
     except (ValueError, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path} is not JSON ({error}): remove it and run `dvc repro`") from error
-
-
-def finite_only(values: dict[str, float]) -> dict[str, float]:
-    """`values` without those that are not finite: in files as in MLflow, what is not a number is absent."""
-    return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
 def sha256_file(path: Path) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from rich.console import Console
 
 from stages import files, params
-from stages.compare.arms import load_study
+from stages.compare.arms import Study, load_study
 from stages.compare.comparison import Comparison, as_tracking_metrics, as_tracking_tags, compare
 from stages.compare.results import write_results
 from stages.compare.table import render
 from stages.compare.wording import verdict_sentence
-from stages.errors import GateError, explained
+from stages.errors import GateError, HalfstepError, explained
 from stages.params import Params
 from stages.tracking import views
 from stages.tracking.completion import complete
@@ -25,26 +25,33 @@ def main() -> None:
         GateError: `compare.gate` is set, and no candidate was adopted or an arm failed.
     """
     settings = params.load()
-    study = load_study(
-        settings.compare.baseline,
-        settings.train.variants,
-        settings.train.seeds,
-        settings.profile.inference_batch_sizes,
-    )
-    comparison = compare(study, settings.compare)
+    tracker = Tracker(settings.tracking)
+    try:
+        comparison = compare(_study(settings), settings.compare)
+    except HalfstepError:
+        with tracker.run(views.comparison(), settings):
+            raise  # so that the failure is seen in the tracking store too
     write_results(comparison)
-    track(comparison, settings)
+    track(comparison, settings, tracker)
     Console().print(render(comparison))
     if settings.compare.gate:
         check_gate(comparison)
 
 
-def track(comparison: Comparison, settings: Params) -> None:
+def _study(settings: Params) -> Study:
+    return load_study(
+        settings.compare.baseline,
+        settings.train.variants,
+        settings.train.seeds,
+        settings.profile.inference_batch_sizes,
+    )
+
+
+def track(comparison: Comparison, settings: Params, tracker: Tracker) -> None:
     """Sees to it that every run is in the tracking store, and makes the `compare` run the parent of the others.
 
     The same result is not logged twice.
     """
-    tracker = Tracker(settings.tracking)
     runs = complete(tracker, settings)
     parent = tracker.find(files.sha256_file(files.COMPARE / "comparison.json"), views.comparison())
     if parent is None:

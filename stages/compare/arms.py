@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ _COLUMNS = {
     "timings.csv": ["process", "round", "step", "step_time_ms"],
     "history.csv": ["epoch", "accuracy", "val_accuracy"],
 }
+
+
+_ONEDNN_PREFIX = re.compile(r"^_Mkl(Native)?")
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,11 @@ class Operation:
     self_time_ms_per_step: float
     dtype: str | None = None
     tensor_core: bool | None = None
+
+    @property
+    def kind(self) -> str:
+        """The operation's type, whichever library computed it."""
+        return _ONEDNN_PREFIX.sub("", self.type)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from stages.compare.arms import Operation, Profile, Training
 from stages.compare.statistics import Speedup
 
 STEP = "profiler/step_time_ms"
-_ONEDNN_PREFIX = re.compile(r"^_Mkl(Native)?")
 _FLOAT16_INSTRUCTIONS = {"avx512_fp16", "amx_fp16"}
 
 
@@ -71,6 +70,5 @@ def time_by_type(operations: Iterable[Operation]) -> dict[str, float]:
     """Self time in milliseconds a step, summed by type of operation, whichever library computed it."""
     times: dict[str, float] = {}
     for operation in operations:
-        kind = _ONEDNN_PREFIX.sub("", operation.type)
-        times[kind] = times.get(kind, 0.0) + operation.self_time_ms_per_step
+        times[operation.kind] = times.get(operation.kind, 0.0) + operation.self_time_ms_per_step
     return times

@@ -145,7 +145,7 @@ def operations(candidate: Candidate, comparison: Comparison) -> dict[str, Any] |
     if before_profile is None or after_profile is None or not (before_profile.operations or after_profile.operations):
         return None
     before, after = time_by_type(before_profile.operations), time_by_type(after_profile.operations)
-    dtypes = {kind: {op.dtype for op in after_profile.operations if op.type == kind and op.dtype} for kind in after}
+    dtypes = {kind: {op.dtype for op in after_profile.operations if op.kind == kind and op.dtype} for kind in after}
     longest = sorted(before.keys() | after.keys(), key=lambda kind: -max(before.get(kind, 0.0), after.get(kind, 0.0)))
     return {
         "variant": candidate.variant,

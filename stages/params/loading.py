@@ -94,7 +94,7 @@ _KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")  # the second i
 
 
 class _StrictKeyLoader(yaml.SafeLoader):
-    """YAML keeps the last of two equal keys without a word; here the second is an error, as is a key that is no text."""
+    """YAML keeps the last of two equal keys without a word; here it is an error, as is a key that is no text."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -195,7 +195,8 @@ def describe(annotation: Any, constraints: Sequence[Any]) -> str:
         return " or ".join([describe(kind, constraints) for kind in kinds] + ["null"])
     if origin is dict or (isinstance(annotation, type) and issubclass(annotation, (BaseModel, Mapping))):
         return "a mapping" + _keys_of(annotation)
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    text = "a non-empty text" if any(isinstance(limit, MinLen) for limit in constraints) else "a text"
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: text}
     return words.get(annotation, str(annotation)) + _range(constraints)
 
 
@@ -221,8 +222,6 @@ def _range(constraints: Sequence[Any]) -> str:
             words.append(f"at most {limit.le:,}")
         elif isinstance(limit, Lt):
             words.append(f"below {limit.lt:,}")
-        elif isinstance(limit, MinLen) and limit.min_length == 1:
-            words.append("not empty")
         elif isinstance(limit, MaxLen):
             words.append(f"of at most {limit.max_length} characters")
     return (" " + " and ".join(words)) if words else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ def main() -> None:
     tracker = Tracker(settings.tracking)
     variants = finished_variants(settings)
     files.PROFILE.mkdir(parents=True, exist_ok=True)  # also where every training failed: DVC expects its output
-    with tempfile.TemporaryDirectory(prefix="halfstep-") as scratch:
+    with ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="halfstep-"))
+        runs = {name: stack.enter_context(tracker.run(views.profiling(name), settings)) for name in variants}
         tasks = _tasks(settings, variants)
         records = measure(tasks, settings.profile, traced=frozenset(variants), scratch=Path(scratch)) if tasks else {}
         digests = {name: _write(name, record, settings) for name, record in records.items()}
-    for variant in variants:
-        with tracker.run(views.profiling(variant), settings) as run:
+        for variant, run in runs.items():
             accuracies = test_accuracies(variant, settings.train.seeds)
             views.log_profile(run, files.profile_dir(variant), accuracies, digests[variant])
 

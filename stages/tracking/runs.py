@@ -34,6 +34,7 @@ logging.getLogger("mlflow").setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
 RESULT_TAG = "result.sha256"
+_EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # the UI opens its pages for training
 _BATCH = 900  # metrics in one call; the server's limit is 1,000
 
 
@@ -97,7 +98,7 @@ class Tracker:
         try:
             known = self._client.get_experiment_by_name(name)
             if known is None:
-                return self._client.create_experiment(name, artifact_location=_artifact_location(uri))
+                return self._client.create_experiment(name, _artifact_location(uri), _EXPERIMENT_TAGS)
         except Exception as error:  # MLflow passes on whatever its store's driver raises
             raise TrackingError(
                 f"the tracking store {self._shown_uri} cannot be used ({_first_line(error)}); "

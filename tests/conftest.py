@@ -1,0 +1,86 @@
+"""A project of its own for each test, and a tracking store that is ready to use."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stages import files
+from stages.environment.fingerprint import fingerprint
+from stages.params import DataParams
+
+ROOT = Path(__file__).parents[1]
+EXPERIMENT = "mixed-precision"
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the shell or DVC has set must not change a test."""
+    for name in ("DVC_ROOT", "DVC_EXP_NAME", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def switches_as_they_were() -> Iterator[None]:
+    """A variant's switches hold for the whole process: they are put back."""
+    yield
+    if "tensorflow" in sys.modules and "keras" in sys.modules:
+        import keras
+        import tensorflow as tf
+
+        keras.config.set_dtype_policy("float32")
+        tf.config.experimental.enable_tensor_float_32_execution(True)
+
+
+@pytest.fixture(scope="session")
+def prepared_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared images: 64 of four classes, 8 x 8 pixels, as `prepare` writes them."""
+    from stages.prepare.pipeline import prepare
+
+    directory = tmp_path_factory.mktemp("prepared")
+    prepare(DataParams(source="synthetic", synthetic_images=64, synthetic_classes=4, image_size=8), directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def store_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty tracking store: its first use takes seconds, so it is made once."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared_template: Path, store_template: Path) -> Path:
+    """The working folder of a stage: prepared images, the machine's description and an empty tracking store."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(prepared_template, tmp_path / files.PREPARED)
+    shutil.copy(store_template, tmp_path / "mlflow.db")
+    files.write_json(tmp_path / files.ENVIRONMENT_FILE, fingerprint())
+    return tmp_path
+
+
+@pytest.fixture
+def write_params() -> Callable[..., Path]:
+    """Writes `params.yaml` in the working folder; what is not given is left to the defaults."""
+
+    def write(**sections: Any) -> Path:
+        path = Path("params.yaml")
+        path.write_text(yaml.safe_dump(sections or {"tracking": {}}), encoding="utf-8")
+        return path
+
+    return write

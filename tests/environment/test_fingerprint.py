@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+import os
+from importlib import metadata
+
+import pytest
+
+from stages.environment import fingerprint
+
+
+def test_two_calls_on_one_machine_are_equal_and_plain_json() -> None:
+    first, second = fingerprint.fingerprint(), fingerprint.fingerprint()
+    assert first == second
+    assert json.loads(json.dumps(first, allow_nan=False)) == first
+    assert set(first) == {"device", "cpu", "gpus", "versions", "settings"}
+
+
+def test_it_names_the_device_and_what_is_installed() -> None:
+    found = fingerprint.fingerprint()
+    assert found["versions"]["keras"] == metadata.version("keras")
+    assert found["cpu"]["usable_cores"] == len(os.sched_getaffinity(0))
+    assert found["device"] == (found["gpus"][0]["name"] if found["gpus"] else f"{found['cpu']['model']}, "
+                               f"{found['cpu']['usable_cores']} cores")
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("OMP_NUM_THREADS", True),
+        ("TF_ENABLE_ONEDNN_OPTS", True),
+        ("NVIDIA_TF32_OVERRIDE", True),
+        ("XLA_FLAGS", True),
+        ("CUDA_VISIBLE_DEVICES", True),
+        ("TF_CPP_MIN_LOG_LEVEL", False),
+        ("HOME_OMP_NUM_THREADS", False),
+        ("NO_SUCH_SETTING", False),
+    ],
+)
+def test_only_settings_that_change_a_timing_count(name: str, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(name, raising=False)
+    before = fingerprint.fingerprint()
+    monkeypatch.setenv(name, "1")
+    after = fingerprint.fingerprint()
+    assert (after["settings"].get(name) == "1") is counts
+    assert (fingerprint.digest(before) != fingerprint.digest(after)) is counts
+
+
+def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
+    assert fingerprint.digest({"a": 1, "b": 2}) == fingerprint.digest({"b": 2, "a": 1})
+    assert fingerprint.digest({"a": 1}) != fingerprint.digest({"a": 2})
+    assert len(fingerprint.digest({})) == 12

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages import files
+from stages.environment.__main__ import remove_unlisted_arms
+from stages.params import TrainParams
+
+OUTPUTS = ["environment.json", "model.json", "source.json", "tracking.json"]
+
+
+@pytest.fixture
+def run(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], subprocess.CompletedProcess[str]]:
+    monkeypatch.chdir(tmp_path)
+
+    def start() -> subprocess.CompletedProcess[str]:
+        variables = os.environ | {"PYTHONPATH": str(root)}
+        command = [sys.executable, "-m", "stages.environment"]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+
+    return start
+
+
+def test_it_writes_what_the_stages_depend_on(run: Callable[[], Any], write_params: Callable[..., Path]) -> None:
+    write_params()
+    assert run().returncode == 0
+    first = {path.name: path.read_bytes() for path in Path("data").iterdir()}
+    assert sorted(first) == OUTPUTS
+    assert json.loads(first["source.json"]) == {"source": "digits"}
+    assert json.loads(first["model.json"]) == {"name": "cnn"}
+    assert run().returncode == 0
+    assert {path.name: path.read_bytes() for path in Path("data").iterdir()} == first
+
+
+def test_all_errors_are_listed_and_nothing_is_touched(
+    run: Callable[[], Any], write_params: Callable[..., Path]
+) -> None:
+    write_params()
+    run()
+    files.write_text(files.train_dir("old", 3) / "metrics.json", "{}")
+    before = {path: path.stat().st_mtime_ns for path in Path("data").rglob("*")}
+    write_params(
+        data={"source": "folder", "path": "no_such"},
+        model={"name": "resnet21"},
+        train={"epochs": 0, "epcohs": 1},
+        compare={"baseline": "other"},
+        tracking={"uri": "mlruns"},
+    )
+    done = run()
+    assert done.returncode == 2
+    assert done.stdout == ""
+    named = {line.split()[1] for line in done.stderr.splitlines()}
+    assert named == {"train.epochs", "train.epcohs", "compare.baseline", "data.path", "model.name", "tracking.uri"}
+    assert all(line.startswith("params.yaml: ") for line in done.stderr.splitlines())
+    assert {path: path.stat().st_mtime_ns for path in Path("data").rglob("*")} == before
+
+
+def test_a_project_without_parameters(run: Callable[[], Any]) -> None:
+    done = run()
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "params.yaml is missing" in done.stderr
+    assert not Path("data").exists()
+
+
+def test_a_store_that_is_no_database(run: Callable[[], Any], write_params: Callable[..., Path]) -> None:
+    write_params()
+    Path("mlflow.db").write_text("this is no database, and long enough to tell" * 10)
+    done = run()
+    assert done.returncode != 0
+    assert len(done.stderr.splitlines()) == 1
+    assert "mlflow.db cannot be used as a tracking store" in done.stderr
+    assert Path("mlflow.db").read_text().startswith("this is no database")
+
+
+def test_arms_that_are_no_longer_listed_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for variant in ("float32", "mixed_float16"):
+        for seed in (0, 1):
+            files.write_text(files.train_dir(variant, seed) / "metrics.json", "{}")
+        files.write_text(files.profile_dir(variant) / "summary.json", "{}")
+    files.write_text(files.profile_dir(files.CONTROL) / "summary.json", "{}")
+    files.write_text(files.TRAIN / ".gitignore", "/float32-0")
+    remove_unlisted_arms(TrainParams(variants=("float32",), seeds=(1, 2)))
+    assert {path.name for path in files.TRAIN.iterdir()} == {"float32-1", ".gitignore"}
+    assert {path.name for path in files.PROFILE.iterdir()} == {"float32", files.CONTROL}
+
+
+def test_there_need_be_nothing_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    remove_unlisted_arms(TrainParams())
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from stages.errors import GateError, HalfstepError, ParameterError, explained
+
+
+@pytest.fixture(autouse=True)
+def signal_handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def main() -> None:
+        raise error
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (ParameterError("a\nb"), 2, "a\nb\n"),
+        (GateError("no candidate"), 1, "no candidate\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_what_a_user_can_cause_is_a_message_and_a_status(
+    error: BaseException, status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explained(raising(error))() == status
+    assert capsys.readouterr() == ("", said)
+
+
+def test_a_fault_of_the_program_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        explained(raising(ZeroDivisionError()))()
+
+
+def test_a_clean_end_is_zero() -> None:
+    assert explained(lambda: None)() == 0
+
+
+def test_sigterm_unwinds_the_stack() -> None:
+    cleaned = []
+
+    def main() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            cleaned.append(True)
+
+    with pytest.raises(SystemExit) as caught:
+        explained(main)()
+    assert (caught.value.code, cleaned) == (143, [True])
+
+
+def test_every_failure_of_the_users_is_a_halfstep_error() -> None:
+    from stages import errors
+
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert all(issubclass(kind, HalfstepError) for kind in kinds)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stages import files
+from stages.errors import CorruptFileError, DataError
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_an_atomic_write_takes_the_place_of_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "table.csv"
+    for text in ("old", "new"):
+        with files.atomic_path(path) as beside:
+            assert beside.suffix == path.suffix
+            beside.write_text(text)
+            assert not path.exists() or path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert names(path.parent) == {"table.csv"}
+
+
+def test_the_old_file_stays_when_the_block_raises(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), files.atomic_path(path) as beside:
+        beside.write_text("half of the ne")
+        raise ZeroDivisionError
+    assert path.read_text() == "old"
+    assert names(tmp_path) == {"table.csv"}
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("old")
+    with (
+        pytest.raises(DataError, match=r"table\.csv: cannot be written \(No space left on device\)"),
+        files.atomic_path(path) as beside,
+        Path("/dev/full").open("w") as full,
+    ):
+        beside.write_text("x")
+        full.write("x" * 10_000)
+    assert path.read_text() == "old"
+    assert names(tmp_path) == {"table.csv"}
+
+
+def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    with pytest.raises(DataError, match="cannot be written"):
+        files.write_text(tmp_path / "data" / "a.txt", "x")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_json_has_no_numbers_that_are_not_finite(tmp_path: Path, value: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.write_json(tmp_path / "a.json", {"a": value})
+    assert names(tmp_path) == set()
+
+
+def test_json_goes_there_and_back(tmp_path: Path) -> None:
+    value = {"b": 1, "a": ["é", None, 0.1]}
+    files.write_json(tmp_path / "a.json", value)
+    assert files.read_json(tmp_path / "a.json") == value
+    assert list(files.read_json(tmp_path / "a.json")) == ["b", "a"]
+
+
+def test_json_that_is_missing_or_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with pytest.raises(DataError, match=r"a\.json is missing: run `dvc repro`"):
+        files.read_json(path)
+    for damaged in (b'{"a": ', b"\xff"):
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptFileError, match=r"a\.json is not JSON"):
+            files.read_json(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "below" / "b.txt").write_text("b")
+    return tmp_path
+
+
+def test_a_manifest_names_the_same_content_the_same(folder: Path) -> None:
+    digest = files.write_manifest(folder)
+    assert files.check_manifest(folder) == digest == files.write_manifest(folder)
+    assert set(files.read_json(folder / "manifest.json")) == {"a.txt", "below/b.txt"}
+    (folder / "a.txt").write_text("c")
+    assert files.write_manifest(folder) != digest
+
+
+def test_a_changed_file_is_found(folder: Path) -> None:
+    files.write_manifest(folder)
+    (folder / "below" / "b.txt").write_text("c")
+    with pytest.raises(CorruptFileError, match=r"b\.txt is damaged"):
+        files.check_manifest(folder)
+
+
+def test_a_missing_file_and_a_missing_manifest_are_found(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"manifest\.json is missing"):
+        files.check_manifest(folder)
+    files.write_manifest(folder)
+    (folder / "a.txt").unlink()
+    with pytest.raises(CorruptFileError, match=r"a\.txt is missing"):
+        files.check_manifest(folder)
+
+
+def test_a_damaged_manifest_is_found(folder: Path) -> None:
+    files.write_manifest(folder)
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(CorruptFileError, match=r"manifest\.json is not JSON"):
+        files.check_manifest(folder)
+
+
+def test_a_users_folder_is_found_from_a_temporary_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    for path in (original / "pictures", copy):
+        path.mkdir(parents=True)
+    monkeypatch.chdir(copy)
+    monkeypatch.setenv("DVC_ROOT", str(original))
+    assert files.resolve_data_path("pictures") == original / "pictures"
+    (copy / "pictures").mkdir()
+    assert files.resolve_data_path("pictures").resolve() == copy / "pictures"
+    assert files.resolve_data_path("/no/such") == Path("/no/such")
+    assert files.original_root() == original
+
+
+def test_a_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert files.resolve_data_path("~/pictures") == tmp_path / "pictures"
+
+
+def test_where_things_lie() -> None:
+    assert files.train_dir("float32", 0).as_posix() == "data/train/float32-0"
+    assert files.profile_dir(files.CONTROL).as_posix() == "data/profile/_control"
+    trace = "data/profile/float32/trace/plugins/profile/float32/host.xplane.pb"
+    assert files.trace_file("float32").as_posix() == trace
