@@ -68,7 +68,7 @@ def emulated_float16(seen: Measurements) -> Reason | None:
         text=f"float16 is emulated on this CPU{_although(seen)}: the operations that moved to float16 take "
         f"longer than before ({listed} a step), and training runs at {seen.speedup.ratio:.2f}× the speed.",
         evidence={"speedup_train": seen.speedup.ratio, "operations": operations, "lost_ms": sum(lost_ms.values())},
-        advice="Use mixed_bfloat16 on this CPU, and judge float16 on a GPU.",
+        advice="Judge float16 on a GPU. On a CPU try mixed_bfloat16, which many compute in hardware.",
         time_ms=sum(lost_ms.values()),
     )
 

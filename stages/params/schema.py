@@ -124,9 +124,15 @@ class ProfileParams(Section):
         6, ge=2, le=10_000, description="timed rounds in each process; in each, every variant has a turn"
     )
     steps_per_round: int = Field(6, ge=1, le=10_000, description="training steps in one turn")
+    max_seconds: Number = Field(
+        60.0, gt=0, description="no round begins after this long, start-up not counted; each process has at least two"
+    )
     warmup_steps: int = Field(8, ge=1, le=10_000, description="training steps before anything is timed")
     single_step_rounds: int = Field(
-        2, ge=1, le=1000, description="rounds in each process whose steps are timed one by one, for the percentiles"
+        2,
+        ge=1,
+        le=1000,
+        description="rounds in each process after which steps are timed one by one, for the percentiles",
     )
     trace_steps: int = Field(8, ge=2, le=50, description="training steps in the trace")
     inference_batch_sizes: BatchSizes = Field((1, 32), description="latency is measured at each")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from stages.params import ProfileParams
 from stages.profile.arm import Arm
 from stages.profile.records import ArmRecord, Call, Round, Step, Task
+
+MIN_ROUNDS = 2  # in each process
 
 
 def measure(
@@ -33,17 +37,28 @@ def measure(
     order = random.Random(profile.seed)
     for process in range(profile.processes):
         with _started(tasks) as arms:
-            _warm_up(arms, profile)
-            if process == 0:
-                _note(arms, records)
-            for number in range(profile.rounds):
-                _one_round(arms, records, profile, process, number, order)
-            for number in range(profile.single_step_rounds):
-                _single_steps(arms, records, profile, process, number, order)
-            if process == profile.processes - 1:
-                for arm in (arm for arm in arms if arm.name in traced):
-                    records[arm.name].trace = arm.ask("trace", scratch / arm.name, profile.trace_steps)
+            turns = _Turns(arms, records, profile, order, process)
+            turns.warm_up()
+            for number in _rounds(profile):
+                turns.train(number)
+                turns.infer(number)
+                if number < profile.single_step_rounds:
+                    turns.train_step_by_step(number)
+            if process == profile.processes - 1:  # last, because a profiler may leave something running behind
+                turns.trace(traced, scratch)
     return records
+
+
+def _rounds(profile: ProfileParams) -> Iterator[int]:
+    """Numbers of the rounds of one process, until its share of `profile.max_seconds` is used up.
+
+    What ends them is the clock, never the ratios that were seen: looking at those would narrow an interval by luck.
+    """
+    ends_s = time.monotonic() + profile.max_seconds / profile.processes
+    for number in range(profile.rounds):
+        if number >= MIN_ROUNDS and time.monotonic() > ends_s:
+            return
+        yield number
 
 
 @contextmanager
@@ -58,48 +73,56 @@ def _started(tasks: Mapping[str, Task]) -> Iterator[list[Arm]]:
             arm.stop()
 
 
-def _warm_up(arms: list[Arm], profile: ProfileParams) -> None:
-    # Nothing is timed yet, so they may all work at once. The peak of memory is read before the first prediction.
-    for arm in arms:
-        arm.send("warm_up", profile.warmup_steps)
-    for arm in arms:
-        arm.answer()
+@dataclass(frozen=True)
+class _Turns:
+    """The arms of one start of the processes, and where their raw times go."""
 
+    arms: list[Arm]
+    records: Mapping[str, ArmRecord]
+    profile: ProfileParams
+    order: random.Random
+    process: int
 
-def _note(arms: list[Arm], records: Mapping[str, ArmRecord]) -> None:
-    for arm in arms:
-        records[arm.name].peak_device_bytes = arm.ask("peak_device_bytes")
-        records[arm.name].configuration = arm.ask("configuration")
+    def warm_up(self) -> None:
+        """All at once, for nothing is timed yet. The peak of memory is read before the first prediction."""
+        for arm in self.arms:
+            arm.send("warm_up", self.profile.warmup_steps)
+        for arm in self.arms:
+            arm.answer()
+        for arm in self.arms:
+            self.records[arm.name].peak_device_bytes = arm.ask("peak_device_bytes")
+            self.records[arm.name].configuration = arm.ask("configuration")
 
+    def train(self, number: int) -> None:
+        """A round in which the clock is read once a turn."""
+        steps = self.profile.steps_per_round
+        for position, arm in enumerate(self._shuffled()):
+            time_ms = arm.ask("train_round", steps)
+            self.records[arm.name].rounds.append(Round(self.process, number, position, steps, time_ms))
 
-def _one_round(
-    arms: list[Arm],
-    records: Mapping[str, ArmRecord],
-    profile: ProfileParams,
-    process: int,
-    number: int,
-    order: random.Random,
-) -> None:
-    steps = profile.steps_per_round
-    for position, arm in enumerate(order.sample(arms, len(arms))):
-        time_ms = arm.ask("train_round", steps)
-        records[arm.name].rounds.append(Round(process, number, position, steps, time_ms))
-    for batch_size in profile.inference_batch_sizes:
-        for arm in order.sample(arms, len(arms)):
-            latencies = arm.ask("infer", batch_size, profile.inference_calls_per_round)
-            records[arm.name].calls += [
-                Call(process, number, batch_size, call, latency_ms) for call, latency_ms in enumerate(latencies)
+    def train_step_by_step(self, number: int) -> None:
+        """A round in which the device is waited for after each step."""
+        for arm in self._shuffled():
+            times_ms = arm.ask("train_steps", self.profile.steps_per_round)
+            self.records[arm.name].steps += [
+                Step(self.process, number, step, time_ms) for step, time_ms in enumerate(times_ms)
             ]
 
+    def infer(self, number: int) -> None:
+        """A round of predictions at each batch size."""
+        for batch_size in self.profile.inference_batch_sizes:
+            for arm in self._shuffled():
+                latencies_ms = arm.ask("infer", batch_size, self.profile.inference_calls_per_round)
+                self.records[arm.name].calls += [
+                    Call(self.process, number, batch_size, call, latency_ms)
+                    for call, latency_ms in enumerate(latencies_ms)
+                ]
 
-def _single_steps(
-    arms: list[Arm],
-    records: Mapping[str, ArmRecord],
-    profile: ProfileParams,
-    process: int,
-    number: int,
-    order: random.Random,
-) -> None:
-    for arm in order.sample(arms, len(arms)):
-        times_ms = arm.ask("train_steps", profile.steps_per_round)
-        records[arm.name].steps += [Step(process, number, step, time_ms) for step, time_ms in enumerate(times_ms)]
+    def trace(self, traced: frozenset[str], scratch: Path) -> None:
+        """A trace of each arm in `traced`, apart from everything that is timed."""
+        for arm in self.arms:
+            if arm.name in traced:
+                self.records[arm.name].trace = arm.ask("trace", scratch / arm.name, self.profile.trace_steps)
+
+    def _shuffled(self) -> list[Arm]:
+        return self.order.sample(self.arms, len(self.arms))

@@ -32,6 +32,9 @@ from stages.tracking import store
 
 logging.getLogger("mlflow").setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
+# What these two report is raised as well, and told in one line.
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 RESULT_TAG = "result.sha256"
 _EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # the UI opens its pages for training
@@ -247,5 +250,5 @@ def _git(*arguments: str) -> str | None:
 
 
 def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
+    lines = store.without_password(str(error)).strip().splitlines()  # drivers repeat the whole URI
     return lines[0][:200] if lines else type(error).__name__

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import sqlite3
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 from stages.errors import TrackingError
 from stages.files import original_root
@@ -16,6 +17,7 @@ from stages.params import TrackingParams
 
 _SCHEMES = ("http", "https", "sqlite", "mysql", "postgresql", "mssql", "databricks")
 _SQLITE = "sqlite:///"
+_CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]*@")
 
 
 def resolve_uri(tracking: TrackingParams) -> str:
@@ -49,11 +51,9 @@ def sqlite_path(uri: str) -> Path | None:
     return Path(unquote(uri.removeprefix(_SQLITE))) if uri.startswith(_SQLITE) else None
 
 
-def without_password(uri: str) -> str:
-    """`uri` without the user and password that it may hold."""
-    parts = urlsplit(uri)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=host))
+def without_password(text: str) -> str:
+    """A URI, or a text that holds some, without the users and passwords in them."""
+    return _CREDENTIALS.sub("", text)
 
 
 def identity(tracking: TrackingParams) -> dict[str, Any]:
