@@ -23,12 +23,25 @@ def test_an_atomic_write_takes_the_place_of_the_old_file(tmp_path: Path) -> None
     assert names(path.parent) == {"table.csv"}
 
 
+def test_whoever_reads_the_old_file_reads_it_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("old")
+    with path.open() as reader:
+        files.write_text(path, "new")
+        assert reader.read() == "old"
+
+
 def test_the_old_file_stays_when_the_block_raises(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("old")
-    with pytest.raises(ZeroDivisionError), files.atomic_path(path) as beside:
-        beside.write_text("half of the ne")
-        raise ZeroDivisionError
+
+    def interrupted() -> None:
+        with files.atomic_path(path) as beside:
+            beside.write_text("half of the ne")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        interrupted()
     assert path.read_text() == "old"
     assert names(tmp_path) == {"table.csv"}
 
@@ -36,13 +49,14 @@ def test_the_old_file_stays_when_the_block_raises(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("old")
-    with (
-        pytest.raises(DataError, match=r"table\.csv: cannot be written \(No space left on device\)"),
-        files.atomic_path(path) as beside,
-        Path("/dev/full").open("w") as full,
-    ):
-        beside.write_text("x")
-        full.write("x" * 10_000)
+
+    def write() -> None:
+        with files.atomic_path(path) as beside, Path("/dev/full").open("w") as full:
+            beside.write_text("x")
+            full.write("x" * 10_000)
+
+    with pytest.raises(DataError, match=r"table\.csv: cannot be written \(No space left on device\)"):
+        write()
     assert path.read_text() == "old"
     assert names(tmp_path) == {"table.csv"}
 

@@ -20,8 +20,9 @@ def test_it_names_the_device_and_what_is_installed() -> None:
     found = fingerprint.fingerprint()
     assert found["versions"]["keras"] == metadata.version("keras")
     assert found["cpu"]["usable_cores"] == len(os.sched_getaffinity(0))
-    assert found["device"] == (found["gpus"][0]["name"] if found["gpus"] else f"{found['cpu']['model']}, "
-                               f"{found['cpu']['usable_cores']} cores")
+    assert found["device"] == (
+        found["gpus"][0]["name"] if found["gpus"] else f"{found['cpu']['model']}, {found['cpu']['usable_cores']} cores"
+    )
 
 
 @pytest.mark.parametrize(

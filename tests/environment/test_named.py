@@ -47,10 +47,11 @@ def test_unknown_models(name: str, fragments: list[str]) -> None:
 
 
 def test_the_listing_of_keras_applications_is_the_real_one() -> None:
-    import stages.quiet  # noqa: F401  before TensorFlow
     import keras
 
-    real = [name for name in dir(keras.applications) if name[0].isupper() and callable(getattr(keras.applications, name))]
+    real = [
+        name for name in dir(keras.applications) if name[0].isupper() and callable(getattr(keras.applications, name))
+    ]
     assert keras_applications() == sorted(real)
 
 

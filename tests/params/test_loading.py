@@ -42,7 +42,11 @@ ONE_WRONG = {
     "empty text": ("model: {name: ''}", "model.name is ''; it must be a non-empty text", ""),
     "baseline is not run": ("compare: {baseline: other}", "compare.baseline is 'other'; allowed are", "float32"),
     "seed twice": ("train: {seeds: [1, 2, 1]}", "train.seeds lists 1 more than once", "list it once"),
-    "batch size twice": ("profile: {inference_batch_sizes: [8, 8]}", "inference_batch_sizes lists 8 more than once", ""),
+    "batch size twice": (
+        "profile: {inference_batch_sizes: [8, 8]}",
+        "inference_batch_sizes lists 8 more than once",
+        "",
+    ),
     "variant twice": ("train: {variants: [float32, float32]}", "train.variants lists 'float32' more than once", ""),
     "nothing left to train on": (
         "data: {test_fraction: 0.6, validation_fraction: 0.4}",

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from stages.environment.fingerprint import fingerprint
 from stages.errors import DataError
-from stages.files import check_manifest
+from stages.files import ENVIRONMENT_FILE, check_manifest, write_json
 from stages.params import DataParams
 from stages.prepare.pipeline import prepare
 
@@ -222,6 +223,7 @@ def test_what_does_not_fit_on_the_disk_is_refused_at_once(tmp_path: Path) -> Non
 def test_the_stage_runs_from_the_command_line_without_tensorflow(pictures: Path, tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     Path("params.yaml").write_text(f"data: {{source: folder, path: {pictures}, image_size: 8}}\n")
+    write_json(ENVIRONMENT_FILE, fingerprint())
     code = (
         f"import sys, runpy; sys.path.insert(0, {str(root)!r}); sys.argv = ['prepare']\n"
         "try: runpy.run_module('stages.prepare', run_name='__main__')\n"
@@ -236,6 +238,7 @@ def test_the_stage_runs_from_the_command_line_without_tensorflow(pictures: Path,
 def test_a_user_error_is_one_line_on_standard_error(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     Path("params.yaml").write_text("data: {source: folder, path: nowhere}\n")
+    write_json(ENVIRONMENT_FILE, fingerprint())
     done = subprocess.run(
         [sys.executable, "-m", "stages.prepare"],
         env={"PYTHONPATH": str(root), "PATH": ""},

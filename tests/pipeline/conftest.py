@@ -1,0 +1,213 @@
+"""A checkout of the project with tiny parameters, in a temporary folder, and the commands that a user gives there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+PROJECT = Path(__file__).parents[2]
+LIMIT_S = 300
+
+# Every stage does all that it does on real data, in the fewest steps that the parameters admit.
+TINY = {
+    "data.image_size": 16,
+    "train.variants": ["float32", "mixed_bfloat16"],
+    "train.epochs": 2,
+    "train.batch_size": 128,
+    "profile.processes": 2,
+    "profile.rounds": 2,
+    "profile.steps_per_round": 2,
+    "profile.warmup_steps": 2,
+    "profile.single_step_rounds": 1,
+    "profile.trace_steps": 2,
+    "profile.inference_batch_sizes": [1],
+    "profile.inference_calls_per_round": 2,
+}
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A folder that holds the project."""
+
+    root: Path
+
+    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command at the root, as a user does whose shell has this Python's environment active."""
+        return subprocess.run(
+            command,
+            cwd=self.root,
+            env=_environment(self.root) | environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+
+    def succeed(self, *command: str, **environment: str) -> str:
+        """Runs a command that must end well, and returns all that it said."""
+        done = self.run(*command, **environment)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said
+        return said
+
+    def stage(self, module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs a stage without DVC."""
+        return self.run("python", "-m", f"stages.{module}", *arguments, **environment)
+
+    def repro(self, *arguments: str) -> set[str]:
+        """`dvc repro`; returns the stages that ran."""
+        return ran(self.succeed("dvc", "repro", *arguments))
+
+    def out_of_date(self) -> set[str]:
+        """The stages that `dvc repro` would run as things stand, after `environment`; those after them may follow."""
+        self.succeed("python", "-m", "stages.environment")
+        return ran(self.succeed("dvc", "repro", "--dry")) - {"environment"}
+
+    def configure(self, values: Mapping[str, Any]) -> None:
+        """Sets parameters, told by their dotted names, and leaves the others."""
+        path = self.root / "params.yaml"
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for name, value in values.items():
+            *sections, key = name.split(".")
+            holder = tree
+            for section in sections:
+                holder = holder.setdefault(section, {})
+            holder[key] = value
+        path.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+
+    @contextmanager
+    def restored(self, *names: str) -> Iterator[None]:
+        """Puts the files `names` back to what they were, at the end of the block."""
+        before = {self.root / name: (self.root / name).read_bytes() for name in names}
+        try:
+            yield
+        finally:
+            for path, content in before.items():
+                path.write_bytes(content)
+
+    def commit(self, message: str) -> None:
+        """Commits everything that git does not ignore."""
+        self.succeed("git", "add", "--all")
+        self.succeed("git", "commit", "--quiet", "--message", message)
+
+    def copy(self, root: Path) -> Checkout:
+        """The same at another place, with DVC's cache and without the tracking store, which knows its own place."""
+        shutil.copytree(self.root, root, symlinks=True, ignore=shutil.ignore_patterns("mlflow.db", "mlruns"))
+        return Checkout(root)
+
+    def json(self, name: str) -> Any:
+        """A JSON file below the root."""
+        return json.loads((self.root / name).read_text(encoding="utf-8"))
+
+    def files(self, folder: str) -> set[str]:
+        """Names of all files below a folder, relative to it."""
+        base = self.root / folder
+        return {path.relative_to(base).as_posix() for path in base.rglob("*") if path.is_file()}
+
+    def snapshot(self, folder: str = "data") -> dict[str, tuple[int, int]]:
+        """Size and time of change of every file below a folder."""
+        stats = {name: (self.root / folder / name).stat() for name in self.files(folder)}
+        return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
+
+    def client(self) -> MlflowClient:
+        """MLflow's client for the store at the root."""
+        from mlflow import MlflowClient
+
+        return MlflowClient(f"sqlite:///{self.root / 'mlflow.db'}")
+
+    def runs(self, experiment: str = "mixed-precision") -> list[Run]:
+        """The runs of an experiment, oldest first."""
+        client = self.client()
+        found = client.get_experiment_by_name(experiment)
+        assert found is not None
+        return list(client.search_runs([found.experiment_id], order_by=["attributes.start_time ASC"]))
+
+
+def ran(said: str) -> set[str]:
+    """The stages that DVC says it runs."""
+    return set(re.findall(r"^Running stage '([^']+)'", said, flags=re.MULTILINE))
+
+
+def _environment(root: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DVC_", "GIT_"))}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    person = {f"GIT_{role}_{key}": "tests@localhost" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
+    return {
+        **kept,
+        **person,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "DVC_NO_ANALYTICS": "1",
+        "DVC_SITE_CACHE_DIR": str(root.parent / f".{root.name}-dvc"),
+        "CUDA_VISIBLE_DEVICES": "-1",  # what a CPU tells is held here, also on machines with a GPU
+        "COLUMNS": "200",
+    }
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """The project as its working tree is, in a repository of its own, before anything has run."""
+    checkout = Checkout(tmp_path_factory.mktemp("pristine") / "halfstep")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in listed.stdout.split("\0"):
+        if name and name != "dvc.lock" and (PROJECT / name).is_file():
+            (checkout.root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(PROJECT / name, checkout.root / name)
+    checkout.configure(TINY)
+    checkout.succeed("git", "init", "--quiet")
+    checkout.commit("The project, with tiny parameters")
+    return checkout
+
+
+@pytest.fixture(scope="session")
+def finished(pristine: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """The project after `dvc repro`, its results committed. Whoever changes it takes a copy."""
+    checkout = pristine.copy(tmp_path_factory.mktemp("finished") / "halfstep")
+    checkout.repro()
+    checkout.commit("First results")
+    return checkout
+
+
+@pytest.fixture
+def copied(finished: Checkout, tmp_path: Path) -> Checkout:
+    """A copy of the finished project, with a tracking store that does not exist yet."""
+    return finished.copy(tmp_path / "halfstep")
+
+
+@pytest.fixture(scope="session")
+def draw_images() -> Callable[..., Path]:
+    """Writes folders of tiny pictures: a number of them for each class."""
+
+    def draw(root: Path, **counts: int) -> Path:
+        for label, (name, count) in enumerate(counts.items()):
+            (root / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = np.random.default_rng((label, number)).integers(0, 256, (12, 12, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / name / f"{number:02d}.png")
+        return root
+
+    return draw

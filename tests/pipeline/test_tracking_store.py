@@ -1,0 +1,52 @@
+"""The files are the truth, and MLflow is a view of them that can always be made again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+    from tests.pipeline.conftest import Checkout
+
+# When the run was logged, not what it says.
+OF_THE_MOMENT = {"mlflow.parentRunId", "git.commit", "mlflow.log-model.history"}
+
+
+def test_a_lost_store_is_filled_again_from_the_files(finished: Checkout, copied: Checkout) -> None:
+    assert copied.repro() == {"environment", "compare"}
+    before, after = _by_name(finished.runs()), _by_name(copied.runs())
+    assert set(after) == set(before)
+    for name, run in after.items():
+        assert run.data.metrics == pytest.approx(before[name].data.metrics), name
+        assert run.data.params == before[name].data.params
+        assert _tags(run) == _tags(before[name])
+        assert run.info.status == before[name].info.status
+        assert str(run.info.artifact_uri).startswith(f"file://{copied.root}/mlruns/")
+    assert {after[name].data.tags["mlflow.parentRunId"] for name in after if name != "compare"} == {
+        after["compare"].info.run_id
+    }
+
+    (copied.root / "mlflow.db").unlink()
+    assert copied.repro() == {"environment", "compare"}
+    assert set(_by_name(copied.runs())) == set(before)
+
+
+def test_another_store_and_another_experiment_get_all_runs(copied: Checkout) -> None:
+    elsewhere = copied.root.parent / "elsewhere"
+    elsewhere.mkdir()
+    copied.configure({"tracking.experiment": "another"})
+    copied.succeed("dvc", "repro", MLFLOW_TRACKING_URI=f"sqlite:///{elsewhere}/mlflow.db")
+    assert len(type(copied)(elsewhere).runs("another")) == 6
+    assert not (copied.root / "mlflow.db").exists()
+    assert (elsewhere / "mlruns").is_dir()
+
+
+def _by_name(runs: list[Run]) -> dict[str, Run]:
+    return {str(run.info.run_name): run for run in runs}
+
+
+def _tags(run: Run) -> dict[str, str]:
+    return {name: text for name, text in run.data.tags.items() if name not in OF_THE_MOMENT}

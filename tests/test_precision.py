@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from stages import precision
+from stages.errors import PrecisionError
+from stages.params import Variant
+
+POLICIES = ["float32", "mixed_float16", "mixed_bfloat16"]
+
+
+def compiled(
+    middle_dtype: str | None = None, output_dtype: str = "float32", optimizer: Any = "adam", **options: Any
+) -> keras.Model:
+    pixels = keras.Input((8, 8, 3))
+    features = layers.Conv2D(4, 3, name="first")(pixels)
+    features = layers.Conv2D(4, 3, name="middle", dtype=middle_dtype)(features)
+    features = layers.Dense(4, name="head")(layers.Flatten()(features))
+    model = keras.Model(pixels, layers.Activation("softmax", dtype=output_dtype)(features))
+    model.compile(optimizer, "sparse_categorical_crossentropy", **{"jit_compile": False, **options})
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def refused(model: keras.Model, variant: Variant) -> str:
+    with pytest.raises(PrecisionError, match=r"^the variant \(policy ") as caught:
+        precision.prove(model, variant)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("tf32", [False, True])
+def test_what_is_in_force_is_proven(policy: str, xla: bool, tf32: bool) -> None:
+    variant = Variant(policy=policy, xla=xla, tf32=tf32)  # type: ignore[arg-type]
+    precision.turn_on(variant)
+    precision.prove(compiled(jit_compile=xla), variant)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_last_layer_with_a_kernel_in_float32_is_allowed(policy: str) -> None:
+    variant = Variant(policy=policy)  # type: ignore[arg-type]
+    precision.turn_on(variant)
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(4), layers.Dense(2, dtype="float32")])
+    model.compile("adam", "mse", jit_compile=False)
+    precision.prove(model, variant)
+
+
+def test_a_model_built_before_the_policy_was_set() -> None:
+    precision.turn_on(Variant(policy="float32"))
+    model = compiled()
+    variant = Variant(policy="mixed_float16")
+    precision.turn_on(variant)
+    message = refused(model, variant)
+    assert "the model's policy is float32" in message
+    assert "the optimizer has no loss scaling" in message
+
+
+def test_one_layer_by_hand_in_another_type() -> None:
+    variant = Variant(policy="mixed_bfloat16")
+    precision.turn_on(variant)
+    message = refused(compiled(middle_dtype="float32"), variant)
+    assert "layers compute in another type than bfloat16: middle (float32)" in message
+    assert "first" not in message
+
+
+def test_layers_given_the_type_one_by_one_have_no_loss_scaling() -> None:
+    precision.turn_on(Variant(policy="float32"))
+    pixels = keras.Input((4,))
+    outputs = layers.Dense(2, dtype="mixed_float16")(layers.Dense(4, dtype="mixed_float16")(pixels))
+    model = keras.Model(pixels, layers.Activation("softmax", dtype="float32")(outputs))
+    model.compile("adam", "mse", jit_compile=False)
+    assert "the optimizer has no loss scaling" in refused(model, Variant(policy="mixed_float16"))
+
+
+def test_loss_scaling_that_nobody_asked_for() -> None:
+    precision.turn_on(Variant(policy="float32"))
+    model = compiled(optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()))
+    assert "the optimizer has loss scaling" in refused(model, Variant(policy="float32"))
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_xla_that_differs(xla: bool) -> None:
+    precision.turn_on(Variant(policy="float32"))
+    message = refused(compiled(jit_compile=not xla), Variant(policy="float32", xla=xla))
+    assert re.search(rf"jit_compile is {not xla}$", message)
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_a_tensorfloat_switch_that_differs(tf32: bool) -> None:
+    variant = Variant(policy="float32", tf32=tf32)
+    precision.turn_on(variant)
+    tf.config.experimental.enable_tensor_float_32_execution(not tf32)
+    assert f"TensorFloat-32 is {'off' if tf32 else 'on'}" in refused(compiled(), variant)
+
+
+@pytest.mark.parametrize(("policy", "found"), [("mixed_float16", "float16"), ("mixed_bfloat16", "bfloat16")])
+def test_an_output_in_16_bit(policy: str, found: str) -> None:
+    variant = Variant(policy=policy)  # type: ignore[arg-type]
+    precision.turn_on(variant)
+    assert f"the output is {found}; give the last activation dtype='float32'" in refused(
+        compiled(output_dtype=found), variant
+    )
+
+
+def test_a_model_in_a_model_is_looked_into() -> None:
+    variant = Variant(policy="mixed_bfloat16")
+    precision.turn_on(variant)
+    body = keras.Sequential([keras.Input((4,)), layers.Dense(4, name="inner", dtype="float32")])
+    pixels = keras.Input((4,))
+    model = keras.Model(pixels, layers.Activation("softmax", dtype="float32")(layers.Dense(2)(body(pixels))))
+    model.compile("adam", "mse", jit_compile=False)
+    assert "inner (float32)" in refused(model, variant)
+
+
+@pytest.mark.parametrize(
+    ("policy", "dtype"),
+    [("float32", "float32"), ("mixed_float16", "float16"), ("mixed_bfloat16", "bfloat16"), ("bfloat16", "bfloat16")],
+)
+def test_compute_dtypes_are_those_of_keras(policy: str, dtype: str) -> None:
+    assert precision.compute_dtype(policy) == dtype == keras.dtype_policies.get(policy).compute_dtype

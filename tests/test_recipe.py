@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from stages import recipe
+from stages.errors import PrecisionError
+from stages.params import ModelParams, TrainParams, Variant
+
+STEPS_PER_EPOCH = 10
+
+
+def model(policy: str = "float32", seed: int = 0, **train: Any) -> keras.Model:
+    return recipe.compiled_model(
+        ModelParams(),
+        TrainParams(**{"epochs": 4, "learning_rate": 0.5, **train}),
+        Variant(policy=policy),  # type: ignore[arg-type]
+        input_shape=(8, 8, 3),
+        classes=3,
+        steps_per_epoch=STEPS_PER_EPOCH,
+        seed=seed,
+    )
+
+
+def rates(**train: Any) -> list[float]:
+    """Learning rate at every step, and at the one after the last."""
+    schedule = model(**train).optimizer._learning_rate
+    return [float(schedule(step)) for step in range(4 * STEPS_PER_EPOCH + 1)]
+
+
+def test_cosine_rises_in_a_line_and_falls_to_zero() -> None:
+    found = rates(warmup_epochs=1.0)
+    assert found[0] == pytest.approx(0.05)
+    np.testing.assert_allclose(np.diff(found[:10], 2), 0, atol=1e-6)
+    assert max(found) == found[10] == pytest.approx(0.5)
+    assert found[25] == pytest.approx(0.25)  # half way down
+    assert found[40] == pytest.approx(0, abs=1e-7)
+
+
+def test_cosine_without_a_warm_up_begins_at_the_highest() -> None:
+    found = rates(warmup_epochs=0.0)
+    assert found[0] == max(found) == pytest.approx(0.5)
+    assert found[20] == pytest.approx(0.25)
+    assert found[40] == pytest.approx(0, abs=1e-7)
+
+
+def test_constant_stays() -> None:
+    assert rates(schedule="constant", warmup_epochs=0.0) == pytest.approx([0.5] * 41)
+    found = rates(schedule="constant", warmup_epochs=0.5)
+    assert found[0] == pytest.approx(0.1)
+    assert found[5:] == pytest.approx([0.5] * 36)
+
+
+def test_a_warm_up_as_long_as_the_training_reaches_the_highest_rate() -> None:
+    found = rates(warmup_epochs=4.0)
+    assert found[39] < found[40] == pytest.approx(0.5)
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("adam", keras.optimizers.Adam), ("adamw", keras.optimizers.AdamW), ("sgd", keras.optimizers.SGD)],
+)
+def test_optimizers(name: str, kind: Any) -> None:
+    plain, scaled = model(optimizer=name).optimizer, model("mixed_float16", optimizer=name).optimizer
+    assert type(plain) is kind
+    assert type(scaled.inner_optimizer) is kind
+    if name == "sgd":
+        assert (plain.momentum, plain.nesterov) == (0.9, True)
+
+
+def test_every_precision_starts_from_the_same_weights() -> None:
+    weights = {policy: model(policy).get_weights() for policy in ("float32", "mixed_float16", "mixed_bfloat16")}
+    for found in weights.values():
+        assert all(array.dtype == np.float32 for array in found)
+        for array, expected in zip(found, weights["float32"], strict=True):
+            np.testing.assert_array_equal(array, expected)
+    other = model(seed=1).get_weights()
+    assert not all(np.array_equal(a, b) for a, b in zip(other, weights["float32"], strict=True))
+
+
+def test_only_float16_has_a_loss_scale() -> None:
+    assert recipe.loss_scale(model("mixed_float16")) == 2.0**15
+    assert recipe.loss_scale(model("float32")) is None
+    assert recipe.loss_scale(model("mixed_bfloat16")) is None
+
+
+def test_the_same_optimizer_goes_on_after_loading(tmp_path: Any) -> None:
+    """The schedule is Keras's own, so that a saved model needs no code of this project."""
+    built = model(schedule="constant")
+    built.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded.optimizer._learning_rate).__module__.startswith("keras")
+
+
+def test_a_model_that_does_not_compute_as_the_variant_says_is_refused(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_float32.py").write_text(
+        "import keras\n\n\ndef build(shape, classes):\n"
+        "    x = keras.Input(shape, dtype='uint8')\n"
+        "    y = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(x))\n"
+        "    y = keras.layers.Dense(8, dtype='float32', name='by_hand')(y)\n"
+        "    return keras.Model(x, keras.layers.Dense(classes, activation='softmax', dtype='float32')(y))\n"
+    )
+    with pytest.raises(PrecisionError, match=r"by_hand \(float32\)"):
+        recipe.compiled_model(
+            ModelParams(name="own_float32:build"),
+            TrainParams(),
+            Variant(policy="mixed_bfloat16"),
+            input_shape=(8, 8, 3),
+            classes=3,
+            steps_per_epoch=1,
+            seed=0,
+        )

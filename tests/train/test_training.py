@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pandas as pd
+import pytest
+
+from stages import dataset, files
+from stages.dataset import Prepared
+from stages.errors import DataError
+from stages.params import Augment, DataParams, ModelParams, TrainParams, Variant
+from stages.train.callbacks import Epoch
+from stages.train.results import write_results
+from stages.train.training import Trained, train
+
+POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
+SETTINGS = TrainParams(epochs=2, batch_size=8)
+COLUMNS = ["epoch", "loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s"]
+NUMBERS = {"status", "test_accuracy", "test_loss", "train_time_s", "train_images_per_s"}
+
+
+@pytest.fixture(scope="module")
+def prepared(prepared_template: Path) -> Prepared:
+    return dataset.open_prepared(prepared_template)
+
+
+def trained(prepared: Prepared, policy: str = "float32", model: str = "cnn", seed: int = 3, **options: Any) -> Trained:
+    settings = options.pop("settings", SETTINGS)
+    return train(prepared, ModelParams(name=model), settings, Variant(policy=policy), seed, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def trainings(prepared: Prepared) -> dict[str, Trained]:
+    return {policy: trained(prepared, policy) for policy in POLICIES}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_files_are_those_of_the_contract(
+    trainings: dict[str, Trained], prepared: Prepared, policy: str, tmp_path: Path
+) -> None:
+    labels = prepared.test.labels
+    digest = write_results(trainings[policy], labels, tmp_path)
+    names = {"metrics.json", "history.csv", "model.keras", "predictions.npy", "manifest.json"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert files.check_manifest(tmp_path) == digest
+
+    metrics = files.read_json(tmp_path / "metrics.json")
+    assert set(metrics) == NUMBERS | ({"loss_scale"} if policy == "mixed_float16" else set())
+    assert metrics["status"] == "finished"
+    history = pd.read_csv(tmp_path / "history.csv")
+    assert list(history.columns) == COLUMNS
+    assert history["epoch"].tolist() == [0, 1]
+    assert (history["epoch_time_s"] > 0).all()
+    assert history["epoch_time_s"].sum() <= metrics["train_time_s"]
+    steps = len(prepared.train) // 8
+    assert metrics["train_images_per_s"] == pytest.approx(2 * 8 * steps / metrics["train_time_s"])
+
+    predictions = np.load(tmp_path / "predictions.npy", allow_pickle=False)
+    assert (predictions.shape, predictions.dtype) == ((len(labels), 4), np.float32)
+    assert metrics["test_accuracy"] == pytest.approx((predictions.argmax(axis=1) == labels).mean())
+    expected_loss = keras.losses.sparse_categorical_crossentropy(labels, predictions)
+    assert metrics["test_loss"] == pytest.approx(float(np.mean(expected_loss)), rel=1e-4)
+
+    model = keras.saving.load_model(tmp_path / "model.keras")
+    again = model.predict(np.asarray(prepared.test.images), verbose=0)
+    np.testing.assert_allclose(again, predictions, atol=2e-2 if policy == "mixed_bfloat16" else 2e-3)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_same_seed_ends_bit_for_bit_the_same(
+    trainings: dict[str, Trained], prepared: Prepared, policy: str
+) -> None:
+    again = trained(prepared, policy)
+    assert again.probabilities is not None
+    np.testing.assert_array_equal(again.probabilities, trainings[policy].probabilities)
+    assert [row.loss for row in again.epochs] == [row.loss for row in trainings[policy].epochs]
+
+
+def test_another_seed_ends_differently(trainings: dict[str, Trained], prepared: Prepared) -> None:
+    other = trained(prepared, seed=4)
+    assert not np.array_equal(other.probabilities, trainings["float32"].probabilities)  # type: ignore[arg-type]
+
+
+def test_every_epoch_is_handed_on_when_it_ends(prepared: Prepared) -> None:
+    rows: list[Epoch] = []
+    result = trained(prepared, "mixed_float16", receivers=(rows.append,))
+    assert tuple(rows) == result.epochs
+    assert [row.epoch for row in rows] == [0, 1]
+    assert rows[0].metrics()["loss_scale"] == 2.0**15
+    assert "epoch" not in rows[0].metrics()
+    assert rows[-1].learning_rate < rows[0].learning_rate
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    from stages.prepare.pipeline import prepare
+
+    prepare(DataParams(source="digits", image_size=8, color="grey"), tmp_path)
+    settings = TrainParams(epochs=4, batch_size=32, learning_rate=0.02, augment=Augment(shift_fraction=0.05))
+    digits = dataset.open_prepared(tmp_path)
+    result = trained(digits, settings=settings)
+    accuracy = result.test_accuracy(digits.test.labels)
+    assert accuracy is not None
+    assert accuracy > 0.6  # by chance 0.1
+    assert result.epochs[-1].loss < result.epochs[0].loss
+
+
+def test_a_batch_larger_than_the_training_set(prepared: Prepared) -> None:
+    with pytest.raises(DataError, match=r"train\.batch_size is 4096"):
+        trained(prepared, settings=SETTINGS.model_copy(update={"batch_size": 4096}))
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A model of the user's own whose activations overflow: in `build` always, in `late` when it is not training."""
+    source = """
+import keras
+
+
+@keras.saving.register_keras_serializable("own")
+class Overflow(keras.layers.Layer):
+    def __init__(self, always=True, **options):
+        super().__init__(**options)
+        self.always = always
+
+    def call(self, inputs, training=False):
+        return inputs if training and not self.always else inputs * float("inf")
+
+
+def network(shape, classes, always):
+    pixels = keras.Input(shape, dtype="uint8")
+    features = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(pixels))
+    features = keras.layers.Dense(classes)(Overflow(always)(features))
+    return keras.Model(pixels, keras.layers.Activation("softmax", dtype="float32")(features))
+
+
+def build(shape, classes):
+    return network(shape, classes, always=True)
+
+
+def late(shape, classes):
+    return network(shape, classes, always=False)
+"""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"own_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(source)
+    return name
+
+
+def test_a_loss_that_is_not_finite_ends_the_training(prepared: Prepared, own: str, tmp_path: Path) -> None:
+    result = trained(prepared, "mixed_float16", f"{own}:build", settings=SETTINGS.model_copy(update={"epochs": 5}))
+    assert result.failure is not None
+    assert result.failure.startswith("the loss is nan in epoch 1, at loss scale ")
+    assert len(result.epochs) == 1
+    assert (result.probabilities, result.test_loss, result.test_accuracy(prepared.test.labels)) == (None, None, None)
+
+    write_results(result, prepared.test.labels, tmp_path / "out")
+    metrics = files.read_json(tmp_path / "out" / "metrics.json")
+    assert metrics["status"] == "failed"
+    assert metrics["reason"] == result.failure
+    assert set(metrics) == {"status", "reason", "train_time_s", "train_images_per_s", "loss_scale"}
+    assert not (tmp_path / "out" / "predictions.npy").exists()
+    history = pd.read_csv(tmp_path / "out" / "history.csv")
+    assert list(history.columns) == COLUMNS
+    assert history["loss"].isna().tolist() == [True]
+
+
+def test_probabilities_that_are_not_finite_are_a_failure_too(prepared: Prepared, own: str) -> None:
+    result = trained(prepared, model=f"{own}:late")
+    assert result.failure == "the trained network's probabilities are not finite"
+    assert math.isfinite(result.epochs[-1].loss)
+    assert math.isnan(result.epochs[-1].val_loss)
+    assert result.probabilities is None
+
+
+def test_a_failure_has_no_accuracy_even_where_there_are_probabilities(trainings: dict[str, Trained]) -> None:
+    failed = replace(trainings["float32"], probabilities=None)
+    assert failed.test_accuracy(np.zeros(3)) is None
