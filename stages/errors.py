@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 
 class HalfstepError(Exception):
@@ -73,7 +75,7 @@ def explained(main: Callable[[], None]) -> Callable[[], int]:
         try:
             main()
         except HalfstepError as error:
-            print(error, file=sys.stderr)
+            print(f"{error}{_way_back()}", file=sys.stderr)
             return error.exit_status
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
@@ -81,3 +83,13 @@ def explained(main: Callable[[], None]) -> Callable[[], int]:
         return 0
 
     return entry
+
+
+def _way_back() -> str:
+    """What DVC removed when it started the stage, and how to get it back; empty outside of DVC or the first time."""
+    stage, lock = os.environ.get("DVC_STAGE", ""), Path("dvc.lock")
+    if stage in ("", "environment") or not lock.is_file():
+        return ""
+    if f"\n  {stage}:\n" not in lock.read_text(encoding="utf-8"):
+        return ""
+    return f"; `dvc checkout {stage}` brings back the result of before"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -65,3 +66,31 @@ def test_every_failure_of_the_users_is_a_halfstep_error() -> None:
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert all(issubclass(kind, HalfstepError) for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    ("stage", "locked", "hint"),
+    [
+        ("train@float32-0", "stages:\n  train@float32-0:\n", "; `dvc checkout train@float32-0` brings back"),
+        ("train@float32-0", "stages:\n  train@float32-1:\n", ""),
+        ("environment", "stages:\n  environment:\n", ""),
+        ("", "stages:\n  prepare:\n", ""),
+    ],
+    ids=["has a last result", "never ran", "environment keeps its outputs", "not under DVC"],
+)
+def test_the_message_says_how_to_get_back_what_dvc_removed(
+    stage: str,
+    locked: str,
+    hint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DVC_STAGE", stage)
+    (tmp_path / "dvc.lock").write_text(locked)
+    explained(raising(HalfstepError("too small")))()
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"too small{hint}")
+    assert printed.count("\n") == 1
+    assert ("dvc checkout" in printed) == bool(hint)

@@ -17,6 +17,7 @@ from stages.params import TrackingParams
 
 _SCHEMES = ("http", "https", "sqlite", "mysql", "postgresql", "mssql", "databricks")
 _SQLITE = "sqlite:///"
+_SQLITE_HEADER = b"SQLite format 3\0"
 _CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]*@")
 
 
@@ -41,9 +42,16 @@ def problem_with(uri: str) -> str | None:
         return None
     if not path.parent.is_dir():
         return f"the folder {path.parent} does not exist; make it, or name another"
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        return f"{path} may not be written by this user; name another place"
+    if not os.access(path if path.exists() else path.parent, os.R_OK | os.W_OK):
+        return f"{path} may not be read and written by this user; name another place"
+    if path.is_file() and _first_bytes(path) not in (b"", _SQLITE_HEADER):
+        return f"{path} is no SQLite database; name another file, which is made where it is missing"
     return None
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(len(_SQLITE_HEADER))
 
 
 def sqlite_path(uri: str) -> Path | None:

@@ -111,3 +111,10 @@ def test_a_file_that_is_no_database(folder: Path) -> None:
     (folder / "mlflow.db").write_text("no database at all" * 100)
     with pytest.raises(TrackingError, match=r"mlflow\.db cannot be used as a tracking store"):
         digest()
+
+
+def test_a_file_that_is_no_database_is_no_store(folder: Path) -> None:
+    (folder / "notes.txt").write_text("not a database at all")
+    problem = store.problem_with(f"sqlite:///{folder}/notes.txt")
+    assert problem is not None
+    assert "is no SQLite database" in problem
