@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 

@@ -13,7 +13,7 @@ from stages.compare.charts import HEIGHT, WIDTH, accuracy_chart
 from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.compare.metric_rows import metric_rows
 from stages.compare.plots import plot_tables
-from stages.compare.wording import SYNTHETIC_NOTE, VERDICT_WORDS, margin_text, measure_label, verdict_sentence
+from stages.compare.wording import SYNTHETIC_NOTE, margin_text, measure_label, verdict_sentence
 
 
 def render_report(comparison: Comparison) -> str:
@@ -59,10 +59,9 @@ def _verdict(candidate: Candidate, comparison: Comparison) -> dict[str, Any]:
     return {
         "variant": candidate.variant,
         "verdict": candidate.verdict,
-        "word": VERDICT_WORDS[candidate.verdict],
         "sentence": verdict_sentence(candidate, comparison),
         "others": [
-            {"label": measure_label(measure), "verdict": verdict, "word": VERDICT_WORDS[verdict]}
+            {"label": measure_label(measure), "verdict": verdict}
             for measure, verdict in candidate.verdicts.items()
             if measure != TRAIN and candidate.speedups
         ],

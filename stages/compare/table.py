@@ -8,7 +8,7 @@ from rich.text import Text
 
 from stages.compare.comparison import Candidate, Comparison
 from stages.compare.metric_rows import MetricRow, metric_rows
-from stages.compare.wording import SYNTHETIC_NOTE, VERDICT_WORDS, points_text, ratio_text, verdict_sentence
+from stages.compare.wording import SYNTHETIC_NOTE, points_text, ratio_text, verdict_sentence
 
 
 def render(comparison: Comparison) -> RenderableType:
@@ -33,7 +33,7 @@ def _metrics_table(comparison: Comparison) -> Table:
             cells = [_cell(row, candidate) for candidate in comparison.candidates]
             table.add_row(Text(f"{row.label}, {row.unit}"), baseline, *cells)
     table.add_section()
-    table.add_row("verdict, training", "", *(VERDICT_WORDS[item.verdict] for item in comparison.candidates))
+    table.add_row("verdict, training", "", *(item.verdict for item in comparison.candidates))
     return table
 
 

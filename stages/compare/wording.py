@@ -6,7 +6,6 @@ from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.compare.statistics import AccuracyChange, Speedup
 from stages.params import CompareParams
 
-VERDICT_WORDS = {"adopt": "adopt", "reject": "reject", "inconclusive": "not established"}
 SYNTHETIC_NOTE = "Measured on synthetic images: this run tells about speed only; its accuracy means nothing."
 
 
