@@ -30,6 +30,7 @@ def report(trace: Trace) -> dict[str, Any]:
     return {
         **trace.metrics(),
         "device_type": trace.device_type,
+        **_without_none({"device_count": trace.device_count, "kernels": len(trace.kernels) or None}),
         "steps": [_without_none(asdict(step)) for step in trace.steps],
         "top_operations": [_without_none(asdict(item)) for item in _top(trace)],
         "warnings": list(trace.warnings),

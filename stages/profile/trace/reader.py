@@ -57,7 +57,9 @@ def read_trace(path: Path, graph_dtypes: Mapping[str, str] | None = None, timeou
         operations=_operations(conversion, graph_dtypes or {}, kernels),
         kernels=kernels,
         peak_memory_bytes=_peak_memory_bytes(conversion.peak_bytes, device_type),
-        xprof_16bit_percent=_xprof_16bit_percent(conversion) if kernels else None,
+        xprof_16bit_percent=_xprof_percent(conversion, 16) if kernels else None,
+        xprof_32bit_percent=_xprof_percent(conversion, 32) if kernels else None,
+        device_count=_device_count(conversion),
     )
     return notes(trace, conversion, files.warnings, has_graph=bool(graph_dtypes))
 
@@ -164,10 +166,16 @@ def _peak_memory_bytes(peaks: Mapping[str, int], device_type: str) -> int | None
     return max(ours.values(), default=None)
 
 
-def _xprof_16bit_percent(conversion: Conversion) -> float | None:
-    text = property_of(conversion.tables["overview_page"], "device_compute_16bit_percent").rstrip("%")
+def _xprof_percent(conversion: Conversion, bits: int) -> float | None:
+    """Share of device compute time that xprof claims for types of so many bits; it writes `30.5%` or `-nan%`."""
+    text = property_of(conversion.tables["overview_page"], f"device_compute_{bits}bit_percent").rstrip("%")
     try:
         share = float(text)
     except ValueError:
         return None
     return share if math.isfinite(share) else None
+
+
+def _device_count(conversion: Conversion) -> int | None:
+    text = property_of(conversion.tables["overview_page"], "device_core_count")
+    return int(text) if text.isdigit() and int(text) else None

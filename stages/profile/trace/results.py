@@ -79,6 +79,8 @@ class Trace:
         kernels: compute kernels of a GPU; copies, fills and collectives are left out. Longest first.
         peak_memory_bytes: most memory in use during the trace, of the largest device allocator.
         xprof_16bit_percent: share of device compute time in 16-bit types as xprof claims; on a GPU only.
+        xprof_32bit_percent: the same in 32-bit types.
+        device_count: GPUs in the trace, of all its hosts; None without one.
     """
 
     device_type: str
@@ -87,6 +89,8 @@ class Trace:
     kernels: tuple[Kernel, ...]
     peak_memory_bytes: int | None
     xprof_16bit_percent: float | None = None
+    xprof_32bit_percent: float | None = None
+    device_count: int | None = None
     warnings: tuple[str, ...] = field(default=())
 
     def metrics(self) -> dict[str, float]:
@@ -94,6 +98,8 @@ class Trace:
         found = {**self._step_metrics(), **self._compute_metrics()}
         if self.xprof_16bit_percent is not None:
             found["profiler/compute_16bit_percent_xprof"] = self.xprof_16bit_percent
+        if self.xprof_32bit_percent is not None:
+            found["profiler/compute_32bit_percent_xprof"] = self.xprof_32bit_percent
         if self.peak_memory_bytes is not None:
             found["memory/peak_mib"] = self.peak_memory_bytes / MIB
         return found

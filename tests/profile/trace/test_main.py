@@ -24,6 +24,7 @@ def test_one_json_object_and_nothing_else(xspaces: ModuleType, save: Callable[..
     assert (done.returncode, done.stderr) == (0, "")
     printed = json.loads(done.stdout)
     assert printed["device_type"] == "CPU"
+    assert not {"device_count", "kernels"} & set(printed)
     assert printed["profiler/compute_16bit_percent"] == 100
     assert printed["profiler/step_time_ms"] == 1
     assert len(printed["steps"]) == 4

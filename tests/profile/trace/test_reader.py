@@ -83,6 +83,7 @@ def test_a_gpus_shares_are_those_of_its_kernels(case: str, xspaces: ModuleType, 
     assert shares(trace) == ours
     assert trace.matched_percent == 100
     assert trace.metrics()["profiler/compute_16bit_percent_xprof"] == xprofs
+    assert trace.metrics()["profiler/compute_32bit_percent_xprof"] == 100 - xprofs
     disagrees = abs(ours["compute_16bit_percent"] - xprofs) > 5
     assert any("xprof claims" in warning for warning in trace.warnings) == disagrees
 
@@ -133,6 +134,7 @@ def test_two_devices_are_counted_together(xspaces: ModuleType, save: Save) -> No
     trace = read_trace(save(xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)], devices=2)))
     assert [(kernel.occurrences, kernel.duration_us) for kernel in trace.kernels] == [(8, 2400)]
     assert trace.metrics()["profiler/device_compute_ms"] == pytest.approx(0.3)
+    assert trace.device_count == 2
 
 
 def test_hosts_of_one_run_are_read_together(xspaces: ModuleType, save: Save) -> None:
