@@ -167,30 +167,25 @@ def baseline_is_tf32(seen: Measurements) -> Reason | None:
 
 
 def xla_differs(seen: Measurements) -> Reason | None:
-    """Two things were changed at once."""
-    before, after = bool(seen.baseline.entry.get("xla")), bool(seen.candidate.entry.get("xla"))
-    if before == after:
-        return None
-    return Reason(
-        code="xla_differs",
-        text=f"XLA is {'on' if after else 'off'} here and {'on' if before else 'off'} in the baseline: "
-        "the ratio is not the effect of precision alone.",
-        evidence={"baseline_xla": before, "candidate_xla": after},
-        advice="Compare arms with the same xla.",
-    )
+    """The compiler was changed together with the precision."""
+    return _setting_differs(seen, "xla", "XLA", default=False)
 
 
 def onednn_differs(seen: Measurements) -> Reason | None:
     """On a CPU, the library that computes was changed together with the precision."""
-    before, after = bool(seen.baseline.entry.get("onednn", True)), bool(seen.candidate.entry.get("onednn", True))
-    if before == after or seen.candidate.device_type != "CPU":
+    return _setting_differs(seen, "onednn", "oneDNN", default=True) if seen.candidate.device_type == "CPU" else None
+
+
+def _setting_differs(seen: Measurements, key: str, name: str, *, default: bool) -> Reason | None:
+    before, after = (bool(profile.entry.get(key, default)) for profile in (seen.baseline, seen.candidate))
+    if before == after:
         return None
     return Reason(
-        code="onednn_differs",
-        text=f"oneDNN is {'on' if after else 'off'} here and {'on' if before else 'off'} in the baseline: "
+        code=f"{key}_differs",
+        text=f"{name} is {'on' if after else 'off'} here and {'on' if before else 'off'} in the baseline: "
         "the ratio is not the effect of precision alone.",
-        evidence={"baseline_onednn": before, "candidate_onednn": after},
-        advice="Set the same onednn in both entries of variants to see precision alone.",
+        evidence={f"baseline_{key}": before, f"candidate_{key}": after},
+        advice=f"Set the same {key} in both entries of variants to see precision alone.",
     )
 
 
