@@ -113,4 +113,5 @@ def _top_level_names(path: Path) -> list[str]:
 def _tracking(params: Params) -> Iterator[str]:
     problem = store.problem_with(store.resolve_uri(params.tracking))
     if problem:
-        yield f"tracking.uri is {params.tracking.uri!r}: {problem}"
+        given = "null" if params.tracking.uri is None else repr(params.tracking.uri)
+        yield f"tracking.uri is {given}: {problem}"

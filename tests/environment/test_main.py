@@ -76,7 +76,8 @@ def test_a_store_that_is_no_database(run: Callable[[], Any], write_params: Calla
     done = run()
     assert done.returncode != 0
     assert len(done.stderr.splitlines()) == 1
-    assert "mlflow.db cannot be used as a tracking store" in done.stderr
+    assert done.stderr.startswith("params.yaml: tracking.uri is null: ")
+    assert "mlflow.db is no SQLite database; name another file" in done.stderr
     assert Path("mlflow.db").read_text().startswith("this is no database")
 
 
