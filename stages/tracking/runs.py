@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 os.environ.pop("MLFLOW_RUN_ID", None)  # would silently take the place of every run that is begun here
 
 import mlflow
-from mlflow.entities import Metric, Param, Run, RunStatus, RunTag
+from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
@@ -140,22 +140,24 @@ class LiveRun:
         now_ms = int(time.time() * 1000)
         finite = [Metric(name, float(value), now_ms, step) for name, value in values.items() if math.isfinite(value)]
         for start in range(0, len(finite), _BATCH):
-            self._try(lambda start=start: self._client.log_batch(self.run_id, metrics=finite[start : start + _BATCH]))
+            self.attempt(
+                lambda start=start: self._client.log_batch(self.run_id, metrics=finite[start : start + _BATCH])
+            )
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Sets tags, in one batch."""
-        self._try(
+        self.attempt(
             lambda: self._client.log_batch(self.run_id, tags=[RunTag(name, text) for name, text in values.items()])
         )
 
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Logs a file, or a folder with all that lies in it."""
         log = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
-        self._try(lambda: log(self.run_id, str(path), folder))
+        self.attempt(lambda: log(self.run_id, str(path), folder))
 
     def figure(self, figure: Any, name: str) -> None:
         """Logs a matplotlib figure as an image."""
-        self._try(lambda: self._client.log_figure(self.run_id, figure, name))
+        self.attempt(lambda: self._client.log_figure(self.run_id, figure, name))
 
     def describe(self, markdown: str) -> None:
         """Sets the run's description, as the UI shows it at the top."""
@@ -172,13 +174,10 @@ class LiveRun:
 
     def end(self, status: str) -> None:
         """Ends the run."""
-        self._try(lambda: self._client.set_terminated(self.run_id, RunStatus.to_string(RunStatus.from_string(status))))
+        self.attempt(lambda: self._client.set_terminated(self.run_id, status))
 
-    def attempt(self, log: Any) -> None:
-        """Calls `log()` and lets a failure of the store cost nothing but this record."""
-        self._try(log)
-
-    def _try(self, log: Any) -> None:
+    def attempt(self, log: Callable[[], Any]) -> None:
+        """Calls `log()`; a failure of the store costs nothing but what this run would still have shown."""
         if self._lost:
             return
         try:
