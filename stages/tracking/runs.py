@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import os
@@ -140,9 +141,8 @@ class LiveRun:
         now_ms = int(time.time() * 1000)
         finite = [Metric(name, float(value), now_ms, step) for name, value in values.items() if math.isfinite(value)]
         for start in range(0, len(finite), _BATCH):
-            self.attempt(
-                lambda start=start: self._client.log_batch(self.run_id, metrics=finite[start : start + _BATCH])
-            )
+            batch = finite[start : start + _BATCH]
+            self.attempt(functools.partial(self._client.log_batch, self.run_id, metrics=batch))
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Sets tags, in one batch."""
@@ -192,10 +192,7 @@ class LiveRun:
 
 
 def run_params(params: Params, variant: str | None) -> dict[str, str]:
-    """MLflow params of a run: dotted names, the same keys for every variant, with its own entry as `variant.*`.
-
-    The lists of variants and of seeds are left out where a run belongs to one of them: its tags say which.
-    """
+    """MLflow params of a run: dotted names, the same keys for every variant, with its own entry as `variant.*`."""
     tree = params.model_dump(mode="json")
     entries = tree.pop("variants")
     del tree["tracking"]  # says where runs are kept, and may hold a password
