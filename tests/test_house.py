@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 GROUND = {"params", "files", "errors"}
-FIRST = {"tracking", "environment", "dataset", "models", "precision", "recipe", "quiet"}
+FIRST = {"tracking", "environment", "dataset", "models", "precision", "recipe", "quiet", "speedup"}
 TOP = {"prepare", "train", "profile", "compare"}
 FLOOR = {**dict.fromkeys(GROUND, 0), **dict.fromkeys(FIRST, 1), **dict.fromkeys(TOP, 2)}
 # It says which store is used, and imports no MLflow: the check of the parameters on the first floor asks it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from stages import files
 from stages.errors import ComparisonError, CorruptFileError, DataError
+from stages.speedup import CONFIDENCE
 
 _COLUMNS = {
     "rounds.csv": ["process", "round", "position", "steps", "round_time_ms"],
@@ -76,6 +77,8 @@ class Profile:
     operations: tuple[Operation, ...]
     warnings: tuple[str, ...]
     device_type: str
+    confidence: float = CONFIDENCE  # of the intervals, as the look that ended the measurement has it
+    protocol: dict[str, Any] = field(default_factory=dict)  # how it was measured, and what ended it
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,8 @@ def _load_profile(name: str) -> Profile:
             operations=tuple(_operation(row) for row in summary.get("operations", [])),
             warnings=tuple(summary.get("warnings", [])),
             device_type=str(summary.get("device_type", "CPU")),
+            confidence=float(summary["protocol"]["confidence"]),
+            protocol=dict(summary["protocol"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _corrupt(folder / "summary.json", f"{type(error).__name__}: {error}") from error

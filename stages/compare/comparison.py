@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from stages.compare.arms import Arm, Study
+from stages.compare.arms import Arm, Profile, Study
 from stages.compare.evidence import Measurements, Reason
 from stages.compare.reasons import arm_failed, explain
-from stages.compare.statistics import AccuracyChange, Speedup, inference_speedup, train_speedup
+from stages.compare.statistics import AccuracyChange
 from stages.compare.verdict import Verdict, decide
 from stages.params import CompareParams
+from stages.speedup import Speedup, inference_speedup, train_speedup
 
 TRAIN = "train"
 
@@ -133,7 +133,7 @@ def mean_test_accuracy(arm: Arm) -> float | None:
 def _noise(study: Study) -> dict[str, Speedup]:
     if study.baseline.profile is None or study.control is None:
         return {}
-    return _speedups(study, study.control.rounds, study.control.inference)
+    return _speedups(study, study.control)
 
 
 def _compare_arm(study: Study, arm: Arm, noise: dict[str, Speedup], params: CompareParams) -> Candidate:
@@ -142,19 +142,19 @@ def _compare_arm(study: Study, arm: Arm, noise: dict[str, Speedup], params: Comp
         failures = [arm_failed(arm)] if arm.failures else []
         failures += [arm_failed(baseline, role="baseline")] if baseline.failures else []
         return Candidate(arm, dict.fromkeys(_measures(study), "inconclusive"), tuple(failures))
-    speedups = _speedups(study, arm.profile.rounds, arm.profile.inference)
+    speedups = _speedups(study, arm.profile)
     accuracy = AccuracyChange(_correct(study, baseline), _correct(study, arm))
     verdicts = {name: decide(ratio, noise[name].noise_floor, accuracy, params) for name, ratio in speedups.items()}
     seen = Measurements(baseline.profile, arm.profile, arm.trainings, speedups[TRAIN], study.environment)
     return Candidate(arm, verdicts, explain(seen), speedups, accuracy)
 
 
-def _speedups(study: Study, rounds: pd.DataFrame, inference: pd.DataFrame) -> dict[str, Speedup]:
+def _speedups(study: Study, other: Profile) -> dict[str, Speedup]:
     baseline = study.baseline.profile
     assert baseline is not None  # callers compare nothing with a baseline that failed
-    ratios = {TRAIN: train_speedup(baseline.rounds, rounds)}
-    for batch_size in study.inference_batch_sizes:
-        ratios[f"inference_b{batch_size}"] = inference_speedup(baseline.inference, inference, batch_size)
+    ratios = {TRAIN: train_speedup(baseline.rounds, other.rounds, baseline.confidence)}
+    for size in study.inference_batch_sizes:
+        ratios[f"inference_b{size}"] = inference_speedup(baseline.inference, other.inference, size, baseline.confidence)
     return ratios
 
 

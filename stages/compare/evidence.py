@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.compare.arms import Operation, Profile, Training
-from stages.compare.statistics import Speedup
+from stages.speedup import Speedup
 
 STEP = "profiler/step_time_ms"
 _FLOAT16_INSTRUCTIONS = {"avx512_fp16", "amx_fp16"}

@@ -1,74 +1,15 @@
-"""Ratios of times and differences of accuracy, each with an interval that covers what it claims.
+"""Differences of accuracy on the same test images, each with an interval that covers what it claims."""
 
-Everything is computed from paired raw values: rounds that ran next to each other, and the same test images.
-"""
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from stages.errors import ComparisonError
+from stages.speedup import CONFIDENCE, Interval, t_interval
 
-CONFIDENCE = 0.95
 _Z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
-
-Interval = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Speedup:
-    """Time of the baseline / time of the candidate, a ratio: above 1 the candidate is faster.
-
-    `log_ratios` holds one tuple a process, one natural logarithm of the ratio a round. The interval is Student's t over
-    the medians of the processes: rounds of one process share its luck (memory layout, clock, neighbours), so only
-    processes count as independent, and a bootstrap over two to five of them claims more than it covers.
-    """
-
-    log_ratios: tuple[tuple[float, ...], ...]
-
-    @property
-    def rounds(self) -> int:
-        """Number of paired rounds."""
-        return sum(len(of_process) for of_process in self.log_ratios)
-
-    @property
-    def processes(self) -> int:
-        """Number of processes: the independent measurements."""
-        return len(self.log_ratios)
-
-    @cached_property
-    def _medians(self) -> NDArray[np.float64]:
-        return np.array([np.median(of_process) for of_process in self.log_ratios])
-
-    @property
-    def ratio(self) -> float:
-        """The speed-up: exp of the mean of the process medians."""
-        return float(np.exp(self._medians.mean()))
-
-    @cached_property
-    def _interval(self) -> Interval:
-        low, high = t_interval(self._medians)
-        return float(np.exp(low)), float(np.exp(high))
-
-    @property
-    def low(self) -> float:
-        """Lower end of the 95 % interval."""
-        return self._interval[0]
-
-    @property
-    def high(self) -> float:
-        """Upper end of the 95 % interval."""
-        return self._interval[1]
-
-    @property
-    def noise_floor(self) -> float:
-        """Largest deviation from 1 that the interval allows; a noise floor when both arms are the same code."""
-        return max(abs(self.low - 1), abs(self.high - 1))
 
 
 @dataclass(frozen=True)
@@ -139,59 +80,6 @@ class AccuracyChange:
             seeds_low, seeds_high = t_interval(difference.mean(axis=1))
             low, high = min(low, seeds_low), max(high, seeds_high)
         return max(low, -1.0), min(high, 1.0)
-
-
-def train_speedup(baseline: pd.DataFrame, candidate: pd.DataFrame) -> Speedup:
-    """Speed-up of training from two rounds.csv tables, paired by process and round.
-
-    Raises:
-        ComparisonError: rounds do not pair, a time is not positive, or there are fewer than two processes.
-    """
-    per_step = [table.set_index(["process", "round"]).eval("round_time_ms / steps") for table in (baseline, candidate)]
-    return _speedup("rounds.csv", *per_step)
-
-
-def inference_speedup(baseline: pd.DataFrame, candidate: pd.DataFrame, batch_size: int) -> Speedup:
-    """Speed-up of inference at one batch size from two inference.csv tables: the median call of each round counts.
-
-    Raises:
-        ComparisonError: as `train_speedup`.
-    """
-    medians = [
-        table[table["batch_size"] == batch_size].groupby(["process", "round"])["latency_ms"].median()
-        for table in (baseline, candidate)
-    ]
-    return _speedup(f"inference.csv at batch size {batch_size}", *medians)
-
-
-def _speedup(what: str, baseline_ms: "pd.Series[float]", candidate_ms: "pd.Series[float]") -> Speedup:
-    if baseline_ms.empty:
-        raise ComparisonError(f"{what}: nothing was measured; run `dvc repro -f -s profile`")
-    if not baseline_ms.index.is_unique or set(baseline_ms.index) != set(candidate_ms.index):
-        raise ComparisonError(
-            f"{what}: the rounds of two variants do not pair, so they were not measured together; "
-            f"run `dvc repro -f -s profile`"
-        )
-    if (
-        not (np.isfinite(baseline_ms) & (baseline_ms > 0)).all()
-        or not (np.isfinite(candidate_ms) & (candidate_ms > 0)).all()
-    ):
-        raise ComparisonError(f"{what}: a time is not a positive number; run `dvc repro -f -s profile`")
-    logs = np.log(baseline_ms / candidate_ms.reindex(baseline_ms.index))
-    speedup = Speedup(tuple(tuple(map(float, of_process)) for _, of_process in logs.groupby(level="process")))
-    if speedup.processes < 2:
-        raise ComparisonError(
-            f"{what}: {speedup.processes} process was measured, and an interval needs at least 2; raise "
-            f"profile.processes in params.yaml and run `dvc repro`"
-        )
-    return speedup
-
-
-def t_interval(values: Sequence[float] | NDArray[np.float64]) -> Interval:
-    """95 % Student t interval for the mean of independent values (two or more)."""
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    mean = float(np.mean(values))
-    return mean - float(half), mean + float(half)
 
 
 def images_interval(differences: NDArray[np.float64]) -> Interval:

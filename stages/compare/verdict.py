@@ -2,8 +2,9 @@
 
 from typing import Literal
 
-from stages.compare.statistics import AccuracyChange, Speedup
+from stages.compare.statistics import AccuracyChange
 from stages.params import CompareParams
+from stages.speedup import Speedup
 
 Verdict = Literal["adopt", "reject", "inconclusive"]
 

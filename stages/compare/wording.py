@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
-from stages.compare.statistics import AccuracyChange, Speedup
+from stages.compare.statistics import AccuracyChange
 from stages.params import CompareParams
+from stages.speedup import Speedup
 
 SYNTHETIC_NOTE = "Measured on synthetic images: this run tells about speed only; its accuracy means nothing."
 

@@ -6,11 +6,15 @@ The descriptions are what the README's table of parameters says; a test holds th
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Policy = Literal["float32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16"]
+
+# `compare.register`: the class keeps its name although the metaclass of all models has a method of that name
+warnings.filterwarnings("ignore", message='Field name "register" in "CompareParams" shadows')
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -119,24 +123,33 @@ class Variant(Section):
 class ProfileParams(Section):
     """The timing protocol: variants take turns, each in a process of its own."""
 
-    processes: int = Field(4, ge=2, le=50, description="times that each variant's process is started afresh")
+    processes: int = Field(8, ge=2, le=50, description="most times that each variant's process is started afresh")
     rounds: int = Field(
-        6, ge=2, le=10_000, description="timed rounds in each process; in each, every variant has a turn"
+        200, ge=1, le=10_000, description="most timed rounds in each process; in each, every variant has a turn"
     )
     steps_per_round: int = Field(6, ge=1, le=10_000, description="training steps in one turn")
+    target_precision: Number = Field(
+        0.02,
+        gt=0,
+        lt=1,
+        description="measuring ends once the interval of each speed-up is this narrow (half its width)",
+    )
     max_seconds: Number = Field(
-        60.0, gt=0, description="no round begins after this long, start-up not counted; each process has at least two"
+        30.0, gt=0, description="seconds of timing after which it ends all the same, start-up not counted"
     )
     warmup_steps: int = Field(8, ge=1, le=10_000, description="training steps before anything is timed")
     single_step_rounds: int = Field(
-        2,
-        ge=1,
-        le=1000,
-        description="rounds in each process after which steps are timed one by one, for the percentiles",
+        1, ge=1, le=1000, description="rounds in each process in which steps are timed one by one, for the percentiles"
     )
     trace_steps: int = Field(8, ge=2, le=50, description="training steps in the trace")
     inference_batch_sizes: BatchSizes = Field((1, 32), description="latency is measured at each")
     inference_calls_per_round: int = Field(4, ge=1, le=10_000, description="calls in one turn, at each batch size")
+    find_max_batch: bool = Field(
+        False, description="look for the largest batch that still trains, for each variant: minutes"
+    )
+    memory_limit_mib: int | None = Field(
+        None, ge=64, description="memory that `find_max_batch` may fill on a CPU, in MiB; `null`: half of what is free"
+    )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="seed of the order of turns")
 
 
@@ -149,6 +162,12 @@ class CompareParams(Section):
     )
     min_speedup: Number = Field(1.05, ge=1, le=100, description="smallest speed-up worth having, as a ratio")
     gate: bool = Field(False, description="`compare` exits non-zero unless a candidate is adopted")
+    register: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="name in MLflow's model registry under which the winner's model is put, as `champion`",
+    )
 
 
 class TrackingParams(Section):

@@ -41,6 +41,7 @@ def summarize(
         "entry": variant.model_dump(),
         "configuration": record.configuration,
         "device_type": record.configuration["device"],
+        "protocol": {"confidence": 0.95},
         "metrics": dict(sorted(metrics.items())),
         "operations": [_operation(row, record) for row in trace.operations[:TOP_OPERATIONS]] if trace else [],
         "warnings": _warnings(trace, profile, metrics) if trace else [],

@@ -12,7 +12,7 @@ import pytest
 from stages.compare.arms import Arm, Operation, Profile, Training
 from stages.compare.evidence import Measurements
 from stages.compare.reasons import arm_failed, explain
-from stages.compare.statistics import Speedup
+from stages.speedup import Speedup
 
 STEP = {"profiler/step_time_ms": 100.0}
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from stages.compare.statistics import AccuracyChange, Speedup
+from stages.compare.statistics import AccuracyChange
 from stages.compare.verdict import decide
 from stages.params import CompareParams
+from stages.speedup import Speedup
 
 PARAMS = CompareParams(min_speedup=1.05, accuracy_margin=0.01)
 
