@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,9 +39,32 @@ def test_what_a_user_can_cause_is_a_message_and_a_status(
     assert capsys.readouterr() == ("", said)
 
 
-def test_a_fault_of_the_program_keeps_its_traceback() -> None:
-    with pytest.raises(ZeroDivisionError):
-        explained(raising(ZeroDivisionError()))()
+@pytest.mark.parametrize("error", [ZeroDivisionError(), OSError(errno.ENOENT, "No such file", "x")])
+def test_a_fault_of_the_program_keeps_its_traceback(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        explained(raising(error))()
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "advice"),
+    [
+        (errno.ENOSPC, "No space left on device", "make room"),
+        (errno.EDQUOT, "Disk quota exceeded", "make room"),
+        (errno.EACCES, "Permission denied", "put right what stands there, or its permissions"),
+        (errno.EROFS, "Read-only file system", "put right what stands there, or its permissions"),
+        (errno.EISDIR, "Is a directory", "put right what stands there, or its permissions"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(
+    number: int, words: str, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explained(raising(OSError(number, words, "data/x")))() == 1
+    assert capsys.readouterr().err == f"data/x: {words}; {advice}, then run `dvc repro` again\n"
+
+
+def test_a_message_holds_no_password(capsys: pytest.CaptureFixture[str]) -> None:
+    explained(raising(HalfstepError("http://user:s3cret@host:5000 and postgresql://a/b?password=s3cret")))()
+    assert capsys.readouterr().err == "http://host:5000 and postgresql://a/b?password=***\n"
 
 
 def test_a_clean_end_is_zero() -> None:

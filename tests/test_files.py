@@ -102,7 +102,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_manifest_names_the_same_content_the_same(folder: Path) -> None:
     digest = files.write_manifest(folder)
     assert files.check_manifest(folder) == digest == files.write_manifest(folder)
-    assert set(files.read_json(folder / "manifest.json")) == {"a.txt", "below/b.txt"}
+    assert set(files.read_json(folder / "manifest.json")) == {"a.txt", "below/b.txt", "manifest.json"}
     (folder / "a.txt").write_text("c")
     assert files.write_manifest(folder) != digest
 
@@ -126,7 +126,7 @@ def test_a_missing_file_and_a_missing_manifest_are_found(folder: Path) -> None:
 def test_a_damaged_manifest_is_found(folder: Path) -> None:
     files.write_manifest(folder)
     (folder / "manifest.json").write_text("{")
-    with pytest.raises(CorruptFileError, match=r"manifest\.json is not JSON"):
+    with pytest.raises(CorruptFileError, match=r"manifest\.json is damaged; make it again with `dvc repro"):
         files.check_manifest(folder)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-GROUND = {"params", "files", "errors"}
-FIRST = {"tracking", "environment", "dataset", "models", "precision", "recipe", "quiet", "speedup"}
+GROUND = {"params", "files", "errors", "locking", "cache"}
+FIRST = {"tracking", "environment", "dataset", "models", "precision", "recipe", "quiet", "speedup", "margins"}
 TOP = {"prepare", "train", "profile", "compare"}
 FLOOR = {**dict.fromkeys(GROUND, 0), **dict.fromkeys(FIRST, 1), **dict.fromkeys(TOP, 2)}
 # It says which store is used, and imports no MLflow: the check of the parameters on the first floor asks it.
