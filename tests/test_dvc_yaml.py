@@ -13,6 +13,8 @@ from pydantic import BaseModel
 
 from stages.params import Params, TrainParams, Variant, load
 
+WITHOUT_EFFECT_ON_A_RESULT = {"require_gpu", "checkpoint_every"}
+
 
 @pytest.fixture(scope="module")
 def pipeline(root: Path) -> dict[str, Any]:
@@ -34,14 +36,15 @@ def test_every_stage_says_what_it_does(stages: dict[str, Any]) -> None:
 
 
 def test_train_depends_on_each_of_its_parameters_but_the_lists(stages: dict[str, Any]) -> None:
-    fields = set(TrainParams.model_fields) - {"variants", "seeds"}
+    fields = set(TrainParams.model_fields) - WITHOUT_EFFECT_ON_A_RESULT - {"variants", "seeds"}
     expected = {f"train.{name}" for name in fields} | {"model.name", "variants.${item.variant}"}
     assert set(stages["train"]["params"]) == expected
 
 
 def test_sections_that_the_other_stages_depend_on(stages: dict[str, Any]) -> None:
     assert stages["prepare"]["params"] == ["data"]
-    assert {"model", "train", "variants", "profile"} <= set(stages["profile"]["params"])
+    fields = {f"train.{name}" for name in set(TrainParams.model_fields) - WITHOUT_EFFECT_ON_A_RESULT}
+    assert set(stages["profile"]["params"]) == {"model", "variants", "profile", "compare.baseline"} | fields
     assert "compare" in stages["compare"]["params"]
     assert "params" not in stages["environment"]  # it always runs, and reads all of them
 

@@ -104,6 +104,10 @@ class TrainParams(Section):
         Augment(), description="random changes of the training images; `false` is none"
     )
     input_threads: int = Field(2, ge=1, le=256, description="fixed number of threads of the input pipeline")
+    checkpoint_every: int = Field(
+        1, ge=1, description="epochs after which an interrupted training can go on from there"
+    )
+    require_gpu: bool = Field(False, description="refuse to compute on a CPU where no GPU can be used")
 
 
 class Variant(Section):
