@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from stages import files
-from stages.errors import DataError
+from stages.errors import CorruptFileError, DataError
 from stages.params import Augment, TrainParams
 
 PREFETCHED_BATCHES = 2
+SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,22 @@ class Prepared:
     sha256: str
 
 
-def open_prepared(directory: Path = files.PREPARED) -> Prepared:
+def open_prepared(directory: Path = files.PREPARED, checked_sha256: str | None = None) -> Prepared:
     """Opens what `prepare` wrote, after checking every file against its manifest.
+
+    Args:
+        directory: where it lies.
+        checked_sha256: what `files.check_manifest` has returned to the process that started this one. The packed
+            images, gigabytes perhaps, are then not read again to be checked: their sizes must be right, and the
+            manifest and all other files what they were.
 
     Raises:
         DataError: nothing has been prepared.
         CorruptFileError: a file is not what was written.
     """
-    digest = files.check_manifest(directory)
+    digest = files.check_manifest(directory) if checked_sha256 is None else _check_small(directory, checked_sha256)
     info = files.read_json(directory / "info.json")
-    splits = {name: _open_split(directory, name) for name in ("train", "validation", "test")}
+    splits = {name: _open_split(directory, name) for name in SPLITS}
     height, width, channels = info["image_shape"]
     return Prepared(
         **splits,
@@ -61,9 +68,28 @@ def open_prepared(directory: Path = files.PREPARED) -> Prepared:
     )
 
 
+def _check_small(directory: Path, expected_sha256: str) -> str:
+    names = files.read_manifest(directory)
+    found = files.sha256_file(directory / files.MANIFEST)
+    if found != expected_sha256:
+        raise CorruptFileError(f"{directory} was changed while a stage was at work in it: run `dvc repro` again")
+    for name in names:
+        if name not in {f"{split}_images.npy" for split in SPLITS}:
+            files.checked(directory, name)
+    return found
+
+
 def _open_split(directory: Path, name: str) -> Split:
-    images = np.load(directory / f"{name}_images.npy", mmap_mode="r", allow_pickle=False)
-    return Split(images, np.load(directory / f"{name}_labels.npy", allow_pickle=False))
+    path = directory / f"{name}_images.npy"
+    labels = np.load(directory / f"{name}_labels.npy", allow_pickle=False)
+    try:
+        images = np.load(path, mmap_mode="r", allow_pickle=False)
+        is_whole = path.stat().st_size == images.offset + images.nbytes and len(images) == len(labels)
+    except (OSError, ValueError, EOFError):  # cut short, or with a header that is none
+        is_whole = False
+    if not is_whole:
+        raise CorruptFileError(f"{path} has not the size that it was written with: run `dvc repro -f -s prepare`")
+    return Split(images, labels)
 
 
 def steps_per_epoch(split: Split, batch_size: int) -> int:

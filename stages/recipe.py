@@ -31,9 +31,9 @@ def compiled_model(
 
     Raises:
         ModelError: the network cannot be built.
-        PrecisionError: the variant is not in force.
+        PrecisionError: the variant is not in force, or there is no GPU where one is required.
     """
-    precision.turn_on(variant)
+    precision.turn_on(variant, require_gpu=train.require_gpu)
     keras.utils.set_random_seed(seed)
     built = models.build(model, input_shape, classes)
     built.compile(

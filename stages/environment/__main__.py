@@ -32,6 +32,8 @@ def checked_params() -> Params:
     params, lines = examine(read())
     if params is not None:
         lines += [f"params.yaml: {line}" for line in named.missing_things(params)]
+    if params is not None and not lines:  # mistakes are told in a moment, without waiting for a network
+        lines = [f"params.yaml: {line}" for line in named.silent_servers(params)]
     if lines or params is None:
         raise ParameterError("\n".join(lines))
     return params

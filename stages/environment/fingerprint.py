@@ -14,6 +14,8 @@ from typing import Any
 
 import psutil
 
+from stages import files
+
 # Libraries whose release changes the speed of a step.
 _LIBRARIES = ("tensorflow", "keras", "numpy", "xprof")
 _CUDA_LIBRARIES = re.compile(r"nvidia-(cudnn|cublas|cuda-runtime|cuda-nvcc|nccl)-cu\d+")
@@ -32,17 +34,30 @@ def fingerprint() -> dict[str, Any]:
 
     Returns:
         `device` (the device that TensorFlow would train on, in words), `cpu` (model, usable cores, quota in cores,
-        memory in bytes, instruction sets), `gpus` (one entry each; empty without a driver), `versions`, `settings`.
+        memory in bytes, instruction sets), `gpus` (one entry each; empty without a driver), `versions`, `settings`, and
+        the `sha256` of all of these.
     """
     devices = gpus()
     cpu = _cpu()
-    return {
-        "device": _device(cpu, devices),
-        "cpu": cpu,
-        "gpus": devices,
-        "versions": _versions(),
-        "settings": _settings(os.environ),
-    }
+    return files.sealed(
+        {
+            "device": _device(cpu, devices),
+            "cpu": cpu,
+            "gpus": devices,
+            "versions": _versions(),
+            "settings": _settings(os.environ),
+        }
+    )
+
+
+def read(path: Path = files.ENVIRONMENT_FILE) -> dict[str, Any]:
+    """The description that `environment` wrote.
+
+    Raises:
+        DataError: it is missing.
+        CorruptFileError: it is not what was written.
+    """
+    return files.read_sealed(path)
 
 
 def digest(value: Mapping[str, Any]) -> str:

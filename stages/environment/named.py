@@ -10,8 +10,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from stages.environment import fingerprint
+from stages.environment.reachable import problem_with_server
+from stages.errors import without_password
 from stages.files import resolve_data_path
-from stages.params import DataParams, Params
+from stages.params import DataParams, Params, TrackingParams, TrainParams
 from stages.params.rules import did_you_mean
 from stages.tracking import store
 
@@ -22,7 +25,17 @@ _OWN_MODEL = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<functi
 
 def missing_things(params: Params) -> list[str]:
     """A line for everything that `params` names and that is not there; empty where all is well."""
-    return [*_data_path(params.data), *_model(params.model.name), *_tracking(params)]
+    return [
+        *_data_path(params.data),
+        *_model(params.model.name),
+        *_gpu(params.train),
+        *_tracking(params.tracking, store.problem_with(store.resolve_uri(params.tracking))),
+    ]
+
+
+def silent_servers(params: Params) -> list[str]:
+    """A line for a tracking server that does not answer as one. It asks over the network, for some seconds at worst."""
+    return list(_tracking(params.tracking, problem_with_server(params.tracking)))
 
 
 def own_model_file(name: str, root: Path | None = None) -> Path | None:
@@ -110,8 +123,15 @@ def _top_level_names(path: Path) -> list[str]:
     return names
 
 
-def _tracking(params: Params) -> Iterator[str]:
-    problem = store.problem_with(store.resolve_uri(params.tracking))
+def _gpu(train: TrainParams) -> Iterator[str]:
+    if train.require_gpu and not fingerprint.gpus():
+        yield (
+            "train.require_gpu is true, and there is no NVIDIA driver that shows a GPU; install the driver "
+            "(`nvidia-smi` must list the device), or set it to false to compute on the CPU"
+        )
+
+
+def _tracking(tracking: TrackingParams, problem: str | None) -> Iterator[str]:
     if problem:
-        given = "null" if params.tracking.uri is None else repr(params.tracking.uri)
+        given = "null" if tracking.uri is None else repr(without_password(tracking.uri))
         yield f"tracking.uri is {given}: {problem}"

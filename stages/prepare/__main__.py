@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from stages import files, params
 from stages.errors import explained
+from stages.locking import only_writer
+from stages.margins import too_few_images
 from stages.prepare.pipeline import prepare
 from stages.tracking import views
 from stages.tracking.runs import Tracker
@@ -13,10 +15,14 @@ from stages.tracking.runs import Tracker
 def main() -> None:
     """Prepares the images that `params.yaml` names, and says in one line what came out."""
     settings = params.load()
-    with Tracker(settings.tracking).run(views.preparation(), settings) as run:
-        prepared = prepare(settings.data, directory=files.PREPARED)
-        views.log_preparation(run, files.PREPARED, files.check_manifest(files.PREPARED))
-    print(prepared.summary)
+    with only_writer("prepare"):
+        with Tracker(settings.tracking).run(views.preparation(), settings) as run:
+            prepared = prepare(settings.data, directory=files.PREPARED)
+            views.log_preparation(run, files.PREPARED, files.check_manifest(files.PREPARED))
+        print(prepared.summary)
+    too_few = too_few_images(prepared.images["test"], settings.compare.accuracy_margin, len(settings.train.seeds))
+    if too_few is not None and not prepared.synthetic:
+        print(f"prepare: {too_few}")
 
 
 if __name__ == "__main__":

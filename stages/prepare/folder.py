@@ -110,6 +110,8 @@ def _split_folders(root: Path) -> dict[int, Path]:
     named = [entry for entry in folders if entry.name.lower() in SPLIT_FOLDERS]
     if len(named) < len(folders):
         named = [entry for entry in named if _holds_classes(entry)]
+    for entry in named:
+        _refuse_linked_folder(entry, root)
     sides = {SPLIT_FOLDERS[entry.name.lower()]: Path(entry.path) for entry in named}
     others = [entry.name for entry in folders if entry not in named]
     if named and (others or len(sides) < len(named) or TRAIN not in sides):
@@ -161,11 +163,20 @@ def _check_classes(
         raise DataError(f"data.path: {folders[main]} holds {found}; give at least 2, a sub-folder for each class")
     for side, entries in class_folders.items():
         for entry in entries:
-            where = f"data.path: the folder {printable(entry.name)!r} in {folders[side]}"
-            if entry.is_symlink():
-                raise DataError(f"{where} is a link; links to folders are not followed: put the folder itself there")
+            _refuse_linked_folder(entry, folders[side])
             if entry.name not in classes:
-                raise DataError(f"{where} is no class of {folders[main]}; add training images, or move it away")
+                raise DataError(
+                    f"data.path: the folder {printable(entry.name)!r} in {folders[side]} is no class of "
+                    f"{folders[main]}; add training images, or move it away"
+                )
+
+
+def _refuse_linked_folder(entry: Entry, above: Path) -> None:
+    if entry.is_symlink():
+        raise DataError(
+            f"data.path: the folder {printable(entry.name)!r} in {above} is a link; links to folders are not followed: "
+            "put the folder itself there"
+        )
 
 
 def _check_counts(counts: Counter[tuple[int, str]], classes: list[str], folders: dict[int, Path]) -> None:

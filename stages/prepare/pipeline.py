@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +11,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.errors import DataError
-from stages.files import SCRATCH, original_root, resolve_data_path, write_manifest, write_text
+from stages.errors import REFUSALS, DataError
+from stages.files import (
+    SCRATCH,
+    original_root,
+    require_free_space,
+    resolve_data_path,
+    write_manifest,
+    write_text,
+)
 from stages.params import DataParams
 from stages.prepare.batches import Rejection, Source
 from stages.prepare.decoding import ImageForm
@@ -47,8 +53,21 @@ def prepare(data: DataParams, directory: Path) -> Prepared:
     """
     form = ImageForm(side_px=data.image_size, grey=data.color == "grey", max_pixels=data.max_pixels)
     source = open_source(data, form)
+    try:
+        return _pack(source, form, data, directory)
+    except OSError as error:  # pictures that cannot be read are listed: this is the place that is written to
+        if error.errno not in REFUSALS:
+            raise
+        raise DataError(
+            f"{directory}: cannot be written ({error.strerror or error}); make room there, look at its permissions, or "
+            "lower data.image_size"
+        ) from error
+
+
+def _pack(source: Source, form: ImageForm, data: DataParams, directory: Path) -> Prepared:
     directory.mkdir(parents=True, exist_ok=True)
-    _check_space(directory, 2 * source.expected_images * form.bytes_per_image)
+    # twice: the scratch file beside the packed arrays, and after it DVC's copy of them
+    require_free_space(directory, 2 * source.expected_images * form.bytes_per_image, "lower data.image_size")
     with tempfile.TemporaryFile(dir=directory) as file:  # without a name: it is gone even if the process is killed
         scratch = Scratch(file, form)
         reading = _read(source, scratch)
@@ -76,15 +95,6 @@ def open_source(data: DataParams, form: ImageForm) -> Source:
     if data.source == "synthetic":
         return Synthetic(form, data.synthetic_images, data.synthetic_classes, data.split_seed)
     return Digits(form)
-
-
-def _check_space(directory: Path, needed_bytes: int) -> None:
-    free_bytes = shutil.disk_usage(directory).free
-    if free_bytes < needed_bytes:
-        raise DataError(
-            f"{directory}: {needed_bytes / 2**30:.1f} GiB are needed there and {free_bytes / 2**30:.1f} GiB are free; "
-            "make room, or lower data.image_size"
-        )
 
 
 def _read(source: Source, scratch: Scratch) -> _Reading:

@@ -84,8 +84,9 @@ def _csv(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _sample_grid(prepared: Prepared, directory: Path) -> Image.Image:
-    images = np.load(directory / "train_images.npy", mmap_mode="r")
-    samples = choose_samples(np.load(directory / "train_labels.npy"), len(prepared.classes))
+    images = np.load(directory / "train_images.npy", mmap_mode="r", allow_pickle=False)
+    labels = np.load(directory / "train_labels.npy", allow_pickle=False)
+    samples = choose_samples(labels, len(prepared.classes))
     rows = []
     for label, indices in samples.items():
         name = prepared.classes[label]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import secrets
 import sqlite3
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from stages.errors import TrackingError
+from stages.errors import without_password as without_password
 from stages.files import original_root
 from stages.params import TrackingParams
 
 _SCHEMES = ("http", "https", "sqlite", "mysql", "postgresql", "mssql", "databricks")
 _SQLITE = "sqlite:///"
 _SQLITE_HEADER = b"SQLite format 3\0"
-_CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]*@")
 
 
 def resolve_uri(tracking: TrackingParams) -> str:
@@ -57,11 +56,6 @@ def _first_bytes(path: Path) -> bytes:
 def sqlite_path(uri: str) -> Path | None:
     """The file of a SQLite store, or None for any other store."""
     return Path(unquote(uri.removeprefix(_SQLITE))) if uri.startswith(_SQLITE) else None
-
-
-def without_password(text: str) -> str:
-    """A URI, or a text that holds some, without the users and passwords in them."""
-    return _CREDENTIALS.sub("", text)
 
 
 def identity(tracking: TrackingParams) -> dict[str, Any]:

@@ -3,17 +3,20 @@ from __future__ import annotations
 import json
 import os
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
+from stages import files
 from stages.environment import fingerprint
+from stages.errors import CorruptFileError, DataError
 
 
 def test_two_calls_on_one_machine_are_equal_and_plain_json() -> None:
     first, second = fingerprint.fingerprint(), fingerprint.fingerprint()
     assert first == second
     assert json.loads(json.dumps(first, allow_nan=False)) == first
-    assert set(first) == {"device", "cpu", "gpus", "versions", "settings"}
+    assert set(first) == {"device", "cpu", "gpus", "versions", "settings", "sha256"}
 
 
 def test_it_names_the_device_and_what_is_installed() -> None:
@@ -51,3 +54,19 @@ def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
     assert fingerprint.digest({"a": 1, "b": 2}) == fingerprint.digest({"b": 2, "a": 1})
     assert fingerprint.digest({"a": 1}) != fingerprint.digest({"a": 2})
     assert len(fingerprint.digest({})) == 12
+
+
+def test_it_is_read_as_it_was_written_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "environment.json"
+    with pytest.raises(DataError, match="is missing"):
+        fingerprint.read(path)
+    found = fingerprint.fingerprint()
+    files.write_json(path, found)
+    assert fingerprint.read(path) == found
+    for changed in ({"device": "another"}, {"sha256": "0" * 64}, {"added": 1}):
+        files.write_json(path, found | changed)
+        with pytest.raises(CorruptFileError, match=r"environment\.json is damaged"):
+            fingerprint.read(path)
+    files.write_json(path, [1])
+    with pytest.raises(CorruptFileError, match=r"environment\.json is damaged"):
+        fingerprint.read(path)

@@ -143,6 +143,13 @@ def linked_class(root: Path) -> Path:
     return root
 
 
+def linked_split(root: Path) -> Path:
+    """A split that lies outside, which no link may lead to."""
+    above = split_up(root, "train")
+    (above / "test").symlink_to(root)
+    return above
+
+
 def no_train(root: Path) -> Path:
     return split_up(root, "val", "test")
 
@@ -173,25 +180,26 @@ def class_missing_in_test(root: Path) -> Path:
     return above
 
 
-@pytest.mark.parametrize(
-    ("arrange", "expected"),
-    [
-        (missing, "does not exist; give the folder that holds one sub-folder for each class"),
-        (a_file, "is not a folder; give the folder"),
-        (empty, "holds no class folders; give at least 2"),
-        (pictures_alone, "holds no class folders; give at least 2"),
-        (one_class, "holds one class folder alone ('cat'); give at least 2"),
-        (empty_class, "class 'bird' has 0 images in "),
-        (single_image, "class 'bird' has 1 images in "),
-        (linked_class, "'bird' in .* is a link; links to folders are not followed"),
-        (no_train, "holds the folders test, val; allowed are train with any of"),
-        (something_beside, "holds the folders annotations, test, train; allowed are"),
-        (two_of_a_kind, "holds the folders train, val, validation; allowed are"),
-        (splits_without_classes, "train holds no class folders; give at least 2"),
-        (class_only_in_test, "'bird' in .*test is no class of .*train; add training images"),
-        (class_missing_in_test, "class 'cat' has 0 images in .*test, and needs at least 1"),
-    ],
-)
+UNUSABLE: list[tuple[Callable[[Path], Path], str]] = [
+    (missing, "does not exist; give the folder that holds one sub-folder for each class"),
+    (a_file, "is not a folder; give the folder"),
+    (empty, "holds no class folders; give at least 2"),
+    (pictures_alone, "holds no class folders; give at least 2"),
+    (one_class, "holds one class folder alone ('cat'); give at least 2"),
+    (empty_class, "class 'bird' has 0 images in "),
+    (single_image, "class 'bird' has 1 images in "),
+    (linked_class, "'bird' in .* is a link; links to folders are not followed"),
+    (linked_split, "'test' in .* is a link; links to folders are not followed"),
+    (no_train, "holds the folders test, val; allowed are train with any of"),
+    (something_beside, "holds the folders annotations, test, train; allowed are"),
+    (two_of_a_kind, "holds the folders train, val, validation; allowed are"),
+    (splits_without_classes, "train holds no class folders; give at least 2"),
+    (class_only_in_test, "'bird' in .*test is no class of .*train; add training images"),
+    (class_missing_in_test, "class 'cat' has 0 images in .*test, and needs at least 1"),
+]
+
+
+@pytest.mark.parametrize(("arrange", "expected"), UNUSABLE)
 def test_a_folder_that_cannot_be_used(arrange: Callable[[Path], Path], expected: str, pictures: Path) -> None:
     root = arrange(pictures)
     with pytest.raises(DataError, match=expected.replace("(", r"\(").replace(")", r"\)")) as caught:
