@@ -1,6 +1,7 @@
 """Sees to it that every run a comparison talks about is in the tracking store.
 
 A stage that DVC restores from its cache, or pulls from another machine, logs nothing: its run is made from its files.
+So is the rest of a run whose server went away before it had ended.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import numpy as np
 from stages import files
 from stages.params import Params
 from stages.tracking import views
-from stages.tracking.runs import Described, LiveRun, Tracker
+from stages.tracking.live import LiveRun
+from stages.tracking.runs import Described, Tracker
 
 
 def complete(tracker: Tracker, settings: Params) -> list[str]:
@@ -30,12 +32,19 @@ def complete(tracker: Tracker, settings: Params) -> list[str]:
         _training(tracker, settings, name, seed) for name in settings.train.variants for seed in settings.train.seeds
     ]
     measured = [name for name in settings.train.variants if files.profile_dir(name).is_dir()]
-    return runs + [_profiling(tracker, settings, name) for name in measured]
+    runs += [_profiling(tracker, settings, name) for name in measured]
+    tracker.close_abandoned()
+    return runs
 
 
 def test_accuracies(variant: str, seeds: Sequence[int]) -> list[float]:
-    """Test accuracy of each training of a variant that finished, in the order of the seeds."""
-    metrics = [files.read_json(files.train_dir(variant, seed) / "metrics.json") for seed in seeds]
+    """Test accuracy of each training of a variant that finished, in the order of the seeds.
+
+    Raises:
+        DataError: a training is missing.
+        CorruptFileError: its numbers are not what was written.
+    """
+    metrics = [files.read_json(files.checked(files.train_dir(variant, seed), "metrics.json")) for seed in seeds]
     return [row["test_accuracy"] for row in metrics if row["status"] == "finished"]
 
 
@@ -75,7 +84,7 @@ def _found_or_logged(tracker: Tracker, settings: Params, described: Described, d
     found = tracker.find(digest, described)
     if found is not None:
         return found
-    with tracker.run(described, settings) as run:
+    with tracker.run(described, settings, run_id=tracker.unfinished(described, settings)) as run:
         log(run)
     return run.run_id
 

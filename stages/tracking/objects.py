@@ -16,7 +16,7 @@ from mlflow.models import ModelSignature
 from mlflow.types import Schema, TensorSpec
 
 from stages import files
-from stages.tracking.runs import LiveRun
+from stages.tracking.live import LiveRun
 
 if TYPE_CHECKING:
     import keras

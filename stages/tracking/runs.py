@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-import math
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# A server that does not answer blocks a call for four minutes at MLflow's own settings.
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-os.environ.pop("MLFLOW_RUN_ID", None)  # would silently take the place of every run that is begun here
-
 import mlflow
-from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.entities import Param, Run
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-from stages import files
-from stages.environment import fingerprint
-from stages.errors import TrackingError
+from stages import locking
+from stages.errors import HalfstepError, TrackingError
+from stages.files import original_root
 from stages.params import Params, TrackingParams
-from stages.tracking import store
+from stages.tracking import origin, store
+from stages.tracking.live import RESULT_TAG, LiveRun, first_line
 
 logging.getLogger("mlflow").setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -37,9 +27,7 @@ logging.getLogger("alembic").setLevel(logging.WARNING)
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
-RESULT_TAG = "result.sha256"
 _EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # the UI opens its pages for training
-_BATCH = 900  # metrics in one call; the server's limit is 1,000
 
 
 @dataclass(frozen=True)
@@ -56,6 +44,17 @@ class Described:
         values = {"stage": self.stage, "variant": self.variant, "seed": self.seed}
         return {name: str(value) for name, value in values.items() if value is not None}
 
+    @classmethod
+    def from_tags(cls, name: str, tags: Mapping[str, str]) -> Described:
+        """What a run says that it is."""
+        seed = tags.get("seed")
+        return cls(name, tags.get("stage", ""), tags.get("variant"), None if seed is None else int(seed))
+
+    @property
+    def writer(self) -> str:
+        """Whose lock is held while the run is written: the stage, as DVC names it."""
+        return self.stage if self.seed is None else f"{self.stage}@{self.variant}-{self.seed}"
+
 
 class Tracker:
     """An experiment of a tracking store.
@@ -68,13 +67,30 @@ class Tracker:
         uri = store.resolve_uri(tracking)
         mlflow.set_tracking_uri(uri)
         self._shown_uri = store.without_password(uri)
-        self._client = mlflow.MlflowClient(uri)
+        with self._answering():
+            self._client = mlflow.MlflowClient(uri)  # looks into a database already
         self._experiment_id = self._experiment(tracking.experiment, uri)
 
     @contextmanager
-    def run(self, described: Described, params: Params) -> Iterator[LiveRun]:
-        """Begins a run, yields it, and ends it as what it was: FINISHED, FAILED, or KILLED where a signal ended it."""
-        run = self._begin(described, params)
+    def run(self, described: Described, params: Params, run_id: str | None = None) -> Iterator[LiveRun]:
+        """Begins a run, yields it, and ends it as what it was: FINISHED, FAILED, or KILLED where a signal ended it.
+
+        Runs of the same stage that this checkout has left RUNNING, because their process was killed, are closed.
+
+        Args:
+            described: its name and tags.
+            params: logged with it.
+            run_id: a run to go on with, unless it is gone or carries a whole result.
+
+        Raises:
+            TrackingError: the store cannot be reached.
+        """
+        with self._answering():
+            run = (run_id and self._gone_on_with(run_id)) or self._begun(described)
+            self.close_abandoned(described, but=run.info.run_id)
+            logged = run_params(params, described.variant)
+            missing = [Param(name, text) for name, text in logged.items() if name not in run.data.params]
+            self._client.log_batch(run.info.run_id, params=missing)
         live = LiveRun(self._client, run.info.run_id)
         try:
             yield live
@@ -84,30 +100,36 @@ class Tracker:
             raise
         live.end(live.status)
 
+    def close_abandoned(self, described: Described | None = None, but: str = "") -> None:
+        """Ends as KILLED what this checkout has left RUNNING, of one stage or of all: its process is gone."""
+        with self._answering():
+            for run in self._abandoned(described):
+                if run.info.run_id != but:
+                    self._client.set_terminated(run.info.run_id, "KILLED")
+
+    def unfinished(self, described: Described, params: Params) -> str | None:
+        """A run of this checkout that could not be ended, and that has the same parameters; None if there is none."""
+        wanted = run_params(params, described.variant)
+        with self._answering():
+            return next((run.info.run_id for run in self._abandoned(described) if run.data.params == wanted), None)
+
     def find(self, result_sha256: str, described: Described) -> str | None:
         """Identifier of the newest run that carries a result, told by its manifest's digest; None if there is none."""
-        wanted = {RESULT_TAG: result_sha256, **described.tags()}
-        clauses = " and ".join(f"tags.`{name}` = '{value}'" for name, value in wanted.items())
-        found = self._client.search_runs(
-            [self._experiment_id], clauses, max_results=1, order_by=["attributes.start_time DESC"]
-        )
+        with self._answering():
+            found = self._search({RESULT_TAG: result_sha256, **described.tags()}, most=1)
         return found[0].info.run_id if found else None
 
     def adopt(self, parent: str, children: Sequence[str]) -> None:
         """Makes `parent` the run that lists `children`: the one thing that changes in a run that has ended."""
-        for child in children:
-            self._client.set_tag(child, MLFLOW_PARENT_RUN_ID, parent)
+        with self._answering():
+            for child in children:
+                self._client.set_tag(child, MLFLOW_PARENT_RUN_ID, parent)
 
     def _experiment(self, name: str, uri: str) -> str:
-        try:
+        with self._answering():
             known = self._client.get_experiment_by_name(name)
             if known is None:
                 return self._client.create_experiment(name, _artifact_location(uri), _EXPERIMENT_TAGS)
-        except Exception as error:  # MLflow passes on whatever its store's driver raises
-            raise TrackingError(
-                f"the tracking store {self._shown_uri} cannot be used ({_first_line(error)}); "
-                "check tracking.uri and MLFLOW_TRACKING_URI, and that the server runs"
-            ) from error
         if known.lifecycle_stage != "active":
             raise TrackingError(
                 f"tracking.experiment is '{name}', which has been deleted in {self._shown_uri}; restore it with "
@@ -115,80 +137,45 @@ class Tracker:
             )
         return str(known.experiment_id)
 
-    def _begin(self, described: Described, params: Params) -> Run:
-        tags = {**described.tags(), **_context_tags()}
-        run = self._client.create_run(self._experiment_id, tags=tags, run_name=described.name)
-        logged = run_params(params, described.variant)
-        self._client.log_batch(run.info.run_id, params=[Param(name, value) for name, value in logged.items()])
+    def _begun(self, described: Described) -> Run:
+        tags = described.tags() | origin.tags() | origin.context_tags()
+        return self._client.create_run(self._experiment_id, tags=tags, run_name=described.name)
+
+    def _gone_on_with(self, run_id: str) -> Run | None:
+        """The run, RUNNING again; None where it is deleted, elsewhere, or whole."""
+        try:
+            run = self._client.get_run(run_id)
+        except MlflowException:
+            return None
+        of_here = run.info.experiment_id == self._experiment_id and run.info.lifecycle_stage == "active"
+        if not of_here or RESULT_TAG in run.data.tags:
+            return None
+        if run.info.status != "RUNNING":
+            self._client.update_run(run_id, "RUNNING")
         return run
 
+    def _abandoned(self, described: Described | None) -> list[Run]:
+        """Runs of this checkout that are RUNNING although no process holds their stage's lock, the newest first."""
+        tags = origin.checkout_tag() | (described.tags() if described else {})
+        return [run for run in self._search(tags, "RUNNING") if _is_abandoned(run)]
 
-class LiveRun:
-    """A run that has begun and not ended.
+    def _search(self, tags: Mapping[str, str], status: str | None = None, most: int = 1000) -> list[Run]:
+        clauses = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
+        clauses += [f"attributes.status = '{status}'"] if status else []
+        order = ["attributes.start_time DESC"]
+        return list(self._client.search_runs([self._experiment_id], " and ".join(clauses), 1, most, order))
 
-    Tracking must not cost a result: where the store fails in mid-run, one line says so, and `compare` logs from the
-    files what is missing.
-    """
-
-    def __init__(self, client: mlflow.MlflowClient, run_id: str) -> None:
-        self.run_id = run_id
-        self.status = "FINISHED"
-        self._client = client
-        self._lost = False
-
-    def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Logs metrics at a step, in one batch; what is not finite is left out, because MLflow would show NaN as 0."""
-        now_ms = int(time.time() * 1000)
-        finite = [Metric(name, float(value), now_ms, step) for name, value in values.items() if math.isfinite(value)]
-        for start in range(0, len(finite), _BATCH):
-            batch = finite[start : start + _BATCH]
-            self.attempt(functools.partial(self._client.log_batch, self.run_id, metrics=batch))
-
-    def tags(self, values: Mapping[str, str]) -> None:
-        """Sets tags, in one batch."""
-        self.attempt(
-            lambda: self._client.log_batch(self.run_id, tags=[RunTag(name, text) for name, text in values.items()])
-        )
-
-    def artifact(self, path: Path, folder: str | None = None) -> None:
-        """Logs a file, or a folder with all that lies in it."""
-        log = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
-        self.attempt(lambda: log(self.run_id, str(path), folder))
-
-    def figure(self, figure: Any, name: str) -> None:
-        """Logs a matplotlib figure as an image."""
-        self.attempt(lambda: self._client.log_figure(self.run_id, figure, name))
-
-    def describe(self, markdown: str) -> None:
-        """Sets the run's description, as the UI shows it at the top."""
-        self.tags({"mlflow.note.content": markdown})
-
-    def complete(self, result_sha256: str) -> None:
-        """Marks the run as one that carries a whole result. Nothing is marked after the store has failed."""
-        if not self._lost:
-            self.tags({RESULT_TAG: result_sha256})
-
-    def fail(self) -> None:
-        """Lets the run end as FAILED although the stage goes on."""
-        self.status = "FAILED"
-
-    def end(self, status: str) -> None:
-        """Ends the run."""
-        self.attempt(lambda: self._client.set_terminated(self.run_id, status))
-
-    def attempt(self, log: Callable[[], Any]) -> None:
-        """Calls `log()`; a failure of the store costs nothing but what this run would still have shown."""
-        if self._lost:
-            return
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
         try:
-            log()
-        except (MlflowException, OSError) as error:
-            self._lost = True
-            print(
-                f"MLflow: this run cannot be logged any further ({_first_line(error)}); "
-                "the results are written to files, and the next `compare` logs them",
-                file=sys.stderr,
-            )
+            yield
+        except HalfstepError:
+            raise
+        except Exception as error:  # MLflow passes on whatever its store's driver raises
+            raise TrackingError(
+                f"the tracking store {self._shown_uri} cannot be used ({first_line(error)}); "
+                "check tracking.uri and MLFLOW_TRACKING_URI, and that the server runs"
+            ) from error
 
 
 def run_params(params: Params, variant: str | None) -> dict[str, str]:
@@ -220,31 +207,7 @@ def _artifact_location(uri: str) -> str | None:
     return (path.parent / "mlruns").as_uri() if path else None
 
 
-def _context_tags() -> dict[str, str]:
-    machine = files.read_json(files.ENVIRONMENT_FILE)
-    tags = {"device": str(machine["device"]), "environment": fingerprint.digest(machine)}
-    if name := os.environ.get("DVC_EXP_NAME"):
-        tags["dvc.exp_name"] = name
-    return tags | _git_tags()
-
-
-def _git_tags() -> dict[str, str]:
-    """The commit, and whether tracked files differ from it; `dvc.lock` does not count: the pipeline writes it."""
-    commit = _git("rev-parse", "HEAD")
-    if commit is None:
-        return {}
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)dvc.lock")
-    return {"git.commit": commit, "git.dirty": str(bool(changed)).lower()}
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _first_line(error: Exception) -> str:
-    lines = store.without_password(str(error)).strip().splitlines()  # drivers repeat the whole URI
-    return lines[0][:200] if lines else type(error).__name__
+def _is_abandoned(run: Run) -> bool:
+    described = Described.from_tags(str(run.info.run_name), run.data.tags)
+    folder: Path = original_root() / run.data.tags.get(origin.FOLDER_TAG, ".")
+    return locking.is_free(described.writer, folder)

@@ -12,7 +12,8 @@ from typing import Any
 import pandas as pd
 
 from stages import files
-from stages.tracking.runs import Described, LiveRun
+from stages.tracking.live import LiveRun
+from stages.tracking.runs import Described
 
 Logger = Callable[[LiveRun], None]
 FINAL_METRICS = ("test_accuracy", "test_loss", "train_time_s", "train_images_per_s", "loss_scale")
@@ -52,8 +53,10 @@ def log_preparation(run: LiveRun, directory: Path, result_sha256: str) -> None:
 
 def log_history(run: LiveRun, directory: Path) -> None:
     """Every epoch of `history.csv`, as the callbacks would have logged it."""
+    logged = run.logged_steps("epoch_time_s")  # where it had begun, and its server went away
     for row in pd.read_csv(directory / "history.csv").to_dict(orient="records"):
-        run.metrics({str(name): value for name, value in row.items() if name != "epoch"}, step=int(row["epoch"]))
+        if row["epoch"] not in logged:
+            run.metrics({str(name): value for name, value in row.items() if name != "epoch"}, step=int(row["epoch"]))
 
 
 def log_training(run: LiveRun, directory: Path, classes: Sequence[str], labels: Any, result_sha256: str) -> None:

@@ -7,6 +7,7 @@ import os
 
 from stages import params
 from stages.errors import ParameterError, explained
+from stages.locking import only_writer
 
 
 @explained
@@ -18,9 +19,10 @@ def main() -> None:
         known = ", ".join(settings.variants)
         raise ParameterError(f"--variant is '{arguments.variant}'; allowed are the entries of variants: {known}")
     os.environ.update(settings.variants[arguments.variant].variables)
-    from stages.train.stage import run_stage  # imports TensorFlow
+    with only_writer(f"train@{arguments.variant}-{arguments.seed}"):
+        from stages.train.stage import run_stage  # imports TensorFlow
 
-    run_stage(settings, arguments.variant, arguments.seed)
+        run_stage(settings, arguments.variant, arguments.seed)
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,22 +1,26 @@
-"""Trains a network and tests it; knows nothing of files and of MLflow."""
+"""Trains a network and tests it; writes nothing, and knows nothing of MLflow."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import keras
 import numpy as np
+import psutil
+import tensorflow as tf
 
-from stages import dataset, recipe
+from stages import dataset, files, recipe
 from stages.dataset import Prepared
+from stages.environment import fingerprint
 from stages.errors import ModelError
+from stages.files import require_free_space
 from stages.params import ModelParams, TrainParams, Variant
-from stages.train.callbacks import Epoch, EpochRecorder, StopWhenNotFinite, verbosity
-
-TEST_BATCH_SIZE = 256  # fixed, so that predictions do not depend on the batch size of the training
+from stages.train.callbacks import Epoch, EpochRecorder, Failure, StopWhenNotFinite
+from stages.train.fitting import TEST_BATCH_SIZE, Fit
+from stages.train.resuming import Keeper, Sitting
 
 
 @dataclass(frozen=True)
@@ -27,21 +31,26 @@ class Trained:
         model: the trained network.
         epochs: one row an epoch.
         failure: why the training ended early, for a numerical reason; None where it finished.
-        train_time_s: seconds in `fit`, validation included; compilation is part of the first epoch.
+        train_time_s: seconds in `fit`, validation included; compilation is part of the first epoch, logging of none.
+            Over all sittings where it was interrupted, without what was done twice.
         images: training images seen, over all epochs.
         probabilities: float32 `(test images, classes)`, in the order of the prepared test set; None after a failure.
         test_loss: mean cross-entropy on the test set; None after a failure.
         loss_scale: at the end; None without loss scaling.
+        batch_size: images a step.
+        data_sha256: digest of the manifest of the prepared images.
     """
 
     model: keras.Model
     epochs: tuple[Epoch, ...]
-    failure: str | None
+    failure: Failure | None
     train_time_s: float
     images: int
     probabilities: np.ndarray | None
     test_loss: float | None
     loss_scale: float | None
+    batch_size: int
+    data_sha256: str
 
     def test_accuracy(self, labels: np.ndarray) -> float | None:
         """Share of the test images whose most probable class is the right one; None after a failure."""
@@ -57,6 +66,8 @@ def train(
     variant: Variant,
     seed: int,
     receivers: tuple[Callable[[Epoch], None], ...] = (),
+    sitting: Sitting | None = None,
+    known_to_fit: int | None = None,
 ) -> Trained:
     """Trains `variant` from the weights of `seed`, and tests it on the test set.
 
@@ -65,12 +76,15 @@ def train(
         model, settings, variant: their sections of the parameters.
         seed: of the weights, the order of the images and the augmentation.
         receivers: called with each `Epoch` when it ends.
+        sitting: where it goes on from, and how it may be interrupted; None for one that is neither.
+        known_to_fit: a batch size that the device's memory is known to hold, for the message where it is too small.
 
     Raises:
-        DataError: a batch is larger than the training set.
+        DataError: a batch is larger than the training set, or the disk too full for the results.
         ModelError: the network cannot be built, or runs out of memory.
         PrecisionError: the variant is not in force.
     """
+    sitting = sitting or Sitting()
     steps = dataset.steps_per_epoch(prepared.train, settings.batch_size)
     network = recipe.compiled_model(
         model,
@@ -81,20 +95,27 @@ def train(
         steps_per_epoch=steps,
         seed=seed,
     )
-    recorder, guard = EpochRecorder(receivers), StopWhenNotFinite()
-    started_s = time.perf_counter()
-    _fit(network, prepared, settings, seed, steps, [recorder, guard])
-    train_time_s = time.perf_counter() - started_s
-    probabilities = None if guard.reason else predict(network, prepared)
+    _require_space_for(network, prepared)
+    start = sitting.start
+    recorder = EpochRecorder(receivers, steps, start.epochs, start.epoch_time_s)
+    guard = StopWhenNotFinite(start.not_finite_step)
+    keeper = Keeper(recorder, guard, sitting, settings, steps)
+    # a step is never cut in two, and neither is a checkpoint
+    with sitting.stop.deferred(), _memory_errors_explained(settings, known_to_fit):
+        Fit(network, prepared, settings, seed, steps, (recorder, guard, keeper)).go_on_from(start)
+        train_time_s = keeper.train_time_s
+    probabilities = None if guard.failure else predict(network, prepared)
     return Trained(
         model=network,
         epochs=tuple(recorder.epochs),
-        failure=guard.reason or _not_finite(probabilities),
+        failure=guard.failure or _not_finite(probabilities),
         train_time_s=train_time_s,
         images=len(recorder.epochs) * steps * settings.batch_size,
         probabilities=None if _not_finite(probabilities) else probabilities,
         test_loss=None if probabilities is None else _cross_entropy(probabilities, prepared.test.labels),
         loss_scale=recipe.loss_scale(network),
+        batch_size=settings.batch_size,
+        data_sha256=prepared.sha256,
     )
 
 
@@ -104,37 +125,37 @@ def predict(network: keras.Model, prepared: Prepared) -> np.ndarray:
     return np.asarray(network.predict(batches, verbose=0), dtype=np.float32)
 
 
-def _fit(
-    network: keras.Model,
-    prepared: Prepared,
-    settings: TrainParams,
-    seed: int,
-    steps: int,
-    callbacks: list[keras.callbacks.Callback],
-) -> None:
-    from tensorflow import errors
+def _require_space_for(network: keras.Model, prepared: Prepared) -> None:
+    """Told before the training and not after it: the model in three places, three checkpoints, the predictions."""
+    state_bytes = sum(variable.numpy().nbytes for variable in (*network.variables, *network.optimizer.variables))
+    predictions_bytes = 4 * len(prepared.test) * len(prepared.classes)
+    copies = 3 + 3  # model.keras, DVC's cache, MLflow; two checkpoints are kept while a third is written
+    require_free_space(files.TRAIN, copies * state_bytes + predictions_bytes, "choose a smaller model")
 
+
+@contextmanager
+def _memory_errors_explained(settings: TrainParams, fits: int | None) -> Iterator[None]:
     try:
-        network.fit(
-            dataset.training_batches(prepared.train, settings, seed),
-            epochs=settings.epochs,
-            steps_per_epoch=steps,
-            validation_data=dataset.ordered_batches(prepared.validation, TEST_BATCH_SIZE, settings.input_threads),
-            callbacks=callbacks,
-            shuffle=False,  # the batches are shuffled already
-            verbose=verbosity(),
-        )
-    except errors.ResourceExhaustedError as error:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        known = f" ({fits} is known to fit)" if fits else ""
         raise ModelError(
-            f"train.batch_size is {settings.batch_size}, for which the device's memory is too small; "
-            "make it smaller, or choose a smaller model or data.image_size"
+            f"train.batch_size is {settings.batch_size}, for which the memory of {_memory()} is too small; "
+            f"make it smaller{known}, or choose a smaller model or data.image_size"
         ) from error
 
 
-def _not_finite(probabilities: np.ndarray | None) -> str | None:
+def _memory() -> str:
+    found = fingerprint.gpus() if keras.distribution.list_devices("gpu") else []
+    if found and "memory_gib" in found[0]:
+        return f"{found[0]['name']} ({found[0]['memory_gib']} GiB)"
+    return f"this machine ({psutil.virtual_memory().total / 2**30:.0f} GiB)"
+
+
+def _not_finite(probabilities: np.ndarray | None) -> Failure | None:
     if probabilities is None or np.isfinite(probabilities).all():
         return None
-    return "the trained network's probabilities are not finite"
+    return Failure("the trained network's probabilities are not finite")
 
 
 def _cross_entropy(probabilities: np.ndarray, labels: np.ndarray) -> float | None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -16,13 +17,16 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from stages import locking
 from stages.errors import HalfstepError, TrackingError
 from stages.params import CompareParams, Params, TrackingParams, TrainParams, Variant
 from stages.tracking import views
-from stages.tracking.runs import LiveRun, Tracker, run_params
+from stages.tracking.live import LiveRun
+from stages.tracking.runs import Described, Tracker, run_params
 
 PARAMS = Params()
 TRAINING = views.training("mixed_float16", 3)
+KILLED: list[object] = []
 
 
 @pytest.fixture
@@ -212,6 +216,103 @@ def test_a_store_that_fails_in_mid_run_costs_one_line(
     assert len(said.splitlines()) == 1
     assert "this run cannot be logged any further" in said
     assert tracker.find("abc", TRAINING) is None
+
+
+def left_running(tracker: Tracker, described: Described = TRAINING, params: Params = PARAMS) -> str:
+    """A run whose process was killed outright."""
+    manager = tracker.run(described, params)
+    run = manager.__enter__()
+    KILLED.append(manager)  # or Python would end it in good order
+    run.metrics({"loss": 1.0}, step=0)
+    run._lost = True  # what is killed says nothing more
+    return run.run_id
+
+
+def test_what_a_killed_process_left_is_closed_at_the_next_start(tracker: Tracker, client: MlflowClient) -> None:
+    left = left_running(tracker)
+    elsewhere = left_running(tracker, views.training("mixed_float16", 4))
+    with tracker.run(TRAINING, PARAMS):
+        assert client.get_run(left).info.status == "KILLED"
+        assert client.get_run(elsewhere).info.status == "RUNNING"
+    tracker.close_abandoned()
+    assert client.get_run(elsewhere).info.status == "KILLED"
+    assert sorted(run.info.status for run in runs(client)) == ["FINISHED", "KILLED", "KILLED"]
+
+
+def test_a_run_of_a_process_that_lives_is_left_alone(tracker: Tracker, client: MlflowClient, project: Path) -> None:
+    left = left_running(tracker)
+    stream = locking.try_lock(locking.lock_file("train@mixed_float16-3", project))
+    assert stream is not None
+    with stream:
+        tracker.close_abandoned()
+        assert tracker.unfinished(TRAINING, PARAMS) is None
+        assert client.get_run(left).info.status == "RUNNING"
+    assert tracker.unfinished(TRAINING, PARAMS) == left
+    other = Params(train=TrainParams(learning_rate=0.5))
+    assert tracker.unfinished(TRAINING, other) is None
+
+
+def test_a_copy_of_a_checkout_leaves_the_runs_of_the_original_alone(
+    tracker: Tracker, client: MlflowClient, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = left_running(tracker)
+    shutil.copytree(project / ".halfstep", project / "copy/.halfstep")
+    shutil.copytree(project / "data", project / "copy/data")
+    monkeypatch.chdir(project / "copy")
+    tracker.close_abandoned()
+    assert client.get_run(left).info.status == "RUNNING"
+    monkeypatch.chdir(project)
+    tracker.close_abandoned()
+    assert client.get_run(left).info.status == "KILLED"
+
+
+def test_a_temporary_folder_of_the_checkout_that_is_gone(
+    tracker: Tracker, client: MlflowClient, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DVC_ROOT", str(project))
+    shutil.copytree(project / "data", project / ".dvc/tmp/exps/a/data")
+    monkeypatch.chdir(project / ".dvc/tmp/exps/a")
+    left = left_running(tracker)
+    monkeypatch.chdir(project)
+    shutil.rmtree(project / ".dvc")
+    tracker.close_abandoned()
+    assert client.get_run(left).info.status == "KILLED"
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "KILLED", "FAILED"])
+def test_a_run_is_gone_on_with(tracker: Tracker, client: MlflowClient, status: str) -> None:
+    left = left_running(tracker)
+    if status != "RUNNING":
+        client.set_terminated(left, status)
+    with tracker.run(TRAINING, PARAMS, run_id=left) as run:
+        assert run.run_id == left
+        assert run.logged_steps("loss") == {0}
+        assert client.get_run(left).info.status == "RUNNING"
+    assert [run.info.status for run in runs(client)] == ["FINISHED"]
+
+
+def test_a_run_that_is_gone_or_whole_is_not_gone_on_with(tracker: Tracker, client: MlflowClient) -> None:
+    with tracker.run(TRAINING, PARAMS) as whole:
+        whole.complete("abc")
+    deleted = left_running(tracker)
+    client.delete_run(deleted)
+    for run_id in (whole.run_id, deleted, "0" * 32):
+        with tracker.run(TRAINING, PARAMS, run_id=run_id) as run:
+            assert run.run_id != run_id
+
+
+def test_parameters_that_a_killed_process_had_not_logged_are_added(
+    tracker: Tracker, client: MlflowClient, project: Path
+) -> None:
+    left = left_running(tracker)
+    with sqlite3.connect(project / "mlflow.db") as connection:
+        connection.execute("delete from params where key like 'train.%'")
+    changed = PARAMS.model_copy(update={"compare": CompareParams(min_speedup=1.5)})
+    with tracker.run(TRAINING, changed, run_id=left):
+        pass
+    logged = client.get_run(left).data.params
+    assert set(logged) == set(run_params(PARAMS, "mixed_float16"))
+    assert logged["compare.min_speedup"] == "1.05"  # what it began with
 
 
 class _Refusing(BaseHTTPRequestHandler):

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,11 +43,10 @@ def test_a_training_is_files_and_a_run(project: Path, capfd: pytest.CaptureFixtu
     assert run.info.status == "FINISHED"
     assert run.info.run_name == "train mixed_bfloat16 seed 1"
     assert run.data.tags["result.sha256"] == files.check_manifest(directory)
-    assert {name: run.data.metrics[name] for name in metrics if name != "status"} == pytest.approx(
-        {name: value for name, value in metrics.items() if name != "status"}
-    )
+    numbers = {name: metrics[name] for name in views.FINAL_METRICS if name in metrics}
+    assert {name: run.data.metrics[name] for name in numbers} == pytest.approx(numbers)
     by_epoch = {"loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s"}
-    assert set(run.data.metrics) == by_epoch | set(metrics) - {"status"}
+    assert set(run.data.metrics) == by_epoch | set(numbers)
     history = MlflowClient(f"sqlite:///{project}/mlflow.db").get_metric_history(run.info.run_id, "loss")
     assert [entry.step for entry in history] == [0, 1]
     assert {"history.csv", "metrics.json", "confusion_matrix.png"} <= artifacts(project, run)
@@ -109,6 +110,40 @@ def test_a_training_that_diverges_is_a_result(root: Path, project: Path, write_p
     assert run.data.tags["result.sha256"] == files.check_manifest(files.train_dir("float32", 0))
 
 
+def test_a_training_that_is_told_to_end_goes_on_later_in_the_same_run(
+    root: Path, project: Path, write_params: Callable[..., Path]
+) -> None:
+    write_params(train={"epochs": 400, "batch_size": 8})
+    command = [sys.executable, "-u", "-m", "stages.train", "--variant", "float32", "--seed", "0"]
+    variables = os.environ | {"PYTHONPATH": str(root)}
+    ids, lines = [], []
+    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables, start_new_session=True
+        )
+        assert process.stdout is not None
+        lines.append(process.stdout.readline())
+        process.stdout.readline()
+        started_s = time.monotonic()
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == status
+        assert time.monotonic() - started_s < 10
+        assert "the next `dvc repro` goes on from here" in said.splitlines()[0]
+        assert "Traceback" not in said
+        (run,) = runs(project)
+        ids.append(run.info.run_id)
+        assert run.info.status == "KILLED"
+    assert ids[0] == ids[1]
+    assert lines[0].startswith("train float32 seed 0: epoch 1/400")
+    assert lines[1].startswith("train float32 seed 0: goes on after step ")
+    assert len(list((project / ".halfstep/checkpoints/float32-0").rglob("*.npz"))) == 2
+    steps = [
+        metric.step for metric in MlflowClient(f"sqlite:///{project}/mlflow.db").get_metric_history(ids[0], "val_loss")
+    ]
+    assert steps == list(range(len(steps)))
+
+
 def test_a_variant_without_an_entry(root: Path, project: Path, write_params: Callable[..., Path]) -> None:
     write_params()
     done = stage(root, "--variant", "float33", "--seed", "0")
@@ -131,6 +166,7 @@ def test_a_failure_of_the_users_fails_the_run_and_writes_nothing(project: Path) 
 def test_accuracies_of_finished_trainings_alone(project: Path) -> None:
     for seed, metrics in enumerate([{"status": "finished", "test_accuracy": 0.5}, {"status": "failed", "reason": "x"}]):
         files.write_json(files.train_dir("a", seed) / "metrics.json", metrics)
+        files.write_manifest(files.train_dir("a", seed))
     assert completion.test_accuracies("a", [0, 1]) == [0.5]
     assert views.accuracy_metrics([0.5]) == {"test_accuracy": 0.5}
     assert views.accuracy_metrics([]) == {}

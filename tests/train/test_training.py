@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,19 +11,29 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
 
 from stages import dataset, files
 from stages.dataset import Prepared
-from stages.errors import DataError
+from stages.errors import DataError, ModelError
 from stages.params import Augment, DataParams, ModelParams, TrainParams, Variant
-from stages.train.callbacks import Epoch
+from stages.train.callbacks import Epoch, Failure, StopWhenNotFinite
 from stages.train.results import write_results
-from stages.train.training import Trained, train
+from stages.train.training import Trained, _memory_errors_explained, train
 
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
 SETTINGS = TrainParams(epochs=2, batch_size=8)
 COLUMNS = ["epoch", "loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s"]
-NUMBERS = {"status", "test_accuracy", "test_loss", "train_time_s", "train_images_per_s"}
+NUMBERS = {
+    "status",
+    "test_accuracy",
+    "test_loss",
+    "train_time_s",
+    "train_images_per_s",
+    "batch_size",
+    "data_sha256",
+}
+OF_LOSS_SCALING = ["loss_scale", "skipped_steps"]
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +65,9 @@ def test_the_files_are_those_of_the_contract(
     assert set(metrics) == NUMBERS | ({"loss_scale"} if policy == "mixed_float16" else set())
     assert metrics["status"] == "finished"
     history = pd.read_csv(tmp_path / "history.csv")
-    assert list(history.columns) == COLUMNS
+    assert list(history.columns) == COLUMNS + (OF_LOSS_SCALING if policy == "mixed_float16" else [])
     assert history["epoch"].tolist() == [0, 1]
+    assert (metrics["batch_size"], metrics["data_sha256"]) == (8, prepared.sha256)
     assert (history["epoch_time_s"] > 0).all()
     assert history["epoch_time_s"].sum() <= metrics["train_time_s"]
     steps = len(prepared.train) // 8
@@ -91,7 +104,7 @@ def test_every_epoch_is_handed_on_when_it_ends(prepared: Prepared) -> None:
     result = trained(prepared, "mixed_float16", receivers=(rows.append,))
     assert tuple(rows) == result.epochs
     assert [row.epoch for row in rows] == [0, 1]
-    assert rows[0].metrics()["loss_scale"] == 2.0**15
+    assert (rows[0].metrics()["loss_scale"], rows[0].metrics()["skipped_steps"]) == (2.0**15, 0)
     assert "epoch" not in rows[0].metrics()
     assert rows[-1].learning_rate < rows[0].learning_rate
 
@@ -155,24 +168,63 @@ def late(shape, classes):
 def test_a_loss_that_is_not_finite_ends_the_training(prepared: Prepared, own: str, tmp_path: Path) -> None:
     result = trained(prepared, "mixed_float16", f"{own}:build", settings=SETTINGS.model_copy(update={"epochs": 5}))
     assert result.failure is not None
-    assert result.failure.startswith("the loss is nan in epoch 1, at loss scale ")
+    assert result.failure.reason.startswith("the loss is nan in epoch 1, from step 1 on, at loss scale ")
+    assert (result.failure.epoch, result.failure.step) == (1, 1)
+    assert result.epochs[0].skipped_steps == len(prepared.train) // 8  # no gradient was finite
     assert len(result.epochs) == 1
     assert (result.probabilities, result.test_loss, result.test_accuracy(prepared.test.labels)) == (None, None, None)
 
     write_results(result, prepared.test.labels, tmp_path / "out")
     metrics = files.read_json(tmp_path / "out" / "metrics.json")
     assert metrics["status"] == "failed"
-    assert metrics["reason"] == result.failure
-    assert set(metrics) == {"status", "reason", "train_time_s", "train_images_per_s", "loss_scale"}
+    assert metrics["reason"] == result.failure.reason
+    of_the_failure = {"reason", "epoch", "step", "loss_scale"}
+    assert set(metrics) == NUMBERS - {"test_accuracy", "test_loss"} | of_the_failure
+    assert (metrics["epoch"], metrics["step"]) == (1, 1)
     assert not (tmp_path / "out" / "predictions.npy").exists()
     history = pd.read_csv(tmp_path / "out" / "history.csv")
-    assert list(history.columns) == COLUMNS
+    assert list(history.columns) == COLUMNS + OF_LOSS_SCALING
     assert history["loss"].isna().tolist() == [True]
+
+
+@pytest.mark.parametrize(("losses", "first"), [({0: 1.0, 2: np.nan, 1: np.inf}, 1), ({0: 1.0, 1: 2.0}, None)])
+def test_the_first_step_that_is_not_finite_is_told_in_any_order(losses: dict[int, float], first: int | None) -> None:
+    guard = StopWhenNotFinite()
+    guard.begin_at(10)
+    for step, loss in losses.items():
+        guard.on_train_batch_end(step, {"loss": loss})
+    assert guard.first_step == (None if first is None else 10 + first)
+
+
+def test_skipped_steps_are_counted_by_epoch(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = keras.optimizers.LossScaleOptimizer.__init__
+    monkeypatch.setattr(begin, "__defaults__", (2.0**24, *begin.__defaults__[1:]))
+    result = trained(prepared, "mixed_float16", settings=SETTINGS.model_copy(update={"epochs": 6}))
+    skipped = [row.skipped_steps or 0 for row in result.epochs]
+    scales = [2.0**24, *(row.loss_scale or 0.0 for row in result.epochs)]
+    halved = [math.log2(before / after) for before, after in itertools.pairwise(scales)]
+    assert skipped == halved  # each step that is skipped halves the scale
+    assert skipped[0] == len(prepared.train) // 8
+    assert skipped[-1] < skipped[0]
+
+
+def test_what_listens_does_not_count_as_training(prepared: Prepared) -> None:
+    result = trained(prepared, receivers=(lambda _: time.sleep(3.0),), settings=SETTINGS)
+    started = sum(row.epoch_time_s for row in result.epochs)
+    assert started < result.train_time_s < started + 2.0
+
+
+def test_memory_that_is_too_small_is_told_with_what_fits() -> None:
+    with (
+        pytest.raises(ModelError, match=r"batch_size is 8, .* \(\d+ GiB\) is too small; make it smaller \(4 is known"),
+        _memory_errors_explained(SETTINGS, 4),
+    ):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
 
 def test_probabilities_that_are_not_finite_are_a_failure_too(prepared: Prepared, own: str) -> None:
     result = trained(prepared, model=f"{own}:late")
-    assert result.failure == "the trained network's probabilities are not finite"
+    assert result.failure == Failure("the trained network's probabilities are not finite")
     assert math.isfinite(result.epochs[-1].loss)
     assert math.isnan(result.epochs[-1].val_loss)
     assert result.probabilities is None

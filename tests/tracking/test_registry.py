@@ -1,0 +1,75 @@
+"""The model registry of a real store: versions, and the alias."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModelOutput
+
+from stages import files
+from stages.errors import TrackingError
+from stages.params import Params
+from stages.tracking import views
+from stages.tracking.registry import Winner, register_champion
+from stages.tracking.runs import Tracker
+
+PARAMS = Params()
+
+
+@pytest.fixture
+def client(project: Path) -> MlflowClient:
+    return MlflowClient(f"sqlite:///{project}/mlflow.db")
+
+
+def trained(client: MlflowClient, seed: int, *, logged: bool = True) -> Winner:
+    """A training in the store; unless `logged`, its run was made from files and holds no model of MLflow's."""
+    directory = files.train_dir("half", seed)
+    directory.mkdir(parents=True)
+    (directory / "model.keras").write_bytes(b"the model of seed %d" % seed)
+    files.write_manifest(directory)
+    with Tracker(PARAMS.tracking).run(views.training("mixed_bfloat16", seed), PARAMS) as run:
+        if logged:
+            experiment_id = client.get_run(run.run_id).info.experiment_id
+            model = client.create_logged_model(experiment_id, "model", run.run_id)
+            client.finalize_logged_model(model.model_id, "READY")
+            client.log_outputs(run.run_id, [LoggedModelOutput(model.model_id, 0)])
+    return Winner("half", seed, run.run_id, directory, "Use half.")
+
+
+def test_the_winner_becomes_the_champion_and_the_same_result_no_second_version(client: MlflowClient) -> None:
+    first, second = trained(client, 0), trained(client, 1)
+    assert register_champion("classifier", first) == "1"
+    assert register_champion("classifier", first) == "1"
+    assert register_champion("classifier", second) == "2"
+    champion = client.get_model_version_by_alias("classifier", "champion")
+    assert (str(champion.version), champion.run_id) == ("2", second.run_id)
+    assert champion.tags["variant"] == "half"
+    assert champion.description == "Use half."
+    assert register_champion("classifier", first) == "1"  # it won again: the alias goes back, no version is added
+    assert str(client.get_model_version_by_alias("classifier", "champion").version) == "1"
+    assert len(client.search_model_versions("name = 'classifier'")) == 2
+
+
+def test_a_name_that_the_registry_refuses_is_named(client: MlflowClient) -> None:
+    with pytest.raises(TrackingError, match=r"compare\.register is 'a/b'") as refusal:
+        register_champion("a/b", trained(client, 0))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_model_that_the_store_does_not_hold_is_logged_from_its_file(client: MlflowClient) -> None:
+    import keras
+    import mlflow
+    import numpy as np
+
+    winner = trained(client, 0, logged=False)
+    model = keras.Sequential([keras.Input((4, 4, 1), dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(2)])
+    model.save(winner.directory / "model.keras")
+    files.write_manifest(winner.directory)
+    ended = client.get_run(winner.run_id).info.end_time
+    register_champion("classifier", winner)
+    loaded = mlflow.pyfunc.load_model("models:/classifier@champion")
+    pixels = np.arange(32, dtype=np.uint8).reshape(2, 4, 4, 1)
+    assert loaded.predict(pixels) == pytest.approx(np.asarray(model(pixels)), rel=1e-5)
+    assert client.get_run(winner.run_id).info.end_time == ended
