@@ -19,30 +19,26 @@ from stages.errors import ComparisonError
 
 CONFIDENCE = 0.95
 TRIMMED_SHARE = 0.25  # of the rounds of a process, at either end
-# Looks that may end a measurement early. Each spends a little of the 5 % that an interval may miss, and the last look,
-# which is held when nothing ended it before, has the rest: whoever looks often and stops at a narrow interval without
-# paying for it covers 72 to 91 % instead of 95.
+# Looks that may end a measurement early, as shares of its processes. Each spends a little of the 5 % that an interval
+# may miss, and the last look has what is left: whoever looks often, and stops at a narrow interval without paying for
+# it, covers 72 to 91 % instead of 95.
 EARLY_LOOKS = (1 / 2, 5 / 8, 3 / 4)
-EARLY_LOOK_LEVEL = 0.005
-MIN_ROUNDS = 30  # before the first look
+EARLY_CONFIDENCE = 0.995
+FEWEST_PROCESSES_AT_A_LOOK = 3
+FEWEST_ROUNDS_AT_A_LOOK = 30
 
 Interval = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Look:
-    """A moment at which the intervals are looked at: after so many processes, with intervals of this confidence."""
-
-    processes: int
-    confidence: float
+def early_looks(processes: int) -> tuple[int, ...]:
+    """After how many processes the intervals are looked at before the last look, in a measurement of so many."""
+    counts = {math.ceil(share * processes) for share in EARLY_LOOKS} - {processes}
+    return tuple(sorted(count for count in counts if count >= FEWEST_PROCESSES_AT_A_LOOK))
 
 
-def looks(processes: int) -> tuple[Look, ...]:
-    """The looks, at most four, of a measurement of at most so many processes; their levels add up to 5 %."""
-    counts = sorted({math.ceil(share * processes) for share in EARLY_LOOKS} - {processes})
-    early = [count for count in counts if count >= 3]
-    last = Look(processes, CONFIDENCE + EARLY_LOOK_LEVEL * len(early))
-    return (*(Look(count, 1 - EARLY_LOOK_LEVEL) for count in early), last)
+def last_confidence(early_looks_held: int) -> float:
+    """Confidence of the intervals at the last look: all looks together may miss 5 %."""
+    return CONFIDENCE + early_looks_held * (1 - EARLY_CONFIDENCE)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,15 @@ import pytest
 from scipy import stats
 
 from stages.errors import ComparisonError
-from stages.speedup import Speedup, inference_speedup, looks, middle_mean, train_speedup
+from stages.speedup import (
+    EARLY_CONFIDENCE,
+    Speedup,
+    early_looks,
+    inference_speedup,
+    last_confidence,
+    middle_mean,
+    train_speedup,
+)
 
 
 def _rounds(times_ms: list[list[float]], steps: int = 1) -> pd.DataFrame:
@@ -89,8 +97,9 @@ def test_an_interval_that_ends_a_measurement_still_covers_what_it_claims(process
     hits = 0
     for _ in range(500):
         logs = generator.normal(0.0, process_sd, size=(8, 1)) + generator.normal(0.0, 0.05, size=(8, 10))
-        for look in looks(8):
-            speedup = Speedup(tuple(map(tuple, logs[: look.processes])), look.confidence)
+        for processes in (*early_looks(8), 8):
+            confidence = EARLY_CONFIDENCE if processes < 8 else last_confidence(len(early_looks(8)))
+            speedup = Speedup(tuple(map(tuple, logs[:processes])), confidence)
             if speedup.half_width < 0.02:
                 break
         hits += speedup.low <= 1 <= speedup.high
@@ -99,8 +108,7 @@ def test_an_interval_that_ends_a_measurement_still_covers_what_it_claims(process
 
 @pytest.mark.parametrize("processes", [2, 3, 4, 5, 8, 50])
 def test_looks_share_the_level(processes: int) -> None:
-    held = looks(processes)
-    assert 1 <= len(held) <= 4
-    assert held[-1].processes == processes
-    assert [look.processes for look in held] == sorted({look.processes for look in held})
-    assert sum(1 - look.confidence for look in held) == pytest.approx(0.05)
+    early = early_looks(processes)
+    assert len(early) <= 3
+    assert all(3 <= count < processes for count in early)
+    assert len(early) * (1 - EARLY_CONFIDENCE) + 1 - last_confidence(len(early)) == pytest.approx(0.05)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from stages import files, params
 from stages.errors import explained
-from stages.params import Params
-from stages.profile.conductor import measure
-from stages.profile.records import ArmRecord, Task
+from stages.locking import only_writer
+from stages.params import Params, ProfileParams
+from stages.profile.alone import alone_on_machine
+from stages.profile.conductor import Extras, measure
+from stages.profile.memory import LargestBatch, largest_batch
+from stages.profile.records import ArmRecord, Protocol, Task
 from stages.profile.results import trace_in, write_results
-from stages.profile.summary import summarize
+from stages.profile.summary import Course, summarize
 from stages.profile.trace import read_trace
 from stages.tracking import views
 from stages.tracking.completion import test_accuracies
@@ -27,15 +31,42 @@ def main() -> None:
     tracker = Tracker(settings.tracking)
     variants = finished_variants(settings)
     files.PROFILE.mkdir(parents=True, exist_ok=True)  # also where every training failed: DVC expects its output
-    with ExitStack() as stack:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="halfstep-"))
+    with only_writer("profile"), ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfstep-")))
         runs = {name: stack.enter_context(tracker.run(views.profiling(name), settings)) for name in variants}
-        tasks = _tasks(settings, variants)
-        records = measure(tasks, settings.profile, traced=frozenset(variants), scratch=Path(scratch)) if tasks else {}
-        digests = {name: _write(name, record, settings) for name, record in records.items()}
+        stack.enter_context(alone_on_machine())
+        digests = _measure_and_write(settings, variants, scratch) if variants else {}
         for variant, run in runs.items():
             accuracies = test_accuracies(variant, settings.train.seeds)
             views.log_profile(run, files.profile_dir(variant), accuracies, digests[variant])
+
+
+def _measure_and_write(settings: Params, variants: list[str], scratch: Path) -> dict[str, str]:
+    """Measures all arms, writes their folders, and returns the sha256 of each manifest."""
+    tasks, baseline = _tasks(settings, variants), settings.compare.baseline
+    trained = {name: files.train_dir(name, settings.train.seeds[0]) for name in variants if name != baseline}
+    extras = Extras(frozenset(variants), scratch, trained if baseline in variants else {})
+    measurement = measure(tasks, baseline, settings.profile, extras)
+    _say_how(measurement.protocol)
+    largest = largest_batches(tasks, settings.profile, measurement.records) if settings.profile.find_max_batch else {}
+    courses = {
+        name: Course(
+            measurement.protocol, settings.profile.trace_steps, measurement.same_weights.get(name), largest.get(name)
+        )
+        for name in tasks
+    }
+    return {name: _write(name, record, courses[name], settings) for name, record in measurement.records.items()}
+
+
+def largest_batches(
+    tasks: Mapping[str, Task], profile: ProfileParams, records: Mapping[str, ArmRecord]
+) -> dict[str, LargestBatch]:
+    """The largest batch that still trains, of each variant; the control would only say it again."""
+    return {
+        name: largest_batch(task, profile, records[name].configuration["device"])
+        for name, task in tasks.items()
+        if name != files.CONTROL
+    }
 
 
 def finished_variants(settings: Params) -> list[str]:
@@ -48,19 +79,33 @@ def _tasks(settings: Params, variants: list[str]) -> dict[str, Task]:
     entries = {name: settings.variants[name] for name in variants}
     if settings.compare.baseline in entries:
         entries[files.CONTROL] = settings.variants[settings.compare.baseline]
-    seed = settings.train.seeds[0]
-    return {name: Task(settings.model, settings.train, entry, seed) for name, entry in entries.items()}
+    seed, checked = settings.train.seeds[0], files.check_manifest(files.PREPARED)
+    return {name: Task(settings.model, settings.train, entry, seed, checked) for name, entry in entries.items()}
 
 
-def _write(name: str, record: ArmRecord, settings: Params) -> str:
+def _write(name: str, record: ArmRecord, course: Course, settings: Params) -> str:
     entry = settings.variants[settings.compare.baseline if name == files.CONTROL else name]
     path, trace = None, None
     if record.trace is not None:
         path = trace_in(record.trace.directory)
         trace = read_trace(path, record.trace.graph_dtypes)
-    summary = summarize(name, entry, record, settings.profile, trace)
+    summary = summarize(name, entry, record, course, trace)
     _say(name, summary["metrics"])
     return write_results(record, summary, path, name)
+
+
+def _say_how(protocol: Protocol) -> None:
+    ended_by = {
+        "target_precision": "all intervals were narrow enough (profile.target_precision)",
+        "max_seconds": "the time was up (profile.max_seconds)",
+        "rounds": "all rounds were played (profile.rounds)",
+    }
+    print(
+        f"profile: {protocol.rounds} rounds in {protocol.processes} processes, "
+        f"{protocol.timing_seconds:.0f} s of timing; {ended_by[protocol.ended_by]}"
+    )
+    for warning in protocol.warnings:
+        print(f"profile: warning: {warning}", flush=True)
 
 
 def _say(name: str, metrics: dict[str, Any]) -> None:

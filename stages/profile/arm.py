@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from multiprocessing.process import BaseProcess
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
 from stages.errors import ProfileError
 from stages.profile.records import Task
+from stages.profile.servers import start_process
 
-# imported once, by the server that all workers are forked from
-PRELOADED = ["stages.quiet", "stages.profile.worker"]
 STOP_TIMEOUT_S = 10.0
+
+Serve = Callable[[Connection, Task], None]
 
 
 class Arm:
     """The parent's end of the line to a worker."""
 
-    def __init__(self, name: str, task: Task) -> None:
+    def __init__(self, name: str, task: Task, run: Serve | None = None) -> None:
         ours, theirs = multiprocessing.Pipe()
         self.name = name
         self._line = ours
-        self._process = _process(name, task, theirs)
+        self._process = start_process(f"profile-{name}", run or serve, (theirs, task), task.variant.variables)
         theirs.close()  # so that a worker's death is seen as the end of the line
 
     def ask(self, method: str, *arguments: Any) -> Any:
@@ -70,41 +69,9 @@ class Arm:
         )
 
 
-def _process(name: str, task: Task, line: Any) -> BaseProcess:
-    """Starts a worker: forked from a server that has imported TensorFlow, in half a second instead of five.
-
-    A variant with environment variables of its own gets a new interpreter: TensorFlow has read them at its import.
-    """
-    variables = task.variant.variables
-    process: BaseProcess
-    if variables:
-        spawned = multiprocessing.get_context("spawn")
-        process = spawned.Process(target=_serve, args=(line, task), name=f"profile-{name}", daemon=True)
-    else:
-        forked = multiprocessing.get_context("forkserver")
-        forked.set_forkserver_preload(PRELOADED)
-        process = forked.Process(target=_serve, args=(line, task), name=f"profile-{name}", daemon=True)
-    with _set(variables):
-        process.start()
-    return process
-
-
-@contextmanager
-def _set(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _serve(line: Any, task: Task) -> None:
+def serve(line: Connection, task: Task) -> None:
+    """What a worker's process runs: the default of what an `Arm` is told to run."""
     import stages.quiet  # noqa: F401  before TensorFlow
-    from stages.profile.worker import serve  # here: the parent must not import it
+    from stages.profile import worker  # here: the parent must not import it
 
-    serve(line, task)
+    worker.serve(line, worker.Worker, task)

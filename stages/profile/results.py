@@ -11,7 +11,7 @@ import pandas as pd
 
 from stages import files
 from stages.errors import ProfileError
-from stages.profile.records import ArmRecord, Call, Round, Step
+from stages.profile.records import ArmRecord, Call, InputRound, Round, Step
 
 
 def write_results(record: ArmRecord, summary: dict[str, Any], trace: Path | None, name: str) -> str:
@@ -25,6 +25,7 @@ def write_results(record: ArmRecord, summary: dict[str, Any], trace: Path | None
     """
     directory = files.profile_dir(name)
     _write_table(directory / "rounds.csv", Round, record.rounds)
+    _write_table(directory / "input_rounds.csv", InputRound, record.input_rounds)
     _write_table(directory / "timings.csv", Step, record.steps)
     _write_table(directory / "inference.csv", Call, record.calls)
     files.write_json(directory / "summary.json", summary)

@@ -6,23 +6,24 @@ import multiprocessing
 import os
 import shutil
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from stages import files
+from stages import files, models
+from stages.dataset import open_prepared
 from stages.errors import ProfileError
 from stages.params import ModelParams, ProfileParams, TrainParams, Variant
 from stages.profile.arm import Arm
-from stages.profile.conductor import MIN_ROUNDS, _rounds, measure
-from stages.profile.records import ArmRecord, Task
+from stages.profile.conductor import Extras, measure
+from stages.profile.records import ArmRecord, Measurement, Task
 from stages.profile.results import trace_in, write_results
-from stages.profile.summary import summarize
+from stages.profile.summary import Course, summarize
 from stages.profile.trace import Trace, read_trace
 
 PROTOCOL = ProfileParams(
@@ -54,9 +55,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory, prepared_template: Path) ->
 
 
 @pytest.fixture(scope="module")
-def records(folder: Path) -> dict[str, ArmRecord]:
+def trained(folder: Path) -> Path:
+    """A training's folder: weights, and what they predict in float32, but for one image's class."""
+    prepared = open_prepared()
+    model = models.build(ModelParams(), prepared.image_shape, len(prepared.classes))
+    (folder / "trained").mkdir()
+    model.save(folder / "trained" / "model.keras")
+    predictions = np.array(model(np.asarray(prepared.test.images), training=False))
+    predictions[0] = np.roll(np.eye(len(prepared.classes))[predictions[0].argmax()], 1)
+    np.save(folder / "trained" / "predictions.npy", predictions)
+    files.write_manifest(folder / "trained")
+    return folder / "trained"
+
+
+def extras(folder: Path, traced: frozenset[str] = frozenset()) -> Extras:
+    return Extras(traced, folder / "scratch", trained={})
+
+
+@pytest.fixture(scope="module")
+def measurement(folder: Path, trained: Path) -> Measurement:
     tasks = {name: task(entry) for name, entry in ENTRIES.items()}
-    return measure(tasks, PROTOCOL, traced=frozenset(ENTRIES), scratch=folder / "scratch")
+    once = Extras(frozenset(ENTRIES), folder / "scratch", {"mixed_bfloat16": trained})
+    return measure(tasks, "float32", PROTOCOL, once)
+
+
+@pytest.fixture(scope="module")
+def records(measurement: Measurement) -> dict[str, ArmRecord]:
+    return measurement.records
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +110,31 @@ def test_in_every_round_each_arm_has_one_turn(records: dict[str, ArmRecord]) -> 
 def test_arms_differ_by_their_entries_alone(records: dict[str, ArmRecord]) -> None:
     configurations = [record.configuration for record in records.values()]
     assert configurations[0] == configurations[1]
+    assert [record.in_force["policy"] for record in records.values()] == list(ENTRIES)
     assert configurations[0]["batch_size"] == 8
     assert configurations[0]["input_shape"] == [8, 8, 3]
     assert configurations[0]["parameters"] > 1000
+
+
+def test_how_it_was_measured_is_told(measurement: Measurement) -> None:
+    protocol = measurement.protocol
+    assert (protocol.processes, protocol.rounds, protocol.ended_by) == (2, ROUNDS, "rounds")
+    assert protocol.confidence == 0.95
+    assert 0 < protocol.timing_seconds < PROTOCOL.max_seconds
+
+
+def test_input_is_told_from_compute(records: dict[str, ArmRecord]) -> None:
+    for record in records.values():
+        assert Counter(row.batches for row in record.input_rounds) == {"pipeline": 6, "device": 6}
+        assert all(row.round_time_ms > 0 and row.steps == 2 for row in record.input_rounds)
+
+
+def test_the_same_weights_are_computed_with_in_the_baselines_precision(measurement: Measurement) -> None:
+    found = measurement.same_weights["mixed_bfloat16"]
+    images = len(open_prepared().test)
+    assert found.images == images
+    assert found.agreement == pytest.approx((images - 1) / images)
+    assert 0.5 < found.max_probability_difference <= 1
 
 
 def test_a_trace_holds_the_steps_that_were_asked_for(traces: dict[str, Trace]) -> None:
@@ -104,17 +151,17 @@ def test_16_bit_shows_in_the_trace(traces: dict[str, Trace]) -> None:
     assert all((trace.matched_percent or 0) > 80 for trace in traces.values())
 
 
-def test_the_files_are_those_of_the_contract(
-    records: dict[str, ArmRecord], traces: dict[str, Trace], folder: Path
-) -> None:
-    record = records["float32"]
+def test_the_files_are_those_of_the_contract(measurement: Measurement, traces: dict[str, Trace], folder: Path) -> None:
+    record = measurement.records["float32"]
     assert record.trace is not None
-    summary = summarize("float32", ENTRIES["float32"], record, PROTOCOL, traces["float32"])
+    course = Course(measurement.protocol, PROTOCOL.trace_steps)
+    summary = summarize("float32", ENTRIES["float32"], record, course, traces["float32"])
     digest = write_results(record, summary, trace_in(record.trace.directory), "float32")
     directory = files.profile_dir("float32")
     assert files.check_manifest(directory) == digest
     columns = {
         "rounds.csv": ["process", "round", "position", "steps", "round_time_ms"],
+        "input_rounds.csv": ["process", "round", "batches", "steps", "round_time_ms"],
         "timings.csv": ["process", "round", "step", "step_time_ms"],
         "inference.csv": ["process", "round", "batch_size", "call", "latency_ms"],
     }
@@ -122,6 +169,7 @@ def test_the_files_are_those_of_the_contract(
     assert {name: list(table.columns) for name, table in tables.items()} == columns
     assert {name: len(table) for name, table in tables.items()} == {
         "rounds.csv": ROUNDS,
+        "input_rounds.csv": 12,
         "timings.csv": 4,
         "inference.csv": 4 * ROUNDS,
     }
@@ -133,19 +181,27 @@ def test_the_files_are_those_of_the_contract(
     assert {"profiler/step_time_ms", "profiler/overhead_percent", "inference/b50/p99_ms"} <= set(written["metrics"])
 
 
-def test_the_control_has_the_same_files_without_a_trace(records: dict[str, ArmRecord], folder: Path) -> None:
-    record = replace(records["float32"], trace=None)
-    summary = summarize(files.CONTROL, ENTRIES["float32"], record, PROTOCOL, None)
+def test_the_control_has_the_same_files_without_a_trace(measurement: Measurement, folder: Path) -> None:
+    record = replace(measurement.records["float32"], trace=None)
+    course = Course(measurement.protocol, PROTOCOL.trace_steps)
+    summary = summarize(files.CONTROL, ENTRIES["float32"], record, course, None)
     write_results(record, summary, None, files.CONTROL)
     names = {path.name for path in files.profile_dir(files.CONTROL).iterdir()}
-    assert names == {"rounds.csv", "timings.csv", "inference.csv", "summary.json", "manifest.json"}
+    assert names == {"rounds.csv", "input_rounds.csv", "timings.csv", "inference.csv", "summary.json", "manifest.json"}
 
 
 def test_a_worker_that_refuses_is_one_line_and_none_is_left(folder: Path) -> None:
     tasks = {"bad": task(ENTRIES["float32"], batch_size=4096)}
     with pytest.raises(ProfileError, match=r"^profile: bad: train\.batch_size is 4096") as caught:
-        measure(tasks, PROTOCOL, traced=frozenset(), scratch=folder / "scratch")
+        measure(tasks, "bad", PROTOCOL, extras(folder))
     assert "\n" not in str(caught.value)
+    assert multiprocessing.active_children() == []
+
+
+def test_arms_that_differ_in_more_than_their_entries_are_refused(folder: Path) -> None:
+    tasks = {"float32": task(ENTRIES["float32"]), "larger": task(ENTRIES["float32"], batch_size=16)}
+    with pytest.raises(ProfileError, match=r"'larger' does not run as 'float32' does \(batch_size 16 instead of 8\)"):
+        measure(tasks, "float32", PROTOCOL, extras(folder))
     assert multiprocessing.active_children() == []
 
 
@@ -174,26 +230,6 @@ def test_onednn_is_off_in_the_workers_that_ask_for_it(folder: Path) -> None:
     finally:
         arm.stop()
     assert "TF_ENABLE_ONEDNN_OPTS" not in os.environ
-
-
-def test_rounds_end_with_the_share_of_the_time_of_a_process() -> None:
-    protocol = ProfileParams(processes=2, rounds=50, max_seconds=1)
-    started_s, numbers = time.monotonic(), []
-    for number in _rounds(protocol):
-        numbers.append(number)
-        time.sleep(0.1)
-    assert numbers == list(range(len(numbers)))
-    assert 3 <= len(numbers) <= 6
-    assert 0.4 < time.monotonic() - started_s < 2
-
-
-def test_a_slow_arm_has_its_fewest_rounds_all_the_same() -> None:
-    protocol = ProfileParams(processes=2, rounds=50, max_seconds=1)
-    numbers = []
-    for number in _rounds(protocol):
-        numbers.append(number)
-        time.sleep(0.6)
-    assert len(numbers) == MIN_ROUNDS
 
 
 def test_one_trace_is_expected(tmp_path: Path) -> None:

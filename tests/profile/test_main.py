@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,15 +16,22 @@ FINISHED = {"status": "finished", "test_accuracy": 0.5}
 @pytest.fixture(autouse=True)
 def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    files.write_json(files.PREPARED / "info.json", {})
+    files.write_manifest(files.PREPARED)
     for variant in PARAMS.train.variants:
         for seed in PARAMS.train.seeds:
-            files.write_json(files.train_dir(variant, seed) / "metrics.json", FINISHED)
+            written(variant, seed, FINISHED)
+
+
+def written(variant: str, seed: int, metrics: dict[str, Any]) -> None:
+    folder = files.train_dir(variant, seed)
+    files.write_json(folder / "metrics.json", metrics)
+    files.write_manifest(folder)
 
 
 def test_a_variant_with_a_failed_training_is_left_out() -> None:
     assert finished_variants(PARAMS) == list(PARAMS.train.variants)
-    path = files.train_dir("mixed_float16", 5) / "metrics.json"
-    files.write_json(path, {"status": "failed", "reason": "the loss is nan"})
+    written("mixed_float16", 5, {"status": "failed", "reason": "the loss is nan"})
     assert finished_variants(PARAMS) == ["float32", "mixed_bfloat16"]
 
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stages.params import ProfileParams, Variant
+from stages.errors import ProfileError
+from stages.params import Variant
 from stages.profile import summary
-from stages.profile.records import ArmRecord, Call, Round, Step, TraceTaken
+from stages.profile.memory import LargestBatch
+from stages.profile.records import ArmRecord, Call, InputRound, Protocol, Round, SameWeights, Step, TraceTaken
 from stages.profile.trace import Operation, StepBreakdown, Trace
 
 
@@ -54,14 +57,17 @@ def test_overhead_is_in_percent(record: ArmRecord) -> None:
         summary.overhead_percent(record)
 
 
-def trace(steps: int = 2, peak: int | None = 2**20) -> Trace:
+PROTOCOL = Protocol(0.965, 8, 240, 30.0, "max_seconds", 0.02, 4)
+
+
+def trace(steps: int = 2, peak: int | None = 2**20, step_time_ms: float = 14.0) -> Trace:
     operations = (Operation("Conv2D", "model/conv", "Host", 20, 5000.0, dtype="float32"),)
-    return Trace("CPU", (StepBreakdown(3.0, host_compute_ms=2.0, other_ms=1.0),) * steps, operations, (), peak)
+    step = StepBreakdown(step_time_ms, host_compute_ms=2.0, other_ms=step_time_ms - 2)
+    return Trace("CPU", (step,) * steps, operations, (), peak)
 
 
 def summarized(record: ArmRecord, found: Trace | None) -> dict[str, object]:
-    profile = ProfileParams(trace_steps=2)
-    return summary.summarize("float32", Variant(policy="float32"), record, profile, found)
+    return summary.summarize("float32", Variant(policy="float32"), record, summary.Course(PROTOCOL, 2), found)
 
 
 def test_a_summary_holds_the_timings_and_the_trace(record: ArmRecord) -> None:
@@ -69,7 +75,7 @@ def test_a_summary_holds_the_timings_and_the_trace(record: ArmRecord) -> None:
     found = summarized(record, trace())
     metrics = found["metrics"]
     assert isinstance(metrics, dict)
-    assert metrics["profiler/step_time_ms"] == 3.0
+    assert metrics["profiler/step_time_ms"] == 14.0
     assert metrics["profiler/overhead_percent"] == pytest.approx(25.0)
     assert metrics["memory/peak_mib"] == 1.0
     assert "profiler/kernel_launch_ms" not in metrics  # not applicable is absent, never 0
@@ -95,12 +101,50 @@ def test_the_peak_of_the_allocator_goes_before_that_of_the_trace(record: ArmReco
     assert metrics["memory/peak_mib"] == 3.0
 
 
-def test_an_incomplete_trace_is_said(record: ArmRecord) -> None:
+def test_on_a_gpu_the_operations_are_those_of_the_device(record: ArmRecord) -> None:
     record.trace = TraceTaken(Path("x"), 10, 20.0, 25.0, {})
-    warnings = summarized(record, trace(steps=1, peak=None))["warnings"]
-    assert isinstance(warnings, list)
-    assert warnings[0] == "the trace holds 1 of the 2 steps of profile.trace_steps"
-    assert "peak memory is not known" in warnings[1]
+    on_device = Operation("Conv2D", "model/conv", "Device", 10, 800.0, dtype="float16", tensor_core=True)
+    taken = replace(trace(), operations=(*trace().operations, on_device))
+    operations = summarized(record, taken)["operations"]
+    assert isinstance(operations, list)
+    assert [row["dtype"] for row in operations] == ["float16"]
+
+
+def test_a_trace_with_too_few_steps_is_refused(record: ArmRecord) -> None:
+    record.trace = TraceTaken(Path("x"), 10, 20.0, 25.0, {})
+    with pytest.raises(ProfileError, match=r"the trace of float32 holds 1 of the 2 steps of profile\.trace_steps"):
+        summarized(record, trace(steps=1))
+
+
+def test_a_peak_that_is_not_known_is_said(record: ArmRecord) -> None:
+    record.trace = TraceTaken(Path("x"), 10, 20.0, 25.0, {})
+    assert "peak memory is not known" in str(summarized(record, trace(peak=None))["warnings"])
+
+
+@pytest.mark.parametrize(("traced_ms", "warned"), [(13.75, False), (17.0, False), (60.0, True), (2.0, True)])
+def test_a_trace_that_disagrees_with_the_timing_is_said(record: ArmRecord, traced_ms: float, warned: bool) -> None:
+    record.rounds = [Round(0, number, 0, 4, 55.0 + number % 3) for number in range(30)]
+    record.trace = TraceTaken(Path("x"), 10, 20.0, 25.0, {})
+    warnings = str(summarized(record, trace(step_time_ms=traced_ms))["warnings"])
+    assert ("ms in the trace and" in warnings) == warned
+
+
+def test_input_rounds_become_two_step_times(record: ArmRecord) -> None:
+    for number, (pipeline_ms, device_ms) in enumerate([(20.0, 12.0), (24.0, 16.0), (400.0, 20.0)]):
+        record.input_rounds.append(InputRound(7, number, "pipeline", 4, pipeline_ms))
+        record.input_rounds.append(InputRound(7, number, "device", 4, device_ms))
+    metrics = summary.timing_metrics(record)
+    assert (metrics["step_time_ms/mean_beside_it"], metrics["step_time_ms/batch_on_device"]) == (6.0, 4.0)
+
+
+def test_what_was_found_out_once_is_in_the_summary(record: ArmRecord) -> None:
+    course = summary.Course(
+        PROTOCOL, 2, SameWeights(539, 0.99, 0.02, 0.97), LargestBatch(512, 1024, 900.0, ((512, True),))
+    )
+    found = summary.summarize("float32", Variant(policy="float32"), record, course, None)
+    assert found["same_weights"]["agreement"] == 0.99
+    assert found["metrics"]["memory/max_batch_size"] == 512
+    assert found["protocol"]["confidence"] == 0.965
 
 
 def test_the_control_is_not_traced(record: ArmRecord) -> None:

@@ -32,12 +32,15 @@ class Conversion:
     """A run's trace as xprof's tables.
 
     Attributes:
-        tables: the tables of each tool; a tool that had nothing to say has none.
+        tables: the tables of each tool, all hosts together; a tool that had nothing to say has none.
+        host_overviews: the tables of `overview_page` of each host alone, for the steps of several hosts together are
+            those of the host whose file comes first.
         peak_bytes: the most memory in use during the trace, in bytes, the highest of all hosts, by allocator.
         scan: what was read from the trace itself.
     """
 
     tables: dict[str, tuple[Table, ...]]
+    host_overviews: tuple[tuple[Table, ...], ...]
     peak_bytes: dict[str, int]
     scan: Scan
 
@@ -55,8 +58,13 @@ def convert(paths: Sequence[Path], timeout_s: float) -> Conversion:
         document = json.loads(result.read_text(encoding="utf-8"))
     if "error" in document:
         raise TraceError(_with_own_names(document["error"], links, paths))
-    tables = {tool: tuple(map(Table.parse, parts)) for tool, parts in document["tables"].items()}
-    return Conversion(tables, document["peak_bytes"], _scan(document["scan"]))
+    tables = {tool: _tables(parts) for tool, parts in document["tables"].items()}
+    overviews = tuple(map(_tables, document["host_overviews"]))
+    return Conversion(tables, overviews, document["peak_bytes"], _scan(document["scan"]))
+
+
+def _tables(parts: Sequence[dict[str, Any]]) -> tuple[Table, ...]:
+    return tuple(map(Table.parse, parts))
 
 
 def _with_own_names(error: str, links: Sequence[Path], paths: Sequence[Path]) -> str:
@@ -67,7 +75,8 @@ def _with_own_names(error: str, links: Sequence[Path], paths: Sequence[Path]) ->
 
 def _scan(fields: dict[str, Any]) -> Scan:
     kernels = tuple(KernelShapes(**kernel) for kernel in fields["kernels"])
-    return Scan(**{**{name: tuple(value) for name, value in fields.items()}, "kernels": kernels})
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return Scan(**{**plain, "kernels": kernels})
 
 
 def _link(paths: Sequence[Path], folder: Path) -> list[Path]:
@@ -105,21 +114,28 @@ def _cause(status: int, log: bytes) -> str:
 
 
 def _convert_here(paths: list[Path]) -> dict[str, Any]:
-    from xprof.convert import raw_to_tool_data  # here, for only the child may load it: it logs, and may die
-
-    scan = scan_files(paths)
-    options = {"use_saved_result": False}
-    tables: dict[str, Any] = {}
-    for tool in TOOLS:
-        data, _ = raw_to_tool_data.xspace_to_tool_data([str(path) for path in paths], tool, options)
-        parsed = json.loads(data) if data else []
-        tables[tool] = parsed if isinstance(parsed, list) else [parsed]
+    scan = scan_files(paths)  # first, for xprof may die of a file that is cut short
+    tables = {tool: _tool_tables(paths, tool) for tool in TOOLS}
+    several = len(paths) > 1
     peaks: dict[str, int] = {}
     for path in paths:  # this tool takes one host at a time
-        data, _ = raw_to_tool_data.xspace_to_tool_data([str(path)], "memory_profile", options)
-        for allocator, peak in _peaks(json.loads(data) if data else {}):
-            peaks[allocator] = max(peak, peaks.get(allocator, 0))
-    return {"scan": asdict(scan), "tables": tables, "peak_bytes": peaks}
+        for part in _tool_tables([path], "memory_profile"):
+            for allocator, peak in _peaks(part):
+                peaks[allocator] = max(peak, peaks.get(allocator, 0))
+    return {
+        "scan": asdict(scan),
+        "tables": tables,
+        "host_overviews": [_tool_tables([path], TOOLS[0]) for path in paths] if several else [tables[TOOLS[0]]],
+        "peak_bytes": peaks,
+    }
+
+
+def _tool_tables(paths: list[Path], tool: str) -> list[dict[str, Any]]:
+    from xprof.convert import raw_to_tool_data  # here, for only the child may load it: it logs, and may die
+
+    data, _ = raw_to_tool_data.xspace_to_tool_data([str(path) for path in paths], tool, {"use_saved_result": False})
+    parsed = json.loads(data) if data else []
+    return parsed if isinstance(parsed, list) else [parsed]
 
 
 def _peaks(profile: dict[str, Any]) -> list[tuple[str, int]]:

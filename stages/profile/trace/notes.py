@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,15 +15,44 @@ _ADDS_UP_WITHIN = 0.001  # share of a step; xprof gives microseconds in millisec
 _MATCHED_ENOUGH_PERCENT = 90
 _AGREES_WITHIN_POINTS = 5
 _WORTH_SAYING_PERCENT = 0.1
+_DROPPED = re.compile(r"events? dropped", re.IGNORECASE)
 
 
 def notes(trace: Trace, conversion: Conversion, found: tuple[str, ...], has_graph: bool) -> Trace:
     """The trace with its warnings: those in `found`, the profiler's own, and what the numbers themselves show."""
-    warnings = (*found, *_steps(trace), *_device(trace, conversion), *_types(trace, has_graph), *_profiler(conversion))
+    warnings = (
+        *found,
+        *_missing(conversion),
+        *_steps(trace, hosts=len(conversion.host_overviews)),
+        *_device(trace, conversion),
+        *_types(trace, has_graph),
+        *_profiler(conversion),
+    )
     return replace(trace, warnings=tuple(dict.fromkeys(warnings)))
 
 
-def _steps(trace: Trace) -> Iterator[str]:
+def _missing(conversion: Conversion) -> Iterator[str]:
+    for message in _messages(conversion):
+        if _DROPPED.search(message):
+            yield (
+                "the profiler, which keeps about two million events, dropped some, and what it dropped counts as 0: "
+                f"trace fewer steps, 10 are plenty ({message})"
+            )
+    if conversion.scan.dropped_traces:
+        yield (
+            f"the device dropped {conversion.scan.dropped_traces} traces, and what it dropped counts as 0: "
+            "trace fewer steps, 10 are plenty"
+        )
+    for name in conversion.scan.nameless:
+        yield (
+            f"{name} does not end in the name of a host, which TensorFlow writes last: "
+            "if it was cut short, devices may be missing"
+        )
+
+
+def _steps(trace: Trace, hosts: int) -> Iterator[str]:
+    if hosts > 1 and trace.steps:
+        yield f"step time and its breakdown are those of the slowest of {hosts} hosts; shares are of all"
     if not trace.steps:
         yield (
             "steps cannot be told apart, so step time and its breakdown are absent: "
@@ -84,7 +114,12 @@ def _operation_types(trace: Trace, has_graph: bool) -> Iterator[str]:
 
 
 def _profiler(conversion: Conversion) -> Iterator[str]:
-    for row in first_with(conversion.tables["overview_page"], "message").rows:
-        yield f"profiler: {row.get('message')}"
-    for message in (*conversion.scan.errors, *conversion.scan.warnings):
-        yield f"profiler: {message}"
+    for message in _messages(conversion):
+        if not _DROPPED.search(message):
+            yield f"profiler: {message}"
+
+
+def _messages(conversion: Conversion) -> tuple[str, ...]:
+    """What the profiler itself says; xprof repeats some of what stands in the trace."""
+    rows = first_with(conversion.tables["overview_page"], "message").rows
+    return (*(str(row.get("message")) for row in rows), *conversion.scan.errors, *conversion.scan.warnings)

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from stages.profile.trace.convert import Conversion, convert
@@ -14,7 +15,7 @@ from stages.profile.trace.dtypes import canonical_dtype, is_compute, kernel_dtyp
 from stages.profile.trace.files import find_trace_files
 from stages.profile.trace.notes import notes
 from stages.profile.trace.results import Kernel, Operation, StepBreakdown, Trace
-from stages.profile.trace.tables import first_with, property_of
+from stages.profile.trace.tables import Table, first_with, property_of
 from stages.profile.trace.xspace import KernelShapes
 
 _PART_COLUMNS = {
@@ -51,14 +52,15 @@ def read_trace(path: Path, graph_dtypes: Mapping[str, str] | None = None, timeou
     conversion = convert(files.paths, timeout_s)
     device_type = _device_type(conversion)
     kernels = _kernels(conversion, graph_dtypes or {})
+    claimed = _claimed_percents(conversion) if kernels else {}
     trace = Trace(
         device_type=device_type,
         steps=_steps(conversion, has_device=device_type != "CPU" and bool(kernels or device_type != "GPU")),
         operations=_operations(conversion, graph_dtypes or {}, kernels),
         kernels=kernels,
         peak_memory_bytes=_peak_memory_bytes(conversion.peak_bytes, device_type),
-        xprof_16bit_percent=_xprof_percent(conversion, 16) if kernels else None,
-        xprof_32bit_percent=_xprof_percent(conversion, 32) if kernels else None,
+        xprof_16bit_percent=claimed.get(16),
+        xprof_32bit_percent=claimed.get(32),
         device_count=_device_count(conversion),
     )
     return notes(trace, conversion, files.warnings, has_graph=bool(graph_dtypes))
@@ -82,7 +84,12 @@ def _device_type(conversion: Conversion) -> str:
 
 
 def _steps(conversion: Conversion, has_device: bool) -> tuple[StepBreakdown, ...]:
-    overview = conversion.tables["overview_page"]
+    """The steps of the host whose steps take longest: the others wait for it."""
+    by_host = [_steps_of_host(overview, has_device) for overview in conversion.host_overviews]
+    return max(by_host, key=lambda steps: fmean([step.step_time_ms for step in steps] or [0.0]), default=())
+
+
+def _steps_of_host(overview: tuple[Table, ...], has_device: bool) -> tuple[StepBreakdown, ...]:
     messages = [str(row.get("message")) for row in first_with(overview, "message").rows]
     if any(message.startswith(_UNKNOWN_STEPS) for message in messages):
         return ()
@@ -99,12 +106,16 @@ def _step(row: Mapping[str, Any], has_device: bool) -> StepBreakdown:
 
 def _kernels(conversion: Conversion, graph_dtypes: Mapping[str, str]) -> tuple[Kernel, ...]:
     by_shapes = _dtypes_by_shapes(conversion.scan.kernels, graph_dtypes)
+    operations = first_with(conversion.tables["framework_op_stats"], "total_self_time").rows
+    types = {row["operation"]: row["type"] for row in operations if row["host_or_device"] == "Device"}
     rows = first_with(conversion.tables["kernel_stats"], "kernel_name").rows
-    kernels = [_kernel(row, by_shapes) for row in rows if is_compute(row["kernel_name"])]
+    kernels = [_kernel(row, by_shapes, types) for row in rows if is_compute(row["kernel_name"])]
     return tuple(sorted(kernels, key=lambda kernel: -kernel.duration_us))
 
 
-def _kernel(row: Mapping[str, Any], by_shapes: Mapping[tuple[str, str], str]) -> Kernel:
+def _kernel(
+    row: Mapping[str, Any], by_shapes: Mapping[tuple[str, str], str], operation_types: Mapping[str, str]
+) -> Kernel:
     name, operation = row["kernel_name"], row["op_name"] or ""
     dtype = kernel_dtype(name) or by_shapes.get((name, operation)) or by_shapes.get((name, ""))
     return Kernel(
@@ -114,6 +125,7 @@ def _kernel(row: Mapping[str, Any], by_shapes: Mapping[tuple[str, str], str]) ->
         duration_us=float(row["total_duration_us"]),
         dtype=dtype,
         tensor_core=uses_tensor_cores(name, dtype, bool(row["is_kernel_using_tensor_core"])),
+        operation_type=operation_types.get(operation, ""),
     )
 
 
@@ -164,6 +176,12 @@ def _peak_memory_bytes(peaks: Mapping[str, int], device_type: str) -> int | None
     else:
         ours = {name: peak for name, peak in peaks.items() if not re.search("host|cpu", name, re.IGNORECASE)}
     return max(ours.values(), default=None)
+
+
+def _claimed_percents(conversion: Conversion) -> dict[int, float]:
+    """xprof's own shares by bits; none where it could tell no steps apart, for then it says 0 of each."""
+    shares = {bits: share for bits in (16, 32) if (share := _xprof_percent(conversion, bits)) is not None}
+    return shares if any(shares.values()) else {}
 
 
 def _xprof_percent(conversion: Conversion, bits: int) -> float | None:

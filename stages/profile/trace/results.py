@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
 from stages.profile.trace.dtypes import SIXTEEN_BIT
+from stages.profile.trace.kinds import Kind, is_cast, work_kind
 
 MIB = 1024 * 1024
 
@@ -55,6 +56,16 @@ class Operation:
             return True
         return self.type == "Dataset" or self.type.startswith("Iterator") or self.name.startswith("Iterator::")
 
+    @property
+    def kind(self) -> Kind:
+        """What bounds it: the multiplying of matrices, or memory."""
+        return work_kind(self.type)
+
+    @property
+    def is_cast(self) -> bool:
+        """True for what does nothing but change a data type."""
+        return is_cast(self.type)
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -66,6 +77,23 @@ class Kernel:
     duration_us: float
     dtype: str | None
     tensor_core: bool | None
+    operation_type: str = ""
+
+    @property
+    def self_time_us(self) -> float:
+        """Its time, by the name that operations have for theirs."""
+        return self.duration_us
+
+    @property
+    def kind(self) -> Kind:
+        """What bounds it; by its own name where the operation that it belongs to does not tell."""
+        by_operation = work_kind(self.operation_type)
+        return work_kind(self.name) if by_operation == "other" else by_operation
+
+    @property
+    def is_cast(self) -> bool:
+        """True for what does nothing but change a data type."""
+        return is_cast(self.operation_type or self.name)
 
 
 @dataclass(frozen=True)
@@ -115,9 +143,7 @@ class Trace:
 
         On a GPU of the kernels, elsewhere of the host's operations without those of the data set.
         """
-        if self.kernels or self.device_type != "CPU":
-            return _sum_by_dtype((kernel.dtype, kernel.duration_us) for kernel in self.kernels)
-        return _sum_by_dtype((operation.dtype, operation.self_time_us) for operation in self._host_operations)
+        return _sum_by_dtype((row.dtype, row.self_time_us) for row in self._compute)
 
     @property
     def matched_percent(self) -> float | None:
@@ -125,6 +151,19 @@ class Trace:
         times = self.dtype_time_us
         total = sum(times.values())
         return 100 * (total - times.get(None, 0.0)) / total if total else None
+
+    @property
+    def cast_time_us(self) -> float | None:
+        """Time lost in changing data types in the whole trace, on all devices, in microseconds.
+
+        None where there is no compute time to be lost.
+        """
+        return math.fsum(row.self_time_us for row in self._compute if row.is_cast) if self._compute else None
+
+    @property
+    def _compute(self) -> tuple[Kernel | Operation, ...]:
+        """What computes: the kernels of a GPU, elsewhere the host's operations without those of the data set."""
+        return self.kernels if self.kernels or self.device_type != "CPU" else self._host_operations
 
     @property
     def _host_operations(self) -> tuple[Operation, ...]:
@@ -144,20 +183,26 @@ class Trace:
         return found
 
     def _compute_metrics(self) -> dict[str, float]:
-        times = dict(self.dtype_time_us)
         on_device = bool(self.kernels)
-        if not on_device:
-            times.pop(None, None)  # on a host the share is of what the graph knows
-        total = math.fsum(times.values())
+        # on a host the shares are of what the graph knows; on a device nothing leaves the denominator
+        rows = [row for row in self._compute if on_device or row.dtype]
+        total = math.fsum(row.self_time_us for row in rows)
         if not total:
             return {}
-        shares = {dtype: 100 * time / total for dtype, time in times.items()}
-        found = {"profiler/compute_16bit_percent": math.fsum(shares.get(dtype, 0.0) for dtype in SIXTEEN_BIT)}
-        found["profiler/compute_32bit_percent"] = shares.get("float32", 0.0)
+
+        def percent(chosen: Callable[[Kernel | Operation], object]) -> float:
+            return 100 * math.fsum(row.self_time_us for row in rows if chosen(row)) / total
+
+        found = {
+            "profiler/compute_16bit_percent": percent(lambda row: row.dtype in SIXTEEN_BIT),
+            "profiler/compute_32bit_percent": percent(lambda row: row.dtype == "float32"),
+            "profiler/cast_percent": percent(lambda row: row.is_cast),
+            "profiler/matrix_percent": percent(lambda row: row.kind == "matrix"),
+            "profiler/memory_bound_percent": percent(lambda row: row.kind == "memory"),
+        }
         if on_device:
-            on_cores = math.fsum(kernel.duration_us for kernel in self.kernels if kernel.tensor_core)
-            found["profiler/compute_tf32_percent"] = shares.get("tf32", 0.0)
-            found["profiler/tensor_core_percent"] = 100 * on_cores / total
+            found["profiler/compute_tf32_percent"] = percent(lambda row: row.dtype == "tf32")
+            found["profiler/tensor_core_percent"] = percent(lambda row: row.tensor_core)
         return found
 
 

@@ -20,7 +20,12 @@ from stages.errors import TraceError
 
 PACKAGE = "halfstep.profiler"
 _FIELDS: dict[str, list[tuple[str, int, str]]] = {
-    "XSpace": [("planes", 1, "*XPlane"), ("errors", 2, "*bytes"), ("warnings", 3, "*bytes")],
+    "XSpace": [
+        ("planes", 1, "*XPlane"),
+        ("errors", 2, "*bytes"),
+        ("warnings", 3, "*bytes"),
+        ("hostnames", 4, "*bytes"),
+    ],
     "XPlane": [
         ("name", 2, "bytes"),
         ("lines", 3, "*XLine"),
@@ -32,7 +37,13 @@ _FIELDS: dict[str, list[tuple[str, int, str]]] = {
     "Metadata": [("id", 1, "int64"), ("name", 2, "bytes")],
     "XLine": [("name", 2, "bytes"), ("events", 4, "*XEvent")],
     "XEvent": [("metadata_id", 1, "int64"), ("duration_ps", 3, "int64"), ("stats", 4, "*XStat")],
-    "XStat": [("metadata_id", 1, "int64"), ("str_value", 5, "bytes"), ("ref_value", 7, "uint64")],
+    "XStat": [
+        ("metadata_id", 1, "int64"),
+        ("uint64_value", 3, "uint64"),
+        ("int64_value", 4, "int64"),
+        ("str_value", 5, "bytes"),
+        ("ref_value", 7, "uint64"),
+    ],
 }
 _SHAPE_STATS = ("tensor_shapes", "shape")
 _OPERATION_STATS = ("tf_op", "level 0", "annotation")
@@ -51,12 +62,24 @@ class KernelShapes:
 
 @dataclass(frozen=True)
 class Scan:
-    """What one or more XSpace files say beside xprof's tables."""
+    """What one or more XSpace files say beside xprof's tables.
+
+    Attributes:
+        planes: names of all planes, of devices and hosts.
+        host_lines: names of the lines, mostly threads, of the hosts' planes.
+        errors: of the profiler's own.
+        warnings: of the profiler's own; that it dropped events stands here.
+        dropped_traces: traces that the planes themselves say were dropped.
+        nameless: files that name no host.
+        kernels: of the GPUs.
+    """
 
     planes: tuple[str, ...]
     host_lines: tuple[str, ...]
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
+    dropped_traces: int
+    nameless: tuple[str, ...]
     kernels: tuple[KernelShapes, ...]
 
     @property
@@ -71,7 +94,8 @@ def scan_files(paths: Iterable[Path]) -> Scan:
     Raises:
         TraceError: a file is empty, cut short, or no trace.
     """
-    spaces = [_parse(path) for path in paths]
+    named = {path.name: _parse(path) for path in paths}
+    spaces = named.values()
     planes = [plane for space in spaces for plane in space.planes]
     hosts = [plane for plane in planes if plane.name.startswith(b"/host:")]
     return Scan(
@@ -79,6 +103,8 @@ def scan_files(paths: Iterable[Path]) -> Scan:
         host_lines=tuple(_text(line.name) for plane in hosts for line in plane.lines),
         errors=tuple(dict.fromkeys(_text(error) for space in spaces for error in space.errors)),
         warnings=tuple(dict.fromkeys(_text(warning) for space in spaces for warning in space.warnings)),
+        dropped_traces=sum(map(_dropped_traces, planes)),
+        nameless=tuple(name for name, space in named.items() if not space.hostnames),
         kernels=tuple(kernel for plane in planes for kernel in _kernels(plane)),
     )
 
@@ -93,6 +119,13 @@ def _parse(path: Path) -> Any:
     if not any(plane.name for plane in space.planes):
         raise TraceError(f"{path} is empty or no profiler trace: give a .xplane.pb file that the profiler wrote")
     return space
+
+
+def _dropped_traces(plane: Any) -> int:
+    names = {entry.key: entry.value.name for entry in plane.stat_metadata}
+    return sum(
+        stat.uint64_value + stat.int64_value for stat in plane.stats if names.get(stat.metadata_id) == b"dropped_traces"
+    )
 
 
 def _kernels(plane: Any) -> Iterator[KernelShapes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -82,8 +82,14 @@ class Space:
             else:
                 added.int64_value = value
 
+    def stat(self, plane: str, name: str, value: int) -> None:
+        owner = self.plane(plane)
+        owner.stats.add(metadata_id=_metadata(owner.stat_metadata, name), int64_value=value)
+
     def save(self, path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if not self.message.hostnames:
+            self.message.hostnames.append(path.name)  # the profiler writes it last
         path.write_bytes(self.message.SerializeToString())
         return path
 
@@ -99,14 +105,22 @@ def _metadata(entries: Any, name: str) -> int:
 
 
 def gpu_space(
-    kernels: Iterable[Kernel], *, steps: int = 4, devices: int = 1, gap_us: int = 0, markers: bool = True
+    kernels: Iterable[Kernel],
+    *,
+    steps: int = 4,
+    devices: int = 1,
+    gap_us: int = 0,
+    markers: bool = True,
+    on_device: Mapping[int, Sequence[Kernel]] | None = None,
 ) -> Space:
     """A trace of `steps` training steps in which each of `devices` GPUs runs `kernels`, `gap_us` apart.
 
-    A GPU's step lasts from the start of its first kernel to the end of its last.
+    A GPU's step lasts from the start of its first kernel to the end of its last. A device in `on_device` runs the
+    kernels given there instead.
     """
     space, kernels, correlation = Space(), tuple(kernels), 0
-    step_us = 200 + sum(kernel.duration_us + gap_us for kernel in kernels)
+    kernels_of = {device: (on_device or {}).get(device, kernels) for device in range(devices)}
+    step_us = 200 + max(sum(kernel.duration_us + gap_us for kernel in own) for own in kernels_of.values())
     for device in range(devices):
         plane = space.plane(_gpu(device))
         for name, value in (("compute_cap_major", 9), ("compute_cap_minor", 0), ("core_count", 132)):
@@ -117,7 +131,7 @@ def gpu_space(
             space.event(HOST, "python", "train", start, step_us, step_num=step, _r=1)
         for device in range(devices):
             at = start + 100
-            for kernel in kernels:
+            for kernel in kernels_of[device]:
                 correlation += 1
                 launch = {"correlation_id": correlation, "device_id": device}
                 space.event(HOST, "python", "cuLaunchKernel", start + 1 + correlation % 50, 1, **launch)
