@@ -5,12 +5,18 @@ from __future__ import annotations
 from rich.console import Console
 
 from stages import files, params
-from stages.compare.arms import Study, load_study
-from stages.compare.comparison import Comparison, as_tracking_metrics, as_tracking_tags, compare
+from stages.compare.arms import Study
+from stages.compare.comparison import Comparison, compare
+from stages.compare.contents import as_json, as_tracking_metrics, as_tracking_tags
+from stages.compare.figures import figures
+from stages.compare.gate import check_gate
+from stages.compare.loading import load_study
+from stages.compare.markdown import description
 from stages.compare.results import write_results
 from stages.compare.table import render
-from stages.compare.wording import verdict_sentence
-from stages.errors import GateError, HalfstepError, explained
+from stages.compare.winner import register_winner
+from stages.errors import HalfstepError, explained
+from stages.locking import only_writer
 from stages.params import Params
 from stages.tracking import views
 from stages.tracking.completion import complete
@@ -19,12 +25,19 @@ from stages.tracking.runs import Tracker
 
 @explained
 def main() -> None:
-    """Compares, writes `data/compare/`, and shows the table.
+    """Compares, writes `data/compare/`, logs, and shows the table; what refuses comes last.
 
     Raises:
         GateError: `compare.gate` is set, and no candidate was adopted or an arm failed.
     """
     settings = params.load()
+    with only_writer("compare"):
+        comparison = _compare_and_track(settings)
+    if settings.compare.gate:
+        check_gate(comparison)
+
+
+def _compare_and_track(settings: Params) -> Comparison:
     tracker = Tracker(settings.tracking)
     try:
         comparison = compare(_study(settings), settings.compare)
@@ -34,8 +47,9 @@ def main() -> None:
     write_results(comparison)
     track(comparison, settings, tracker)
     Console().print(render(comparison))
-    if settings.compare.gate:
-        check_gate(comparison)
+    if settings.compare.register:
+        print(register_winner(settings.compare.register, comparison, tracker))
+    return comparison
 
 
 def _study(settings: Params) -> Study:
@@ -56,25 +70,17 @@ def track(comparison: Comparison, settings: Params, tracker: Tracker) -> None:
     parent = tracker.find(files.sha256_file(files.COMPARE / "comparison.json"), views.comparison())
     if parent is None:
         with tracker.run(views.comparison(), settings) as run:
+            for name, figure in figures(comparison).items():
+                run.figure(figure, f"figures/{name}.png")
             views.log_comparison(
                 run,
                 files.COMPARE,
                 as_tracking_metrics(comparison),
                 as_tracking_tags(comparison),
-                "\n\n".join(verdict_sentence(candidate, comparison) for candidate in comparison.candidates),
+                description(as_json(comparison)),
             )
         parent = run.run_id
     tracker.adopt(parent, runs)
-
-
-def check_gate(comparison: Comparison) -> None:
-    """Refuses a comparison in which nothing was adopted, or in which an arm failed."""
-    if comparison.failed_arms:
-        names = ", ".join(arm.variant for arm in comparison.failed_arms)
-        raise GateError(f"compare.gate: a training of {names} failed; see data/compare/report.html")
-    if not comparison.adopted:
-        verdicts = ", ".join(f"{candidate.variant} {candidate.verdict}" for candidate in comparison.candidates)
-        raise GateError(f"compare.gate: no candidate was adopted ({verdicts}); see data/compare/report.html")
 
 
 if __name__ == "__main__":

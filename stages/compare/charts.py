@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -71,12 +71,12 @@ def interval(axis: Axis, label: str, text: str, estimate: Sequence[float], good:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the line chart: SVG points, and where its name goes."""
+    """One line of a line chart as SVG points. Lines of one label share its `style`; faint ones are single seeds."""
 
     label: str
     points: str
-    end_x: float
-    end_y: float
+    style: int
+    faint: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,31 +87,68 @@ class LineChart:
     x_ticks: tuple[tuple[float, str], ...]
     y_ticks: tuple[tuple[float, str], ...]
 
+    @property
+    def labelled(self) -> tuple[Line, ...]:
+        """The lines that the legend names."""
+        return tuple(line for line in self.lines if not line.faint)
+
 
 def accuracy_chart(epochs: pd.DataFrame) -> LineChart | None:
-    """Validation accuracy by epoch, the mean over seeds, one line a variant; None where nothing was validated.
+    """Validation accuracy by epoch: a line a variant, the mean over its seeds, and a faint one a seed.
 
     Args:
-        epochs: columns variant, epoch, val_accuracy (a fraction).
+        epochs: columns variant, seed, epoch, val_accuracy (a fraction). None is returned where nothing was validated.
     """
-    known = epochs.dropna(subset=["val_accuracy"])
+    known = epochs.dropna(subset=["val_accuracy"]).assign(percent=lambda rows: 100 * rows["val_accuracy"])
     if known.empty:
         return None
-    means = 100 * known.groupby(["variant", "epoch"], sort=False)["val_accuracy"].mean()
-    x_axis = Axis(float(known["epoch"].min()), float(max(known["epoch"].max(), known["epoch"].min() + 1)))
-    y_axis = Axis.around(means)
-    lines = tuple(_line(str(variant), means.loc[variant], x_axis, y_axis) for variant in known["variant"].unique())
-    whole_epochs = [tick for tick in x_axis.ticks() if tick == int(tick)]
-    return LineChart(
-        lines,
-        tuple((_x(x_axis, tick), f"{tick:g}") for tick in whole_epochs),
-        tuple((_y(y_axis, tick), f"{tick:g} %") for tick in y_axis.ticks(4)),
-    )
+    x_axis, y_axis = _epochs_axis(known["epoch"]), Axis.around(known["percent"])
+    lines: list[Line] = []
+    for style, (variant, rows) in enumerate(known.groupby("variant", sort=False)):
+        by_seed = [of_seed.set_index("epoch")["percent"] for _, of_seed in rows.groupby("seed")]
+        if len(by_seed) > 1:
+            lines += [_line(str(variant), of_seed, x_axis, y_axis, style, faint=True) for of_seed in by_seed]
+        mean = rows.groupby("epoch")["percent"].mean()
+        lines.append(_line(str(variant), mean, x_axis, y_axis, style))
+    y_ticks = tuple((_y(y_axis, tick), f"{tick:g} %") for tick in y_axis.ticks(4))
+    return LineChart(tuple(lines), _epoch_ticks(x_axis), y_ticks)
 
 
-def _line(variant: str, values: pd.Series[float], x_axis: Axis, y_axis: Axis) -> Line:
+def loss_scale_chart(courses: Mapping[str, Sequence[float]]) -> LineChart | None:
+    """Loss scale at the end of each epoch, by powers of two, one line a training; None where there is none.
+
+    Args:
+        courses: the loss scales of each training by its label.
+    """
+    powers = {
+        label: pd.Series([math.log2(max(scale, 2.0**-149)) for scale in scales])
+        for label, scales in courses.items()
+        if scales
+    }
+    if not powers:
+        return None
+    everything = pd.concat(list(powers.values()))
+    x_axis, y_axis = _epochs_axis(everything.index.to_series()), Axis.around([*everything, everything.max() + 1])
+    lines = tuple(_line(label, series, x_axis, y_axis, style) for style, (label, series) in enumerate(powers.items()))
+    whole = [tick for tick in y_axis.ticks(4) if tick == int(tick)]
+    return LineChart(lines, _epoch_ticks(x_axis), tuple((_y(y_axis, tick), _power_text(tick)) for tick in whole))
+
+
+def _power_text(exponent: float) -> str:
+    return f"{2**exponent:,.0f}" if 0 <= exponent < 20 else f"2^{exponent:g}"
+
+
+def _epochs_axis(epochs: pd.Series[int]) -> Axis:
+    return Axis(float(epochs.min()), float(max(epochs.max(), epochs.min() + 1)))
+
+
+def _epoch_ticks(axis: Axis) -> tuple[tuple[float, str], ...]:
+    return tuple((_x(axis, tick), f"{tick:g}") for tick in axis.ticks() if tick == int(tick))
+
+
+def _line(label: str, values: pd.Series[float], x_axis: Axis, y_axis: Axis, style: int, *, faint: bool = False) -> Line:
     places = [(_x(x_axis, float(epoch)), _y(y_axis, value)) for epoch, value in values.items()]
-    return Line(variant, " ".join(f"{x},{y}" for x, y in places), *places[-1])
+    return Line(label, " ".join(f"{x},{y}" for x, y in places), style, faint)
 
 
 def _x(axis: Axis, value: float) -> float:

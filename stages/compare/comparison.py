@@ -9,7 +9,8 @@ import numpy as np
 
 from stages.compare.arms import Arm, Profile, Study
 from stages.compare.evidence import Measurements, Reason
-from stages.compare.reasons import arm_failed, explain
+from stages.compare.operations import OperationChange, operation_changes
+from stages.compare.reasons import arm_failed, explain, explain_profile
 from stages.compare.statistics import AccuracyChange
 from stages.compare.verdict import Verdict, decide
 from stages.params import CompareParams
@@ -23,6 +24,7 @@ class Candidate:
     """One candidate against the baseline. Measures are named `train` and `inference_b<n>`, in that order.
 
     Where an arm failed there is nothing to compare: no speed-ups, no accuracy, every verdict `inconclusive`.
+    `limit` is the best speed-up of training that the baseline's own trace allows; None where it cannot be told.
     """
 
     arm: Arm
@@ -30,6 +32,8 @@ class Candidate:
     reasons: tuple[Reason, ...]
     speedups: dict[str, Speedup] = field(default_factory=dict)
     accuracy: AccuracyChange | None = None
+    limit: float | None = None
+    operation_changes: tuple[OperationChange, ...] = ()
 
     @property
     def variant(self) -> str:
@@ -50,6 +54,7 @@ class Comparison:
     params: CompareParams
     noise: dict[str, Speedup]
     candidates: tuple[Candidate, ...]
+    baseline_reasons: tuple[Reason, ...] = ()
 
     @property
     def adopted(self) -> tuple[Candidate, ...]:
@@ -70,58 +75,9 @@ def compare(study: Study, params: CompareParams) -> Comparison:
     """
     noise = _noise(study)
     candidates = tuple(_compare_arm(study, arm, noise, params) for arm in study.candidates)
-    return Comparison(study, params, noise, candidates)
-
-
-def as_json(comparison: Comparison) -> dict[str, Any]:
-    """The content of `comparison.json`; what does not apply is absent."""
-    return {
-        "baseline": comparison.study.baseline.variant,
-        "environment": comparison.study.environment,
-        "noise_floor": {measure: ratio.noise_floor for measure, ratio in comparison.noise.items()},
-        "candidates": {item.variant: _candidate_json(item, comparison.params) for item in comparison.candidates},
-    }
-
-
-def as_dvc_metrics(comparison: Comparison) -> dict[str, dict[str, float]]:
-    """The content of `metrics.json`: numbers by arm, so that a line of `dvc metrics diff` begins with the arm.
-
-    The noise floor stands under `_control`, which no variant can be called.
-    """
-    by_arm = {arm.variant: _arm_numbers(arm) for arm in comparison.study.arms}
-    for candidate in comparison.candidates:
-        by_arm[candidate.variant] |= candidate_metrics(candidate)
-    control = {f"noise_floor_{measure}": ratio.noise_floor for measure, ratio in comparison.noise.items()}
-    return {name: numbers for name, numbers in (by_arm | {"_control": control}).items() if numbers}
-
-
-def as_tracking_metrics(comparison: Comparison) -> dict[str, float]:
-    """Metrics of the `compare` run in MLflow, under the names of its contract."""
-    metrics = {f"noise_floor/{measure}": ratio.noise_floor for measure, ratio in comparison.noise.items()}
-    for candidate in comparison.candidates:
-        metrics |= {f"{candidate.variant}/{name}": value for name, value in candidate_metrics(candidate).items()}
-    return metrics
-
-
-def as_tracking_tags(comparison: Comparison) -> dict[str, str]:
-    """Tags of the `compare` run: a verdict for each candidate and measure."""
-    return {
-        f"{_verdict_key(measure)}.{candidate.variant}": verdict
-        for candidate in comparison.candidates
-        for measure, verdict in candidate.verdicts.items()
-    }
-
-
-def candidate_metrics(candidate: Candidate) -> dict[str, float]:
-    """Speed-ups and accuracy of one candidate with the ends of their intervals, flat."""
-    flat: dict[str, float] = {}
-    for measure, speedup in candidate.speedups.items():
-        name = f"speedup_{measure}"
-        flat |= {name: speedup.ratio, f"{name}_low": speedup.low, f"{name}_high": speedup.high}
-    if candidate.accuracy is not None:
-        change = candidate.accuracy
-        flat |= {"accuracy_delta": change.delta, "accuracy_delta_low": change.low, "accuracy_delta_high": change.high}
-    return flat
+    baseline = study.baseline.profile
+    baseline_reasons = explain_profile(baseline, study.environment) if baseline else ()
+    return Comparison(study, params, noise, candidates, baseline_reasons)
 
 
 def mean_test_accuracy(arm: Arm) -> float | None:
@@ -145,8 +101,17 @@ def _compare_arm(study: Study, arm: Arm, noise: dict[str, Speedup], params: Comp
     speedups = _speedups(study, arm.profile)
     accuracy = AccuracyChange(_correct(study, baseline), _correct(study, arm))
     verdicts = {name: decide(ratio, noise[name].noise_floor, accuracy, params) for name, ratio in speedups.items()}
-    seen = Measurements(baseline.profile, arm.profile, arm.trainings, speedups[TRAIN], study.environment)
-    return Candidate(arm, verdicts, explain(seen), speedups, accuracy)
+    seen = Measurements(
+        baseline=baseline.profile,
+        candidate=arm.profile,
+        trainings=arm.trainings,
+        speedup=speedups[TRAIN],
+        environment=study.environment,
+        min_speedup=params.min_speedup,
+        classes=len(study.data.get("classes", ())) or None,
+    )
+    changes = operation_changes(baseline.profile, arm.profile)
+    return Candidate(arm, verdicts, explain(seen), speedups, accuracy, seen.limit, changes)
 
 
 def _speedups(study: Study, other: Profile) -> dict[str, Speedup]:
@@ -165,46 +130,3 @@ def _measures(study: Study) -> list[str]:
 def _correct(study: Study, arm: Arm) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which test images each training classifies correctly, boolean `(seeds, images)`."""
     return np.stack([training.predicted == study.labels for training in arm.trainings])
-
-
-def _arm_numbers(arm: Arm) -> dict[str, float]:
-    numbers = {"test_accuracy": mean_test_accuracy(arm)}
-    if arm.profile is not None:
-        numbers["step_time_ms_p50"] = arm.profile.metrics.get("step_time_ms/p50")
-    return {name: value for name, value in numbers.items() if value is not None}
-
-
-def _candidate_json(candidate: Candidate, params: CompareParams) -> dict[str, Any]:
-    value: dict[str, Any] = {}
-    if candidate.speedups:
-        value["speedup"] = {measure: _speedup_json(ratio) for measure, ratio in candidate.speedups.items()}
-    if candidate.accuracy is not None:
-        value["accuracy"] = _accuracy_json(candidate.accuracy, params.accuracy_margin)
-    value |= {_verdict_key(measure): verdict for measure, verdict in candidate.verdicts.items()}
-    value["reasons"] = [_reason_json(reason) for reason in candidate.reasons]
-    return value
-
-
-def _verdict_key(measure: str) -> str:
-    return "verdict" if measure == TRAIN else f"verdict_{measure}"
-
-
-def _speedup_json(speedup: Speedup) -> dict[str, float]:
-    return {"ratio": speedup.ratio, "low": speedup.low, "high": speedup.high, "rounds": speedup.rounds}
-
-
-def _accuracy_json(change: AccuracyChange, margin: float) -> dict[str, float]:
-    return {
-        "baseline": change.baseline,
-        "candidate": change.candidate,
-        "delta": change.delta,
-        "low": change.low,
-        "high": change.high,
-        "margin": margin,
-        "seeds": change.seeds,
-    }
-
-
-def _reason_json(reason: Reason) -> dict[str, Any]:
-    value = {"code": reason.code, "text": reason.text, "evidence": reason.evidence, "advice": reason.advice}
-    return value if reason.time_ms is None else value | {"time_ms": reason.time_ms}

@@ -72,6 +72,7 @@ def _columns(batch_sizes: tuple[int, ...]) -> list[_Column]:
         _Column("train_images_per_s", "training throughput", "images/s", digits=0, headline=True),
         *(column for size in batch_sizes for column in _inference_columns(size)),
         _Column("memory/peak_mib", "peak memory of training steps", "MiB", digits=1, headline=True),
+        _Column("memory/max_batch_size", "largest batch that trains", "images", digits=0),
         _Column("profiler/step_time_ms", "traced step", "ms"),
         *(_Column(f"profiler/{part}_ms", f"traced step: {part.replace('_', ' ')}", "ms") for part in STEP_PARTS),
         _Column("profiler/compute_16bit_percent", "compute time in 16 bit", "%", digits=1, headline=True),

@@ -81,7 +81,7 @@ def _epochs(arm: Arm) -> list[dict[str, float | str]]:
     return [
         {"variant": arm.variant, "seed": training.seed, **row}
         for training in arm.trainings
-        if training.history is not None
+        if training.history is not None and not training.failed
         for row in training.history[["epoch", "accuracy", "val_accuracy"]].to_dict("records")
     ]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stages import files
-from stages.compare.comparison import Comparison, as_dvc_metrics, as_json
+from stages.compare.comparison import Comparison
+from stages.compare.contents import as_dvc_metrics, as_json
 from stages.compare.plots import write_plots
 from stages.compare.report import render_report
 

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from stages.speedup import CONFIDENCE, Interval, t_interval
+from stages.margins import Z
+from stages.speedup import Interval, t_interval
 
-_Z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
+Outcome = Literal["shown", "refuted", "not established"]
 
 
 @dataclass(frozen=True)
@@ -68,18 +70,49 @@ class AccuracyChange:
         """Upper end of the 95 % interval, as a fraction."""
         return self._interval[1]
 
+    def outcome(self, margin: float) -> Outcome:
+        """Whether it is shown that no more than `margin` is lost, refuted, or neither."""
+        if self.low >= -margin:
+            return "shown"
+        return "refuted" if self.high < -margin else "not established"
+
+    @cached_property
+    def difference(self) -> NDArray[np.float64]:
+        """Candidate − baseline of every image, `(seeds, images)`: 1 gained, −1 lost, 0 as before."""
+        return self.candidate_correct.astype(float) - self.baseline_correct
+
+    @property
+    def gained(self) -> int:
+        """Images that only the candidate gets right, over all seeds."""
+        return int((self.difference > 0).sum())
+
+    @property
+    def lost(self) -> int:
+        """Images that only the baseline gets right, over all seeds."""
+        return int((self.difference < 0).sum())
+
+    @property
+    def mcnemar_p(self) -> float | None:
+        """p-value of McNemar's exact test, of one training of each arm; None with more: images would count twice."""
+        return mcnemar_p(self.gained, self.lost) if self.seeds == 1 else None
+
     @cached_property
     def _interval(self) -> Interval:
         if self.seeds == 1:
-            gained = int((self.candidate_correct & ~self.baseline_correct).sum())
-            lost = int((self.baseline_correct & ~self.candidate_correct).sum())
-            return tango_interval(gained, lost, self.images)
-        difference = self.candidate_correct.astype(float) - self.baseline_correct
-        low, high = images_interval(difference.mean(axis=0))
+            return tango_interval(self.gained, self.lost, self.images)
+        low, high = images_interval(self.difference.mean(axis=0))
         if self.seeds >= 3:
-            seeds_low, seeds_high = t_interval(difference.mean(axis=1))
+            seeds_low, seeds_high = t_interval(self.difference.mean(axis=1))
             low, high = min(low, seeds_low), max(high, seeds_high)
         return max(low, -1.0), min(high, 1.0)
+
+
+def mcnemar_p(gained: int, lost: int) -> float:
+    """Two-sided p-value of McNemar's exact test: were gains and losses equally likely (1 where there are none)?
+
+    It tells whether two trainings differ. It cannot tell that they are the same: that takes the interval.
+    """
+    return float(stats.binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
 def images_interval(differences: NDArray[np.float64]) -> Interval:
@@ -88,23 +121,29 @@ def images_interval(differences: NDArray[np.float64]) -> Interval:
     One image that gains and one that loses are added before the normal interval is taken (Bonett and Price 2012, to
     which this comes down for a single seed): without them, arms that never differ would get an interval of width zero.
     """
-    adjusted = np.concatenate([differences, [1.0, -1.0]])
-    half = _Z * float(adjusted.std()) / np.sqrt(len(adjusted))
-    return float(adjusted.mean() - half), float(adjusted.mean() + half)
+    return moments_interval(float(differences.mean()), float((differences**2).mean()), len(differences))
 
 
-def tango_interval(gained: int, lost: int, pairs: int) -> Interval:
+def moments_interval(mean: float, mean_square: float, images: float) -> Interval:
+    """`images_interval` from the mean and the mean square of the differences of so many images."""
+    middle = images * mean / (images + 2)
+    variance = (images * mean_square + 2) / (images + 2) - middle**2
+    half = Z * float(np.sqrt(variance / (images + 2)))
+    return middle - half, middle + half
+
+
+def tango_interval(gained: float, lost: float, pairs: float) -> Interval:
     """95 % score interval for (gained − lost) / pairs, the difference of paired proportions (Tango 1998).
 
     Args:
         gained: pairs that only the candidate gets right.
         lost: pairs that only the baseline gets right.
-        pairs: all pairs.
+        pairs: all pairs. Counts need not be whole, for what other numbers of them would give.
 
     Returns:
         The two differences at which the score test just does not reject, in [−1, 1].
     """
-    z2 = _Z**2
+    z2 = Z**2
     if gained == lost == 0:  # the equation below has a second root at 0 here
         return -z2 / (pairs + z2), z2 / (pairs + z2)
     if abs(gained - lost) == pairs:  # and here at the end itself
@@ -121,7 +160,7 @@ def tango_interval(gained: int, lost: int, pairs: int) -> Interval:
     )
 
 
-def _score_variance(difference: float, gained: int, lost: int, pairs: int) -> float:
+def _score_variance(difference: float, gained: float, lost: float, pairs: float) -> float:
     """Variance of gained − lost where the true difference is `difference`, with the likeliest rate of losses."""
     a = 2 * pairs
     b = (2 * pairs - gained + lost) * difference - gained - lost

@@ -9,6 +9,7 @@ from rich.text import Text
 from stages.compare.comparison import Candidate, Comparison
 from stages.compare.metric_rows import MetricRow, metric_rows
 from stages.compare.wording import SYNTHETIC_NOTE, points_text, ratio_text, verdict_sentence
+from stages.margins import too_few_images
 
 
 def render(comparison: Comparison) -> RenderableType:
@@ -17,7 +18,14 @@ def render(comparison: Comparison) -> RenderableType:
     lines += [Text(verdict_sentence(candidate, comparison)) for candidate in comparison.candidates]
     if comparison.study.synthetic:
         lines.append(Text(SYNTHETIC_NOTE))
+    elif (too_few := _too_few(comparison)) is not None:
+        lines.append(Text(f"Note: {too_few}."))
     return Group(*lines)
+
+
+def _too_few(comparison: Comparison) -> str | None:
+    study = comparison.study
+    return too_few_images(len(study.labels), comparison.params.accuracy_margin, len(study.baseline.trainings))
 
 
 def _metrics_table(comparison: Comparison) -> Table:

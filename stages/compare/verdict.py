@@ -15,9 +15,14 @@ def decide(speedup: Speedup, noise_floor: float, accuracy: AccuracyChange, param
     `adopt` needs both shown: a speed-up that is worth having and above the noise, and no loss beyond the margin.
     `reject` needs one refuted. What the intervals leave open is `inconclusive`.
     """
-    worth_having = max(params.min_speedup, 1 + noise_floor)
-    if speedup.low >= worth_having and accuracy.low >= -params.accuracy_margin:
+    outcome = accuracy.outcome(params.accuracy_margin)
+    if speedup.low >= worth_having(noise_floor, params) and outcome == "shown":
         return "adopt"
-    if speedup.high < params.min_speedup or accuracy.high < -params.accuracy_margin:
+    if speedup.high < params.min_speedup or outcome == "refuted":
         return "reject"
     return "inconclusive"
+
+
+def worth_having(noise_floor: float, params: CompareParams) -> float:
+    """The ratio that a speed-up must be shown to reach: asked for, and above what two equal arms differ by."""
+    return max(params.min_speedup, 1 + noise_floor)

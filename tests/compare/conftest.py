@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from stages import files
-from stages.compare.arms import Study, load_study
+from stages.compare.arms import Study
 from stages.compare.comparison import Comparison, compare
+from stages.compare.loading import load_study
 from stages.params import CompareParams
 
 VARIANTS = ("float32", "mixed_float16", "mixed_bfloat16", "float16")
@@ -61,6 +62,7 @@ def write_prepared(synthetic: bool = False) -> None:
         "images": {"train": 900, "validation": 100, "test": IMAGES},
     }
     files.write_json(files.PREPARED / "info.json", info)
+    files.write_manifest(files.PREPARED)
 
 
 def labels() -> np.ndarray[Any, np.dtype[np.int32]]:
@@ -201,7 +203,7 @@ class Project:
 
     def write(self) -> None:
         write_prepared()
-        files.write_json(files.ENVIRONMENT_FILE, ENVIRONMENT)
+        files.write_json(files.ENVIRONMENT_FILE, files.sealed(ENVIRONMENT))
         for variant in VARIANTS:
             for seed in SEEDS:
                 write_training(variant, seed)

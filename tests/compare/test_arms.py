@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from stages import files
-from stages.compare.arms import load_study
 from stages.compare.comparison import compare
+from stages.compare.loading import load_study
 from stages.errors import ComparisonError, CorruptFileError, DataError, HalfstepError
 from stages.params import CompareParams
 
@@ -49,6 +49,28 @@ def test_refuses_an_arm_of_another_configuration_by_name(project: Any, name: str
     assert f"'{name}'" in str(refusal.value)
     assert "batch_size 64 instead of 32" in str(refusal.value)
     assert "dvc repro -f -s profile" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("data_sha256", "data other instead of same"), ("batch_size", "batch size other"), ("environment", "environment")],
+)
+def test_refuses_a_training_under_other_conditions_by_name(project: Any, key: str, said: str) -> None:
+    for variant in ("float32", "mixed_float16", "mixed_bfloat16"):
+        for seed in (1, 2, 3):
+            value = "other" if (variant, seed) == ("mixed_bfloat16", 3) else "same"
+            project.edit(files.train_dir(variant, seed) / "metrics.json", **{key: value})
+    with pytest.raises(ComparisonError) as refusal:
+        project.load()
+    assert "'mixed_bfloat16', seed 3, was not trained like 'float32', seed 1" in str(refusal.value)
+    assert said in str(refusal.value)
+    assert "`dvc repro -f -s train@mixed_bfloat16-3`" in str(refusal.value)
+
+
+def test_a_training_that_failed_or_recorded_nothing_is_not_judged(project: Any) -> None:
+    project.edit(files.train_dir("float32", 1) / "metrics.json", data_sha256="same")
+    project.edit(files.train_dir("float16", 1) / "metrics.json", data_sha256="other")
+    assert len(project.load().candidates) == 3
 
 
 def test_refuses_predictions_of_another_test_set(project: Any) -> None:

@@ -9,22 +9,16 @@ import pandas as pd
 import pytest
 
 from stages import files
-from stages.compare.__main__ import check_gate
-from stages.compare.comparison import (
-    Comparison,
-    as_dvc_metrics,
-    as_json,
-    as_tracking_metrics,
-    as_tracking_tags,
-)
+from stages.compare.comparison import Comparison
+from stages.compare.contents import as_dvc_metrics, as_json, as_tracking_metrics, as_tracking_tags
 from stages.compare.plots import plot_tables
 from stages.compare.results import write_results
-from stages.errors import GateError
 
 
 def test_comparison_json_holds_the_known_numbers(comparison: Comparison) -> None:
     found = as_json(comparison)
-    assert list(found) == ["baseline", "environment", "noise_floor", "candidates"]
+    expected = {"baseline", "environment", "noise_floor", "min_speedup", "time_to_accuracy", "candidates"}
+    assert set(found) - {"baseline_reasons"} == expected
     assert found["baseline"] == "float32"
     assert set(found["noise_floor"]) == {"train", "inference_b1", "inference_b32"}
     assert 0.005 < found["noise_floor"]["train"] < 0.03
@@ -37,16 +31,24 @@ def test_comparison_json_holds_the_known_numbers(comparison: Comparison) -> None
     assert (slow["verdict"], fast["verdict"]) == ("reject", "adopt")
     assert fast["verdict_inference_b1"] == fast["verdict_inference_b32"] == "adopt"
     assert fast["accuracy"]["delta"] == pytest.approx(-1 / 400)
-    assert {"baseline", "candidate", "delta", "low", "high", "margin", "seeds"} == set(fast["accuracy"])
+    promised = {"baseline", "candidate", "delta", "low", "high", "margin", "seeds"}
+    assert promised | {"test_images", "outcome"} == set(fast["accuracy"])
+    assert (fast["accuracy"]["outcome"], fast["accuracy"]["test_images"]) == ("shown", 400)
+    assert fast["peak_memory_mib"] == {"baseline": 210.0, "candidate": 180.0}
+    assert "Use mixed_bfloat16" in fast["sentence"]
+    assert "settle" not in fast
     assert [reason["code"] for reason in slow["reasons"]] == ["emulated_float16", "cast_overhead"]
     assert {"code", "text", "evidence"} <= set(slow["reasons"][0])
-    assert "limit" not in fast
+    assert fast["limit"] == {"train": pytest.approx(10 / (1.5 + 8.5 / 2))}  # all of the computation twice as fast
+    assert "limit" not in slow  # float16 without hardware for it
     json.dumps(found, allow_nan=False)
 
 
 def test_a_failed_arm_is_inconclusive_with_its_reason_and_nothing_else(comparison: Comparison) -> None:
     failed = as_json(comparison)["candidates"]["float16"]
-    assert set(failed) == {"verdict", "verdict_inference_b1", "verdict_inference_b32", "reasons"}
+    verdicts = {"verdict", "verdict_inference_b1", "verdict_inference_b32"}
+    assert set(failed) == verdicts | {"sentence", "settle", "reasons"}
+    assert failed["settle"] == [failed["reasons"][0]["advice"]]
     assert failed["verdict"] == failed["verdict_inference_b1"] == "inconclusive"
     assert [reason["code"] for reason in failed["reasons"]] == ["arm_failed"]
 
@@ -76,7 +78,9 @@ def test_dvc_metrics_are_nested_by_arm_and_omit_what_is_absent(comparison: Compa
         "step_time_ms_p50": pytest.approx(
             files.read_json(files.profile_dir("float32") / "summary.json")["metrics"]["step_time_ms/p50"]
         ),
+        "time_to_accuracy_s": 10.0,
     }
+    assert metrics["mixed_bfloat16"]["memory_saved_mib"] == pytest.approx(30.0)
     assert metrics["mixed_bfloat16"]["speedup_train"] == pytest.approx(1.6)
     assert set(metrics["_control"]) == {"noise_floor_train", "noise_floor_inference_b1", "noise_floor_inference_b32"}
 
@@ -92,6 +96,7 @@ def test_tracking_names_are_those_of_the_contract(comparison: Comparison) -> Non
     ):
         assert f"mixed_bfloat16/{name}" in metrics
     assert {"noise_floor/train", "noise_floor/inference_b32"} <= set(metrics)
+    assert metrics["float32/time_to_accuracy_s"] == 10.0
     assert not any(name.startswith("float16/") for name in metrics)
     assert tags["verdict.mixed_bfloat16"] == "adopt"
     assert tags["verdict_inference_b1.mixed_float16"] == "reject"
@@ -128,31 +133,3 @@ def test_plot_tables(comparison: Comparison) -> None:
     latency = tables["latency"].set_index(["variant", "batch_size"])
     calls = pd.read_csv(files.profile_dir("float32") / "inference.csv").query("batch_size == 1")["latency_ms"]
     assert latency.loc[("float32", 1), "p95_ms"] == pytest.approx(calls.quantile(0.95))
-
-
-def test_gate_passes_when_a_candidate_is_adopted(project: Any) -> None:
-    comparison = project.compare(gate=True)
-    healthy = Comparison(
-        project.load(variants=("float32", "mixed_bfloat16")),
-        comparison.params,
-        comparison.noise,
-        comparison.candidates[1:2],
-    )
-    check_gate(healthy)
-
-
-def test_gate_refuses_when_nothing_is_adopted(project: Any) -> None:
-    comparison = project.compare(gate=True)
-    rejected = Comparison(
-        project.load(variants=("float32", "mixed_float16")),
-        comparison.params,
-        comparison.noise,
-        comparison.candidates[:1],
-    )
-    with pytest.raises(GateError, match="mixed_float16 reject"):
-        check_gate(rejected)
-
-
-def test_gate_refuses_a_failed_arm(comparison: Comparison) -> None:
-    with pytest.raises(GateError, match="float16 failed"):
-        check_gate(comparison)

@@ -9,17 +9,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stages.compare.arms import Arm, Operation, Profile, Training
+from stages.compare.arms import Operation, Profile, Training
 from stages.compare.evidence import Measurements
-from stages.compare.reasons import arm_failed, explain
+from stages.compare.reasons import explain
 from stages.speedup import Speedup
 
 STEP = {"profiler/step_time_ms": 100.0}
 
 
-def _profile(metrics: dict[str, float], operations: list[tuple[str, float, str]], device: str, **entry: Any) -> Profile:
+Row = tuple[str, float, str] | tuple[str, float, str, bool]  # type, ms a step, data type, whether on tensor cores
+
+
+def _profile(metrics: dict[str, float], operations: list[Row], device: str, **entry: Any) -> Profile:
     empty = pd.DataFrame()
-    made = tuple(Operation(kind, f"model/{kind}", 1, ms, dtype) for kind, ms, dtype in operations)
+    made = tuple(
+        Operation(kind, f"model/{kind}", 1, ms, dtype, cores[0] if cores else None)
+        for kind, ms, dtype, *cores in operations
+    )
     return Profile(
         empty, empty, empty, metrics, {"xla": False, "tf32": True} | entry, {"batch_size": 32}, made, (), device
     )
@@ -34,25 +40,36 @@ class Case:
     name: str
     after: dict[str, float] = field(default_factory=dict)
     before: dict[str, float] = field(default_factory=dict)
-    after_ops: list[tuple[str, float, str]] = field(default_factory=list)
-    before_ops: list[tuple[str, float, str]] = field(default_factory=list)
+    after_ops: list[Row] = field(default_factory=list)
+    before_ops: list[Row] = field(default_factory=list)
     entry: dict[str, Any] = field(default_factory=dict)
     device: str = "CPU"
     ratio: float = 2.0
     batch_size: int = 32
+    configuration: dict[str, Any] = field(default_factory=dict)
+    before_entry: dict[str, Any] = field(default_factory=dict)
+    capability: str | None = "8.0"
+    settings: dict[str, str] = field(default_factory=dict)
+    min_speedup: float = 1.05
     loss_scale: float | None = None
     instruction_sets: list[str] = field(default_factory=lambda: ["avx2"])
 
     def measurements(self) -> Measurements:
         after = _profile(self.after, self.after_ops, self.device, **({"policy": "mixed_float16"} | self.entry))
-        after.configuration["batch_size"] = self.batch_size
-        before = _profile(self.before, self.before_ops, self.device, policy="float32")
+        after.configuration.update({"batch_size": self.batch_size} | self.configuration)
+        before = _profile(self.before, self.before_ops, self.device, **({"policy": "float32"} | self.before_entry))
         metrics: dict[str, Any] = {"status": "finished"}
         if self.loss_scale is not None:
             metrics["loss_scale"] = self.loss_scale
         speedup = Speedup(((np.log(self.ratio),), (np.log(self.ratio) + 0.001,)))
-        environment = {"cpu": {"instruction_sets": self.instruction_sets}}
-        return Measurements(before, after, (Training(0, metrics),), speedup, environment)
+        gpus = [{"name": "GPU"} | ({"compute_capability": self.capability} if self.capability else {})]
+        environment = {
+            "cpu": {"instruction_sets": self.instruction_sets},
+            "gpus": gpus if self.device == "GPU" else [],
+            "settings": self.settings,
+        }
+        trainings = (Training(0, metrics),)
+        return Measurements(before, after, trainings, speedup, environment, self.min_speedup, classes=10)
 
 
 SLOW: dict[str, Any] = {
@@ -61,6 +78,20 @@ SLOW: dict[str, Any] = {
     "before_ops": [("Conv2D", 10.0, "float32")],
 }
 BF16: dict[str, Any] = {"policy": "mixed_bfloat16"}
+FP32: dict[str, Any] = {"policy": "float32"}
+NO_16BIT = {"profiler/compute_16bit_percent": 0.0}
+MIXED = {"profiler/compute_16bit_percent": 40.0}
+BUSY: list[Row] = [("Conv2D", 30.0, "float16", True)]
+IDLE: list[Row] = [("Conv2D", 30.0, "float16", False)]
+SHARES = {"profiler/matrix_percent": 70.0}
+TRACED = {
+    **STEP,
+    "profiler/device_compute_ms": 100.0,
+    "profiler/matrix_percent": 60.0,
+    "profiler/memory_bound_percent": 30.0,
+}
+BESIDE = {"step_time_ms/mean_beside_it": 50.0}
+CAST = {**STEP, "profiler/cast_ms": 20.0}
 CASES = [
     Case("emulated_float16", True, "slower in float16", **SLOW),
     Case("emulated_float16", False, "bfloat16 is not float16", entry=BF16, **SLOW),
@@ -89,9 +120,54 @@ CASES = [
         after={"profiler/compute_16bit_percent": 0.0},
         entry={"policy": "float32"},
     ),
+    Case("no_16bit_ops", True, "to be had", after=NO_16BIT, entry=FP32, instruction_sets=["avx512_bf16"]),
+    Case("no_16bit_ops", True, "to be had on a GPU", after=NO_16BIT, entry=FP32, device="GPU"),
+    Case(
+        "no_16bit_ops", False, "not to be had on an old GPU", after=NO_16BIT, entry=FP32, device="GPU", capability="6.1"
+    ),
+    Case("no_tensor_cores", True, "6.1", device="GPU", capability="6.1"),
+    Case("no_tensor_cores", False, "7.0", device="GPU", capability="7.0"),
+    Case("no_tensor_cores", True, "7.5 with bfloat16", device="GPU", capability="7.5", entry=BF16),
+    Case("no_tensor_cores", False, "8.0 with bfloat16", device="GPU", entry=BF16),
+    Case("no_tensor_cores", False, "not said by the driver", device="GPU", capability=None),
+    Case("no_tensor_cores", False, "on a CPU", capability="6.1"),
+    Case("no_tensor_cores", False, "two arms in 32 bit", device="GPU", capability="6.1", entry=FP32),
+    Case("tensor_cores_idle", True, "a quarter", device="GPU", after_ops=[*BUSY, ("MatMul", 10.0, "float16", False)]),
+    Case("tensor_cores_idle", False, "less", device="GPU", after_ops=[*BUSY, ("MatMul", 9.9, "float16", False)]),
+    Case(
+        "tensor_cores_idle", False, "no matrix work", device="GPU", after_ops=[*BUSY, ("Relu", 50.0, "float16", False)]
+    ),
+    Case("tensor_cores_idle", False, "none here", device="GPU", capability="6.1", after_ops=IDLE),
+    Case("tensor_cores_idle", False, "not in 16 bit", device="GPU", entry=FP32, after_ops=IDLE),
+    Case("tensor_cores_idle", False, "on a CPU", after_ops=IDLE),
+    Case("tensor_cores_idle", True, "by shares", device="GPU", after=SHARES | {"profiler/tensor_core_percent": 45.0}),
+    Case("tensor_cores_idle", False, "by shares", device="GPU", after=SHARES | {"profiler/tensor_core_percent": 46.0}),
+    Case("mostly_32bit_ops", True, "half", after=MIXED | {"profiler/compute_32bit_percent": 50.0}),
+    Case("mostly_32bit_ops", False, "less", after=MIXED | {"profiler/compute_32bit_percent": 49.9}),
+    Case(
+        "mostly_32bit_ops", False, "not asked for", entry=FP32, after=MIXED | {"profiler/compute_32bit_percent": 60.0}
+    ),
+    Case("mostly_32bit_ops", False, "nothing in 16 bit", after=NO_16BIT | {"profiler/compute_32bit_percent": 99.0}),
+    Case("memory_bound", True, "half", before={"profiler/memory_bound_percent": 50.0}),
+    Case("memory_bound", False, "less", before={"profiler/memory_bound_percent": 49.9}),
+    Case("memory_bound", False, "after the change", after={"profiler/memory_bound_percent": 90.0}),
+    Case("memory_bound", False, "two arms in 32 bit", entry=FP32, before={"profiler/memory_bound_percent": 90.0}),
+    # limit: 100 / (10 + 60 / 16 + 30 / 2) = 3.48, 90 % of which is 3.13
+    Case("at_limit", True, "reached", before=TRACED, device="GPU", ratio=3.14),
+    Case("at_limit", False, "not reached", before=TRACED, device="GPU", ratio=3.08),
+    Case("at_limit", True, "too low", before=TRACED, device="GPU", min_speedup=3.5),
+    Case("at_limit", False, "no trace", device="GPU", ratio=20.0),
     Case("input_bound", True, "a fifth", after={**STEP, "profiler/input_ms": 20.0}),
     Case("input_bound", False, "less", after={**STEP, "profiler/input_ms": 19.9}),
     Case("input_bound", False, "no step", after={"profiler/input_ms": 20.0}),
+    Case("input_bound", True, "a fifth beside it", after=BESIDE | {"step_time_ms/batch_on_device": 40.0}),
+    Case("input_bound", False, "less beside it", after=BESIDE | {"step_time_ms/batch_on_device": 40.1}),
+    Case(
+        "input_bound",
+        False,
+        "the clock before the trace",
+        after={**STEP, **BESIDE, "profiler/input_ms": 50.0, "step_time_ms/batch_on_device": 49.0},
+    ),
     Case("kernel_launch_moderate", True, "3 %", after={**STEP, "profiler/kernel_launch_ms": 3.0}),
     Case("kernel_launch_moderate", False, "below", after={**STEP, "profiler/kernel_launch_ms": 2.9}),
     Case("kernel_launch_moderate", False, "high instead", after={**STEP, "profiler/kernel_launch_ms": 15.0}),
@@ -110,11 +186,36 @@ CASES = [
     Case("sizes_not_multiple_of_8", True, "30", device="GPU", batch_size=30),
     Case("sizes_not_multiple_of_8", False, "32", device="GPU", batch_size=32),
     Case("sizes_not_multiple_of_8", False, "on a CPU", batch_size=30),
+    Case("sizes_not_multiple_of_8", True, "channels", device="GPU", configuration={"layer_widths": [16, 20]}),
+    Case(
+        "sizes_not_multiple_of_8",
+        False,
+        "images, classes and depthwise kernels",
+        device="GPU",
+        configuration={"layer_widths": [1, 3, 10, 16], "input_shape": [32, 32, 3]},
+    ),
     Case("baseline_is_tf32", True, "TF32 seen", device="GPU", before={"profiler/compute_tf32_percent": 80.0}),
     Case("baseline_is_tf32", False, "none seen", device="GPU", before={"profiler/compute_tf32_percent": 0.0}),
     Case("baseline_is_tf32", False, "not measured", device="GPU"),
+    Case(
+        "baseline_is_tf32",
+        False,
+        "no float32 to begin with",
+        device="GPU",
+        before={"profiler/compute_tf32_percent": 5.0},
+        before_entry={"policy": "mixed_bfloat16"},
+    ),
     Case("xla_differs", True, "on here", entry={"xla": True}),
     Case("xla_differs", False, "off in both"),
+    Case(
+        "xla_differs",
+        True,
+        "asked for in vain",
+        entry={"xla": True},
+        before_entry={"xla": True},
+        configuration={"in_force": {"xla": False}},
+    ),
+    Case("xla_differs", False, "on in both", entry={"xla": True}, before_entry={"xla": True}),
     Case("cast_overhead", True, "5 %", after=STEP, after_ops=[("Cast", 5.0, "float32")]),
     Case("cast_overhead", False, "less", after=STEP, after_ops=[("Cast", 4.9, "float32")]),
     Case(
@@ -125,6 +226,9 @@ CASES = [
         after_ops=[("Cast", 9.0, "float32")],
         before_ops=[("Cast", 9.0, "uint8")],
     ),
+    Case("cast_overhead", True, "by shares", after=CAST | {"profiler/cast_percent": 5.0}),
+    Case("cast_overhead", False, "less by shares", after=CAST | {"profiler/cast_percent": 4.9}),
+    Case("cast_overhead", False, "as much as before", after=CAST | {"profiler/cast_percent": 9.0}, before=CAST),
     Case("loss_scale_collapse", True, "below 1", loss_scale=0.5),
     Case("loss_scale_collapse", False, "1", loss_scale=1.0),
     Case("loss_scale_collapse", False, "no scaling"),
@@ -157,13 +261,3 @@ def test_reasons_come_in_the_order_of_the_time_they_explain() -> None:
         "kernel_launch_moderate",
         "xla_differs",
     ]
-
-
-def test_arm_failed_names_seeds_and_causes_and_how_to_try_again() -> None:
-    failed = {"status": "failed", "reason": "the loss is nan"}
-    reason = arm_failed(
-        Arm("fast", (Training(0, {"status": "finished"}), Training(1, failed), Training(2, failed)), None)
-    )
-    assert "2 of 3 trainings" in reason.text
-    assert "seed 1, 2: the loss is nan" in reason.text
-    assert "dvc repro -f -s train@fast-1 train@fast-2" in reason.advice

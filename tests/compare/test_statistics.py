@@ -6,13 +6,26 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from stages.compare.statistics import AccuracyChange, images_interval, tango_interval
+from stages.compare.statistics import AccuracyChange, images_interval, mcnemar_p, tango_interval
 from stages.speedup import t_interval
 
 
 def test_tango_published_value() -> None:
     """Airway hyper-responsiveness before and after transplantation, 1 and 7 discordant of 21 pairs (Fagerland 2014)."""
     assert tango_interval(1, 7, 21) == pytest.approx((-0.517, -0.026), abs=5e-4)
+
+
+def test_mcnemar_published_value() -> None:
+    """The same patients: exact conditional p = 0.070 (Fagerland, Lydersen and Laake 2013), which is 18 / 256."""
+    assert mcnemar_p(1, 7) == pytest.approx(0.070, abs=5e-4)
+    assert mcnemar_p(1, 7) == mcnemar_p(7, 1) == pytest.approx(18 / 256)
+
+
+def test_mcnemar_of_arms_that_never_differ() -> None:
+    assert mcnemar_p(0, 0) == 1.0
+    right = np.ones((1, 50), bool)
+    assert AccuracyChange(right, right).mcnemar_p == 1.0
+    assert AccuracyChange(np.ones((2, 50), bool), np.ones((2, 50), bool)).mcnemar_p is None
 
 
 @pytest.mark.parametrize(
@@ -94,6 +107,17 @@ def test_accuracy_of_three_seeds_takes_the_wider_answer() -> None:
     assert change.low == pytest.approx(min(images[0], seeds[0]))
     assert change.high == pytest.approx(max(images[1], seeds[1]))
     assert change.low == pytest.approx(seeds[0])
+
+
+@pytest.mark.parametrize(
+    ("lost", "images", "outcome"), [(0, 400, "shown"), (0, 380, "not established"), (40, 400, "refuted")]
+)
+def test_outcome(lost: int, images: int, outcome: str) -> None:
+    candidate = np.ones((1, images), bool)
+    candidate[0, :lost] = False
+    change = AccuracyChange(np.ones((1, images), bool), candidate)
+    assert change.outcome(0.01) == outcome
+    assert (change.gained, change.lost) == (0, lost)
 
 
 def test_accuracy_needs_arrays_of_one_shape() -> None:

@@ -76,6 +76,10 @@ class Accuracy(Closed):
     high: float
     margin: float
     seeds: int
+    test_images: int
+    outcome: Literal["shown", "refuted", "not established"]
+    mcnemar_p: float | None = None
+    needed: dict[Literal["test_images", "seeds"], int] = {}
 
 
 class Reason(BaseModel):
@@ -250,7 +254,7 @@ def test_artifacts_lie_beside_the_store(finished: Checkout, runs: dict[str, Run]
         ("prepare", {"sample_grid.png", "class_counts.csv", "rejected.csv"}),
         ("train float32 seed 0", {"history.csv", "confusion_matrix.png"}),
         ("float32", {"trace", "timings", "summary.json"}),
-        ("compare", {"report.html", "comparison.json", "plots"}),
+        ("compare", {"report.html", "comparison.json", "plots", "figures"}),
     ],
 )
 def test_runs_hold_their_artifacts(finished: Checkout, runs: dict[str, Run], name: str, expected: set[str]) -> None:
@@ -318,7 +322,9 @@ def test_the_comparison_logs_its_verdicts(finished: Checkout, runs: dict[str, Ru
     written = finished.json("data/compare/comparison.json")["candidates"]["mixed_bfloat16"]
     measures = ("speedup_train", "speedup_inference_b1", "accuracy_delta")
     expected = {f"mixed_bfloat16/{name}{end}" for name in measures for end in ("", "_low", "_high")}
-    assert set(run.data.metrics) == expected | {"noise_floor/train", "noise_floor/inference_b1"}
+    expected |= {"noise_floor/train", "noise_floor/inference_b1", "mixed_bfloat16/memory_saved_mib"}
+    expected |= {f"{variant}/time_to_accuracy_s" for variant in VARIANTS}
+    assert set(run.data.metrics) == expected
     assert run.data.metrics["mixed_bfloat16/speedup_train"] == written["speedup"]["train"]["ratio"]
     assert run.data.tags["verdict.mixed_bfloat16"] == written["verdict"]
     assert run.data.tags["verdict_inference_b1.mixed_bfloat16"] == written["verdict_inference_b1"]

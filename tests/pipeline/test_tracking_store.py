@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
 
 # When the run was logged, not what it says.
-OF_THE_MOMENT = {"mlflow.parentRunId", "git.commit", "mlflow.log-model.history"}
+OF_THE_MOMENT = {"mlflow.parentRunId", "git.commit", "mlflow.log-model.history", "halfstep.checkout"}
 
 
 def test_a_lost_store_is_filled_again_from_the_files(finished: Checkout, copied: Checkout) -> None:
