@@ -1,0 +1,206 @@
+"""What `prepare` refuses: folders that cannot be learned from, files that are no pictures, disks that are full."""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stages import files
+from tests.faults.cases import Arrange, Case
+from tests.prepare.test_folder import UNUSABLE
+
+_FOLDER = {"data": {"source": "folder", "path": "pictures", "image_size": 8}}
+_SYNTHETIC = {"source": "synthetic", "synthetic_images": 40, "synthetic_classes": 2, "image_size": 8}
+_FEW = {"data": _SYNTHETIC}
+_NO_IMAGE = "not an image of a known format (JPEG, PNG, BMP, GIF, WEBP, TIFF)"
+
+Spoil = Callable[[Path], None]
+
+
+def draw(root: Path) -> Path:
+    """A folder with eight pictures of cats and eight of dogs."""
+    for label, name in enumerate(("cat", "dog")):
+        (root / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = np.random.default_rng((label, number)).integers(0, 256, (12, 12, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{number:02d}.png")
+    return root
+
+
+def encoded(kind: str) -> bytes:
+    stream = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(stream, kind)
+    return stream.getvalue()
+
+
+def bomb() -> bytes:
+    """60,000 x 60,000 pixels in a few hundred bytes of PNG, of which no more than the header is read."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
+
+    header = (60_000).to_bytes(4) * 2 + bytes([1, 0, 0, 0, 0])
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    )
+
+
+def flipped(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes(255 - byte for byte in content[middle : middle + 8]) + content[middle + 8 :]
+
+
+def not_a_number() -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(np.full((12, 12), np.nan, dtype=np.float32)).save(stream, "TIFF")
+    return stream.getvalue()
+
+
+def bad_picture(name: str, reason: str, content: bytes = b"", file: str = "x.png", spoil: Spoil | None = None) -> Case:
+    """A picture that cannot be used, where none is tolerated."""
+
+    def arrange(root: Path, _: pytest.MonkeyPatch) -> None:
+        path = draw(root / "pictures") / "cat" / file
+        if spoil:
+            spoil(path)
+        else:
+            path.write_bytes(content)
+
+    return Case(f"a picture: {name}", "prepare", (f"({reason}",), _FOLDER, arrange)
+
+
+def bad_folder(build: Callable[[Path], Path], fragment: str) -> Case:
+    def arrange(root: Path, _: pytest.MonkeyPatch) -> None:
+        built = build(draw(root / "pictures"))
+        if built != root / "pictures":
+            (root / "params.yaml").write_text(f"data: {{source: folder, path: '{built}'}}")
+
+    return Case(
+        f"a folder: {build.__name__.replace('_', ' ')}",
+        "prepare",
+        (fragment.partition(" in .*")[0],),
+        _FOLDER,
+        arrange,
+    )
+
+
+def of_disk(name: str, fragment: str, arrange: Arrange | None, params: dict[str, Any] = _FEW, **others: Any) -> Case:
+    return Case(name, "prepare", (fragment,), params, arrange, **others)
+
+
+def _same_pictures(root: Path, _: pytest.MonkeyPatch) -> None:
+    for path in sorted((draw(root / "pictures") / "dog").iterdir())[1:]:
+        path.write_bytes((path.parent / "00.png").read_bytes())
+
+
+def _no_network(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(root / "keras"))
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+
+
+def _bad_cache(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _no_network(root, monkeypatch)
+    (root / "keras").write_text("")
+
+
+def _prepared_file(root: Path, _: pytest.MonkeyPatch) -> None:
+    (root / files.PREPARED).write_text("")
+
+
+def _labels_folder(root: Path, _: pytest.MonkeyPatch) -> None:
+    (root / files.PREPARED / "train_labels.npy").mkdir(parents=True)
+
+
+def _no_environment(root: Path, _: pytest.MonkeyPatch) -> None:
+    (root / files.ENVIRONMENT_FILE).unlink()
+
+
+def _damaged_environment(root: Path, _: pytest.MonkeyPatch) -> None:
+    text = (root / files.ENVIRONMENT_FILE).read_text()
+    (root / files.ENVIRONMENT_FILE).write_text(text.replace('"device": "', '"device": "n', 1))
+
+
+def _half_environment(root: Path, _: pytest.MonkeyPatch) -> None:
+    content = (root / files.ENVIRONMENT_FILE).read_bytes()
+    (root / files.ENVIRONMENT_FILE).write_bytes(content[: len(content) // 2])
+
+
+def _store_text(root: Path, _: pytest.MonkeyPatch) -> None:
+    (root / "mlflow.db").write_text("no database at all" * 100)
+
+
+def _deleted_experiment(root: Path, _: pytest.MonkeyPatch) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{root}/mlflow.db")
+    client.delete_experiment(client.create_experiment("mixed-precision"))
+
+
+def _link_out(path: Path) -> None:
+    outside = path.parents[2] / "secret.png"
+    outside.write_bytes(encoded("PNG"))
+    path.symlink_to(outside)
+
+
+def _link_to_folder_out(path: Path) -> None:
+    path.symlink_to(path.parents[2])
+
+
+CASES = [
+    *(bad_folder(build, fragment) for build, fragment in UNUSABLE),
+    bad_picture("empty", "empty file"),
+    bad_picture("a text", _NO_IMAGE, b"no picture"),
+    bad_picture("a page with a script", _NO_IMAGE, b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>"),
+    bad_picture("an icon, whose parser stays closed", _NO_IMAGE, encoded("ICO")),
+    bad_picture(
+        "PostScript, which would start a program", _NO_IMAGE, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
+    ),
+    bad_picture("a header alone", _NO_IMAGE, encoded("PNG")[:40]),
+    bad_picture("a PNG cut in half", "cannot be decoded", encoded("PNG")[:1500]),
+    bad_picture("a JPEG cut in half", "cannot be decoded", encoded("JPEG")[:700], "x.jpg"),
+    bad_picture("a WebP cut in half", "cannot be decoded", encoded("WEBP")[:300], "x.webp"),
+    bad_picture("a GIF cut in half", "cannot be decoded", encoded("GIF")[:1000], "x.gif"),
+    bad_picture("a BMP cut in half", "cannot be decoded", encoded("BMP")[:900], "x.bmp"),
+    bad_picture("a PNG with flipped bits", "cannot be decoded", flipped(encoded("PNG"))),
+    bad_picture(
+        "values that are no numbers", "cannot be decoded: it holds values that are not", not_a_number(), "x.tif"
+    ),
+    bad_picture("a decompression bomb", "more pixels than data.max_pixels", bomb()),
+    bad_picture("a pipe", "not a regular file", spoil=os.mkfifo),
+    bad_picture("a link out of the folder", "a link that leads out of the folder", spoil=_link_out),
+    bad_picture("a link to a folder outside", "a link that leads out of the folder", spoil=_link_to_folder_out),
+    bad_picture("a link to nothing", "a link to nothing", spoil=lambda path: path.symlink_to("gone.png")),
+    bad_picture("a link to itself", "a link to nothing", spoil=lambda path: path.symlink_to(path.name)),
+    bad_picture("a name with a line break", "empty file", file="two\nlines.png"),
+    bad_picture("a name that is no UTF-8", "empty file", file=os.fsdecode(b"\xff.png")),
+    bad_picture("a name with a terminal's commands", "empty file", file="\x1b[2J.png"),
+    Case("all pictures of a class are the same", "prepare", ("class 'dog': 1 distinct",), _FOLDER, _same_pictures),
+    of_disk(
+        "more images than the disk holds",
+        "GiB are free; make room, or lower data.image_size",
+        None,
+        {"data": {"source": "synthetic", "synthetic_images": 10**9, "image_size": 1024}},
+    ),
+    of_disk("CIFAR-10 cannot be downloaded", "cannot be downloaded", _no_network, {"data": {"source": "cifar10"}}),
+    of_disk("CIFAR-10 cannot be kept", "cannot be kept in", _bad_cache, {"data": {"source": "cifar10"}}),
+    of_disk("data/prepared is a file", "data/prepared: cannot be written (File exists)", _prepared_file),
+    of_disk("an output is a folder", "train_labels.npy: cannot be written (Is a directory)", _labels_folder),
+    of_disk("environment has not run", "data/environment.json is missing: run `dvc repro`", _no_environment),
+    of_disk("environment.json was changed", "data/environment.json is damaged", _damaged_environment),
+    of_disk("environment.json was cut", "data/environment.json is not JSON", _half_environment),
+    of_disk("the store was overwritten", "mlflow.db cannot be used", _store_text),
+    of_disk("the experiment was deleted", "'mixed-precision', which has been deleted", _deleted_experiment),
+    of_disk(
+        "params.yaml is wrong without `environment`", "train.epochs is 0", None, {"train": {"epochs": 0}}, status=2
+    ),
+]

@@ -1,0 +1,231 @@
+"""Kills a small training at random instants, again and again, and holds what comes of it against an undisturbed one.
+
+    python -m tests.faults.kills --kills 100
+
+Each kill is SIGKILL to the whole process group. The training is begun again until it ends; then its weights, history
+and predictions must be those of the undisturbed one, bit for bit, no run may be left RUNNING, and no process alive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import psutil
+import yaml
+from mlflow import MlflowClient
+
+from stages import files
+from stages.environment.fingerprint import fingerprint
+from stages.params import DataParams
+from stages.prepare.pipeline import prepare
+
+ROOT = Path(__file__).parents[2]
+MARK = "HALFSTEP_KILLS"  # in the environment of every process that is started here
+VARIANT, SEED = "float32", 0
+TRAIN = {
+    "epochs": 6,
+    "batch_size": 8,
+    "augment": {"flip": True, "rotate_degrees": 10.0, "shift_fraction": 0.1},  # a stream of random numbers more
+}
+LIMIT_S = 120.0
+
+
+@dataclass
+class Tally:
+    """What came of the kills."""
+
+    kills: int = 0
+    trainings: int = 0
+    equal: int = 0
+    resumed: int = 0
+    left_running: int = 0
+    processes_left: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was lost and nothing left behind."""
+        return self.equal == self.trainings and not self.left_running and not self.processes_left
+
+    def table(self) -> str:
+        """One line a number."""
+        runs = ", ".join(f"{count} {status}" for status, count in sorted(self.ends.items()))
+        return (
+            f"kills                          {self.kills}\n"
+            f"trainings that were killed     {self.trainings}\n"
+            f"  equal to the undisturbed one {self.equal}\n"
+            f"starts that went on            {self.resumed}\n"
+            f"runs left RUNNING              {self.left_running} ({runs})\n"
+            f"processes left                 {self.processes_left}"
+        )
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder in which `python -m stages.train` can be started."""
+
+    root: Path
+
+    @classmethod
+    def made(cls, root: Path) -> Project:
+        """Prepares synthetic images, parameters and the machine's description in an empty folder."""
+        root.mkdir(parents=True)
+        data = DataParams(source="synthetic", synthetic_images=96, synthetic_classes=4, image_size=8)
+        prepare(data, root / files.PREPARED)
+        files.write_json(root / files.ENVIRONMENT_FILE, fingerprint())
+        (root / "params.yaml").write_text(yaml.safe_dump({"train": TRAIN}), encoding="utf-8")
+        MlflowClient(f"sqlite:///{root}/mlflow.db").search_experiments()  # its first use takes seconds
+        return cls(root)
+
+    def start(self) -> subprocess.Popen[str]:
+        """Starts the training, at the head of a process group of its own."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DVC_"))}
+        return subprocess.Popen(
+            [sys.executable, "-m", "stages.train", "--variant", VARIANT, "--seed", str(SEED)],
+            cwd=self.root,
+            env=kept | {"PYTHONPATH": str(ROOT), MARK: str(self.root), "CUDA_VISIBLE_DEVICES": "-1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def train(self) -> str:
+        """Trains to the end, and returns what was said."""
+        process = self.start()
+        said, _ = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 0, said
+        return said
+
+    def train_and_kill(self, is_due: Callable[[], bool]) -> tuple[bool, str]:
+        """Starts the training and kills it once `is_due`; tells whether it was killed before its end, and its words."""
+        process = self.start()
+        deadline = time.monotonic() + LIMIT_S
+        while process.poll() is None and not is_due():
+            assert time.monotonic() < deadline, "it neither ends nor comes to the instant of its kill"
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+        said, _ = process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), said
+        return process.returncode != 0, said
+
+    def checkpoints(self) -> list[Path]:
+        """Files of the checkpoints that lie there, oldest first."""
+        return sorted((self.root / files.SCRATCH / "checkpoints").rglob("[0-9]*.npz"))
+
+    def forget(self) -> None:
+        """Removes the results, as DVC does before it starts the stage."""
+        shutil.rmtree(self.root / files.train_dir(VARIANT, SEED), ignore_errors=True)
+
+    def result(self) -> dict[str, np.ndarray]:
+        """All that must be the same: weights and the optimizer's state, predictions, and the history but for times."""
+        folder = self.root / files.train_dir(VARIANT, SEED)
+        files.check_manifest(folder)
+        history = pd.read_csv(folder / "history.csv").drop(columns="epoch_time_s")
+        found = {f"history/{name}": history[name].to_numpy() for name in history}
+        return found | _weights(folder / "model.keras") | {"predictions": np.load(folder / "predictions.npy")}
+
+    def run_statuses(self) -> list[str]:
+        """How the runs in the store ended, the oldest first."""
+        client = MlflowClient(f"sqlite:///{self.root}/mlflow.db")
+        ids = [experiment.experiment_id for experiment in client.search_experiments()]
+        return [run.info.status for run in client.search_runs(ids, order_by=["attributes.start_time ASC"])]
+
+    def processes(self) -> list[int]:
+        """Identifiers of the living processes that were started for this project, and their children."""
+        return [process.pid for process in psutil.process_iter() if _mark_of(process) == str(self.root)]
+
+
+def _weights(path: Path) -> dict[str, np.ndarray]:
+    with zipfile.ZipFile(path) as archive, archive.open("model.weights.h5") as stream, h5py.File(stream) as weights:
+        found: dict[str, np.ndarray] = {}
+        weights.visititems(lambda name, item: found.update({name: item[()]} if isinstance(item, h5py.Dataset) else {}))
+    return found
+
+
+def _mark_of(process: psutil.Process) -> str | None:
+    try:
+        alive = process.status() != psutil.STATUS_ZOMBIE
+        return process.environ().get(MARK) if alive else None
+    except (psutil.Error, OSError):
+        return None
+
+
+def are_equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    """Whether two results are the same to the last bit."""
+    return set(one) == set(other) and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def random_instants(duration_s: float, seed: int) -> Iterator[Callable[[], bool]]:
+    """Instants spread over a process's whole life, each counted from when it is asked for."""
+    draws = random.Random(seed)
+    while True:
+        due_s = time.monotonic() + draws.uniform(0.0, duration_s)
+        yield lambda due_s=due_s: time.monotonic() >= due_s  # type: ignore[misc]
+
+
+def kill_and_compare(root: Path, kills: int, seed: int = 0) -> Tally:
+    """Kills trainings in `root` until `kills` of them were, and lets each come to its end."""
+    project = Project.made(root)
+    began_s = time.monotonic()
+    project.train()
+    expected, duration_s = project.result(), time.monotonic() - began_s
+    instants, tally = random_instants(duration_s, seed), Tally()
+    while tally.kills < kills:
+        project.forget()
+        before = tally.kills
+        _one_training(project, instants, kills, tally)
+        if tally.kills == before:
+            continue
+        tally.trainings += 1
+        tally.equal += are_equal(project.result(), expected)
+        print(f"{tally.kills} kills, {tally.equal} of {tally.trainings} trainings equal", flush=True)
+    statuses = project.run_statuses()
+    tally.ends.update(statuses)
+    tally.left_running = statuses.count("RUNNING")
+    tally.processes_left = len(project.processes())
+    return tally
+
+
+def _one_training(project: Project, instants: Iterator[Callable[[], bool]], kills: int, tally: Tally) -> None:
+    """Kills a training at each of its starts until it comes to its end first, or enough were killed."""
+    while tally.kills < kills:
+        was_killed, said = project.train_and_kill(next(instants))
+        tally.resumed += "goes on after step" in said
+        if not was_killed:
+            return
+        tally.kills += 1
+        project.forget()
+    tally.resumed += "goes on after step" in project.train()
+
+
+def main() -> int:
+    """Entry of the long form."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0, help="of the instants")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="halfstep-kills-") as folder:
+        tally = kill_and_compare(Path(folder) / "project", arguments.kills, arguments.seed)
+    print(tally.table())
+    return 0 if tally.is_clean else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,106 @@
+"""Every mistake and fault of the list ends in its line, its status and no traceback."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stages import files
+from stages.environment.fingerprint import fingerprint
+from stages.errors import explained
+from tests.faults.cases import Case, all_cases
+
+CASES = all_cases()
+AT_LEAST = 60
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `data/` of known numbers, as far as `compare` reads it."""
+    from tests.compare.conftest import Project
+
+    root = tmp_path_factory.mktemp("complete")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        Project(root).write()
+    return root / "data"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_template: Path) -> Iterator[Path]:
+    """A working folder with a tracking store and the machine's description."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("DVC_STAGE", raising=False)
+    shutil.copy(store_template, tmp_path / "mlflow.db")
+    yield tmp_path
+    signal.signal(signal.SIGTERM, before)
+
+
+def lay_out(case: Case, root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if case.data == "prepared":
+        shutil.copytree(request.getfixturevalue("prepared_template"), root / files.PREPARED)
+    if case.data == "complete":
+        shutil.copytree(request.getfixturevalue("complete"), root / "data")
+    elif case.command != "environment":
+        files.write_json(root / files.ENVIRONMENT_FILE, fingerprint())
+    text = case.params if isinstance(case.params, str) else yaml.safe_dump(case.params or {"tracking": {}})
+    (root / "params.yaml").write_text(text, encoding="utf-8")
+    if case.arrange:
+        case.arrange(root, monkeypatch)
+
+
+def run(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    module, *arguments = command.split()
+    entry = importlib.import_module(f"stages.{module}.__main__").main
+    monkeypatch.setattr(sys, "argv", [module, *arguments])
+    main = explained(entry) if module == "profile.trace" else entry
+    return int(main())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace("\n", " "))
+def test_it_ends_in_one_line(
+    case: Case,
+    place: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if reason := case.skip():
+        pytest.skip(reason)
+    lay_out(case, place, request, monkeypatch)
+    capfd.readouterr()
+    status = run(case.command, monkeypatch)
+    said = capfd.readouterr().err
+    lines = said.splitlines()
+    assert status == case.status, said
+    assert len(lines) == len(case.fragments), said
+    for line, fragment in zip(lines, case.fragments, strict=True):
+        assert fragment in line
+    assert "Traceback" not in said
+    assert "s3cret" not in said
+    assert all(sign.isprintable() for line in lines for sign in line)
+    assert not list(place.rglob("hacked"))
+
+
+def test_names_are_their_own_and_there_are_enough() -> None:
+    assert [name for name, count in Counter(case.name for case in CASES).items() if count > 1] == []
+    assert len([case for case in CASES if case.skip() is None]) >= AT_LEAST
+
+
+def test_they_can_be_listed(root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.cases"], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert len(done.stdout.splitlines()) == len(CASES) + 1
+    assert f"{len(CASES)} cases: " in done.stdout.splitlines()[-1]

@@ -1,0 +1,122 @@
+"""What happens to a training whose tracking server goes away, and to its run afterwards."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from stages import files
+from stages.params import Params, TrackingParams, TrainParams
+from stages.tracking import completion
+from stages.tracking.runs import Tracker
+from tests.faults.servers import FaultyServer, mlflow_server
+
+TRAIN = TrainParams(variants=("float32",), epochs=4, batch_size=8)
+FOLDER = files.train_dir("float32", 0)
+
+
+@pytest.fixture
+def server(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with mlflow_server(project) as started:
+        yield started
+
+
+def settings(server: FaultyServer) -> Params:
+    uri = server.uri.replace("://", "://user:s3cret@")
+    return Params(train=TRAIN, tracking=TrackingParams(uri=uri))
+
+
+def runs(project: Path) -> list[Run]:
+    client = MlflowClient(f"sqlite:///{project}/mlflow.db")
+    ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    return list(client.search_runs(ids, "tags.stage = 'train'"))
+
+
+def after_epochs(count: int, then: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls `then` once so many epochs of the training have ended and been logged."""
+    from stages.train import stage
+    from stages.train.callbacks import Epoch
+
+    def watching(name: str, epochs: int) -> Callable[[Epoch], None]:
+        return lambda row: then() if row.epoch + 1 == count else None
+
+    monkeypatch.setattr(stage, "epoch_line", watching)
+
+
+def test_a_server_that_vanishes_costs_no_result_and_gets_all_of_it_later(
+    project: Path, server: FaultyServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from stages.train.stage import run_stage
+
+    def vanish() -> None:
+        server.vanish_from = 0
+
+    after_epochs(2, vanish, monkeypatch)
+    run_stage(settings(server), "float32", 0)
+    said = capfd.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith("MLflow: this run cannot be logged any further")
+    assert "the next `compare` logs them" in line
+    files.check_manifest(FOLDER)
+    (left,) = runs(project)
+    assert left.info.status == "RUNNING"  # nobody could be told
+
+    server.vanish_from = None
+    tracker = Tracker(settings(server).tracking)
+    completed = completion.complete(tracker, settings(server))
+    (run,) = runs(project)
+    assert run.info.run_id == left.info.run_id in completed  # gone on with, not doubled
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["result.sha256"] == files.check_manifest(FOLDER)
+    history = MlflowClient(f"sqlite:///{project}/mlflow.db").get_metric_history(run.info.run_id, "loss")
+    assert [metric.step for metric in history] == [0, 1, 2, 3]
+    assert completion.complete(tracker, settings(server)) == completed
+
+    written = [said.out, said.err, *(path.read_text(errors="ignore") for path in project.rglob("*") if path.is_file())]
+    assert not [text for text in written if "s3cret" in text]
+
+
+def test_a_server_that_no_longer_answers_costs_seconds_and_no_step(
+    project: Path, server: FaultyServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from stages.train.stage import run_stage
+
+    run_stage(settings(server), "float32", 0)
+    expected = np.load(FOLDER / "predictions.npy")
+    shutil.rmtree(FOLDER)
+
+    def hang() -> None:
+        server.delay_s = 30.0
+
+    after_epochs(1, hang, monkeypatch)
+    started_s = time.monotonic()
+    run_stage(settings(server), "float32", 0)
+    assert time.monotonic() - started_s < 20.0  # one call, asked twice for 5 s each
+    server.delay_s = 0.0
+    np.testing.assert_array_equal(np.load(FOLDER / "predictions.npy"), expected)
+    assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+def test_the_next_training_closes_what_the_vanished_server_left(
+    project: Path, server: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stages.train.stage import run_stage
+
+    def vanish() -> None:
+        server.vanish_from = 0
+
+    with monkeypatch.context() as patch:
+        after_epochs(1, vanish, patch)
+        run_stage(settings(server), "float32", 0)
+    server.vanish_from = None
+    run_stage(settings(server), "float32", 0)
+    assert sorted(run.info.status for run in runs(project)) == ["FINISHED", "KILLED"]
