@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ _CONDITIONS = {"data_sha256": "data", "batch_size": "batch size", "environment":
 
 
 def refuse_other_trainings(study: Study) -> None:
-    """Refuses trainings on other data, in other batches or on another machine than the baseline's first.
+    """Refuses trainings that differ from the baseline's first in data, batch size, processor or releases.
 
     A training that failed does not count: its arm is left out. What a training did not record is not judged.
 
@@ -68,4 +69,4 @@ def _differing(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[st
 
 def _short(value: Any) -> str:
     """A value as it is told; of a digest the beginning is enough."""
-    return str(value)[:12]
+    return str(value)[:12] if re.fullmatch("[0-9a-f]{64}", str(value)) else str(value)

@@ -60,6 +60,13 @@ def read(path: Path = files.ENVIRONMENT_FILE) -> dict[str, Any]:
     return files.read_sealed(path)
 
 
+def trained_on() -> str:
+    """What may change a training's result, in words: the processor, and the releases of TensorFlow and Keras."""
+    devices, versions = gpus(), _versions()
+    processor = str(devices[0]["name"]) if devices else _cpu()["model"]
+    return "; ".join([processor, *(f"{name} {versions[name]}" for name in ("tensorflow", "keras") if name in versions)])
+
+
 def digest(value: Mapping[str, Any]) -> str:
     """A short, stable name for a fingerprint: the first 12 hexadecimal digits of the sha256 of its JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]

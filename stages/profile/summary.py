@@ -62,7 +62,7 @@ def summarize(name: str, variant: Variant, record: ArmRecord, course: Course, tr
         "protocol": asdict(course.protocol),
         "metrics": dict(sorted(metrics.items())),
         "operations": [_operation(row, record) for row in _operations(trace)[:TOP_OPERATIONS]] if trace else [],
-        "warnings": [*course.protocol.warnings, *(_warnings(trace, record, metrics) if trace else ())],
+        "warnings": list(_warnings(trace, record, metrics)) if trace else [],
         **{key: asdict(value) for key, value in once.items() if value is not None},
     }
 

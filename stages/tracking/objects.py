@@ -43,9 +43,10 @@ def log_dataset(run: LiveRun, prepared: Prepared, source: str) -> None:
 
 def log_model(run: LiveRun, model: keras.Model, prepared: Prepared) -> None:
     """Logs the model in MLflow's own format, with its signature and the releases that it needs."""
+    # Without names: by a name MLflow would look for an input layer that is called so.
     signature = ModelSignature(
-        inputs=Schema([TensorSpec(np.dtype(np.uint8), (-1, *prepared.image_shape), "pixels")]),
-        outputs=Schema([TensorSpec(np.dtype(np.float32), (-1, len(prepared.classes)), "probabilities")]),
+        inputs=Schema([TensorSpec(np.dtype(np.uint8), (-1, *prepared.image_shape))]),
+        outputs=Schema([TensorSpec(np.dtype(np.float32), (-1, len(prepared.classes)))]),
     )
 
     def log() -> None:

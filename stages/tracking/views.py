@@ -82,8 +82,8 @@ def log_profile(run: LiveRun, directory: Path, accuracies: Sequence[float], resu
     for name in ("summary.json", "rounds.csv", "timings.csv", "inference.csv"):
         run.artifact(directory / name, "timings" if name.endswith(".csv") else None)
     run.artifact(directory / "trace", "trace")
-    if summary["warnings"]:
-        run.describe("\n".join(f"- {line}" for line in summary["warnings"]))
+    if warnings := [*summary["protocol"]["warnings"], *summary["warnings"]]:
+        run.describe("\n".join(f"- {line}" for line in warnings))
     run.complete(result_sha256)
 
 

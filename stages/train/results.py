@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from stages import files
+from stages.environment import fingerprint
 from stages.train.training import Trained
 
 HISTORY_COLUMNS = ["epoch", "loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s"]
@@ -49,6 +50,7 @@ def metrics(trained: Trained, labels: np.ndarray) -> dict[str, Any]:
         "loss_scale": trained.loss_scale,
         "batch_size": trained.batch_size,
         "data_sha256": trained.data_sha256,
+        "environment": fingerprint.trained_on(),
     }
     return {name: value for name, value in values.items() if value is not None}
 

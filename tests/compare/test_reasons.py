@@ -77,6 +77,12 @@ SLOW: dict[str, Any] = {
     "after_ops": [("Conv2D", 50.0, "float16")],
     "before_ops": [("Conv2D", 10.0, "float32")],
 }
+SLOW_CONVOLUTION: Row = ("Conv2D", 20.0, "float32")
+SAME: dict[str, Any] = {
+    "ratio": 0.95,
+    "after_ops": [("Conv2D", 9.5, "bfloat16")],
+    "before_ops": [("Conv2D", 10.0, "float32")],
+}
 BF16: dict[str, Any] = {"policy": "mixed_bfloat16"}
 FP32: dict[str, Any] = {"policy": "float32"}
 NO_16BIT = {"profiler/compute_16bit_percent": 0.0}
@@ -107,6 +113,11 @@ CASES = [
         **{**SLOW, "after_ops": [("Conv2D", 9.0, "float16")]},
     ),
     Case("emulated_float16", False, "no operations to show for it", ratio=0.2),
+    Case("slow_16bit_ops", True, "as slow as before", entry=BF16, **SAME),
+    Case("slow_16bit_ops", False, "faster as a whole", entry=BF16, **{**SAME, "ratio": 1.1}),
+    Case("slow_16bit_ops", False, "faster in what moved", entry=BF16, **{**SAME, "before_ops": [SLOW_CONVOLUTION]}),
+    Case("slow_16bit_ops", False, "emulated, which says it already", **SLOW),
+    Case("slow_16bit_ops", False, "not in 16 bit", entry=FP32, **SAME),
     Case("onednn_differs", True, "off here", entry={"policy": "mixed_float16", "onednn": False}),
     Case("onednn_differs", False, "on in both", entry={"policy": "mixed_float16", "onednn": True}),
     Case("onednn_differs", False, "on a GPU", device="GPU", entry={"policy": "mixed_float16", "onednn": False}),

@@ -4,6 +4,7 @@ import itertools
 import math
 import time
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ NUMBERS = {
     "train_images_per_s",
     "batch_size",
     "data_sha256",
+    "environment",
 }
 OF_LOSS_SCALING = ["loss_scale", "skipped_steps"]
 
@@ -68,6 +70,7 @@ def test_the_files_are_those_of_the_contract(
     assert list(history.columns) == COLUMNS + (OF_LOSS_SCALING if policy == "mixed_float16" else [])
     assert history["epoch"].tolist() == [0, 1]
     assert (metrics["batch_size"], metrics["data_sha256"]) == (8, prepared.sha256)
+    assert f"tensorflow {version('tensorflow')}" in metrics["environment"]
     assert (history["epoch_time_s"] > 0).all()
     assert history["epoch_time_s"].sum() <= metrics["train_time_s"]
     steps = len(prepared.train) // 8

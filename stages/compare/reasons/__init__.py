@@ -12,14 +12,9 @@ from typing import Any
 from stages.compare.arms import Profile
 from stages.compare.evidence import Measurements, Reason
 from stages.compare.reasons.ceilings import at_limit, memory_bound
+from stages.compare.reasons.emulation import emulated_float16, slow_16bit_ops
 from stages.compare.reasons.overhead import cast_overhead, input_bound, kernel_launch, model_too_small
-from stages.compare.reasons.precision import (
-    emulated_float16,
-    mostly_32bit_ops,
-    no_16bit_ops,
-    no_tensor_cores,
-    tensor_cores_idle,
-)
+from stages.compare.reasons.precision import mostly_32bit_ops, no_16bit_ops, no_tensor_cores, tensor_cores_idle
 from stages.compare.reasons.settings import baseline_is_tf32, onednn_differs, sizes_not_multiple_of_8, xla_differs
 from stages.compare.reasons.stability import arm_failed, loss_scale_collapse
 
@@ -27,6 +22,7 @@ __all__ = ["REASONS", "arm_failed", "explain", "explain_profile"]
 
 REASONS: tuple[Callable[[Measurements], Reason | None], ...] = (
     emulated_float16,
+    slow_16bit_ops,
     no_tensor_cores,
     tensor_cores_idle,
     no_16bit_ops,

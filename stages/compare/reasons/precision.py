@@ -1,4 +1,4 @@
-"""Reasons in the arithmetic: what ran in 16 bit, on which hardware, and how fast."""
+"""Reasons in the arithmetic: what ran in 16 bit, and on which hardware."""
 
 from __future__ import annotations
 
@@ -14,43 +14,9 @@ FEW_16BIT_PERCENT = 10.0  # below it the profiler itself recommends 16 bit
 MOSTLY_PERCENT = 50.0
 IDLE_SHARE = 0.25  # of the time of matrix operations
 IDLE_PERCENT = 25.0  # of compute, between matrix work and what tensor cores do
-EMULATION_RATIO = 1.2  # hardware that computes in 16 bit is not slower at all
 OPERATIONS_SHOWN = 3
 _STAY_32BIT = {"norm": "normalization", "softmax": "softmax", "loss": "loss"}
 _OPTIMIZERS = ("adam", "sgd", "rmsprop", "momentum", "optimizer", "apply")
-
-
-def emulated_float16(seen: Measurements) -> Reason | None:
-    """On a CPU: what moved to float16 takes longer than it did before.
-
-    Instruction sets do not decide it. TensorFlow's kernels convert each number to float32 and back, also on processors
-    with AVX512_FP16; and where oneDNN takes the forward convolution there, its gradients run as reference code.
-    """
-    if seen.candidate.device_type != "CPU" or not seen.is_float16:
-        return None
-    if seen.baseline is None or seen.speedup is None or seen.speedup.high >= 1:
-        return None
-    moved = time_by_type(op for op in seen.candidate.operations if op.dtype == "float16" and op.type != "Cast")
-    all_before = time_by_type(seen.baseline.operations)
-    before = {kind: time_ms for kind, time_ms in all_before.items() if kind in moved}
-    lost_ms = {kind: moved[kind] - before[kind] for kind in before}
-    if not before or sum(moved[kind] for kind in before) < EMULATION_RATIO * sum(before.values()):
-        return None
-    slowest = sorted(lost_ms, key=lambda kind: -lost_ms[kind])[:OPERATIONS_SHOWN]
-    operations = [{"type": kind, "baseline_ms": before[kind], "float16_ms": moved[kind]} for kind in slowest]
-    listed = ", ".join(f"{kind} {before[kind]:.3g} → {moved[kind]:.3g} ms" for kind in slowest)
-    return Reason(
-        code="emulated_float16",
-        text=f"float16 is emulated on this CPU{_although(seen)}: the operations that moved to float16 take "
-        f"longer than before ({listed} a step), and training runs at {seen.speedup.ratio:.2f}× the speed.",
-        evidence={"speedup_train": seen.speedup.ratio, "operations": operations, "lost_ms": sum(lost_ms.values())},
-        advice="Judge float16 on a GPU. On a CPU try mixed_bfloat16, which many compute in hardware.",
-        time_ms=sum(lost_ms.values()),
-    )
-
-
-def _although(seen: Measurements) -> str:
-    return ", although it has float16 instructions" if seen.float16_instructions else ""
 
 
 def no_tensor_cores(seen: Measurements) -> Reason | None:

@@ -50,8 +50,10 @@ def _counts(images: dict[str, int]) -> str:
 
 
 def warnings(comparison: Comparison) -> list[dict[str, str]]:
-    """What each arm's measurement warns of."""
-    return [
+    """What the measurement as a whole warns of, and that of each arm."""
+    baseline = comparison.study.baseline.profile
+    of_all = baseline.protocol.get("warnings", []) if baseline else []
+    return [{"variant": "all variants", "text": warning} for warning in of_all] + [
         {"variant": arm.variant, "text": warning}
         for arm in comparison.study.arms
         if arm.profile is not None
