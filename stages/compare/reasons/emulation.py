@@ -53,7 +53,7 @@ def slow_16bit_ops(seen: Measurements) -> Reason | None:
         f"ms before ({moved.slowest_text()}): it gains nothing on this machine.",
         evidence={"baseline_ms": moved.total_before_ms, "candidate_ms": moved.total_after_ms}
         | {"operations": moved.slowest("candidate_ms")},
-        advice="Larger layers, images and batches gain more from 16 bit; where yours are given, stay with the baseline.",
+        advice="Larger layers, images and batches gain more from 16 bit; else stay with the baseline.",
         time_ms=max(moved.lost_ms, 0.0),
     )
 
