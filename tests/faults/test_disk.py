@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -93,13 +94,14 @@ def test_what_fits_is_let_through(tmp_path: Path) -> None:
 
 
 def test_a_limit_on_the_size_of_files_ends_in_one_line(root: Path, tmp_path: Path, store_template: Path) -> None:
+    store = shutil.copy(store_template, tmp_path / "mlflow.db")
     """Every write of the stage meets the limit, whichever library it is in; no file system of one's own is needed."""
     (tmp_path / "params.yaml").write_text("data: {source: synthetic, synthetic_images: 2000, image_size: 32}\n")
     program = "from stages.environment.__main__ import main; main(); from stages.prepare.__main__ import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(root), "MLFLOW_TRACKING_URI": f"sqlite:///{store_template}"},
+        env=os.environ | {"PYTHONPATH": str(root), "MLFLOW_TRACKING_URI": f"sqlite:///{store}"},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20)),
         capture_output=True,
         text=True,

@@ -44,7 +44,7 @@ CHANGES = [
     Change("how networks are built", BOTH | {"profile"}, source="stages/models/parts.py"),
     Change("how runs are logged", set(), source="stages/tracking/runs.py"),
     Change("how mistakes are worded", set(), source="stages/errors.py"),
-    Change("how the report is written", {"compare"}, source="stages/compare/sections.py"),
+    Change("how the report is written", {"compare"}, source="stages/compare/sections/speed.py"),
 ]
 
 

@@ -121,7 +121,7 @@ def test_trainings_leave_their_files_and_nothing_else(finished: Checkout) -> Non
 
 
 def test_measurements_leave_their_files_and_nothing_else(finished: Checkout) -> None:
-    names = ("rounds.csv", "timings.csv", "inference.csv", "summary.json", "manifest.json")
+    names = ("rounds.csv", "input_rounds.csv", "timings.csv", "inference.csv", "summary.json", "manifest.json")
     expected = {f"{arm}/{name}" for arm in (*VARIANTS, "_control") for name in names}
     expected |= {f"{variant}/{TRACE.format(variant)}" for variant in VARIANTS}
     assert finished.files("data/profile") == expected
@@ -139,6 +139,7 @@ def test_the_tables_have_the_columns_that_they_promise(finished: Checkout) -> No
     promised = {
         "data/train/float32-0/history.csv": "epoch,loss,accuracy,val_loss,val_accuracy,learning_rate,epoch_time_s",
         "data/profile/float32/rounds.csv": "process,round,position,steps,round_time_ms",
+        "data/profile/float32/input_rounds.csv": "process,round,batches,steps,round_time_ms",
         "data/profile/_control/timings.csv": "process,round,step,step_time_ms",
         "data/profile/mixed_bfloat16/inference.csv": "process,round,batch_size,call,latency_ms",
     }
