@@ -181,7 +181,7 @@ def summary(name: str) -> dict[str, Any]:
         "configuration": {"batch_size": 32, "input_shape": [32, 32, 3], "steps_per_round": 6},
         "operations": operations,
         "warnings": [],
-        "protocol": {"confidence": 0.95},
+        "protocol": {"confidence": 0.95, "warnings": []},
         "device_type": "CPU",
     }
 
