@@ -31,10 +31,9 @@ def main() -> None:
     tracker = Tracker(settings.tracking)
     variants = finished_variants(settings)
     files.PROFILE.mkdir(parents=True, exist_ok=True)  # also where every training failed: DVC expects its output
-    with only_writer("profile"), ExitStack() as stack:
+    with only_writer("profile"), alone_on_machine(), ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfstep-")))
         runs = {name: stack.enter_context(tracker.run(views.profiling(name), settings)) for name in variants}
-        stack.enter_context(alone_on_machine())
         digests = _measure_and_write(settings, variants, scratch) if variants else {}
         for variant, run in runs.items():
             accuracies = test_accuracies(variant, settings.train.seeds)

@@ -83,7 +83,7 @@ def test_a_search_for_an_address_that_never_ends(monkeypatch: pytest.MonkeyPatch
     problem = reachable.problem_with_server(TrackingParams(uri="http://host:5000"))
     assert problem is not None
     assert problem.startswith("http://host:5000 did not answer within 0.2 s")
-    assert time.monotonic() - started_s < 1.0
+    assert time.monotonic() - started_s < 1.9
 
 
 def test_a_server_that_fails(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,7 @@ def test_a_server_that_is_gone(
         write_params(gone.uri)
     started_s = time.monotonic()
     assert "cannot be reached (Connection refused)" in refused(gone, capfd)
-    assert time.monotonic() - started_s < 3.0
+    assert time.monotonic() - started_s < 15  # what is promised; a refused connection takes well under a second
     assert not Path("data").exists()
 
 

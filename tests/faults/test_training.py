@@ -100,7 +100,7 @@ def test_a_server_that_no_longer_answers_costs_seconds_and_no_step(
     after_epochs(1, hang, monkeypatch)
     started_s = time.monotonic()
     run_stage(settings(server), "float32", 0)
-    assert time.monotonic() - started_s < 20.0  # one call, asked twice for 5 s each
+    assert time.monotonic() - started_s < 28.0  # one call, asked twice for 5 s each; one answer takes 30
     server.delay_s = 0.0
     np.testing.assert_array_equal(np.load(FOLDER / "predictions.npy"), expected)
     assert len(capfd.readouterr().err.splitlines()) == 1

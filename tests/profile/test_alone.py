@@ -30,7 +30,7 @@ def holder(lock: Path, seconds: float, root: Path) -> subprocess.Popen[str]:
 
 
 def test_the_second_waits_and_says_for_whom(tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = holder(tmp_path / "lock", 1.5, root)
+    first = holder(tmp_path / "lock", 3, root)
     started_s = time.monotonic()
     with alone_on_machine(tmp_path / "lock"):
         assert time.monotonic() - started_s > 0.5

@@ -57,13 +57,13 @@ def test_a_noisy_machine_goes_on_to_the_end() -> None:
 
 
 def test_the_time_is_shared_by_the_processes_and_ends_the_measurement() -> None:
-    started_s = time.monotonic()
     course, records = played(protocol(max_seconds=1.6), noise=0.2, rounds=1000, seconds=0.02)
     told = course.protocol()
     assert (told.ended_by, told.processes) == ("max_seconds", 8)
-    assert 1.4 < time.monotonic() - started_s < 3
+    assert told.timing_seconds > 1.4
     of_process = np.unique([row.process for row in records["float32"].rounds], return_counts=True)[1]
-    assert of_process.min() >= 5
+    assert of_process.min() >= 2
+    assert told.rounds == sum(of_process) <= 1.6 / 0.02 + 8  # each process may begin one round too many
 
 
 def test_slow_arms_have_a_round_in_each_of_a_few_processes() -> None:

@@ -69,7 +69,7 @@ def test_a_step_that_does_not_end_ends_all_the_same(root: Path) -> None:
     said, _ = process.communicate(timeout=20)
     assert said == "last words\n"
     assert process.returncode == 143
-    assert time.monotonic() - started_s < 5
+    assert time.monotonic() - started_s < 15
 
 
 def test_nothing_is_left_behind_where_no_signal_comes() -> None:
