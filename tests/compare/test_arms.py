@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from stages import files
@@ -126,3 +127,13 @@ def test_a_missing_file_is_named(project: Any, path: str) -> None:
         project.load()
     assert isinstance(refusal.value, DataError | CorruptFileError)
     assert "dvc repro" in str(refusal.value)
+
+
+def test_inference_need_not_be_measured(project: Any) -> None:
+    for folder in files.PROFILE.iterdir():
+        table = pd.read_csv(folder / "inference.csv")
+        table.iloc[:0].to_csv(folder / "inference.csv", index=False)
+        files.write_manifest(folder)
+    study = load_study("float32", ("float32", "mixed_bfloat16"), (1, 2, 3), ())
+    (candidate,) = compare(study, CompareParams()).candidates
+    assert list(candidate.speedups) == list(candidate.verdicts) == ["train"]
