@@ -71,12 +71,8 @@ def mlflow_server(folder: Path) -> Iterator[FaultyServer]:
 
     handlers._tracking_store = None  # of a folder before this one
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-    server = FaultyServer(app)
-    server.start()
-    try:
+    with serving(app) as server:
         yield server
-    finally:
-        server.vanish()
 
 
 def hello(_: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -87,7 +83,7 @@ def hello(_: dict[str, Any], start_response: Any) -> Iterable[bytes]:
 
 @contextmanager
 def serving(app: Any) -> Iterator[FaultyServer]:
-    """Any other server."""
+    """A server of any application, which is gone at the end of the block."""
     server = FaultyServer(app)
     server.start()
     try:
