@@ -17,7 +17,7 @@ from stages.profile.conductor import Extras, measure
 from stages.profile.memory import LargestBatch, largest_batch
 from stages.profile.records import ArmRecord, Protocol, Task
 from stages.profile.results import trace_in, write_results
-from stages.profile.summary import Course, summarize
+from stages.profile.summary import Circumstances, summarize
 from stages.profile.trace import read_trace
 from stages.tracking import views
 from stages.tracking.completion import test_accuracies
@@ -48,13 +48,13 @@ def _measure_and_write(settings: Params, variants: list[str], scratch: Path) -> 
     measurement = measure(tasks, baseline, settings.profile, extras)
     _say_how(measurement.protocol)
     largest = largest_batches(tasks, settings.profile, measurement.records) if settings.profile.find_max_batch else {}
-    courses = {
-        name: Course(
+    circumstances = {
+        name: Circumstances(
             measurement.protocol, settings.profile.trace_steps, measurement.same_weights.get(name), largest.get(name)
         )
         for name in tasks
     }
-    return {name: _write(name, record, courses[name], settings) for name, record in measurement.records.items()}
+    return {name: _write(name, record, circumstances[name], settings) for name, record in measurement.records.items()}
 
 
 def largest_batches(
@@ -82,13 +82,13 @@ def _tasks(settings: Params, variants: list[str]) -> dict[str, Task]:
     return {name: Task(settings.model, settings.train, entry, seed, checked) for name, entry in entries.items()}
 
 
-def _write(name: str, record: ArmRecord, course: Course, settings: Params) -> str:
+def _write(name: str, record: ArmRecord, circumstances: Circumstances, settings: Params) -> str:
     entry = settings.variants[settings.compare.baseline if name == files.CONTROL else name]
     path, trace = None, None
     if record.trace is not None:
         path = trace_in(record.trace.directory)
         trace = read_trace(path, record.trace.graph_dtypes)
-    summary = summarize(name, entry, record, course, trace)
+    summary = summarize(name, entry, record, circumstances, trace)
     _say(name, summary["metrics"])
     return write_results(record, summary, path, name)
 

@@ -21,7 +21,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Course:
+class Circumstances:
     """What the arms of a measurement share with an arm's numbers, and what was found out about the arm beside them."""
 
     protocol: Protocol
@@ -30,14 +30,16 @@ class Course:
     largest_batch: LargestBatch | None = None
 
 
-def summarize(name: str, variant: Variant, record: ArmRecord, course: Course, trace: Trace | None) -> dict[str, Any]:
+def summarize(
+    name: str, variant: Variant, record: ArmRecord, circumstances: Circumstances, trace: Trace | None
+) -> dict[str, Any]:
     """The contents of `summary.json`.
 
     Args:
         name: the variant's name, or that of the control.
         variant: its entry.
         record: its raw times.
-        course: how the measurement went.
+        circumstances: how the measurement went.
         trace: its trace as numbers; None for the control, which is not traced.
 
     Returns:
@@ -48,18 +50,18 @@ def summarize(name: str, variant: Variant, record: ArmRecord, course: Course, tr
     Raises:
         ProfileError: the trace holds fewer steps than were asked for.
     """
-    metrics = timing_metrics(record) | _memory_metrics(record, course.largest_batch)
+    metrics = timing_metrics(record) | _memory_metrics(record, circumstances.largest_batch)
     if trace is not None and record.trace is not None:
-        refuse_short_trace(name, trace, course.trace_steps)
+        refuse_short_trace(name, trace, circumstances.trace_steps)
         metrics = trace.metrics() | metrics | _trace_metrics(record, record.trace, trace)
-    once = {"same_weights": course.same_weights, "largest_batch": course.largest_batch}
+    once = {"same_weights": circumstances.same_weights, "largest_batch": circumstances.largest_batch}
     return {
         "variant": name,
         "entry": variant.model_dump(),
         "configuration": record.configuration,
         "in_force": record.in_force,
         "device_type": record.configuration["device"],
-        "protocol": asdict(course.protocol),
+        "protocol": asdict(circumstances.protocol),
         "metrics": dict(sorted(metrics.items())),
         "operations": [_operation(row, record) for row in _operations(trace)[:TOP_OPERATIONS]] if trace else [],
         "warnings": list(_warnings(trace, record, metrics)) if trace else [],

@@ -23,7 +23,7 @@ from stages.profile.arm import Arm
 from stages.profile.conductor import Extras, measure
 from stages.profile.records import ArmRecord, Measurement, Task
 from stages.profile.results import trace_in, write_results
-from stages.profile.summary import Course, summarize
+from stages.profile.summary import Circumstances, summarize
 from stages.profile.trace import Trace, read_trace
 
 PROTOCOL = ProfileParams(
@@ -154,8 +154,8 @@ def test_16_bit_shows_in_the_trace(traces: dict[str, Trace]) -> None:
 def test_the_files_are_those_of_the_contract(measurement: Measurement, traces: dict[str, Trace], folder: Path) -> None:
     record = measurement.records["float32"]
     assert record.trace is not None
-    course = Course(measurement.protocol, PROTOCOL.trace_steps)
-    summary = summarize("float32", ENTRIES["float32"], record, course, traces["float32"])
+    circumstances = Circumstances(measurement.protocol, PROTOCOL.trace_steps)
+    summary = summarize("float32", ENTRIES["float32"], record, circumstances, traces["float32"])
     digest = write_results(record, summary, trace_in(record.trace.directory), "float32")
     directory = files.profile_dir("float32")
     assert files.check_manifest(directory) == digest
@@ -183,8 +183,8 @@ def test_the_files_are_those_of_the_contract(measurement: Measurement, traces: d
 
 def test_the_control_has_the_same_files_without_a_trace(measurement: Measurement, folder: Path) -> None:
     record = replace(measurement.records["float32"], trace=None)
-    course = Course(measurement.protocol, PROTOCOL.trace_steps)
-    summary = summarize(files.CONTROL, ENTRIES["float32"], record, course, None)
+    circumstances = Circumstances(measurement.protocol, PROTOCOL.trace_steps)
+    summary = summarize(files.CONTROL, ENTRIES["float32"], record, circumstances, None)
     write_results(record, summary, None, files.CONTROL)
     names = {path.name for path in files.profile_dir(files.CONTROL).iterdir()}
     assert names == {"rounds.csv", "input_rounds.csv", "timings.csv", "inference.csv", "summary.json", "manifest.json"}

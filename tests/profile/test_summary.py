@@ -67,7 +67,7 @@ def trace(steps: int = 2, peak: int | None = 2**20, step_time_ms: float = 14.0) 
 
 
 def summarized(record: ArmRecord, found: Trace | None) -> dict[str, object]:
-    return summary.summarize("float32", Variant(policy="float32"), record, summary.Course(PROTOCOL, 2), found)
+    return summary.summarize("float32", Variant(policy="float32"), record, summary.Circumstances(PROTOCOL, 2), found)
 
 
 def test_a_summary_holds_the_timings_and_the_trace(record: ArmRecord) -> None:
@@ -138,10 +138,10 @@ def test_input_rounds_become_two_step_times(record: ArmRecord) -> None:
 
 
 def test_what_was_found_out_once_is_in_the_summary(record: ArmRecord) -> None:
-    course = summary.Course(
+    circumstances = summary.Circumstances(
         PROTOCOL, 2, SameWeights(539, 0.99, 0.02, 0.97), LargestBatch(512, 1024, 900.0, ((512, True),))
     )
-    found = summary.summarize("float32", Variant(policy="float32"), record, course, None)
+    found = summary.summarize("float32", Variant(policy="float32"), record, circumstances, None)
     assert found["same_weights"]["agreement"] == 0.99
     assert found["metrics"]["memory/max_batch_size"] == 512
     assert found["protocol"]["confidence"] == 0.965
