@@ -1,4 +1,4 @@
-"""What a user can cause, said in one line: what is wrong, what is allowed, what to do."""
+"""Errors that a user can cause. Each message is one line: what is wrong, what is allowed, what to do."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pathlib import Path
 
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^\s@/?#:]*:[^\s@]*|[^/?#\s]*)@")
 _SECRET_FIELDS = re.compile(r"(?i)([?&;](?:password|passwd|pwd|sslpassword|token|access_token)=)[^&;\s'\"]*")
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-# What the system refuses for reasons that lie outside of the program: a read-only disk, a file where a folder should be
-REFUSALS = _NO_ROOM | frozenset(
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# The cause is outside the program: a read-only disk, or a file where a folder should be.
+REFUSALS = _DISK_FULL | frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
 )
 
 
 class HalfstepError(Exception):
-    """A failure that its message explains in full: no traceback is shown for it."""
+    """A failure that is reported by its message alone, without a traceback."""
 
     exit_status = 1
 
 
 class ParameterError(HalfstepError):
-    """A value of `params.yaml` that cannot be used; the message holds one line for each."""
+    """Invalid values in `params.yaml`; the message has one line for each."""
 
     exit_status = 2
 
@@ -37,7 +37,7 @@ class DataError(HalfstepError):
 
 
 class CorruptFileError(HalfstepError):
-    """A file that is not what its manifest says it is."""
+    """A file whose content is not what a stage of this release wrote."""
 
 
 class ModelError(HalfstepError):
@@ -45,11 +45,11 @@ class ModelError(HalfstepError):
 
 
 class PrecisionError(HalfstepError):
-    """A variant that claims a precision which is not in force."""
+    """A variant whose precision is not in effect."""
 
 
 class ProfileError(HalfstepError):
-    """A measurement that could not be taken."""
+    """A measurement that failed."""
 
 
 class TraceError(HalfstepError):
@@ -59,48 +59,47 @@ class TraceError(HalfstepError):
 
 
 class ComparisonError(HalfstepError):
-    """Arms that must not be compared."""
+    """Results that are not comparable."""
 
 
 class TrackingError(HalfstepError):
-    """An MLflow store that cannot be used."""
+    """An MLflow tracking store that cannot be used."""
 
 
 class BusyError(HalfstepError):
-    """Another process that is at work on the same results."""
+    """Another process is writing the same results."""
 
 
 class GateError(HalfstepError):
-    """No candidate was adopted although `compare.gate` asks for one."""
+    """No candidate was adopted although `compare.gate` is true."""
 
 
 def without_password(text: str) -> str:
-    """A URI, or a text that holds some, without the users and passwords in them."""
+    """Removes user names and passwords from the URIs in a text."""
     return _SECRET_FIELDS.sub(r"\1***", _CREDENTIALS.sub("", text))
 
 
-def explained(main: Callable[[], None]) -> Callable[[], int]:
-    """Wraps a stage's entry: what a user caused becomes its message on standard error and an exit status.
+def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
+    """Wraps the entry point of a stage: an error that the user caused becomes one line on standard error.
 
     Returns:
-        A function that returns 0, the `exit_status` of the `HalfstepError` that ended `main`, 1 where the system
-        refused to read or write, or 130 after Ctrl-C. Any other exception is a fault of the program and keeps its
-        traceback.
+        A function that returns 0, the `exit_status` of the `HalfstepError` that ended `main`, 1 if the operating
+        system refused to read or write, or 130 after Ctrl-C. Any other exception is a bug and keeps its traceback.
     """
 
     @functools.wraps(main)
     def entry() -> int:
-        # SIGTERM unwinds the stack as Ctrl-C does, so that runs are closed and temporary files removed on the way out
+        # SIGTERM unwinds the stack as Ctrl-C does, so that MLflow runs are ended and temporary files are removed.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             main()
         except HalfstepError as error:
-            print(f"{without_password(str(error))}{_way_back()}", file=sys.stderr)
+            print(f"{without_password(str(error))}{_restore_hint()}", file=sys.stderr)
             return error.exit_status
         except OSError as error:
             if error.errno not in REFUSALS:
                 raise
-            print(f"{_refusal(error)}{_way_back()}", file=sys.stderr)
+            print(f"{_os_error_message(error)}{_restore_hint()}", file=sys.stderr)
             return HalfstepError.exit_status
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
@@ -110,17 +109,17 @@ def explained(main: Callable[[], None]) -> Callable[[], int]:
     return entry
 
 
-def _refusal(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
-    do = "make room" if error.errno in _NO_ROOM else "put right what stands there, or its permissions"
-    return f"{where}{error.strerror}; {do}, then run `dvc repro` again"
+def _os_error_message(error: OSError) -> str:
+    path = f"{error.filename}: " if error.filename else ""
+    advice = "free some disk space" if error.errno in _DISK_FULL else "check the path and its permissions"
+    return f"{path}{error.strerror}; {advice}, then run `dvc repro` again"
 
 
-def _way_back() -> str:
-    """What DVC removed when it started the stage, and how to get it back; empty outside of DVC or the first time."""
+def _restore_hint() -> str:
+    """How to restore the result that DVC removed when it started the stage; empty outside DVC or without one."""
     stage, lock = os.environ.get("DVC_STAGE", ""), Path("dvc.lock")
     if stage in ("", "environment") or not lock.is_file():
         return ""
     if f"\n  {stage}:\n" not in lock.read_text(encoding="utf-8"):
         return ""
-    return f"; `dvc checkout {stage}` brings back the result of before"
+    return f"; `dvc checkout {stage}` restores the previous result"

@@ -1,6 +1,6 @@
-"""Where each thing lies, and how it is written: whole or not at all, with a digest of its own.
+"""Paths of the pipeline's files, atomic writes and checksums.
 
-All paths are relative to the working folder, which is the root of the project when DVC starts a stage.
+All paths are relative to the working directory, which is the root of the project when DVC starts a stage.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ ENVIRONMENT_FILE = DATA / "environment.json"
 TRACKING_FILE = DATA / "tracking.json"
 SOURCE_FILE = DATA / "source.json"
 MODEL_FILE = DATA / "model.json"
-SCRATCH = Path(".halfstep")  # what must outlive a stage that DVC starts anew; ignored by git and DVC
+WORK_DIR = Path(".halfstep")  # kept when DVC reruns a stage; ignored by git and DVC
 CONTROL = "_control"  # the second copy of the baseline, for the A/A comparison
 MANIFEST = "manifest.json"
 
 
 def train_dir(variant: str, seed: int) -> Path:
-    """The folder of one training's results."""
+    """Directory of one training's results."""
     return TRAIN / f"{variant}-{seed}"
 
 
 def profile_dir(variant: str) -> Path:
-    """The folder of one variant's measurements; `CONTROL` names the baseline's second copy."""
+    """Directory of one variant's measurements; `CONTROL` names the baseline's second copy."""
     return PROFILE / variant
 
 
 def trace_file(variant: str) -> Path:
-    """The trace of a variant, under a log directory's layout so that xprof and TensorBoard open `data/profile`."""
+    """Trace of a variant. `data/profile` is laid out as a log directory that xprof and TensorBoard can open."""
     return profile_dir(variant) / "trace" / "plugins" / "profile" / variant / "host.xplane.pb"
 
 
 def original_root() -> Path:
-    """Root of the checkout that the user works in, also when DVC runs the stage in a temporary copy of it."""
+    """Root of the user's checkout, also when DVC runs the stage in a temporary copy of it."""
     return Path(os.environ.get("DVC_ROOT") or ".").resolve()
 
 
 def resolve_data_path(path: str) -> Path:
-    """A folder of the user's: `~` expanded; a relative one is looked for here, then in the original checkout.
+    """Resolves a path given by the user: expands `~`; a relative path may be in the original checkout instead.
 
-    Folders that git and DVC do not track are missing from the temporary copies that `dvc exp run --temp` works in.
+    Directories that neither git nor DVC tracks are missing from the temporary copies of `dvc exp run --temp`.
     """
     expanded = Path(path).expanduser()
     if expanded.is_absolute() or expanded.exists():
@@ -65,41 +65,41 @@ def resolve_data_path(path: str) -> Path:
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yields a temporary sibling of `path` to write to; it takes the place of `path` at a clean end of the block.
+    """Yields a temporary path in the same directory, which replaces `path` if the block ends without an error.
 
     Raises:
-        DataError: the file system refuses to write, for example because it is full; the old file stays as it was.
+        DataError: the file cannot be written, for example because the disk is full; the previous file is unchanged.
     """
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{path.suffix}")  # Keras insists on its suffix
+    temporary_path = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{path.suffix}")  # Keras checks the suffix
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield beside
-        _flush_to_disk(beside)
-        beside.replace(path)
+        yield temporary_path
+        _flush_to_disk(temporary_path)
+        temporary_path.replace(path)
     except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error}); the old file is untouched") from error
+        raise DataError(f"{path}: cannot be written ({error.strerror or error}); the old file is unchanged") from error
     finally:
-        with suppress(OSError):  # the failure above is the one to tell
-            beside.unlink(missing_ok=True)
+        with suppress(OSError):  # the error above is the one to report
+            temporary_path.unlink(missing_ok=True)
 
 
-def require_free_space(directory: Path, needed_bytes: int, instead: str) -> None:
-    """Refuses to begin what the disk cannot hold.
+def require_free_space(directory: Path, needed_bytes: int, alternative: str) -> None:
+    """Checks that the disk has enough free space.
 
     Args:
-        directory: where it will be written; it need not exist yet.
-        needed_bytes: the most that will lie there at one time, beside what lies there now.
-        instead: what to do other than making room, in words.
+        directory: where the files will be written; it may not exist yet.
+        needed_bytes: largest total size of the new files at any one time.
+        alternative: what the user can do instead of freeing space; part of the message.
 
     Raises:
-        DataError: less is free for this user.
+        DataError: less space is available to this user.
     """
-    there = next(folder for folder in (directory, *directory.absolute().parents) if folder.is_dir())
-    free_bytes = shutil.disk_usage(there).free
+    existing = next(folder for folder in (directory, *directory.absolute().parents) if folder.is_dir())
+    free_bytes = shutil.disk_usage(existing).free
     if free_bytes < needed_bytes:
         raise DataError(
-            f"{directory}: {_size(needed_bytes)} are needed there and {_size(free_bytes)} are free; "
-            f"make room, or {instead}"
+            f"{directory}: {_size(needed_bytes)} are needed and {_size(free_bytes)} are free; "
+            f"free some disk space, or {alternative}"
         )
 
 
@@ -109,21 +109,21 @@ def _size(count_bytes: int) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Writes `text` as UTF-8, atomically."""
-    with atomic_path(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+    with atomic_path(path) as temporary_path:
+        temporary_path.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes `value` as indented JSON, atomically. Numbers that are not finite are refused: JSON has none."""
-    write_text(path, _as_json(value))
+    """Writes `value` as indented JSON, atomically; a number that is not finite raises a ValueError."""
+    write_text(path, _to_json(value))
 
 
-def _as_json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> Any:
-    """Reads a JSON file that a stage wrote.
+    """Reads a JSON file.
 
     Raises:
         DataError: the file is missing.
@@ -143,69 +143,71 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def sealed(content: Mapping[str, Any], key: str = "sha256") -> dict[str, Any]:
-    """`content` with the sha256 of its own JSON under `key`, for a file that no manifest speaks of."""
-    return {**content, key: hashlib.sha256(_as_json(content).encode()).hexdigest()}
+def with_checksum(content: Mapping[str, Any], key: str = "sha256") -> dict[str, Any]:
+    """Returns `content` with the sha256 of its JSON under `key`, for a file that no manifest lists."""
+    return {**content, key: hashlib.sha256(_to_json(content).encode()).hexdigest()}
 
 
-def read_sealed(path: Path, key: str = "sha256") -> dict[str, Any]:
-    """Reads what was written by `write_json(path, sealed(content, key))`; the seal stays in it.
+def read_verified_json(path: Path, key: str = "sha256") -> dict[str, Any]:
+    """Reads a file written by `write_json(path, with_checksum(content, key))`, checksum included.
 
     Raises:
         DataError: the file is missing.
-        CorruptFileError: it is not what was written.
+        CorruptFileError: the checksum differs.
     """
     found = read_json(path)
     content = {name: value for name, value in found.items() if name != key} if isinstance(found, dict) else {}
-    if found != sealed(content, key) or path.read_text(encoding="utf-8") != _as_json(found):
+    if found != with_checksum(content, key) or path.read_text(encoding="utf-8") != _to_json(found):
         raise CorruptFileError(f"{path} is damaged (its sha256 differs): remove it and run `dvc repro`")
     return dict(found)
 
 
 def write_manifest(directory: Path) -> str:
-    """Writes `manifest.json`, the sha256 of every other file below `directory` and of the manifest's own content.
+    """Writes `manifest.json`: the sha256 of every other file below `directory`, and of the manifest's own content.
 
     Returns:
-        The sha256 of `manifest.json` as it lies there.
+        The sha256 of `manifest.json`.
     """
-    write_json(directory / MANIFEST, sealed(_digests(directory), MANIFEST))
+    write_json(directory / MANIFEST, with_checksum(_checksums(directory), MANIFEST))
     return sha256_file(directory / MANIFEST)
 
 
-def check_manifest(directory: Path) -> str:
-    """Checks that every file below `directory` is what its manifest says, and returns the manifest's sha256.
+def verify_manifest(directory: Path) -> str:
+    """Checks every file that the manifest of `directory` lists, and returns the manifest's sha256.
+
+    DVC does not detect a damaged file in its cache, so it may restore one.
 
     Raises:
-        DataError: there is no manifest.
-        CorruptFileError: a file is missing or differs; DVC's cache hands out damaged files without a word.
+        DataError: the manifest is missing.
+        CorruptFileError: a file is missing or its checksum differs.
     """
     for name, digest in read_manifest(directory).items():
         _check(directory, name, digest)
     return sha256_file(directory / MANIFEST)
 
 
-def checked(directory: Path, name: str) -> Path:
-    """The path of one file below `directory`, once it is known to be what the manifest says. The others are not read.
+def verified(directory: Path, name: str) -> Path:
+    """Returns the path of one file below `directory` after checking it against the manifest.
 
     Raises:
-        DataError: there is no manifest.
-        CorruptFileError: the file is missing, differs, or is not in the manifest.
+        DataError: the manifest is missing.
+        CorruptFileError: the file is missing, its checksum differs, or the manifest does not list it.
     """
     _check(directory, name, read_manifest(directory).get(name))
     return directory / name
 
 
 def read_manifest(directory: Path) -> dict[str, str]:
-    """The sha256 of each file below `directory`, by its name, as `write_manifest` wrote them.
+    """Reads the sha256 of each file below `directory`, by its relative path.
 
     Raises:
-        DataError: there is no manifest.
-        CorruptFileError: it is not what was written.
+        DataError: the manifest is missing.
+        CorruptFileError: the checksum differs.
     """
     try:
-        found = read_sealed(directory / MANIFEST, MANIFEST)
+        found = read_verified_json(directory / MANIFEST, MANIFEST)
     except CorruptFileError as error:
-        raise CorruptFileError(f"{directory / MANIFEST} is damaged; {_make_again(directory, MANIFEST)}") from error
+        raise CorruptFileError(f"{directory / MANIFEST} is damaged; {_how_to_recreate(directory, MANIFEST)}") from error
     return {name: digest for name, digest in found.items() if name != MANIFEST}
 
 
@@ -219,20 +221,24 @@ def stage_of(path: Path) -> str:
 def _check(directory: Path, name: str, digest: str | None) -> None:
     path = directory / name
     if not path.is_file():
-        raise CorruptFileError(f"{path} is missing; {_make_again(directory, name)}")
-    if digest is None or sha256_file(path) != digest:
-        state = "is not in the manifest beside it" if digest is None else "is damaged (its sha256 differs)"
-        raise CorruptFileError(f"{path} {state}: it was changed after it was written; {_make_again(directory, name)}")
+        problem = "is missing"
+    elif digest is None:
+        problem = f"is not listed in {MANIFEST}"
+    elif sha256_file(path) != digest:
+        problem = "is damaged (its sha256 differs)"
+    else:
+        return
+    raise CorruptFileError(f"{path} {problem}; {_how_to_recreate(directory, name)}")
 
 
-def _make_again(directory: Path, name: str) -> str:
-    """What to do about a damaged file. A damaged object of DVC's cache survives `dvc repro`: DVC takes it for whole."""
-    again = f"make it again with `dvc repro -f -s {stage_of(directory)}`"
-    kept = cache.damaged_copy(original_root(), directory, name)
-    return f"remove {kept}, DVC's damaged copy, and {again}" if kept else again
+def _how_to_recreate(directory: Path, name: str) -> str:
+    # `dvc repro` alone would keep a damaged object in DVC's cache: DVC does not check objects that it already has.
+    recreate = f"recreate it with `dvc repro -f -s {stage_of(directory)}`"
+    damaged = cache.damaged_copy(original_root(), directory, name)
+    return f"remove {damaged}, the damaged copy in DVC's cache, and {recreate}" if damaged else recreate
 
 
-def _digests(directory: Path) -> dict[str, str]:
+def _checksums(directory: Path) -> dict[str, str]:
     files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != MANIFEST)
     return {path.relative_to(directory).as_posix(): sha256_file(path) for path in files}
 

@@ -1,58 +1,56 @@
-"""One writer at a time, which ends with the pipeline that started it.
+"""Locks on the outputs of a stage, on checkpoints and on the machine. The kernel frees a lock when its process ends.
 
-DVC locks the outputs of a stage for as long as `dvc repro` itself lives. Where it is killed, the stage that it has
-started lives on, and the next `dvc repro` would start a second one on the same outputs.
+DVC locks the outputs of a stage only while `dvc repro` itself runs. If `dvc repro` is killed, the stage that it started
+continues, and the next `dvc repro` would start a second process that writes the same outputs.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 import psutil
+from filelock import FileLock, Timeout
 
-from stages.errors import BusyError
-from stages.files import SCRATCH
+from stages.errors import BusyError, ProfileError
+from stages.files import WORK_DIR
 
-WAIT_S = 10.0  # a stage whose pipeline has just been killed ends within this time
+WAIT_S = 10.0  # a stage whose pipeline was killed ends within this time
+MACHINE_LOCK = Path(tempfile.gettempdir()) / "halfstep-profile.lock"
 _POLL_S = 0.5
+_FLOCK_UNSUPPORTED = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK})
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "busybox"}
-# Who inherits the children of a process that has ended.
-_FOSTER_PARENTS = {"init", "systemd", "launchd", "tini", "docker-init", "dumb-init", "catatonit"}
+# These processes adopt the children of a process that has ended.
+_INIT_PROCESSES = {"init", "systemd", "launchd", "tini", "docker-init", "dumb-init", "catatonit"}
 _held: set[Path] = set()
 
 
 @contextmanager
-def only_writer(stage: str) -> Iterator[None]:
-    """Holds the outputs of a stage, named as DVC names it; under DVC, sees to it that it ends with its pipeline.
-
-    The kernel keeps the lock, on a file in this working folder: it is free once its holder has ended, however it ended.
+def stage_lock(stage: str) -> Iterator[None]:
+    """Locks the outputs of a stage, named as in `dvc.yaml`. Under DVC, ends the stage when its pipeline ends.
 
     Raises:
-        BusyError: another process is at work on the same stage, here, and does not end.
-        SystemExit: the pipeline has ended already.
+        BusyError: another process runs the same stage in this directory and does not end within `WAIT_S`.
+        SystemExit: the pipeline has already ended.
     """
-    if "DVC_STAGE" in os.environ:  # whoever starts a stage by hand may leave
-        _end_with_the_pipeline(stage)
+    if "DVC_STAGE" in os.environ:  # a stage that the user started by hand may outlive its shell
+        _end_with_pipeline(stage)
     path = lock_file(stage)
-    stream = _waited_for(path)
-    if stream is None:
-        raise BusyError(
-            f"{stage} is being run by {_holder(path)}; wait for it or end it: two writers would spoil the results"
-        )
-    with stream:
-        _sign(stream, stage)
+    lock = try_lock(path, wait_s=WAIT_S)
+    if lock is None:
+        raise BusyError(f"{stage} is being run by {_holder(path)}; wait for it or end it: both would write its results")
+    with lock:
         _held.add(path.resolve())
         try:
             yield
@@ -60,86 +58,111 @@ def only_writer(stage: str) -> Iterator[None]:
             _held.discard(path.resolve())
 
 
+@contextmanager
+def machine_lock(path: Path = MACHINE_LOCK) -> Iterator[None]:
+    """Waits until no other `profile` measures on this machine: two concurrent measurements would disturb each other.
+
+    Prints one line that names the process it waits for. All users of the machine share the lock.
+
+    Raises:
+        ProfileError: the lock file cannot be opened, for example because it is a symbolic link.
+    """
+    try:
+        lock = try_lock(path, mode=0o666)
+        if lock is None:
+            print(f"profile: waiting for {_holder(path)}, which is measuring", file=sys.stderr, flush=True)
+            lock = try_lock(path, wait_s=-1, mode=0o666)
+    except OSError as error:
+        raise ProfileError(f"profile: the lock file {path} cannot be opened ({error.strerror}): remove it") from error
+    assert lock is not None, "without a time limit, it waits until the lock is free"
+    with lock:
+        yield
+
+
 def lock_file(stage: str, folder: Path = Path()) -> Path:
-    """What the process that runs a stage in a working folder holds."""
-    return folder / SCRATCH / "locks" / f"{stage}.lock"
+    """The lock file of a stage that runs in `folder`."""
+    return folder / WORK_DIR / "locks" / f"{stage}.lock"
 
 
-def is_free(stage: str, folder: Path = Path()) -> bool:
-    """Whether no other process runs a stage in a working folder."""
+def is_unlocked(stage: str, folder: Path = Path()) -> bool:
+    """Whether no other process runs a stage in `folder`."""
     path = lock_file(stage, folder)
     if path.resolve() in _held or not path.exists():
         return True
-    stream = try_lock(path)
-    if stream is None:
+    lock = try_lock(path)
+    if lock is None:
         return False
-    stream.close()
-    return True
+    with lock:
+        return True
 
 
-def try_lock(path: Path) -> TextIO | None:
-    """Locks a file, made where it is missing, for as long as what is returned stays open; None if it is taken."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    stream = path.open("a+", encoding="utf-8")
+def try_lock(path: Path, wait_s: float = 0.0, **options: Any) -> AbstractContextManager[object] | None:
+    """Locks a file, which is created if missing.
+
+    Args:
+        path: the lock file. While it is locked, its content describes the process that holds the lock.
+        wait_s: seconds to wait for another process to release the lock; negative: no limit.
+        options: of `filelock.FileLock`.
+
+    Returns:
+        The acquired lock as a context manager, which releases it; None if another process holds the lock. On a file
+        system without locks, a context manager that does nothing: there, only DVC's own lock protects the outputs.
+    """
+    lock = FileLock(path, preserve_lock_file=True, on_acquired=_write_holder, **options)
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock.acquire(timeout=wait_s, poll_interval=_POLL_S)
+    except Timeout:
+        return None
     except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            stream.close()
-            return None
-        # a file system without locks: then there is no more than DVC's own
-    return stream
+        if error.errno not in _FLOCK_UNSUPPORTED:
+            raise
+        return nullcontext()
 
 
-def _waited_for(path: Path) -> TextIO | None:
-    deadline = time.monotonic() + WAIT_S
-    while (stream := try_lock(path)) is None and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
-    return stream
-
-
-def _sign(stream: TextIO, stage: str) -> None:
+def _write_holder(descriptor: int) -> None:
     since = time.strftime("%Y-%m-%d %H:%M:%S")
-    stream.truncate(0)
-    stream.write(json.dumps({"stage": stage, "pid": os.getpid(), "host": socket.gethostname(), "since": since}))
-    stream.flush()
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "folder": str(Path.cwd()), "since": since}
+    with suppress(OSError):  # a full disk: the message will not name the holder
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
 def _holder(path: Path) -> str:
     try:
-        who = json.loads(path.read_text(encoding="utf-8"))
-        return f"process {who['pid']} on {who['host']} since {who['since']}"
+        holder = json.loads(path.read_text(encoding="utf-8"))
+        return f"process {holder['pid']} on {holder['host']} in {holder['folder']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
 
 
-def _end_with_the_pipeline(stage: str) -> None:
+def _end_with_pipeline(stage: str) -> None:
     pipeline = _pipeline()
     if pipeline is None:
-        print(f"{stage}: the pipeline that started it has ended, and so does it", file=sys.stderr)
+        print(f"{stage}: stopped, because the pipeline that started it has ended", file=sys.stderr)
         raise SystemExit(128 + signal.SIGTERM)
     threading.Thread(target=_watch, args=(pipeline, stage), daemon=True, name="pipeline").start()
 
 
 def _pipeline() -> psutil.Process | None:
-    """The nearest ancestor that is no shell: DVC starts a stage through one. None if it has ended."""
+    """The nearest ancestor that is not a shell: DVC starts a stage through one. None if it has ended."""
     try:
         process = psutil.Process().parent()
         while process is not None and process.name() in _SHELLS:
             process = process.parent()
-        return None if process is None or process.name() in _FOSTER_PARENTS else process
+        return None if process is None or process.name() in _INIT_PROCESSES else process
     except psutil.NoSuchProcess:
         return None
 
 
 def _watch(pipeline: psutil.Process, stage: str) -> None:
-    while _lives(pipeline):
+    while _is_alive(pipeline):
         time.sleep(_POLL_S)
     os.kill(os.getpid(), signal.SIGTERM)
-    print(f"{stage}: the pipeline that started it (process {pipeline.pid}) has ended, and so does it", file=sys.stderr)
+    reason = f"the pipeline that started it (process {pipeline.pid}) has ended"
+    print(f"{stage}: stopped, because {reason}", file=sys.stderr)
 
 
-def _lives(process: psutil.Process) -> bool:
+def _is_alive(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,11 +1,10 @@
-"""How a variant's model is made ready to train: what `train` runs is what `profile` times."""
+"""Builds and compiles the model of a variant. `profile` measures the same model that `train` trains."""
 
 from __future__ import annotations
 
-import keras
-
 from stages import models, precision
 from stages.params import ModelParams, TrainParams, Variant
+from stages.tensorflow_import import keras
 
 METRIC = "accuracy"
 
@@ -20,20 +19,20 @@ def compiled_model(
     steps_per_epoch: int,
     seed: int,
 ) -> keras.Model:
-    """Turns the variant on, builds and compiles the network, and proves that the variant is in force.
+    """Activates the variant, builds and compiles the network, and verifies that the variant is in force.
 
     Args:
-        model, train, variant: their sections of the parameters.
+        model, train, variant: sections of the parameters.
         input_shape: `(height, width, channels)` of an image.
         classes: number of classes.
-        steps_per_epoch: training steps in an epoch, on which the learning rate's schedule runs.
-        seed: seed of the weights; the same under every policy, so that before and after start equal.
+        steps_per_epoch: training steps in an epoch, for the learning rate's schedule.
+        seed: seed of the initial weights, which are the same under every policy.
 
     Raises:
         ModelError: the network cannot be built.
-        PrecisionError: the variant is not in force, or there is no GPU where one is required.
+        PrecisionError: the variant is not in force, or `train.require_gpu` is true and there is no GPU.
     """
-    precision.turn_on(variant, require_gpu=train.require_gpu)
+    precision.activate(variant, require_gpu=train.require_gpu)
     keras.utils.set_random_seed(seed)
     built = models.build(model, input_shape, classes)
     built.compile(
@@ -42,13 +41,13 @@ def compiled_model(
         metrics=[METRIC],
         jit_compile=variant.xla,
     )
-    built.optimizer.build(built.trainable_variables)  # loss scaling has its variables only from here on
-    precision.prove(built, variant)
+    built.optimizer.build(built.trainable_variables)  # creates the variables of loss scaling
+    precision.verify(built, variant)
     return built
 
 
 def loss_scale(model: keras.Model) -> float | None:
-    """The factor that the loss is multiplied by to keep float16 gradients from vanishing; None without loss scaling."""
+    """Current factor of the loss, which prevents underflow of float16 gradients; None without loss scaling."""
     scale = getattr(model.optimizer, "dynamic_scale", None)
     return None if scale is None else float(keras.ops.convert_to_numpy(scale))
 
@@ -61,15 +60,15 @@ def _optimizer(train: TrainParams, steps_per_epoch: int) -> keras.optimizers.Opt
 
 
 def _schedule(train: TrainParams, steps_per_epoch: int) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Rises in a line over `warmup_epochs`, then falls along half a cosine to zero, or stays.
+    """A linear warm-up over `warmup_epochs`, followed by a cosine decay to zero or a constant rate.
 
-    One class of Keras's own serves both, so that the saved model loads without this code: `alpha` is the share of the
-    rate at which the decay ends.
+    A class of Keras is used for both, so that the saved model loads without this code. `alpha` is the final rate as a
+    fraction of the highest.
     """
     total_steps = train.epochs * steps_per_epoch
     warmup_steps = min(round(train.warmup_epochs * steps_per_epoch), total_steps)
     return keras.optimizers.schedules.CosineDecay(
-        # the rate of the first step, which would be lost at a rate of 0
+        # a warm-up from 0 would waste the first step
         initial_learning_rate=train.learning_rate / max(warmup_steps, 1),
         decay_steps=max(total_steps - warmup_steps, 1),
         alpha=1.0 if train.schedule == "constant" else 0.0,

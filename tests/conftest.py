@@ -1,4 +1,4 @@
-"""A project of its own for each test, and a tracking store that is ready to use."""
+"""Fixtures for all tests: a working folder with prepared images and a tracking store."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import pytest
 import yaml
 
 from stages import files
-from stages.environment.fingerprint import fingerprint
+from stages.fingerprint import fingerprint
 from stages.params import DataParams
 
 ROOT = Path(__file__).parents[1]
-EXPERIMENT = "mixed-precision"
 
 
 @pytest.fixture(scope="session")
@@ -27,21 +26,21 @@ def root() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def no_settings_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the shell or DVC has set must not change a test."""
+def unset_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removes environment variables of the user's shell or of DVC that would change a test."""
     for name in ("DVC_ROOT", "DVC_EXP_NAME", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def interruptible() -> None:
-    """A shell that starts the tests in the background has Ctrl-C ignored, which processes inherit."""
+def handle_sigint() -> None:
+    """Handles SIGINT, which a shell ignores in background jobs. Child processes inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
-def switches_as_they_were() -> Iterator[None]:
-    """A variant's switches hold for the whole process: they are put back."""
+def restore_precision() -> Iterator[None]:
+    """Restores the settings that a variant changes for the whole process."""
     yield
     if "tensorflow" in sys.modules and "keras" in sys.modules:
         import keras
@@ -53,7 +52,7 @@ def switches_as_they_were() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def prepared_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepared images: 64 of four classes, 8 x 8 pixels, as `prepare` writes them."""
+    """Prepared images: 64 images of 8 x 8 pixels in 4 classes."""
     from stages.prepare.pipeline import prepare
 
     directory = tmp_path_factory.mktemp("prepared")
@@ -63,7 +62,7 @@ def prepared_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty tracking store: its first use takes seconds, so it is made once."""
+    """An empty tracking store, created once because that takes seconds."""
     from mlflow import MlflowClient
 
     path = tmp_path_factory.mktemp("store") / "mlflow.db"
@@ -73,7 +72,7 @@ def store_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared_template: Path, store_template: Path) -> Path:
-    """The working folder of a stage: prepared images, the machine's description and an empty tracking store."""
+    """The working folder of a stage, with prepared images, the description of the machine and an empty store."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(prepared_template, tmp_path / files.PREPARED)
     shutil.copy(store_template, tmp_path / "mlflow.db")
@@ -83,7 +82,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared_template: 
 
 @pytest.fixture
 def write_params() -> Callable[..., Path]:
-    """Writes `params.yaml` in the working folder; what is not given is left to the defaults."""
+    """Writes `params.yaml` to the working folder, without the sections that are not given."""
 
     def write(**sections: Any) -> Path:
         path = Path("params.yaml")

@@ -1,8 +1,7 @@
-"""`dvc.yaml`, `params.yaml`, the README and the typed parameters say the same."""
+"""`dvc.yaml`, `params.yaml` and the typed parameters are consistent."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,51 +25,65 @@ def stages(pipeline: dict[str, Any]) -> dict[str, Any]:
     return dict(pipeline["stages"])
 
 
-def test_the_stages_are_those_of_the_contract(stages: dict[str, Any]) -> None:
+def test_stages_are_environment_prepare_train_profile_compare(stages: dict[str, Any]) -> None:
     assert list(stages) == ["environment", "prepare", "train", "profile", "compare"]
     assert list(stages["train"]["matrix"]) == ["variant", "seed"]
 
 
-def test_every_stage_says_what_it_does(stages: dict[str, Any]) -> None:
+def test_every_stage_has_a_description(stages: dict[str, Any]) -> None:
     assert [name for name, stage in stages.items() if not stage.get("desc", "").strip()] == []
 
 
-def test_train_depends_on_each_of_its_parameters_but_the_lists(stages: dict[str, Any]) -> None:
+def test_train_depends_on_all_its_parameters_except_the_lists(stages: dict[str, Any]) -> None:
     fields = set(TrainParams.model_fields) - WITHOUT_EFFECT_ON_A_RESULT - {"variants", "seeds"}
     expected = {f"train.{name}" for name in fields} | {"model.name", "variants.${item.variant}"}
     assert set(stages["train"]["params"]) == expected
 
 
-def test_sections_that_the_other_stages_depend_on(stages: dict[str, Any]) -> None:
+def test_parameters_of_the_other_stages(stages: dict[str, Any]) -> None:
     assert stages["prepare"]["params"] == ["data"]
     fields = {f"train.{name}" for name in set(TrainParams.model_fields) - WITHOUT_EFFECT_ON_A_RESULT}
     assert set(stages["profile"]["params"]) == {"model", "variants", "profile", "compare.baseline"} | fields
     assert "compare" in stages["compare"]["params"]
-    assert "params" not in stages["environment"]  # it always runs, and reads all of them
+    assert "params" not in stages["environment"]  # it always runs, and reads all parameters
 
 
-def test_no_stage_depends_on_how_runs_are_logged(stages: dict[str, Any]) -> None:
-    named = {name: stage.get("deps", []) for name, stage in stages.items()}
-    assert [name for name, paths in named.items() if any(path.startswith("stages/tracking") for path in paths)] == []
+def test_no_stage_depends_on_tracking(stages: dict[str, Any]) -> None:
+    deps = [path for stage in stages.values() for path in stage.get("deps", [])]
+    assert [path for path in deps if path.startswith("stages/tracking")] == []
     assert not any("tracking" in str(stage.get("params")) for stage in stages.values())
 
 
-def test_every_dependency_on_a_source_exists(root: Path, stages: dict[str, Any]) -> None:
+def test_all_dependencies_on_sources_exist(root: Path, stages: dict[str, Any]) -> None:
     paths = {path for stage in stages.values() for path in stage.get("deps", []) if path.startswith("stages/")}
     assert [path for path in sorted(paths) if not (root / path).exists()] == []
 
 
-def test_a_timing_depends_on_the_machine(stages: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("stage", "results"),
+    [
+        ("prepare", {"prepared"}),
+        ("train", {"prepared", "training"}),
+        ("profile", {"prepared", "training", "profile"}),
+    ],
+)
+def test_stage_depends_only_on_the_formats_that_it_uses(stages: dict[str, Any], stage: str, results: set[str]) -> None:
+    """A change of the profile's format must not cause a training."""
+    deps = {Path(path) for path in stages[stage]["deps"] if path.startswith("stages/results")}
+    assert {path.stem for path in deps} == results
+
+
+def test_profile_depends_on_the_machine(stages: dict[str, Any]) -> None:
     assert "data/environment.json" in stages["profile"]["deps"]
     assert stages["environment"]["always_changed"] is True
 
 
-def test_every_plot_has_its_template(root: Path, pipeline: dict[str, Any]) -> None:
-    named = {plot["template"] for entry in pipeline["plots"] for plot in entry.values()}
-    assert {f"{name}.json" for name in named} == {path.name for path in (root / ".dvc/plots").iterdir()}
+def test_all_templates_exist_and_are_used(root: Path, pipeline: dict[str, Any]) -> None:
+    templates = {plot["template"] for entry in pipeline["plots"] for plot in entry.values()}
+    assert {f"{name}.json" for name in templates} == {path.name for path in (root / ".dvc/plots").iterdir()}
 
 
-def test_params_yaml_is_the_typed_defaults(root: Path) -> None:
+def test_params_yaml_contains_the_defaults(root: Path) -> None:
     written = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
     expected = Params().model_dump(mode="json")
     assert dict(leaves(written)) == dict(leaves(expected))
@@ -84,25 +97,6 @@ def leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
-
-
-def parameter_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        section = next((kind for kind in (field.annotation,) if isinstance(kind, type)), None)
-        if name == "variants" and model is Params:
-            yield from (f"variants.<name>.{key}" for key in Variant.model_fields)
-        elif section is not None and issubclass(section, BaseModel):
-            yield from parameter_names(section, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
-
-
-def test_the_readme_names_every_parameter(root: Path) -> None:
-    text = (root / "README.md").read_text(encoding="utf-8")
-    rows = [line for line in text.splitlines() if line.startswith("| `")]
-    named = {name for row in rows for name in re.findall(r"`([\w.<>]+)`", row.split("|")[1])}
-    missing = [name for name in parameter_names(Params) if name not in named]
-    assert missing == []
 
 
 def test_every_parameter_is_described() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.errors import GateError, HalfstepError, ParameterError, explained
+from stages.errors import GateError, HalfstepError, ParameterError, cli_entry
 
 
 @pytest.fixture(autouse=True)
@@ -25,50 +25,48 @@ def raising(error: BaseException) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "said"),
+    ("error", "status", "stderr"),
     [
         (ParameterError("a\nb"), 2, "a\nb\n"),
         (GateError("no candidate"), 1, "no candidate\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
-def test_what_a_user_can_cause_is_a_message_and_a_status(
-    error: BaseException, status: int, said: str, capsys: pytest.CaptureFixture[str]
+def test_user_error_gives_a_message_and_a_status(
+    error: BaseException, status: int, stderr: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert explained(raising(error))() == status
-    assert capsys.readouterr() == ("", said)
+    assert cli_entry(raising(error))() == status
+    assert capsys.readouterr() == ("", stderr)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), OSError(errno.ENOENT, "No such file", "x")])
-def test_a_fault_of_the_program_keeps_its_traceback(error: Exception) -> None:
+def test_bug_keeps_its_traceback(error: Exception) -> None:
     with pytest.raises(type(error)):
-        explained(raising(error))()
+        cli_entry(raising(error))()
 
 
 @pytest.mark.parametrize(
-    ("number", "words", "advice"),
+    ("number", "text", "advice"),
     [
-        (errno.ENOSPC, "No space left on device", "make room"),
-        (errno.EDQUOT, "Disk quota exceeded", "make room"),
-        (errno.EACCES, "Permission denied", "put right what stands there, or its permissions"),
-        (errno.EROFS, "Read-only file system", "put right what stands there, or its permissions"),
-        (errno.EISDIR, "Is a directory", "put right what stands there, or its permissions"),
+        (errno.ENOSPC, "No space left on device", "free some disk space"),
+        (errno.EDQUOT, "Disk quota exceeded", "free some disk space"),
+        (errno.EACCES, "Permission denied", "check the path and its permissions"),
+        (errno.EROFS, "Read-only file system", "check the path and its permissions"),
+        (errno.EISDIR, "Is a directory", "check the path and its permissions"),
     ],
 )
-def test_what_the_system_refuses_is_one_line(
-    number: int, words: str, advice: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert explained(raising(OSError(number, words, "data/x")))() == 1
-    assert capsys.readouterr().err == f"data/x: {words}; {advice}, then run `dvc repro` again\n"
+def test_system_error_gives_one_line(number: int, text: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli_entry(raising(OSError(number, text, "data/x")))() == 1
+    assert capsys.readouterr().err == f"data/x: {text}; {advice}, then run `dvc repro` again\n"
 
 
-def test_a_message_holds_no_password(capsys: pytest.CaptureFixture[str]) -> None:
-    explained(raising(HalfstepError("http://user:s3cret@host:5000 and postgresql://a/b?password=s3cret")))()
+def test_message_contains_no_password(capsys: pytest.CaptureFixture[str]) -> None:
+    cli_entry(raising(HalfstepError("http://user:s3cret@host:5000 and postgresql://a/b?password=s3cret")))()
     assert capsys.readouterr().err == "http://host:5000 and postgresql://a/b?password=***\n"
 
 
-def test_a_clean_end_is_zero() -> None:
-    assert explained(lambda: None)() == 0
+def test_success_returns_zero() -> None:
+    assert cli_entry(lambda: None)() == 0
 
 
 def test_sigterm_unwinds_the_stack() -> None:
@@ -81,11 +79,11 @@ def test_sigterm_unwinds_the_stack() -> None:
             cleaned.append(True)
 
     with pytest.raises(SystemExit) as caught:
-        explained(main)()
+        cli_entry(main)()
     assert (caught.value.code, cleaned) == (143, [True])
 
 
-def test_every_failure_of_the_users_is_a_halfstep_error() -> None:
+def test_every_error_class_is_a_halfstep_error() -> None:
     from stages import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
@@ -95,14 +93,18 @@ def test_every_failure_of_the_users_is_a_halfstep_error() -> None:
 @pytest.mark.parametrize(
     ("stage", "locked", "hint"),
     [
-        ("train@float32-0", "stages:\n  train@float32-0:\n", "; `dvc checkout train@float32-0` brings back"),
+        (
+            "train@float32-0",
+            "stages:\n  train@float32-0:\n",
+            "; `dvc checkout train@float32-0` restores the previous result",
+        ),
         ("train@float32-0", "stages:\n  train@float32-1:\n", ""),
         ("environment", "stages:\n  environment:\n", ""),
         ("", "stages:\n  prepare:\n", ""),
     ],
-    ids=["has a last result", "never ran", "environment keeps its outputs", "not under DVC"],
+    ids=["has a previous result", "has never run", "environment keeps its outputs", "not under DVC"],
 )
-def test_the_message_says_how_to_get_back_what_dvc_removed(
+def test_message_says_how_to_restore_the_previous_result(
     stage: str,
     locked: str,
     hint: str,
@@ -113,7 +115,7 @@ def test_the_message_says_how_to_get_back_what_dvc_removed(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_STAGE", stage)
     (tmp_path / "dvc.lock").write_text(locked)
-    explained(raising(HalfstepError("too small")))()
+    cli_entry(raising(HalfstepError("too small")))()
     printed = capsys.readouterr().err
     assert printed.startswith(f"too small{hint}")
     assert printed.count("\n") == 1

@@ -12,18 +12,18 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_an_atomic_write_takes_the_place_of_the_old_file(tmp_path: Path) -> None:
+def test_atomic_write_replaces_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "new" / "table.csv"
     for text in ("old", "new"):
-        with files.atomic_path(path) as beside:
-            assert beside.suffix == path.suffix
-            beside.write_text(text)
+        with files.atomic_path(path) as temporary_path:
+            assert temporary_path.suffix == path.suffix
+            temporary_path.write_text(text)
             assert not path.exists() or path.read_text() == "old"
     assert path.read_text() == "new"
     assert names(path.parent) == {"table.csv"}
 
 
-def test_whoever_reads_the_old_file_reads_it_to_its_end(tmp_path: Path) -> None:
+def test_open_file_is_not_changed_by_a_write(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("old")
     with path.open() as reader:
@@ -31,13 +31,13 @@ def test_whoever_reads_the_old_file_reads_it_to_its_end(tmp_path: Path) -> None:
         assert reader.read() == "old"
 
 
-def test_the_old_file_stays_when_the_block_raises(tmp_path: Path) -> None:
+def test_old_file_is_unchanged_if_the_block_raises(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("old")
 
     def interrupted() -> None:
-        with files.atomic_path(path) as beside:
-            beside.write_text("half of the ne")
+        with files.atomic_path(path) as temporary_path:
+            temporary_path.write_text("half of the ne")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -46,13 +46,13 @@ def test_the_old_file_stays_when_the_block_raises(tmp_path: Path) -> None:
     assert names(tmp_path) == {"table.csv"}
 
 
-def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path: Path) -> None:
+def test_full_disk_gives_one_line_and_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("old")
 
     def write() -> None:
-        with files.atomic_path(path) as beside, Path("/dev/full").open("w") as full:
-            beside.write_text("x")
+        with files.atomic_path(path) as temporary_path, Path("/dev/full").open("w") as full:
+            temporary_path.write_text("x")
             full.write("x" * 10_000)
 
     with pytest.raises(DataError, match=r"table\.csv: cannot be written \(No space left on device\)"):
@@ -61,27 +61,27 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path: Path) -> None
     assert names(tmp_path) == {"table.csv"}
 
 
-def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+def test_directory_that_is_a_file_gives_one_line(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(DataError, match="cannot be written"):
         files.write_text(tmp_path / "data" / "a.txt", "x")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_json_has_no_numbers_that_are_not_finite(tmp_path: Path, value: float) -> None:
+def test_numbers_that_are_not_finite_are_rejected(tmp_path: Path, value: float) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.write_json(tmp_path / "a.json", {"a": value})
     assert names(tmp_path) == set()
 
 
-def test_json_goes_there_and_back(tmp_path: Path) -> None:
+def test_json_round_trip(tmp_path: Path) -> None:
     value = {"b": 1, "a": ["é", None, 0.1]}
     files.write_json(tmp_path / "a.json", value)
     assert files.read_json(tmp_path / "a.json") == value
     assert list(files.read_json(tmp_path / "a.json")) == ["b", "a"]
 
 
-def test_json_that_is_missing_or_damaged(tmp_path: Path) -> None:
+def test_missing_or_damaged_json_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     with pytest.raises(DataError, match=r"a\.json is missing: run `dvc repro`"):
         files.read_json(path)
@@ -99,38 +99,38 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_manifest_names_the_same_content_the_same(folder: Path) -> None:
+def test_equal_content_gives_equal_manifests(folder: Path) -> None:
     digest = files.write_manifest(folder)
-    assert files.check_manifest(folder) == digest == files.write_manifest(folder)
+    assert files.verify_manifest(folder) == digest == files.write_manifest(folder)
     assert set(files.read_json(folder / "manifest.json")) == {"a.txt", "below/b.txt", "manifest.json"}
     (folder / "a.txt").write_text("c")
     assert files.write_manifest(folder) != digest
 
 
-def test_a_changed_file_is_found(folder: Path) -> None:
+def test_changed_file_is_rejected(folder: Path) -> None:
     files.write_manifest(folder)
     (folder / "below" / "b.txt").write_text("c")
     with pytest.raises(CorruptFileError, match=r"b\.txt is damaged"):
-        files.check_manifest(folder)
+        files.verify_manifest(folder)
 
 
-def test_a_missing_file_and_a_missing_manifest_are_found(folder: Path) -> None:
+def test_missing_file_and_missing_manifest_are_rejected(folder: Path) -> None:
     with pytest.raises(DataError, match=r"manifest\.json is missing"):
-        files.check_manifest(folder)
+        files.verify_manifest(folder)
     files.write_manifest(folder)
     (folder / "a.txt").unlink()
     with pytest.raises(CorruptFileError, match=r"a\.txt is missing"):
-        files.check_manifest(folder)
+        files.verify_manifest(folder)
 
 
-def test_a_damaged_manifest_is_found(folder: Path) -> None:
+def test_damaged_manifest_is_rejected(folder: Path) -> None:
     files.write_manifest(folder)
     (folder / "manifest.json").write_text("{")
-    with pytest.raises(CorruptFileError, match=r"manifest\.json is damaged; make it again with `dvc repro"):
-        files.check_manifest(folder)
+    with pytest.raises(CorruptFileError, match=r"manifest\.json is damaged; recreate it with `dvc repro"):
+        files.verify_manifest(folder)
 
 
-def test_a_users_folder_is_found_from_a_temporary_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_directory_is_found_from_a_temporary_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original, copy = tmp_path / "original", tmp_path / "copy"
     for path in (original / "pictures", copy):
         path.mkdir(parents=True)
@@ -143,12 +143,12 @@ def test_a_users_folder_is_found_from_a_temporary_checkout(tmp_path: Path, monke
     assert files.original_root() == original
 
 
-def test_a_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_directory_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert files.resolve_data_path("~/pictures") == tmp_path / "pictures"
 
 
-def test_where_things_lie() -> None:
+def test_paths() -> None:
     assert files.train_dir("float32", 0).as_posix() == "data/train/float32-0"
     assert files.profile_dir(files.CONTROL).as_posix() == "data/profile/_control"
     trace = "data/profile/float32/trace/plugins/profile/float32/host.xplane.pb"

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,19 +18,20 @@ import psutil
 import pytest
 
 from stages import locking
-from stages.errors import BusyError
-from stages.locking import is_free, lock_file, only_writer
+from stages.errors import BusyError, ProfileError
+from stages.locking import is_unlocked, lock_file, machine_lock, stage_lock, try_lock
 
 HOLD = """
     import sys, time
-    from stages.errors import explained
-    from stages.locking import only_writer
+    from pathlib import Path
+    from stages.errors import cli_entry
+    from stages.locking import machine_lock, stage_lock
 
-    @explained
+    @cli_entry
     def main():
-        with only_writer("train@float32-0"):
+        with machine_lock(Path(sys.argv[1])) if sys.argv[1:] else stage_lock("train@float32-0"):
             print("held", flush=True)
-            time.sleep(60)
+            time.sleep(float(sys.argv[2]) if sys.argv[2:] else 60)
 
     raise SystemExit(main())
 """
@@ -40,59 +45,121 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def holder(root: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds `train@float32-0` in this folder."""
+def start_holder(root: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Starts a process in the working directory that holds a lock."""
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(HOLD)],
+        [sys.executable, "-c", textwrap.dedent(HOLD), *arguments],
         env=os.environ | {"PYTHONPATH": str(root)},
         stdout=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
+    return process
+
+
+@pytest.fixture
+def holder(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lock of `train@float32-0` in the working directory."""
+    process = start_holder(root)
     yield process
     process.kill()
     process.communicate()
 
 
-def test_a_second_process_is_refused_in_one_line_that_names_the_first(holder: subprocess.Popen[str]) -> None:
-    with (
-        pytest.raises(BusyError, match=rf"^train@float32-0 is being run by process {holder.pid} on .* since 20"),
-        only_writer("train@float32-0"),
-    ):
+def test_second_process_is_refused_with_the_name_of_the_first(holder: subprocess.Popen[str], tmp_path: Path) -> None:
+    message = rf"^train@float32-0 is being run by process {holder.pid} on .* in {tmp_path} since 20"
+    with pytest.raises(BusyError, match=message), stage_lock("train@float32-0"):
         pass
-    with only_writer("train@float32-1"), only_writer("profile"):
-        assert not is_free("train@float32-0")
+    with stage_lock("train@float32-1"), stage_lock("profile"):
+        assert not is_unlocked("train@float32-0")
 
 
-def test_the_lock_is_free_once_its_holder_is_killed(holder: subprocess.Popen[str]) -> None:
+def test_lock_is_free_after_its_holder_is_killed(holder: subprocess.Popen[str]) -> None:
     holder.kill()
     holder.wait()
-    assert is_free("train@float32-0")
-    with only_writer("train@float32-0"):
+    assert is_unlocked("train@float32-0")
+    with stage_lock("train@float32-0"):
         assert json.loads(lock_file("train@float32-0").read_text())["pid"] == os.getpid()
-        assert is_free("train@float32-0")  # to this process itself
+        assert is_unlocked("train@float32-0")  # for this process
 
 
-def test_a_holder_that_is_about_to_end_is_waited_for(
+def test_stage_waits_for_a_holder_that_is_about_to_end(
     holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locking, "WAIT_S", 10.0)
     holder.terminate()
-    with only_writer("train@float32-0"):
+    with stage_lock("train@float32-0"):
         pass
 
 
-def test_another_working_folder_has_locks_of_its_own(holder: subprocess.Popen[str], tmp_path: Path) -> None:
-    assert is_free("train@float32-0", tmp_path / "temporary")
-    assert not is_free("train@float32-0", tmp_path)
+def test_each_working_directory_has_its_own_locks(holder: subprocess.Popen[str], tmp_path: Path) -> None:
+    assert is_unlocked("train@float32-0", tmp_path / "temporary")
+    assert not is_unlocked("train@float32-0", tmp_path)
 
 
-def test_a_damaged_signature_is_no_failure(holder: subprocess.Popen[str]) -> None:
-    lock_file("train@float32-0").write_text("{")
-    with pytest.raises(BusyError, match="is being run by another process;"), only_writer("train@float32-0"):
+@pytest.mark.parametrize("content", ["{", "", "[1]", '{"pid": 1}'])
+def test_unknown_holder_is_another_process(content: str, holder: subprocess.Popen[str]) -> None:
+    lock_file("train@float32-0").write_text(content)
+    with pytest.raises(BusyError, match="is being run by another process;"), stage_lock("train@float32-0"):
         pass
+
+
+def test_refused_process_does_not_change_the_lock_file(holder: subprocess.Popen[str]) -> None:
+    before = lock_file("train@float32-0").read_text()
+    assert try_lock(lock_file("train@float32-0")) is None
+    assert lock_file("train@float32-0").read_text() == before
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_file_system_without_locks_leaves_the_outputs_to_dvc(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with stage_lock("profile"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lock = try_lock(lock_file("profile"))
+        assert lock is not None
+        with lock:
+            pass
+
+
+def test_second_profile_waits_and_names_the_first(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = start_holder(root, "lock", "2")
+    started_s = time.monotonic()
+    with machine_lock(tmp_path / "lock"):
+        assert time.monotonic() - started_s > 0.5
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"profile: waiting for process {first.pid} on ")
+    assert f" in {tmp_path} since 20" in line
+    assert first.wait(10) == 0
+
+
+def test_profile_does_not_wait_for_a_killed_process(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = start_holder(root, "lock")
+    first.kill()
+    first.wait(10)
+    with machine_lock(tmp_path / "lock"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+def test_machine_lock_is_shared_by_all_users(tmp_path: Path) -> None:
+    with machine_lock(tmp_path / "lock"):
+        assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o666
+
+
+def test_machine_lock_does_not_follow_a_link(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("text")
+    (tmp_path / "lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(ProfileError, match="lock cannot be opened"), machine_lock(tmp_path / "lock"):
+        pass
+    assert (tmp_path / "precious").read_text() == "text"
 
 
 PIPELINE = """
@@ -103,8 +170,8 @@ PIPELINE = """
 """
 
 
-@pytest.mark.parametrize("shell", [False, True], ids=["at once", "through a shell that stays"])
-def test_a_stage_ends_with_the_pipeline_that_started_it(
+@pytest.mark.parametrize("shell", [False, True], ids=["directly", "through a shell"])
+def test_stage_ends_when_its_pipeline_is_killed(
     shell: bool, root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "hold.py").write_text(textwrap.dedent(HOLD))
@@ -127,21 +194,21 @@ def test_a_stage_ends_with_the_pipeline_that_started_it(
     pipeline.stdout.close()
     assert not alive
     assert len(gone) == len(family)
-    assert is_free("train@float32-0")
+    assert is_unlocked("train@float32-0")
     assert "the pipeline that started it" in capfd.readouterr().err
 
 
-def test_a_stage_whose_pipeline_has_ended_before_it_begins_does_not_begin(
+def test_stage_does_not_start_after_its_pipeline_has_ended(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DVC_STAGE", "train@float32-0")
     monkeypatch.setattr(locking, "_pipeline", lambda: None)
-    with pytest.raises(SystemExit) as caught, only_writer("train@float32-0"):
-        pytest.fail("it has begun")
+    with pytest.raises(SystemExit) as caught, stage_lock("train@float32-0"):
+        pytest.fail("the stage has started")
     assert caught.value.code == 143
 
 
-def test_who_starts_a_stage_by_hand_may_leave(root: Path, tmp_path: Path) -> None:
+def test_stage_started_by_hand_outlives_its_shell(root: Path, tmp_path: Path) -> None:
     (tmp_path / "hold.py").write_text(textwrap.dedent(HOLD))
     shell = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PIPELINE.format(command=[sys.executable, "hold.py"]))],

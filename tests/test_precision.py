@@ -30,7 +30,7 @@ def compiled(
 
 def refused(model: keras.Model, variant: Variant) -> str:
     with pytest.raises(PrecisionError, match=r"^the variant \(policy ") as caught:
-        precision.prove(model, variant)
+        precision.verify(model, variant)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -38,41 +38,41 @@ def refused(model: keras.Model, variant: Variant) -> str:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("tf32", [False, True])
-def test_what_is_in_force_is_proven(policy: str, xla: bool, tf32: bool) -> None:
+def test_variant_in_force_is_verified(policy: str, xla: bool, tf32: bool) -> None:
     variant = Variant(policy=policy, xla=xla, tf32=tf32)  # type: ignore[arg-type]
-    precision.turn_on(variant)
-    precision.prove(compiled(jit_compile=xla), variant)
+    precision.activate(variant)
+    precision.verify(compiled(jit_compile=xla), variant)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_a_last_layer_with_a_kernel_in_float32_is_allowed(policy: str) -> None:
+def test_last_layer_with_a_kernel_may_compute_in_float32(policy: str) -> None:
     variant = Variant(policy=policy)  # type: ignore[arg-type]
-    precision.turn_on(variant)
+    precision.activate(variant)
     model = keras.Sequential([keras.Input((4,)), layers.Dense(4), layers.Dense(2, dtype="float32")])
     model.compile("adam", "mse", jit_compile=False)
-    precision.prove(model, variant)
+    precision.verify(model, variant)
 
 
-def test_a_model_built_before_the_policy_was_set() -> None:
-    precision.turn_on(Variant(policy="float32"))
+def test_model_built_before_the_policy_was_set_is_refused() -> None:
+    precision.activate(Variant(policy="float32"))
     model = compiled()
     variant = Variant(policy="mixed_float16")
-    precision.turn_on(variant)
+    precision.activate(variant)
     message = refused(model, variant)
     assert "the model's policy is float32" in message
     assert "the optimizer has no loss scaling" in message
 
 
-def test_one_layer_by_hand_in_another_type() -> None:
+def test_layer_with_another_dtype_is_refused() -> None:
     variant = Variant(policy="mixed_bfloat16")
-    precision.turn_on(variant)
+    precision.activate(variant)
     message = refused(compiled(middle_dtype="float32"), variant)
-    assert "layers compute in another type than bfloat16: middle (float32)" in message
+    assert "layers do not compute in bfloat16: middle (float32)" in message
     assert "first" not in message
 
 
-def test_layers_given_the_type_one_by_one_have_no_loss_scaling() -> None:
-    precision.turn_on(Variant(policy="float32"))
+def test_policy_set_on_each_layer_lacks_loss_scaling() -> None:
+    precision.activate(Variant(policy="float32"))
     pixels = keras.Input((4,))
     outputs = layers.Dense(2, dtype="mixed_float16")(layers.Dense(4, dtype="mixed_float16")(pixels))
     model = keras.Model(pixels, layers.Activation("softmax", dtype="float32")(outputs))
@@ -80,39 +80,39 @@ def test_layers_given_the_type_one_by_one_have_no_loss_scaling() -> None:
     assert "the optimizer has no loss scaling" in refused(model, Variant(policy="mixed_float16"))
 
 
-def test_loss_scaling_that_nobody_asked_for() -> None:
-    precision.turn_on(Variant(policy="float32"))
+def test_unexpected_loss_scaling_is_refused() -> None:
+    precision.activate(Variant(policy="float32"))
     model = compiled(optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()))
     assert "the optimizer has loss scaling" in refused(model, Variant(policy="float32"))
 
 
 @pytest.mark.parametrize("xla", [False, True])
-def test_xla_that_differs(xla: bool) -> None:
-    precision.turn_on(Variant(policy="float32"))
+def test_other_xla_setting_is_refused(xla: bool) -> None:
+    precision.activate(Variant(policy="float32"))
     message = refused(compiled(jit_compile=not xla), Variant(policy="float32", xla=xla))
     assert re.search(rf"jit_compile is {not xla}$", message)
 
 
 @pytest.mark.parametrize("tf32", [False, True])
-def test_a_tensorfloat_switch_that_differs(tf32: bool) -> None:
+def test_other_tf32_setting_is_refused(tf32: bool) -> None:
     variant = Variant(policy="float32", tf32=tf32)
-    precision.turn_on(variant)
+    precision.activate(variant)
     tf.config.experimental.enable_tensor_float_32_execution(not tf32)
     assert f"TensorFloat-32 is {'off' if tf32 else 'on'}" in refused(compiled(), variant)
 
 
 @pytest.mark.parametrize(("policy", "found"), [("mixed_float16", "float16"), ("mixed_bfloat16", "bfloat16")])
-def test_an_output_in_16_bit(policy: str, found: str) -> None:
+def test_16_bit_output_is_refused(policy: str, found: str) -> None:
     variant = Variant(policy=policy)  # type: ignore[arg-type]
-    precision.turn_on(variant)
+    precision.activate(variant)
     assert f"the output is {found}; give the last activation dtype='float32'" in refused(
         compiled(output_dtype=found), variant
     )
 
 
-def test_a_model_in_a_model_is_looked_into() -> None:
+def test_layers_of_nested_models_are_checked() -> None:
     variant = Variant(policy="mixed_bfloat16")
-    precision.turn_on(variant)
+    precision.activate(variant)
     body = keras.Sequential([keras.Input((4,)), layers.Dense(4, name="inner", dtype="float32")])
     pixels = keras.Input((4,))
     model = keras.Model(pixels, layers.Activation("softmax", dtype="float32")(layers.Dense(2)(body(pixels))))
@@ -120,9 +120,32 @@ def test_a_model_in_a_model_is_looked_into() -> None:
     assert "inner (float32)" in refused(model, variant)
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_int8_quantized_layer_is_refused_by_name(policy: str) -> None:
+    variant = Variant(policy=policy)  # type: ignore[arg-type]
+    precision.activate(variant)
+    model = compiled()
+    model.quantize("int8", filters="head")
+    message = refused(model, variant)
+    assert f"layers are quantized: head (int8_from_{policy}); build the model without quantization" in message
+    assert "supported are float32, float16 and bfloat16" in message
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4/128", "float8", "gptq/4/128", "awq/4/128"])
+def test_layer_with_a_quantized_dtype_policy_is_refused(mode: str) -> None:
+    dtype = f"{mode}_from_float32"
+    variant = Variant(policy="float32")
+    precision.activate(variant)
+    inputs = keras.Input((128,))
+    body = keras.Sequential([keras.Input((128,)), layers.Dense(128, name="inner", dtype=dtype)])
+    model = keras.Model(inputs, layers.Dense(2, activation="softmax")(body(inputs)))
+    model.compile("adam", "mse", jit_compile=False)
+    assert f"layers are quantized: inner ({dtype}); build" in refused(model, variant)
+
+
 @pytest.mark.parametrize(
     ("policy", "dtype"),
     [("float32", "float32"), ("mixed_float16", "float16"), ("mixed_bfloat16", "bfloat16"), ("bfloat16", "bfloat16")],
 )
-def test_compute_dtypes_are_those_of_keras(policy: str, dtype: str) -> None:
+def test_compute_dtypes_agree_with_keras(policy: str, dtype: str) -> None:
     assert precision.compute_dtype(policy) == dtype == keras.dtype_policies.get(policy).compute_dtype

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -31,30 +32,30 @@ def rates(**train: Any) -> list[float]:
     return [float(schedule(step)) for step in range(4 * STEPS_PER_EPOCH + 1)]
 
 
-def test_cosine_rises_in_a_line_and_falls_to_zero() -> None:
+def test_cosine_has_a_linear_warm_up_and_decays_to_zero() -> None:
     found = rates(warmup_epochs=1.0)
     assert found[0] == pytest.approx(0.05)
     np.testing.assert_allclose(np.diff(found[:10], 2), 0, atol=1e-6)
     assert max(found) == found[10] == pytest.approx(0.5)
-    assert found[25] == pytest.approx(0.25)  # half way down
+    assert found[25] == pytest.approx(0.25)  # halfway
     assert found[40] == pytest.approx(0, abs=1e-7)
 
 
-def test_cosine_without_a_warm_up_begins_at_the_highest() -> None:
+def test_cosine_without_warm_up_starts_at_the_highest_rate() -> None:
     found = rates(warmup_epochs=0.0)
     assert found[0] == max(found) == pytest.approx(0.5)
     assert found[20] == pytest.approx(0.25)
     assert found[40] == pytest.approx(0, abs=1e-7)
 
 
-def test_constant_stays() -> None:
+def test_constant_schedule_does_not_decay() -> None:
     assert rates(schedule="constant", warmup_epochs=0.0) == pytest.approx([0.5] * 41)
     found = rates(schedule="constant", warmup_epochs=0.5)
     assert found[0] == pytest.approx(0.1)
     assert found[5:] == pytest.approx([0.5] * 36)
 
 
-def test_a_warm_up_as_long_as_the_training_reaches_the_highest_rate() -> None:
+def test_warm_up_over_the_whole_training_reaches_the_highest_rate() -> None:
     found = rates(warmup_epochs=4.0)
     assert found[39] < found[40] == pytest.approx(0.5)
     assert np.isfinite(found).all()
@@ -64,7 +65,7 @@ def test_a_warm_up_as_long_as_the_training_reaches_the_highest_rate() -> None:
     ("name", "kind"),
     [("adam", keras.optimizers.Adam), ("adamw", keras.optimizers.AdamW), ("sgd", keras.optimizers.SGD)],
 )
-def test_optimizers(name: str, kind: Any) -> None:
+def test_optimizer_is_the_named_one(name: str, kind: Any) -> None:
     plain, scaled = model(optimizer=name).optimizer, model("mixed_float16", optimizer=name).optimizer
     assert type(plain) is kind
     assert type(scaled.inner_optimizer) is kind
@@ -72,7 +73,7 @@ def test_optimizers(name: str, kind: Any) -> None:
         assert (plain.momentum, plain.nesterov) == (0.9, True)
 
 
-def test_every_precision_starts_from_the_same_weights() -> None:
+def test_initial_weights_are_the_same_in_every_precision() -> None:
     weights = {policy: model(policy).get_weights() for policy in ("float32", "mixed_float16", "mixed_bfloat16")}
     for found in weights.values():
         assert all(array.dtype == np.float32 for array in found)
@@ -82,35 +83,45 @@ def test_every_precision_starts_from_the_same_weights() -> None:
     assert not all(np.array_equal(a, b) for a, b in zip(other, weights["float32"], strict=True))
 
 
-def test_only_float16_has_a_loss_scale() -> None:
+def test_only_mixed_float16_has_a_loss_scale() -> None:
     assert recipe.loss_scale(model("mixed_float16")) == 2.0**15
     assert recipe.loss_scale(model("float32")) is None
     assert recipe.loss_scale(model("mixed_bfloat16")) is None
 
 
-def test_the_same_optimizer_goes_on_after_loading(tmp_path: Any) -> None:
-    """The schedule is Keras's own, so that a saved model needs no code of this project."""
+def test_saved_schedule_is_a_class_of_keras(tmp_path: Any) -> None:
+    """A saved model must load without this project's code."""
     built = model(schedule="constant")
     built.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert type(loaded.optimizer._learning_rate).__module__.startswith("keras")
 
 
-def test_a_model_that_does_not_compute_as_the_variant_says_is_refused(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "then", "fragment"),
+    [
+        ("dtype='float32', ", "", r"layers do not compute in bfloat16: hidden \(float32\)"),
+        ("", "model.quantize('int8', filters='hidden')", r"layers are quantized: hidden \(int8_from_mixed_bfloat16\)"),
+    ],
+)
+def test_model_that_does_not_use_the_variants_precision_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, then: str, fragment: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "own_float32.py").write_text(
+    name = f"user_model_{tmp_path.name}"
+    Path(f"{name}.py").write_text(
         "import keras\n\n\ndef build(shape, classes):\n"
         "    x = keras.Input(shape, dtype='uint8')\n"
         "    y = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(x))\n"
-        "    y = keras.layers.Dense(8, dtype='float32', name='by_hand')(y)\n"
-        "    return keras.Model(x, keras.layers.Dense(classes, activation='softmax', dtype='float32')(y))\n"
+        f"    y = keras.layers.Dense(8, {options}name='hidden')(y)\n"
+        "    model = keras.Model(x, keras.layers.Dense(classes, activation='softmax', dtype='float32')(y))\n"
+        f"    {then}\n"
+        "    return model\n"
     )
-    with pytest.raises(PrecisionError, match=r"by_hand \(float32\)"):
+    with pytest.raises(PrecisionError, match=fragment):
         recipe.compiled_model(
-            ModelParams(name="own_float32:build"),
+            ModelParams(name=f"{name}:build"),
             TrainParams(),
             Variant(policy="mixed_bfloat16"),
             input_shape=(8, 8, 3),

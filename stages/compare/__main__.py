@@ -5,82 +5,79 @@ from __future__ import annotations
 from rich.console import Console
 
 from stages import files, params
-from stages.compare.arms import Study
+from stages.compare.champion import register_best
 from stages.compare.comparison import Comparison, compare
-from stages.compare.contents import as_json, as_tracking_metrics, as_tracking_tags
-from stages.compare.figures import figures
+from stages.compare.document import comparison_result, dvc_metrics, tracking_metrics, tracking_tags
 from stages.compare.gate import check_gate
-from stages.compare.loading import load_study
-from stages.compare.markdown import description
-from stages.compare.results import write_results
-from stages.compare.table import render
-from stages.compare.winner import register_winner
-from stages.errors import HalfstepError, explained
-from stages.locking import only_writer
+from stages.compare.report.html import render_report
+from stages.compare.report.markdown import description
+from stages.compare.report.tables import write_plots
+from stages.compare.report.terminal import render
+from stages.errors import HalfstepError, cli_entry
+from stages.locking import stage_lock
 from stages.params import Params
-from stages.tracking import views
-from stages.tracking.completion import complete
-from stages.tracking.runs import Tracker
+from stages.results.comparison import COMPARISON, ComparisonResult
+from stages.results.study import load_study
+from stages.tracking import run_logging
+from stages.tracking.backfill import backfill
+from stages.tracking.tracker import Tracker
 
 
-@explained
+@cli_entry
 def main() -> None:
-    """Compares, writes `data/compare/`, logs, and shows the table; what refuses comes last.
+    """Compares, writes `data/compare/`, logs, and prints the table. The gate is checked last.
 
     Raises:
-        GateError: `compare.gate` is set, and no candidate was adopted or an arm failed.
+        GateError: with `compare.gate`, no candidate was adopted, or a training failed.
     """
     settings = params.load()
-    with only_writer("compare"):
+    with stage_lock("compare"):
         comparison = _compare_and_track(settings)
     if settings.compare.gate:
         check_gate(comparison)
 
 
 def _compare_and_track(settings: Params) -> Comparison:
-    tracker = Tracker(settings.tracking)
+    tracker, train = Tracker(settings.tracking), settings.train
+    batch_sizes = settings.profile.inference_batch_sizes
     try:
-        comparison = compare(_study(settings), settings.compare)
+        study = load_study(settings.compare.baseline, train.variants, train.seeds, batch_sizes)
+        comparison = compare(study, settings.compare)
     except HalfstepError:
-        with tracker.run(views.comparison(), settings):
-            raise  # so that the failure is seen in the tracking store too
-    write_results(comparison)
-    track(comparison, settings, tracker)
+        with tracker.run(run_logging.comparison(), settings):
+            raise  # so that the tracking store shows the failure too
+    result = write_results(comparison)
+    track(result, settings, tracker)
     Console().print(render(comparison))
     if settings.compare.register:
-        print(register_winner(settings.compare.register, comparison, tracker))
+        print(register_best(settings.compare.register, comparison, tracker))
     return comparison
 
 
-def _study(settings: Params) -> Study:
-    return load_study(
-        settings.compare.baseline,
-        settings.train.variants,
-        settings.train.seeds,
-        settings.profile.inference_batch_sizes,
-    )
+def write_results(comparison: Comparison) -> ComparisonResult:
+    """Writes comparison.json, metrics.json, plots/*.csv and report.html below `data/compare/`."""
+    result = comparison_result(comparison)
+    result.write(COMPARISON)
+    files.write_json(files.COMPARE / "metrics.json", dvc_metrics(comparison, result))
+    write_plots(comparison)
+    files.write_text(files.COMPARE / "report.html", render_report(comparison))
+    return result
 
 
-def track(comparison: Comparison, settings: Params, tracker: Tracker) -> None:
-    """Sees to it that every run is in the tracking store, and makes the `compare` run the parent of the others.
+def track(result: ComparisonResult, settings: Params, tracker: Tracker) -> None:
+    """Logs every run that the store does not have, and makes the `compare` run their parent.
 
-    The same result is not logged twice.
+    The same result is logged once.
     """
-    runs = complete(tracker, settings)
-    parent = tracker.find(files.sha256_file(files.COMPARE / "comparison.json"), views.comparison())
+    runs = backfill(tracker, settings)
+    parent = tracker.find(files.sha256_file(COMPARISON), run_logging.comparison())
     if parent is None:
-        with tracker.run(views.comparison(), settings) as run:
-            for name, figure in figures(comparison).items():
-                run.figure(figure, f"figures/{name}.png")
-            views.log_comparison(
-                run,
-                files.COMPARE,
-                as_tracking_metrics(comparison),
-                as_tracking_tags(comparison),
-                description(as_json(comparison)),
+        with tracker.run(run_logging.comparison(), settings) as run:
+            run_logging.log_comparison(
+                run, files.COMPARE, tracking_metrics(result), tracking_tags(result), description(result)
             )
         parent = run.run_id
-    tracker.adopt(parent, runs)
+    tracker.set_parent(parent, runs)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether a comparison lets a pull request through."""
+"""Whether a comparison lets a pull request pass."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from stages.errors import GateError
 
 
 def check_gate(comparison: Comparison) -> None:
-    """Refuses a comparison in which nothing was adopted, or in which an arm failed.
+    """Checks that a candidate was adopted and no training failed.
 
     Raises:
-        GateError: says which.
+        GateError: the gate fails; the message names the cause.
     """
     if (why := refusal(comparison)) is not None:
         raise GateError(f"compare.gate: {why}; see data/compare/report.html")
 
 
 def gate_state(comparison: Comparison) -> Literal["passed", "failed"] | None:
-    """How the gate stands; None where `compare.gate` asks for none."""
+    """The state of the gate; None without `compare.gate`."""
     if not comparison.params.gate:
         return None
     return "passed" if refusal(comparison) is None else "failed"
 
 
 def refusal(comparison: Comparison) -> str | None:
-    """Why the gate stays shut; None where it opens."""
-    if comparison.failed_arms:
-        return f"a training of {', '.join(arm.variant for arm in comparison.failed_arms)} failed"
+    """Why the gate fails; None if it passes."""
+    if comparison.failed:
+        return f"a training of {', '.join(result.variant for result in comparison.failed)} failed"
     if not comparison.adopted:
         verdicts = ", ".join(f"{candidate.variant} {candidate.verdict}" for candidate in comparison.candidates)
         return f"no candidate was adopted ({verdicts})"

@@ -1,1 +1,1 @@
-"""The machine that a timing was taken on, and the check of everything that `params.yaml` names; no TensorFlow."""
+"""Checks of `params.yaml` and everything that it names, and the description of the machine. Imports no TensorFlow."""

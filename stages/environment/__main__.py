@@ -1,54 +1,54 @@
-"""Checks all of `params.yaml` before anything is touched, and describes the machine, the store and the inputs."""
+"""Checks `params.yaml` before any other stage runs, and describes the machine, the tracking store and the inputs."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from stages import files
-from stages.environment import fingerprint, inputs, named
-from stages.errors import ParameterError, explained
+from stages import digests, files, fingerprint
+from stages.environment import preflight
+from stages.errors import ParameterError, cli_entry
 from stages.params import Params, TrainParams, examine, read
 from stages.tracking import store
 
 
-@explained
+@cli_entry
 def main() -> None:
-    """Entry of the stage; it runs at every `dvc repro`, so it stays under a second or two and imports no TensorFlow."""
+    """Entry point of the stage. It runs at every `dvc repro`, so it imports no TensorFlow and takes about a second."""
     params = checked_params()
     files.write_json(files.ENVIRONMENT_FILE, fingerprint.fingerprint())
     files.write_json(files.TRACKING_FILE, store.identity(params.tracking))
-    files.write_json(files.SOURCE_FILE, inputs.source_digest(params.data))
-    files.write_json(files.MODEL_FILE, inputs.model_digest(params.model))
+    files.write_json(files.SOURCE_FILE, digests.source_digest(params.data))
+    files.write_json(files.MODEL_FILE, digests.model_digest(params.model))
     remove_unlisted_arms(params.train)
 
 
 def checked_params() -> Params:
-    """The parameters, once they and all that they name are known to be right.
+    """Reads the parameters, and checks them and everything that they name.
 
     Raises:
-        ParameterError: one line for each thing that is wrong.
+        ParameterError: one line for each problem.
     """
     params, lines = examine(read())
     if params is not None:
-        lines += [f"params.yaml: {line}" for line in named.missing_things(params)]
-    if params is not None and not lines:  # mistakes are told in a moment, without waiting for a network
-        lines = [f"params.yaml: {line}" for line in named.silent_servers(params)]
+        lines += [f"params.yaml: {line}" for line in preflight.input_problems(params)]
+    if params is not None and not lines:  # other errors are reported without waiting for the network
+        lines = [f"params.yaml: {line}" for line in preflight.server_problems(params)]
     if lines or params is None:
         raise ParameterError("\n".join(lines))
     return params
 
 
 def remove_unlisted_arms(train: TrainParams) -> None:
-    """Removes results of variants and seeds that are no longer run: stages depend on these folders as a whole."""
-    listed = {files.train_dir(variant, seed).name for variant in train.variants for seed in train.seeds}
-    _keep_only(files.TRAIN, listed)
-    _keep_only(files.PROFILE, {*train.variants, files.CONTROL})
+    """Removes the results of variants and seeds that are no longer listed: stages depend on all of both folders."""
+    trainings = {files.train_dir(variant, seed).name for variant in train.variants for seed in train.seeds}
+    _remove_others(files.TRAIN, trainings)
+    _remove_others(files.PROFILE, {*train.variants, files.CONTROL})
 
 
-def _keep_only(folder: Path, names: set[str]) -> None:
+def _remove_others(folder: Path, kept: set[str]) -> None:
     for entry in folder.iterdir() if folder.is_dir() else ():
-        if entry.is_dir() and entry.name not in names:
+        if entry.is_dir() and entry.name not in kept:
             shutil.rmtree(entry)
 
 

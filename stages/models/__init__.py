@@ -1,4 +1,4 @@
-"""Networks by name: each takes uint8 pixels, scales them by 1/255 inside, and ends in a softmax in float32."""
+"""Networks by name. Each takes uint8 pixels, scales them by 1/255, and ends with a softmax in float32."""
 
 from stages.models.building import build
 

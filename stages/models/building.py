@@ -1,4 +1,4 @@
-"""From `model.name` to a built network, or to one line that says why it cannot be built."""
+"""Builds the network that `model.name` names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import keras
-
 from stages.errors import HalfstepError, ModelError
 from stages.models import applications, cnn, resnet
 from stages.params import ModelParams
+from stages.tensorflow_import import keras
 
 Shape = tuple[int, int, int]
 
@@ -23,25 +22,25 @@ _BUILT_IN: dict[str, Callable[[Shape, int], keras.Model]] = {
 
 
 def build(model: ModelParams, input_shape: Shape, classes: int) -> keras.Model:
-    """Builds the network that `model.name` names, under the dtype policy that is in force.
+    """Builds the network that `model.name` names, under the current dtype policy.
 
     Args:
-        model: its section of the parameters.
+        model: section `model` of the parameters.
         input_shape: `(height, width, channels)` of an image.
         classes: number of classes.
 
     Returns:
-        A model from uint8 `(batch, height, width, channels)` to probabilities, float32 `(batch, classes)`.
+        A model whose input is uint8 `(batch, height, width, channels)` and whose output is `(batch, classes)`.
 
     Raises:
-        ModelError: the network cannot be built for such images, or its output does not fit the classes.
+        ModelError: the network cannot be built for this image shape, or its output does not match the classes.
     """
     try:
         built = _function(model.name)(input_shape, classes)
     except HalfstepError:
         raise
-    except Exception as error:  # whatever the user's own code, or Keras on a size that it cannot take, may raise
-        raise ModelError(f"{_named(model, input_shape)} cannot be built: {_one_line(error)}") from error
+    except Exception as error:  # user code may raise anything, and so may Keras for an unsupported image size
+        raise ModelError(f"{_subject(model, input_shape)} cannot be built: {_one_line(error)}") from error
     _check(built, model, input_shape, classes)
     return built
 
@@ -59,21 +58,21 @@ def _function(name: str) -> Callable[[Shape, int], keras.Model]:
 
 
 def _check(built: object, model: ModelParams, input_shape: Shape, classes: int) -> None:
-    named = _named(model, input_shape)
+    subject = _subject(model, input_shape)
     if not isinstance(built, keras.Model):
-        raise ModelError(f"{named} gave {type(built).__name__}; it must return a keras.Model")
+        raise ModelError(f"{subject} returned {type(built).__name__}; it must return a keras.Model")
     if not built.built:
-        raise ModelError(f"{named} is not built; begin it with keras.Input(input_shape, dtype='uint8')")
+        raise ModelError(f"{subject} is not built; start it with keras.Input(input_shape, dtype='uint8')")
     if tuple(built.input_shape[1:]) != input_shape:
-        raise ModelError(f"{named} takes images of shape {built.input_shape[1:]}; it must take {input_shape}")
+        raise ModelError(f"{subject} takes images of shape {built.input_shape[1:]}; it must take {input_shape}")
     if tuple(built.output_shape) != (None, classes):
         raise ModelError(
-            f"{named} gives an output of shape {built.output_shape}; it must be (None, {classes}): "
+            f"{subject} has an output of shape {built.output_shape}; it must be (None, {classes}): "
             f"a probability for each of the {classes} classes"
         )
 
 
-def _named(model: ModelParams, input_shape: Shape) -> str:
+def _subject(model: ModelParams, input_shape: Shape) -> str:
     height, width, channels = input_shape
     return f"model.name = {model.name}, on images of {height} x {width} x {channels} (data.image_size = {height}),"
 

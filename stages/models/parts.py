@@ -1,29 +1,28 @@
-"""What the networks share: how an image comes in, and how probabilities go out."""
+"""Building blocks that the networks share."""
 
 from __future__ import annotations
 
-import keras
-from keras import layers
+from stages.tensorflow_import import keras
 
-# Keras's default of 0.99 needs several hundred steps before the moving averages are worth anything: six epochs on the
-# digits end at 0.17 test accuracy for that reason alone.
+# With Keras's default of 0.99 the moving averages need several hundred steps to converge: for this reason alone, six
+# epochs on the digits reach a test accuracy of only 0.17.
 BATCH_NORM_MOMENTUM = 0.9
 
 
 def image_input(shape: tuple[int, int, int]) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-    """The input, uint8 so that a quarter of float32's bytes go to the device, and the same scaled to 0 … 1."""
+    """Returns the input, uint8 to transfer a quarter of the bytes of float32, and the pixels scaled to [0, 1]."""
     pixels = keras.Input(shape, dtype="uint8", name="pixels")
-    return pixels, layers.Rescaling(1 / 255, name="scale")(pixels)
+    return pixels, keras.layers.Rescaling(1 / 255, name="scale")(pixels)
 
 
 def probabilities(features: keras.KerasTensor, classes: int) -> keras.KerasTensor:
-    """Class probabilities in float32: a softmax in 16 bits loses small probabilities and with them the gradient."""
-    logits = layers.Dense(classes, name="logits")(features)
-    return layers.Activation("softmax", dtype="float32", name="probabilities")(logits)
+    """Class probabilities in float32: a 16-bit softmax rounds small probabilities to 0, and their gradients too."""
+    logits = keras.layers.Dense(classes, name="logits")(features)
+    return keras.layers.Activation("softmax", dtype="float32", name="probabilities")(logits)
 
 
 def conv_norm(inputs: keras.KerasTensor, filters: int, strides: int = 1, *, activate: bool = True) -> keras.KerasTensor:
-    """A 3 x 3 convolution without bias, batch normalisation, and ReLU unless `activate` is false."""
-    outputs = layers.Conv2D(filters, 3, strides=strides, padding="same", use_bias=False)(inputs)
-    outputs = layers.BatchNormalization(momentum=BATCH_NORM_MOMENTUM)(outputs)
-    return layers.ReLU()(outputs) if activate else outputs
+    """A 3 x 3 convolution without bias, batch normalization, and ReLU unless `activate` is false."""
+    outputs = keras.layers.Conv2D(filters, 3, strides=strides, padding="same", use_bias=False)(inputs)
+    outputs = keras.layers.BatchNormalization(momentum=BATCH_NORM_MOMENTUM)(outputs)
+    return keras.layers.ReLU()(outputs) if activate else outputs

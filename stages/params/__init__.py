@@ -1,4 +1,4 @@
-"""`params.yaml` as frozen, typed parameters. Every error is found at once, and nothing here imports TensorFlow."""
+"""`params.yaml` as frozen, typed parameters. Reports all errors at once, and does not import TensorFlow."""
 
 from stages.params.loading import examine, load, parse, read
 from stages.params.schema import (

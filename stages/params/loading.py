@@ -1,4 +1,4 @@
-"""From the text of `params.yaml` to `Params`, or to a line for each thing that is wrong with it."""
+"""Parses `params.yaml` into `Params`, and reports each error in one line."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from pydantic_core import ErrorDetails
 
 from stages.errors import ParameterError
 from stages.params.rules import broken_rules, did_you_mean
-from stages.params.schema import Params
+from stages.params.schema import QUANTIZED_POLICIES, Params
 
 PARAMS_FILE = Path("params.yaml")
+RENAMED = {"compare.accuracy_margin": "compare.quality_margin"}
 
 
 def load(path: Path = PARAMS_FILE) -> Params:
     """Reads and checks a parameter file.
 
     Raises:
-        ParameterError: the file is missing or not YAML, or parameters are wrong: one line for each of them.
+        ParameterError: the file is missing or not YAML, or parameters are invalid: one line for each.
     """
     return parse(read(path), name=str(path))
 
 
 def read(path: Path = PARAMS_FILE) -> str:
-    """The text of a parameter file.
+    """Reads the text of a parameter file.
 
     Raises:
-        ParameterError: the file is missing or is not text.
+        ParameterError: the file is missing or is not a text file.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -46,7 +47,7 @@ def read(path: Path = PARAMS_FILE) -> str:
 
 
 def parse(text: str, name: str = "params.yaml") -> Params:
-    """Checks the text of a parameter file; `name` stands in the messages.
+    """Parses and checks the text of a parameter file; the messages call the file `name`.
 
     Raises:
         ParameterError: as for `load`.
@@ -58,11 +59,11 @@ def parse(text: str, name: str = "params.yaml") -> Params:
 
 
 def examine(text: str, name: str = "params.yaml") -> tuple[Params | None, list[str]]:
-    """Everything that is wrong with a parameter file, a line each, and the parameters as far as they can be told.
+    """Finds all errors in the text of a parameter file.
 
     Returns:
-        Parameters in which every wrong value has been replaced by its default, so that a caller can go on looking for
-        errors (None where the `variants` are wrong: too much hangs on them), and the lines.
+        The parameters, with the default in place of each invalid value so that the caller can look for further errors,
+        and one line for each error. The parameters are None if `variants` is invalid, on which other sections depend.
     """
     tree = _tree(text, name)
     lines: list[str] = []
@@ -78,32 +79,32 @@ def examine(text: str, name: str = "params.yaml") -> tuple[Params | None, list[s
 
 
 def _without(tree: dict[str, Any], locations: Sequence[Sequence[int | str]]) -> dict[str, Any]:
-    """A copy of `tree` without the keys that `locations` lead to; an entry of a list takes its list with it."""
-    kept = copy.deepcopy(tree)
+    """A copy of `tree` without the keys at `locations`. For an invalid item of a list, removes the whole list."""
+    remaining = copy.deepcopy(tree)
     for location in locations:
-        *way, key = [part for part in location if isinstance(part, str)]
-        holder: Any = kept
-        for part in way:
-            holder = holder.get(part) if isinstance(holder, dict) else None
-        if isinstance(holder, dict):
-            holder.pop(key, None)
-    return kept
+        *parents, key = [part for part in location if isinstance(part, str)]
+        mapping: Any = remaining
+        for part in parents:
+            mapping = mapping.get(part) if isinstance(mapping, dict) else None
+        if isinstance(mapping, dict):
+            mapping.pop(key, None)
+    return remaining
 
 
 _KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")  # the second is `<<`
 
 
 class _StrictKeyLoader(yaml.SafeLoader):
-    """YAML keeps the last of two equal keys without a word; here it is an error, as is a key that is no text."""
+    """Rejects duplicate keys, of which PyYAML keeps the last one, and keys that are not strings."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         keys = [key.value for key, _ in node.value]
         for key, _ in node.value:
             if key.tag not in _KEY_TAGS:
-                raise yaml.MarkedYAMLError(problem="a key is not a text; quote it", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem="a key is not a string; quote it", problem_mark=key.start_mark)
             if keys.count(key.value) > 1:
-                raise yaml.MarkedYAMLError(problem=f"'{key.value}' stands twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"'{key.value}' is given twice", problem_mark=key.start_mark)
         return node
 
 
@@ -112,25 +113,30 @@ def _tree(text: str, name: str) -> dict[str, Any]:
         tree = yaml.load(text, Loader=_StrictKeyLoader)  # noqa: S506  a SafeLoader
     except (yaml.YAMLError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
-        place = f" in or below line {mark.line + 1}" if mark else ""
+        place = f" at or after line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise ParameterError(f"{name} is not valid YAML{place}: {problem}") from None
     if not isinstance(tree, dict):
-        raise ParameterError(f"{name} must hold the sections {', '.join(Params.model_fields)}; it holds none")
+        raise ParameterError(f"{name} must be a mapping with the sections {', '.join(Params.model_fields)}")
     return tree
 
 
 def _explain(details: ErrorDetails) -> str:
-    location = details["loc"]
+    location, value = details["loc"], details["input"]
     name = _dotted(location)
     if details["type"] == "extra_forbidden":
-        known = _known_keys(location[:-1])
+        if name in RENAMED:
+            return f"{name} was renamed to {RENAMED[name]}; rename it"
+        known = list(_find(location[:-1])[0].model_fields)
         return f"{name} is unknown; allowed here: {', '.join(known)}" + did_you_mean(str(location[-1]), known)
-    field = _field(location)
-    allowed = _allowed(field) if field else details["msg"]
+    _, field = _find(location)
+    allowed = allowed_values(field) if field else details["msg"]
     if details["type"] == "missing":
         return f"{name} is missing; it must be {allowed}"
-    return f"{name} is {_shown(details['input'])}; it must be {allowed}" + _nearest(details["input"], field)
+    if location[-1] == "policy" and str(value).startswith(QUANTIZED_POLICIES):
+        scope = "quantized policies are out of scope: halfstep compares float32 with 16-bit floating point"
+        return f"{name} is {_shown(value)}; {scope}; it must be {allowed}"
+    return f"{name} is {_shown(value)}; it must be {allowed}" + _nearest(value, field)
 
 
 def _dotted(location: Sequence[int | str]) -> str:
@@ -149,54 +155,42 @@ def _nearest(value: Any, field: FieldInfo | None) -> str:
     return did_you_mean(value, get_args(field.annotation))
 
 
-def _known_keys(location: Sequence[int | str]) -> list[str]:
-    model: type[BaseModel] = Params
-    for part in location:
-        field = model.model_fields.get(str(part))
-        inner = _inner_model(field) if field else None
-        model = inner or model
-    return list(model.model_fields)
-
-
-def _field(location: Sequence[int | str]) -> FieldInfo | None:
-    """The field that an error is about; an entry of a list or of `variants` leads to the field that holds it."""
+def _find(location: Sequence[int | str]) -> tuple[type[BaseModel], FieldInfo | None]:
+    """The innermost mapping at `location`, and the field there. For an item of a list, the field that contains it."""
     model: type[BaseModel] = Params
     field: FieldInfo | None = None
     for part in location:
         found = model.model_fields.get(str(part))
         field = found or field
-        inner = _inner_model(found) if found else None
-        model = inner or model
-    return field
+        model = (inner_model(found) if found else None) or model
+    return model, field
 
 
-def _inner_model(field: FieldInfo) -> type[BaseModel] | None:
+def inner_model(field: FieldInfo) -> type[BaseModel] | None:
+    """The class of the mapping, or of the entries of the mapping, that a field holds; None for any other field."""
     candidates = (field.annotation, *get_args(field.annotation))
     return next((kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
-def _allowed(field: FieldInfo) -> str:
-    """What a field admits, in words: its type and its range."""
-    return describe(field.annotation, field.metadata)
+def allowed_values(field: FieldInfo) -> str:
+    """Describes the type and the range of a field, such as "an integer of at least 1"."""
+    return _describe(field.annotation, field.metadata)
 
 
-def describe(annotation: Any, constraints: Sequence[Any]) -> str:
-    """The values that a type with `annotated_types` constraints admits, in words."""
+def _describe(annotation: Any, constraints: Sequence[Any]) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
+    non_empty = any(isinstance(limit, MinLen) for limit in constraints)
     if origin is Literal:
         return "one of " + ", ".join(str(choice) for choice in arguments)
     if origin is tuple:
-        item = arguments[0]
-        inner = describe(*_unwrapped(item))
-        empty = "non-empty " if any(isinstance(limit, MinLen) for limit in constraints) else ""
-        return f"a {empty}list, each entry {inner}"
+        return f"a {'non-empty ' if non_empty else ''}list, each item {_describe(*_unwrapped(arguments[0]))}"
     if origin is Union or type(None) in arguments:
         kinds = [kind for kind in arguments if kind is not type(None)]
-        return " or ".join([describe(kind, constraints) for kind in kinds] + ["null"])
+        return " or ".join([_describe(kind, constraints) for kind in kinds] + ["null"])
     if origin is dict or (isinstance(annotation, type) and issubclass(annotation, (BaseModel, Mapping))):
         return "a mapping" + _keys_of(annotation)
-    text = "a non-empty text" if any(isinstance(limit, MinLen) for limit in constraints) else "a text"
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: text}
+    string = "a non-empty string" if non_empty else "a string"
+    words = {bool: "true or false", int: "an integer", float: "a number", str: string}
     return words.get(annotation, str(annotation)) + _range(constraints)
 
 

@@ -1,6 +1,6 @@
 """The sections of `params.yaml`: names, types, units, ranges and defaults.
 
-The descriptions are what the README's table of parameters says; a test holds the two against each other.
+`docs/parameters.md` is generated from the descriptions, by `python -m stages.params`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Policy = Literal["float32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16"]
+QUANTIZED_POLICIES = ("int8", "float8", "int4", "gptq", "awq")  # how Keras's names of quantized policies begin
 
-# `compare.register`: the class keeps its name although the metaclass of all models has a method of that name
+# pydantic's metaclass has a method `register`, like the parameter `compare.register`.
 warnings.filterwarnings("ignore", message='Field name "register" in "CompareParams" shadows')
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def _number_from_text(value: Any) -> Any:
-    # `dvc exp run -S train.learning_rate=0.00001` writes 1e-05, which YAML 1.1 reads as text
+    # `dvc exp run -S train.learning_rate=0.00001` writes 1e-05, which YAML 1.1 reads as a string
     return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
@@ -43,23 +44,25 @@ BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Before
 
 
 class Section(BaseModel):
-    """A mapping of `params.yaml`: closed to unknown keys, frozen, and never coerced from another type."""
+    """A mapping in `params.yaml`. Rejects unknown keys and does not convert types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class DataParams(Section):
-    """Which images, and how they are packed and split."""
+    """Which images are used, and how they are resized and split."""
 
-    source: Literal["digits", "cifar10", "folder", "synthetic"] = Field("digits", description="where images come from")
-    path: str = Field("data/raw", min_length=1, description="root of the class folders, for `folder`")
-    image_size: int = Field(32, ge=8, le=1024, description="side after resizing, in pixels")
-    color: Literal["rgb", "grey"] = Field("rgb", description="three channels or one")
-    test_fraction: Number = Field(0.3, gt=0, lt=1, description="share of the images held out for the test")
-    validation_fraction: Number = Field(0.1, gt=0, lt=1, description="share held out to watch the training")
-    split_seed: int = Field(0, ge=0, le=2**31 - 1, description="seed of the split, and of synthetic images")
-    max_bad_fraction: Number = Field(0.0, ge=0, le=1, description="share of unreadable images that is tolerated")
-    max_pixels: int = Field(50_000_000, ge=1, description="an image with more pixels is rejected before it is decoded")
+    source: Literal["digits", "cifar10", "folder", "synthetic"] = Field(
+        "digits", description="where the images come from"
+    )
+    path: str = Field("data/raw", min_length=1, description="directory that contains the class folders, for `folder`")
+    image_size: int = Field(32, ge=8, le=1024, description="height and width after resizing, in pixels")
+    color: Literal["rgb", "grey"] = Field("rgb", description="three channels (`rgb`) or one (`grey`)")
+    test_fraction: Number = Field(0.3, gt=0, lt=1, description="fraction of the images in the test set")
+    validation_fraction: Number = Field(0.1, gt=0, lt=1, description="fraction of the images in the validation set")
+    split_seed: int = Field(0, ge=0, le=2**31 - 1, description="seed of the split and of the synthetic images")
+    max_bad_fraction: Number = Field(0.0, ge=0, le=1, description="largest accepted fraction of unreadable images")
+    max_pixels: int = Field(50_000_000, ge=1, description="an image with more pixels is rejected without decoding it")
     synthetic_images: int = Field(2048, ge=10, description="number of images, for `synthetic`")
     synthetic_classes: int = Field(10, ge=2, le=10_000, description="number of classes, for `synthetic`")
 
@@ -75,48 +78,46 @@ class ModelParams(Section):
 
 
 class Augment(Section):
-    """Random changes of the training images, made outside of the model; each is off by default."""
+    """Random changes of the training images, made in the input pipeline. All are off by default."""
 
-    flip: bool = Field(False, description="mirror left and right, for one image in two")
-    rotate_degrees: Number = Field(0.0, ge=0, le=180, description="largest rotation either way, in degrees")
-    shift_fraction: Number = Field(0.0, ge=0, lt=1, description="largest shift, as a share of the image's side")
+    flip: bool = Field(False, description="mirror one image in two horizontally")
+    rotate_degrees: Number = Field(0.0, ge=0, le=180, description="largest rotation in either direction, in degrees")
+    shift_fraction: Number = Field(0.0, ge=0, lt=1, description="largest shift, as a fraction of the image's side")
 
     @property
     def enabled(self) -> bool:
-        """Whether any of the changes is asked for."""
+        """Whether any of the changes is on."""
         return self.flip or self.rotate_degrees > 0 or self.shift_fraction > 0
 
 
 class TrainParams(Section):
-    """How each variant is trained; the same for all of them, so that they differ in precision alone."""
+    """How each variant is trained. The same for all variants, so that they differ only in their own settings."""
 
     variants: Names = Field(
-        ("float32", "mixed_float16", "mixed_bfloat16"), description="which entries of `variants` are run"
+        ("float32", "mixed_float16", "mixed_bfloat16"), description="entries of `variants` to train and compare"
     )
-    seeds: Seeds = Field((0,), description="one training of each variant for each seed")
-    epochs: int = Field(8, ge=1, le=100_000, description="passes over the training images")
-    batch_size: int = Field(32, ge=1, le=65536, description="images a step")
+    seeds: Seeds = Field((0,), description="each variant is trained once with each seed")
+    epochs: int = Field(8, ge=1, le=100_000, description="number of passes over the training images")
+    batch_size: int = Field(32, ge=1, le=65536, description="number of images per training step")
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="as in Keras; `sgd` with momentum 0.9")
-    learning_rate: Number = Field(0.005, gt=0, le=100, description="highest learning rate of the schedule")
+    learning_rate: Number = Field(0.005, gt=0, le=100, description="largest learning rate of the schedule")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="learning rate after the warm-up")
-    warmup_epochs: Number = Field(1.0, ge=0, description="epochs over which the learning rate rises to its highest")
+    warmup_epochs: Number = Field(1.0, ge=0, description="epochs of linear rise to the largest learning rate")
     augment: Annotated[Augment, BeforeValidator(_augment_from_bool)] = Field(
-        Augment(), description="random changes of the training images; `false` is none"
+        Augment(), description="random changes of the training images; `false`: none"
     )
-    input_threads: int = Field(2, ge=1, le=256, description="fixed number of threads of the input pipeline")
-    checkpoint_every: int = Field(
-        1, ge=1, description="epochs after which an interrupted training can go on from there"
-    )
-    require_gpu: bool = Field(False, description="refuse to compute on a CPU where no GPU can be used")
+    input_threads: int = Field(2, ge=1, le=256, description="number of threads of the input pipeline")
+    checkpoint_every: int = Field(1, ge=1, description="epochs between the checkpoints that a training resumes from")
+    require_gpu: bool = Field(False, description="stop with an error if no GPU can be used, instead of using the CPU")
 
 
 class Variant(Section):
-    """One way to compute: what is compared."""
+    """Precision and compiler settings of a variant. halfstep compares the variants."""
 
-    policy: Policy = Field(description="a Keras dtype policy")
+    policy: Policy = Field(description="dtype policy of Keras")
     xla: bool = Field(False, description="compile the step with XLA")
-    tf32: bool = Field(True, description="allow TensorFloat-32 where the GPU has it")
-    onednn: bool = Field(True, description="let TensorFlow use oneDNN on a CPU, where it would by itself")
+    tf32: bool = Field(True, description="allow TensorFloat-32 on GPUs that support it")
+    onednn: bool = Field(True, description="let TensorFlow use oneDNN on CPUs where it does so by default")
 
     @property
     def variables(self) -> dict[str, str]:
@@ -125,57 +126,59 @@ class Variant(Section):
 
 
 class ProfileParams(Section):
-    """The timing protocol: variants take turns, each in a process of its own."""
+    """How the variants are timed. Each has its own process, and they take turns."""
 
-    processes: int = Field(8, ge=2, le=50, description="most times that each variant's process is started afresh")
+    processes: int = Field(8, ge=2, le=50, description="maximum number of processes per variant, one after the other")
     rounds: int = Field(
-        200, ge=1, le=10_000, description="most timed rounds in each process; in each, every variant has a turn"
+        200,
+        ge=1,
+        le=10_000,
+        description="maximum number of timed rounds per process; in each, every variant has a turn",
     )
-    steps_per_round: int = Field(6, ge=1, le=10_000, description="training steps in one turn")
+    steps_per_round: int = Field(6, ge=1, le=10_000, description="number of training steps in a turn")
     target_precision: Number = Field(
-        0.02,
-        gt=0,
-        lt=1,
-        description="measuring ends once the interval of each speed-up is this narrow (half its width)",
+        0.02, gt=0, lt=1, description="half-width of the speed-ups' confidence intervals at which the timing ends"
     )
     max_seconds: Number = Field(
-        30.0, gt=0, description="seconds of timing after which it ends all the same, start-up not counted"
+        30.0, gt=0, description="maximum duration of the timing, in seconds; starting the processes does not count"
     )
-    warmup_steps: int = Field(8, ge=1, le=10_000, description="training steps before anything is timed")
+    warmup_steps: int = Field(8, ge=1, le=10_000, description="number of training steps before the timing starts")
     single_step_rounds: int = Field(
-        1, ge=1, le=1000, description="rounds in each process in which steps are timed one by one, for the percentiles"
+        1, ge=1, le=1000, description="rounds per process in which each step is timed, for the percentiles"
     )
-    trace_steps: int = Field(8, ge=2, le=50, description="training steps in the trace")
-    inference_batch_sizes: BatchSizes = Field((1, 32), description="latency is measured at each")
-    inference_calls_per_round: int = Field(4, ge=1, le=10_000, description="calls in one turn, at each batch size")
+    trace_steps: int = Field(8, ge=2, le=50, description="number of training steps in the trace")
+    inference_batch_sizes: BatchSizes = Field((1, 32), description="batch sizes at which latency is measured")
+    inference_calls_per_round: int = Field(
+        4, ge=1, le=10_000, description="number of inference calls in a turn, at each batch size"
+    )
     find_max_batch: bool = Field(
-        False, description="look for the largest batch that still trains, for each variant: minutes"
+        False, description="find the largest batch size that each variant can train with; takes minutes"
     )
     memory_limit_mib: int | None = Field(
-        None, ge=64, description="memory that `find_max_batch` may fill on a CPU, in MiB; `null`: half of what is free"
+        None, ge=64, description="memory for `find_max_batch` on a CPU, in MiB; `null`: half of the free memory"
     )
-    seed: int = Field(0, ge=0, le=2**31 - 1, description="seed of the order of turns")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="seed of the order of the turns")
 
 
 class CompareParams(Section):
-    """What counts as faster, and as the same accuracy; declared before anything is measured."""
+    """What counts as faster, and as equally good. Choose these before you measure."""
 
-    baseline: str = Field("float32", min_length=1, description='the "before"')
-    accuracy_margin: Number = Field(
-        0.01, gt=0, lt=1, description='largest loss of accuracy that still counts as "the same", as a fraction'
+    baseline: str = Field("float32", min_length=1, description="variant that the others are compared with")
+    quality_margin: Number = Field(
+        0.01, gt=0, lt=1, description='largest loss of the score that still counts as "the same", in its units'
     )
-    min_speedup: Number = Field(1.05, ge=1, le=100, description="smallest speed-up worth having, as a ratio")
-    gate: bool = Field(False, description="`compare` exits non-zero unless a candidate is adopted")
+    min_speedup: Number = Field(1.05, ge=1, le=100, description="smallest speed-up that is worth a change, as a ratio")
+    gate: bool = Field(False, description="exit with an error unless a candidate is adopted")
     register: str | None = Field(
         None,
         min_length=1,
         max_length=200,
-        description="name in MLflow's model registry under which the winner's model is put, as `champion`",
+        description="name in MLflow's model registry for the best variant's model, alias `champion`; `null`: none",
     )
 
 
 class TrackingParams(Section):
-    """Where MLflow keeps the runs."""
+    """Where MLflow stores the runs."""
 
     experiment: str = Field(
         "mixed-precision", min_length=1, max_length=250, description="name of the MLflow experiment"
@@ -183,7 +186,7 @@ class TrackingParams(Section):
     uri: str | None = Field(
         None,
         min_length=1,
-        description="tracking store; `null`: `MLFLOW_TRACKING_URI`, else `mlflow.db` at the root of the checkout",
+        description="URI of the tracking store; `null`: `MLFLOW_TRACKING_URI`, else `mlflow.db` in the project root",
     )
 
 

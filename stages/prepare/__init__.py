@@ -1,4 +1,4 @@
-"""Images of any of the sources become packed uint8 arrays, split for training, validation and test.
+"""Packs the images of a source into uint8 arrays, split into training, validation and test.
 
-Kept free of imports: the decoding processes load this package, and should be up in a moment.
+This file imports nothing, because each decoding process imports this package at its start.
 """

@@ -1,27 +1,28 @@
-"""`python -m stages.prepare`: images become packed arrays in `data/prepared/`."""
+"""`python -m stages.prepare`: packs images into arrays in `data/prepared/`."""
 
 from __future__ import annotations
 
 from stages import files, params
-from stages.errors import explained
-from stages.locking import only_writer
-from stages.margins import too_few_images
+from stages.errors import cli_entry
+from stages.locking import stage_lock
 from stages.prepare.pipeline import prepare
-from stages.tracking import views
-from stages.tracking.runs import Tracker
+from stages.prepare.reports import summary_line
+from stages.stats.sample_size import too_few_images
+from stages.tracking import run_logging
+from stages.tracking.tracker import Tracker
 
 
-@explained
+@cli_entry
 def main() -> None:
-    """Prepares the images that `params.yaml` names, and says in one line what came out."""
+    """Prepares the images that `params.yaml` names, and prints a summary."""
     settings = params.load()
-    with only_writer("prepare"):
-        with Tracker(settings.tracking).run(views.preparation(), settings) as run:
-            prepared = prepare(settings.data, directory=files.PREPARED)
-            views.log_preparation(run, files.PREPARED, files.check_manifest(files.PREPARED))
-        print(prepared.summary)
-    too_few = too_few_images(prepared.images["test"], settings.compare.accuracy_margin, len(settings.train.seeds))
-    if too_few is not None and not prepared.synthetic:
+    with stage_lock("prepare"):
+        with Tracker(settings.tracking).run(run_logging.preparation(), settings) as run:
+            info = prepare(settings.data, directory=files.PREPARED)
+            run_logging.log_preparation(run, files.PREPARED, files.verify_manifest(files.PREPARED))
+        print(summary_line(info))
+    too_few = too_few_images(info.images["test"], settings.compare.quality_margin, len(settings.train.seeds))
+    if too_few is not None and not info.synthetic:
         print(f"prepare: {too_few}")
 
 

@@ -1,4 +1,4 @@
-"""What every source hands over: batches of equal images with what is known about them."""
+"""The interface of image sources: batches of images with labels."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from stages.prepare.decoding import ImageForm, Images
 
-BATCH_BYTES = 4 << 20  # of pixels that are in memory at once, in every process
+BATCH_BYTES = 4 << 20  # limit for the pixels of a batch
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """A picture that was left out, and why.
+    """An image that was left out, and the reason.
 
     Attributes:
-        path: its name within its source; of a file, relative to `data.path`.
-        is_bad: whether it counts against `data.max_bad_fraction`.
+        path: name within the source; for a file, the path relative to `data.path`.
+        is_bad: whether it counts towards `data.max_bad_fraction`.
     """
 
     path: str
@@ -29,15 +29,15 @@ class Rejection:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Images of one form, and what is known about them.
+class ImageBatch:
+    """Images of one shape, with their labels.
 
     Attributes:
         images: (n, height, width, channels) uint8.
         labels: (n,) int32, indices into the source's classes.
-        given: (n,) int8, the split that the source puts an image in, or UNASSIGNED.
+        given: (n,) int8, the split to which the source assigns each image, or UNASSIGNED.
         names: n names, for messages.
-        rejected: what was left out beside them.
+        rejected: images that were left out.
     """
 
     images: Images
@@ -48,23 +48,23 @@ class Batch:
 
 
 class Source(Protocol):
-    """A set of labelled images that is too large to be held."""
+    """Labelled images that need not fit in memory."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names in the order of the labels."""
+        """Class names in the order of the labels."""
         ...
 
     @property
     def expected_images(self) -> int:
-        """How many images and rejections `batches` yields together."""
+        """Number of images and rejections that `batches` yields in total."""
         ...
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[ImageBatch]:
         """Yields every image once, always in the same order."""
         ...
 
 
 def images_per_batch(form: ImageForm, most: int) -> int:
-    """As many images as fit `BATCH_BYTES`, at least one."""
+    """Number of images that fit in `BATCH_BYTES`: at least one, and not more than `most`."""
     return max(1, min(most, BATCH_BYTES // form.bytes_per_image))

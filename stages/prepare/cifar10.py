@@ -1,16 +1,17 @@
-"""CIFAR-10 from the archive that Keras uses, and from its cache, without importing Keras (and so TensorFlow)."""
+"""CIFAR-10 from the archive that Keras downloads, or from its cache, without importing Keras and TensorFlow."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
@@ -26,15 +27,14 @@ SIDE_PX = 32
 TRAIN_MEMBERS = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST_MEMBER = "test_batch"
 TIMEOUT_S = 15.0
-BLOCK_BYTES = 1 << 20
 
 CACHE_NAME = "cifar-10-batches-py-target_archive"  # Keras 3's name for the file in its cache
-OTHER_CACHE_NAMES = ("cifar-10-batches-py.tar.gz", "cifar-10-python.tar.gz")  # Keras 2's, and the download's own
+OTHER_CACHE_NAMES = ("cifar-10-batches-py.tar.gz", "cifar-10-python.tar.gz")  # of Keras 2, and of the download
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A download and the sha256 that it must have."""
+    """A download and its expected sha256."""
 
     url: str
     sha256: str
@@ -47,8 +47,8 @@ ARCHIVE = Archive(
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A member of the archive: images (n, 32, 32, 3) uint8, labels (n,) int32."""
+class ArchiveMember:
+    """A file of the archive: images (n, 32, 32, 3) uint8, labels (n,) int32."""
 
     name: str
     images: NDArray[np.uint8]
@@ -56,10 +56,10 @@ class Batch:
 
 
 def find_archive(archive: Archive = ARCHIVE) -> Path:
-    """The archive in Keras's cache, downloaded to there if it is missing or damaged.
+    """Returns the path of the archive in Keras's cache, after a download if it is missing or damaged.
 
     Raises:
-        DataError: it is not in the cache, and cannot be downloaded or has another sha256.
+        DataError: the archive cannot be downloaded or stored, or has an unexpected sha256.
     """
     cache = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser() / "datasets"
     for name in (CACHE_NAME, *OTHER_CACHE_NAMES):
@@ -69,8 +69,8 @@ def find_archive(archive: Archive = ARCHIVE) -> Path:
     return cache / CACHE_NAME
 
 
-def read_batches(path: Path) -> Iterator[Batch]:
-    """Yields the archive's members in the order in which they lie there, each read in memory: nothing is unpacked."""
+def read_batches(path: Path) -> Iterator[ArchiveMember]:
+    """Yields the files of the archive in their order there. They are read in memory; nothing is unpacked to disk."""
     wanted = {f"cifar-10-batches-py/{name}" for name in (*TRAIN_MEMBERS, TEST_MEMBER)}
     with tarfile.open(path, "r:gz") as archive:
         for member in archive:
@@ -80,54 +80,49 @@ def read_batches(path: Path) -> Iterator[Batch]:
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Builds containers, bytes and NumPy arrays, and calls nothing else that a pickle may ask for."""
+    """Loads containers, bytes and NumPy arrays, and refuses all other objects, which could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The three names that an array's pickle needs; `pickle.UnpicklingError` for any other."""
+        """Returns one of the three names that arrays need; raises `pickle.UnpicklingError` for any other."""
         if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
             return np.zeros(0).__reduce__()[0]
         if module == "numpy" and name in ("ndarray", "dtype"):
             return getattr(np, name)
-        raise pickle.UnpicklingError(f"{module}.{name} has no place in an array file")
+        raise pickle.UnpicklingError(f"{module}.{name} is not allowed in an array file")
 
 
-def _parse(name: str, content: dict[bytes, Any]) -> Batch:
+def _parse(name: str, content: dict[bytes, Any]) -> ArchiveMember:
     planes = content[b"data"].reshape(-1, 3, SIDE_PX, SIDE_PX)  # (n, channel, y, x)
     images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
-    return Batch(name, images, np.asarray(content[b"labels"], dtype=np.int32))
+    return ArchiveMember(name, images, np.asarray(content[b"labels"], dtype=np.int32))
 
 
 def _download(archive: Archive, target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(_advice(archive, f"cannot be kept in {target.parent} ({error.strerror})")) from error
-    with atomic_path(target) as beside:
+        raise DataError(_advice(archive, f"cannot be stored in {target.parent} ({error.strerror})")) from error
+    with atomic_path(target) as temporary_path:
         try:
-            _copy_from_network(archive.url, beside)
+            _copy_from_network(archive.url, temporary_path)
         except (OSError, HTTPException) as error:  # URLError and timeouts are OSErrors
             raise DataError(_advice(archive, f"cannot be downloaded ({getattr(error, 'reason', error)})")) from error
-        if sha256_file(beside) != archive.sha256:
-            raise DataError(_advice(archive, "arrived with another sha256 than the one that is known"))
+        if sha256_file(temporary_path) != archive.sha256:
+            raise DataError(_advice(archive, "has an unexpected sha256 after the download"))
 
 
 def _copy_from_network(url: str, target: Path) -> None:
     console = Console(stderr=True, quiet=not sys.stderr.isatty())
-    with urlopen(url, timeout=TIMEOUT_S) as response, target.open("wb") as file:  # noqa: S310 - a constant of the program
+    with urlopen(url, timeout=TIMEOUT_S) as response, target.open("wb") as file:  # noqa: S310 - the URL is a constant
         total_bytes = int(response.headers.get("Content-Length") or 0)
         bar = wrap_file(response, total=total_bytes, description="CIFAR-10", console=console, transient=True)
         with bar as stream:
-            _copy(stream, file)
-
-
-def _copy(source: BinaryIO, target: BinaryIO) -> None:
-    while block := source.read(BLOCK_BYTES):
-        target.write(block)
+            shutil.copyfileobj(stream, file)
 
 
 def _advice(archive: Archive, problem: str) -> str:
     cache = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser() / "datasets"
     return (
-        f"data.source = cifar10: {archive.url} {problem}; put the file at {cache / OTHER_CACHE_NAMES[-1]} by hand "
-        f"(sha256 {archive.sha256}), or choose another data.source: digits, folder, synthetic"
+        f"data.source = cifar10: {archive.url} {problem}; download the file (sha256 {archive.sha256}) "
+        f"to {cache / OTHER_CACHE_NAMES[-1]} by hand, or choose another data.source: digits, folder, synthetic"
     )

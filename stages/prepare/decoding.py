@@ -1,4 +1,4 @@
-"""One image file becomes one uint8 array, or a reason why not. Nothing here raises for a bad file."""
+"""Decodes an image file to a uint8 array. A bad file gives a reason, not an exception."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")  # the rest of Pillow's parsers stays closed to strangers' files
-RESIZING_GAP = 2.0  # Pillow may shrink by whole steps down to twice the final side, then filters
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")  # untrusted files never reach Pillow's other parsers
+REDUCING_GAP = 2.0  # Pillow may first reduce by integer factors, to no less than twice the final side
 WHITE = (255, 255, 255, 255)
 
 Images = NDArray[np.uint8]
@@ -20,12 +20,12 @@ Images = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class ImageForm:
-    """What every image is brought to.
+    """The form to which every image is converted.
 
     Attributes:
         side_px: height and width after resizing.
         grey: one channel instead of three.
-        max_pixels: largest width by height that is decoded; counted from the header.
+        max_pixels: an image with a larger width x height, according to its header, is not decoded.
     """
 
     side_px: int
@@ -44,16 +44,15 @@ class ImageForm:
 
 
 def decode_file(path: Path, form: ImageForm) -> Images | str:
-    """Decodes a file to `form.shape`, or says in a few words why it cannot be used.
+    """Decodes a file to `form.shape`, or returns a short reason why it cannot be used.
 
-    The first frame counts, the EXIF orientation is applied, transparency is laid over white, and the picture is
-    squashed to the square: nothing is cut off, whatever its proportions. 16-bit values are scaled to 8 bits.
+    Only the first frame is used. The EXIF orientation is applied, transparent pixels are blended with white, 16-bit
+    values are scaled to 8 bits, and the image is resized to a square without cropping, whatever its aspect ratio.
     """
     try:
-        refusal = _refuse_unread(path)
-        if refusal:
-            return refusal
-        Image.MAX_IMAGE_PIXELS = form.max_pixels  # Pillow warns above it and refuses from twice as many on
+        if reason := _reason_not_to_open(path):
+            return reason
+        Image.MAX_IMAGE_PIXELS = form.max_pixels  # Pillow warns above this, and raises above twice as many
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(path, formats=FORMATS) as image:
@@ -67,29 +66,29 @@ def decode_file(path: Path, form: ImageForm) -> Images | str:
         return f"not an image of a known format ({', '.join(FORMATS)})"
     except PermissionError:
         return "no permission to read it"
-    except Exception as error:  # Pillow's parsers raise whatever their format's structure library raises
+    except Exception as error:  # Pillow's parsers may raise anything on damaged files
         return f"cannot be decoded: {' '.join(str(error).split()) or type(error).__name__}"
 
 
 def to_array(image: Image.Image, form: ImageForm) -> Images:
-    """Brings an opened image to `form.shape`, uint8."""
-    wanted_px = int(form.side_px * RESIZING_GAP)
-    image.draft(None, (wanted_px, wanted_px))  # lets a JPEG of a camera be decoded at a fraction of its size
+    """Converts an opened image to uint8 `form.shape`."""
+    draft_px = int(form.side_px * REDUCING_GAP)
+    image.draft(None, (draft_px, draft_px))  # a large JPEG is decoded at a fraction of its size
     upright = ImageOps.exif_transpose(image)
     eight_bit = _to_eight_bit(upright).convert("L" if form.grey else "RGB")
-    resized = eight_bit.resize((form.side_px,) * 2, Image.Resampling.BILINEAR, reducing_gap=RESIZING_GAP)
+    resized = eight_bit.resize((form.side_px,) * 2, Image.Resampling.BILINEAR, reducing_gap=REDUCING_GAP)
     return np.asarray(resized, dtype=np.uint8).reshape(form.shape)
 
 
-def _refuse_unread(path: Path) -> str | None:
+def _reason_not_to_open(path: Path) -> str | None:
     status = path.stat()
-    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would block
         return "not a regular file"
     return None if status.st_size else "empty file"
 
 
 def _to_eight_bit(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16") or image.mode == "I":  # Pillow keeps 16-bit files in both modes
+    if image.mode.startswith("I;16") or image.mode == "I":  # Pillow uses both modes for 16-bit files
         return Image.fromarray(_scaled(np.asarray(image), white=65535.0))
     if image.mode == "F":
         values = np.asarray(image)
@@ -103,5 +102,5 @@ def _to_eight_bit(image: Image.Image) -> Image.Image:
 def _scaled(values: NDArray[np.generic], white: float) -> Images:
     numbers = values.astype(np.float64)
     if not np.isfinite(numbers).all():
-        raise ValueError("it holds values that are not finite")
+        raise ValueError("it contains values that are not finite")
     return np.rint(np.clip(numbers / white, 0.0, 1.0) * 255.0).astype(np.uint8)

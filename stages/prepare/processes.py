@@ -1,8 +1,9 @@
-"""Decoding in several processes, in order, and with little in memory. Light to import: each process does."""
+"""Decodes images in several processes, in order. The imports are light because each process repeats them."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import multiprocessing
 import os
 import signal
@@ -19,28 +20,30 @@ from stages.prepare.decoding import ImageForm, Images, decode_file
 
 MOST_WORKERS = 16
 
-Decoded = list[Images | str]  # an image, or why there is none
+Decoded = list[Images | str]  # an image, or the reason why it cannot be used
 Decode = Callable[[Sequence[Path]], Decoded]
 
 
 def available_workers() -> int:
-    """One process for each core that this one may use, within reason: each takes some 60 MB."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_WORKERS)
+    """Number of decoding processes: one for each core that this process may use. Each needs about 60 MB of memory."""
+    from stages import fingerprint  # not needed by the decoding processes, which import this module
+
+    quota_cores = fingerprint.cpu_quota_cores() or MOST_WORKERS
+    return min(fingerprint.usable_cores(), math.ceil(quota_cores), MOST_WORKERS)
 
 
 def decode_files(paths: Sequence[Path], form: ImageForm) -> Decoded:
-    """Decodes some files, one after the other."""
+    """Decodes files in this process."""
     return [decode_file(path, form) for path in paths]
 
 
 def decode_in_processes(decode: Decode, groups: Iterator[list[Path]], workers: int) -> Iterator[Decoded]:
-    """Maps `decode` over `groups` in order, with so few of them under way that memory does not grow with their number.
+    """Maps `decode` over `groups` in order. At most two groups per process are pending, so memory use is bounded.
 
     Raises:
-        DataError: a process died, as happens where memory runs out.
+        DataError: a process died, for example because memory ran out.
     """
-    context = multiprocessing.get_context("spawn")  # a fork would inherit whatever threads hold at that moment
+    context = multiprocessing.get_context("spawn")  # a fork would inherit locks that other threads hold
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
         pending: deque[tuple[list[Path], Future[Decoded]]] = deque()
         try:
@@ -58,13 +61,13 @@ def _result(group: list[Path], future: Future[Decoded]) -> Decoded:
         return future.result()
     except BrokenProcessPool as error:
         raise DataError(
-            f"data.path: a decoding process died, perhaps for want of memory, at or soon after {group[0]}; "
-            "look at the files from there on, or lower data.max_pixels"
+            f"data.path: a decoding process died, possibly out of memory, at or soon after {group[0]}; "
+            "check the files from there on, or lower data.max_pixels"
         ) from error
 
 
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends the workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -72,4 +75,4 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
-        os._exit(1)  # a killed parent cannot end its workers, which would wait for work for ever
+        os._exit(1)  # a killed parent cannot end its workers, which would wait for work forever

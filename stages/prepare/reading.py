@@ -1,4 +1,4 @@
-"""The images of a folder, handed over in the order of their paths."""
+"""The images of a folder, in the order of their paths."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from stages.prepare.batches import Batch, Rejection, images_per_batch
+from stages.prepare.batches import ImageBatch, Rejection, images_per_batch
 from stages.prepare.decoding import ImageForm, Images
 from stages.prepare.folder import ImageFile, Listing
 from stages.prepare.processes import decode_files, decode_in_processes
 
 FILES_PER_BATCH = 32
-FEWEST_BATCHES_FOR_WORKERS = 4  # below, starting processes takes longer than decoding
+MIN_BATCHES_FOR_WORKERS = 4  # for fewer, starting processes takes longer than decoding
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Folder:
     """The listed files of a folder.
 
     Attributes:
-        workers: number of decoding processes; 1 decodes in this one.
+        workers: number of decoding processes; with 1, this process decodes.
     """
 
     form: ImageForm
@@ -34,16 +34,16 @@ class Folder:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names in the order of the labels."""
+        """Class names in the order of the labels."""
         return self.listing.classes
 
     @property
     def expected_images(self) -> int:
-        """Number of files, whether they can be used or not."""
+        """Number of files, usable or not."""
         return len(self.listing.files) + len(self.listing.rejected)
 
-    def batches(self) -> Iterator[Batch]:
-        """Yields every image that can be decoded; the first batch carries what the listing refused.
+    def batches(self) -> Iterator[ImageBatch]:
+        """Yields every image that can be decoded. The first batch holds the rejections of the listing.
 
         Raises:
             DataError: a decoding process died.
@@ -52,8 +52,8 @@ class Folder:
         groups = [self.listing.files[start : start + size] for start in range(0, len(self.listing.files), size)]
         paths = ([self.listing.root / file.path for file in group] for group in groups)
         decode = functools.partial(decode_files, form=self.form)
-        many = self.workers > 1 and len(groups) >= FEWEST_BATCHES_FOR_WORKERS
-        decoded = decode_in_processes(decode, paths, self.workers) if many else map(decode, paths)
+        parallel = self.workers > 1 and len(groups) >= MIN_BATCHES_FOR_WORKERS
+        decoded = decode_in_processes(decode, paths, self.workers) if parallel else map(decode, paths)
         yield _batch((), (), self.form, self.listing.rejected)
         with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
             task = progress.add_task("decoding", total=len(self.listing.files))
@@ -64,10 +64,10 @@ class Folder:
 
 def _batch(
     files: Sequence[ImageFile], results: Sequence[Images | str], form: ImageForm, rejected: tuple[Rejection, ...] = ()
-) -> Batch:
+) -> ImageBatch:
     good = [(file, result) for file, result in zip(files, results, strict=True) if not isinstance(result, str)]
     bad = [Rejection(file.name, result) for file, result in zip(files, results, strict=True) if isinstance(result, str)]
-    return Batch(
+    return ImageBatch(
         images=np.stack([image for _, image in good]) if good else np.empty((0, *form.shape), dtype=np.uint8),
         labels=np.array([file.label for file, _ in good], dtype=np.int32),
         given=np.array([file.given for file, _ in good], dtype=np.int8),

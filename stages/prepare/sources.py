@@ -1,4 +1,4 @@
-"""The sources that need no folder of the user's: digits, CIFAR-10, synthetic images."""
+"""The sources that need no image folder: digits, CIFAR-10 and synthetic images."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from stages.prepare import cifar10
-from stages.prepare.batches import Batch, images_per_batch
+from stages.prepare.batches import ImageBatch, images_per_batch
 from stages.prepare.decoding import ImageForm, Images, to_array
 from stages.prepare.splitting import TEST, TRAIN, UNASSIGNED
 
 
 @dataclass(frozen=True)
 class Digits:
-    """scikit-learn's copy of the UCI handwritten digits: 1,797 images of 8 x 8 pixels, embedded in the package."""
+    """The UCI handwritten digits as included in scikit-learn: 1,797 images of 8 x 8 pixels."""
 
     form: ImageForm
     classes: tuple[str, ...] = tuple("0123456789")
     expected_images: int = 1797
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[ImageBatch]:
         """Yields every image once."""
-        from sklearn.datasets import load_digits  # takes a second to import, and one source needs it
+        from sklearn.datasets import load_digits  # slow to import, and only needed here
 
         digits = load_digits()
-        native = np.rint(digits.images * (255.0 / 16.0)).astype(np.uint8)  # 16 levels of grey above black
+        native = np.rint(digits.images * (255.0 / 16.0)).astype(np.uint8)  # the values are 0 to 16
         given = np.full(len(native), UNASSIGNED, dtype=np.int8)
         yield from _resized_batches(self.form, native, digits.target.astype(np.int32), given, "digits")
 
 
 @dataclass(frozen=True)
 class Cifar10:
-    """CIFAR-10 with its own test set; `data.validation_fraction` of each class is split off from its training set."""
+    """CIFAR-10 with its official test set. The validation images are taken from the training set."""
 
     form: ImageForm
     archive: cifar10.Archive = cifar10.ARCHIVE
     classes: tuple[str, ...] = cifar10.CLASSES
     expected_images: int = 60_000
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[ImageBatch]:
         """Yields every image once.
 
         Raises:
-            DataError: the archive is neither in Keras's cache nor to be had.
+            DataError: the archive is not in Keras's cache and cannot be downloaded.
         """
         for member in cifar10.read_batches(cifar10.find_archive(self.archive)):
             split = TEST if member.name == cifar10.TEST_MEMBER else TRAIN
@@ -56,9 +56,9 @@ class Cifar10:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Noise over a grating whose direction, pitch and colour tell the class: any number, in any size.
+    """Noise plus a grating whose direction, period and colour depend on the class, in any number and size.
 
-    It measures speed; what accuracy it reaches says nothing.
+    For measurements of speed: an accuracy on these images has no meaning.
     """
 
     form: ImageForm
@@ -68,11 +68,11 @@ class Synthetic:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names that sort in the order of the labels."""
+        """Class names, which sort in the order of the labels."""
         digits = len(str(self.class_count - 1))
         return tuple(f"class_{number:0{digits}d}" for number in range(self.class_count))
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[ImageBatch]:
         """Yields every image once."""
         step = images_per_batch(self.form, most=1024)
         for start in range(0, self.expected_images, step):
@@ -82,7 +82,7 @@ class Synthetic:
             patterns = {label: self._pattern(label) for label in set(labels.tolist())}
             images = (noise + np.stack([patterns[label] for label in labels.tolist()])) >> 1
             names = tuple(f"synthetic[{number}]" for number in range(start, start + count))
-            yield Batch(images.astype(np.uint8), labels, np.full(count, UNASSIGNED, dtype=np.int8), names)
+            yield ImageBatch(images.astype(np.uint8), labels, np.full(count, UNASSIGNED, dtype=np.int8), names)
 
     def _pattern(self, label: int) -> NDArray[np.uint16]:
         side_px, _, channels = self.form.shape
@@ -96,10 +96,10 @@ class Synthetic:
 
 def _resized_batches(
     form: ImageForm, images: Images, labels: NDArray[np.int32], given: NDArray[np.int8], name: str
-) -> Iterator[Batch]:
+) -> Iterator[ImageBatch]:
     step = images_per_batch(form, most=1024)
     for start in range(0, len(images), step):
         rows = slice(start, start + step)
         resized = np.stack([to_array(Image.fromarray(image), form) for image in images[rows]])
         names = tuple(f"{name}[{number}]" for number in range(start, start + len(resized)))
-        yield Batch(resized, labels[rows], given[rows], names)
+        yield ImageBatch(resized, labels[rows], given[rows], names)

@@ -1,8 +1,7 @@
-"""Who goes where: a stratified, seeded split that never separates identical images. No pixels, no files."""
+"""A stratified, seeded split that never separates identical images."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Fractions:
-    """Shares of each class that are held out; of the images that are left to divide, where a source gives splits."""
+    """Fractions of each class to hold out, of those images whose split the source does not give."""
 
     validation: float
     test: float
@@ -31,8 +30,8 @@ class Pool:
 
     Attributes:
         labels: (n,) int32, indices into `classes`.
-        given: (n,) int8, the split that the source puts an image in, or UNASSIGNED.
-        groups: (n,) int64, numbers from 0 on, equal for images whose pixels are equal.
+        given: (n,) int8, the split to which the source assigns each image, or UNASSIGNED.
+        groups: (n,) int64, numbers from 0 on; images with equal pixels share a number.
     """
 
     classes: tuple[str, ...]
@@ -42,59 +41,56 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Repeat:
-    """An image of a given split that is dropped because a given split that matters more holds it too."""
+class Duplicate:
+    """An image that is dropped because another given split contains it too."""
 
     index: int
     kept_index: int
 
 
-def given_repeats(pool: Pool) -> list[Repeat]:
-    """Images that occur in several given splits: the test's copy stays, then the validation's."""
-    rank = np.lexsort((np.arange(len(pool.groups)), -pool.given, pool.groups))  # the test's copies first in each group
+def find_duplicates(pool: Pool) -> list[Duplicate]:
+    """Images that occur in several given splits. The copy in test is kept, or else the copy in validation."""
+    rank = np.lexsort((np.arange(len(pool.groups)), -pool.given, pool.groups))  # in each group, test comes first
     starts = np.flatnonzero(np.diff(pool.groups[rank], prepend=-1))
     first = np.repeat(rank[starts], np.diff(np.append(starts, len(rank))))
     dropped = pool.given[rank] != pool.given[first]
     pairs = zip(rank[dropped], first[dropped], strict=True)
-    return [Repeat(index=int(index), kept_index=int(kept)) for index, kept in sorted(pairs)]
+    return [Duplicate(index=int(index), kept_index=int(kept)) for index, kept in sorted(pairs)]
 
 
 def split(pool: Pool, fractions: Fractions, seed: int) -> tuple[Indices, Indices, Indices]:
-    """Divides the images into training, validation and test, each in a random order of its own.
+    """Splits the images into training, validation and test, each in random order.
 
-    What the source gives for validation or test stays there; everything else is divided, class by class and in whole
-    groups of identical images, so that each class comes as close to the fractions as its groups allow. A class has at
-    least one image in training and in test, and from three distinct images on one in validation.
+    Images that the source assigns to validation or test stay there. All others are split class by class, with groups
+    of identical images kept together, so that each class is as close to the fractions as its groups allow. A class
+    has at least one image in training and in test, and with three or more distinct images also one in validation.
 
     Returns:
-        Three arrays of indices into the pool. Repeats across given splits are left out.
+        Three arrays of indices into the pool, without duplicates across given splits.
 
     Raises:
-        DataError: a class cannot be in training and in test at once.
+        DataError: a class cannot be both in training and in test.
     """
     keep = np.ones(len(pool.labels), dtype=bool)
-    keep[[repeat.index for repeat in given_repeats(pool)]] = False
-    sides = _assign(pool, keep, fractions, np.random.default_rng(seed))
-    _check_sides(pool, sides)
-    shuffler = np.random.default_rng((seed, 1))
-    return (
-        shuffler.permutation(np.flatnonzero(sides == TRAIN)),
-        shuffler.permutation(np.flatnonzero(sides == VALIDATION)),
-        shuffler.permutation(np.flatnonzero(sides == TEST)),
-    )
+    keep[[duplicate.index for duplicate in find_duplicates(pool)]] = False
+    assigned = _assign(pool, keep, fractions, np.random.default_rng(seed))
+    _check_classes(pool, assigned)
+    rng = np.random.default_rng((seed, 1))
+    train, validation, test = (rng.permutation(np.flatnonzero(assigned == part)) for part in (TRAIN, VALIDATION, TEST))
+    return train, validation, test
 
 
 def _assign(pool: Pool, keep: NDArray[np.bool_], fractions: Fractions, rng: np.random.Generator) -> NDArray[np.int8]:
-    divided = keep & ((pool.given == TRAIN) | (pool.given == UNASSIGNED))
+    free = keep & ((pool.given == TRAIN) | (pool.given == UNASSIGNED))
     shares = _shares(pool, fractions)
-    side_of_group = np.full(pool.groups.max(initial=-1) + 1, UNASSIGNED, dtype=np.int8)
-    groups_by_class = [pool.groups[divided & (pool.labels == label)] for label in range(len(pool.classes))]
-    choices = [len(np.unique(groups)) for groups in groups_by_class]
-    for label in np.argsort(choices, kind="stable"):  # the class with the least choice chooses first
-        _assign_class(groups_by_class[label], shares, side_of_group, rng)
-    sides = np.where(keep, pool.given, UNASSIGNED).astype(np.int8)
-    sides[divided] = side_of_group[pool.groups[divided]]
-    return sides
+    split_of_group = np.full(pool.groups.max(initial=-1) + 1, UNASSIGNED, dtype=np.int8)
+    groups_by_class = [pool.groups[free & (pool.labels == label)] for label in range(len(pool.classes))]
+    group_counts = [len(np.unique(groups)) for groups in groups_by_class]
+    for label in np.argsort(group_counts, kind="stable"):  # classes with few groups are the hardest to split
+        _assign_class(groups_by_class[label], shares, split_of_group, rng)
+    assigned = np.where(keep, pool.given, UNASSIGNED).astype(np.int8)
+    assigned[free] = split_of_group[pool.groups[free]]
+    return assigned
 
 
 def _shares(pool: Pool, fractions: Fractions) -> tuple[float, float, float]:
@@ -106,43 +102,42 @@ def _shares(pool: Pool, fractions: Fractions) -> tuple[float, float, float]:
 def _assign_class(
     groups_of_images: Indices,
     shares: tuple[float, float, float],
-    side_of_group: NDArray[np.int8],
+    split_of_group: NDArray[np.int8],
     rng: np.random.Generator,
 ) -> None:
     groups, sizes = np.unique(groups_of_images, return_counts=True)
-    placed = side_of_group[groups_of_images]  # an image that another class holds too may have its side already
+    placed = split_of_group[groups_of_images]  # an image that also occurs in another class may be assigned already
     counts = np.bincount(placed[placed != UNASSIGNED], minlength=3).tolist()
-    wanted = _targets(len(groups_of_images), len(groups), shares)
-    order = rng.permutation(np.flatnonzero(side_of_group[groups] == UNASSIGNED))
-    order = order[np.argsort(-sizes[order], kind="stable")]  # large groups first: the small ones level the shares
-    for left, position in zip(range(len(order), 0, -1), order, strict=True):
-        empty = [side for side in range(3) if wanted[side] and not counts[side]]
-        open_sides = empty if left <= len(empty) else range(3)
-        side = max(open_sides, key=lambda side: wanted[side] - counts[side])
-        counts[side] += int(sizes[position])
-        side_of_group[groups[position]] = side
+    targets = _targets(len(groups_of_images), len(groups), shares)
+    order = rng.permutation(np.flatnonzero(split_of_group[groups] == UNASSIGNED))
+    order = order[np.argsort(-sizes[order], kind="stable")]  # large groups first: small ones then fill the targets
+    for remaining, position in zip(range(len(order), 0, -1), order, strict=True):
+        empty = [part for part in range(3) if targets[part] and not counts[part]]
+        candidates = empty if remaining <= len(empty) else range(3)
+        chosen = max(candidates, key=lambda part: targets[part] - counts[part])
+        counts[chosen] += int(sizes[position])
+        split_of_group[groups[position]] = chosen
 
 
 def _targets(images: int, groups: int, shares: tuple[float, float, float]) -> tuple[int, int, int]:
-    """Images of a class that each split should get: the rounded shares, at least one each while there are groups."""
-    wanted = {TEST: 0, VALIDATION: 0}
+    """Number of images of a class for each split: the rounded share, and at least one if there are enough groups."""
+    targets = {TEST: 0, VALIDATION: 0}
     spare_groups = groups - 1  # one is for training
-    for side in wanted:
-        if shares[side] > 0 and spare_groups > 0:
-            wanted[side] = max(1, round(shares[side] * images))
+    for part in targets:
+        if shares[part] > 0 and spare_groups > 0:
+            targets[part] = max(1, round(shares[part] * images))
             spare_groups -= 1
-    while sum(wanted.values()) >= max(images, 1):
-        wanted[max(wanted, key=lambda side: wanted[side])] -= 1
-    return (images - sum(wanted.values()), wanted[VALIDATION], wanted[TEST])
+    while sum(targets.values()) >= max(images, 1):
+        targets[max(targets, key=lambda part: targets[part])] -= 1
+    return (images - sum(targets.values()), targets[VALIDATION], targets[TEST])
 
 
-def _check_sides(pool: Pool, sides: NDArray[np.int8]) -> None:
+def _check_classes(pool: Pool, assigned: NDArray[np.int8]) -> None:
     for label, name in enumerate(pool.classes):
-        held = set(sides[pool.labels == label].tolist())
-        absent: Sequence[str] = [SPLITS[side] for side in (TRAIN, TEST) if side not in held]
-        if absent:
+        present = set(assigned[pool.labels == label].tolist())
+        if missing := [SPLITS[part] for part in (TRAIN, TEST) if part not in present]:
             distinct = len(np.unique(pool.groups[pool.labels == label]))
             raise DataError(
-                f"class {name!r}: {distinct} distinct usable image(s) leave none for {' and '.join(absent)}; "
-                "every class needs at least 2 that no other class or split repeats: add images, or remove the class"
+                f"class {name!r}: {distinct} distinct usable image(s) leave {' and '.join(missing)} empty; "
+                "a class needs at least 2 that occur in no other class or split: add images, or remove the class"
             )

@@ -1,1 +1,1 @@
-"""Times every variant in turns, traces it, and turns the traces into numbers."""
+"""Measures all variants in interleaved rounds, traces them, and computes metrics from times and traces."""

@@ -1,4 +1,4 @@
-"""`python -m stages.profile`: step times, latencies, traces and memory of every variant, measured in turns."""
+"""`python -m stages.profile`: measures step time, latency and memory of every variant, and traces it."""
 
 from __future__ import annotations
 
@@ -6,110 +6,113 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from stages import files, params
-from stages.errors import explained
-from stages.locking import only_writer
+from stages.errors import ProfileError, cli_entry
+from stages.locking import machine_lock, stage_lock
 from stages.params import Params, ProfileParams
-from stages.profile.alone import alone_on_machine
-from stages.profile.conductor import Extras, measure
-from stages.profile.memory import LargestBatch, largest_batch
-from stages.profile.records import ArmRecord, Protocol, Task
-from stages.profile.results import trace_in, write_results
-from stages.profile.summary import Circumstances, summarize
+from stages.profile.max_batch import largest_batch
+from stages.profile.records import ArmConfig, ArmRecord
+from stages.profile.runner import Extras, measure
+from stages.profile.summary import Context, summarize
 from stages.profile.trace import read_trace
-from stages.tracking import views
-from stages.tracking.completion import test_accuracies
-from stages.tracking.runs import Tracker
+from stages.results.profile import LargestBatch, Protocol, write_profile
+from stages.results.training import finished_accuracies
+from stages.tracking import run_logging
+from stages.tracking.tracker import Tracker
 
 
-@explained
+@cli_entry
 def main() -> None:
-    """Measures the variants whose trainings finished, writes `data/profile/`, and logs a run for each variant."""
+    """Measures the variants whose trainings finished, writes `data/profile/`, and logs one run per variant."""
     settings = params.load()
     tracker = Tracker(settings.tracking)
     variants = finished_variants(settings)
-    files.PROFILE.mkdir(parents=True, exist_ok=True)  # also where every training failed: DVC expects its output
-    with only_writer("profile"), alone_on_machine(), ExitStack() as stack:
+    files.PROFILE.mkdir(parents=True, exist_ok=True)  # DVC expects the folder even if every training failed
+    with stage_lock("profile"), machine_lock(), ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfstep-")))
-        runs = {name: stack.enter_context(tracker.run(views.profiling(name), settings)) for name in variants}
+        runs = {name: stack.enter_context(tracker.run(run_logging.profiling(name), settings)) for name in variants}
         digests = _measure_and_write(settings, variants, scratch) if variants else {}
         for variant, run in runs.items():
-            accuracies = test_accuracies(variant, settings.train.seeds)
-            views.log_profile(run, files.profile_dir(variant), accuracies, digests[variant])
+            accuracies = finished_accuracies(variant, settings.train.seeds)
+            run_logging.log_profile(run, files.profile_dir(variant), accuracies, digests[variant])
+
+
+def finished_variants(settings: Params) -> list[str]:
+    """Variants for which the trainings with all seeds finished; `compare` reports the others."""
+    seeds = settings.train.seeds
+    return [name for name in settings.train.variants if len(finished_accuracies(name, seeds)) == len(seeds)]
 
 
 def _measure_and_write(settings: Params, variants: list[str], scratch: Path) -> dict[str, str]:
-    """Measures all arms, writes their folders, and returns the sha256 of each manifest."""
-    tasks, baseline = _tasks(settings, variants), settings.compare.baseline
+    """Measures all arms, writes their folders, and returns the sha256 of each manifest by arm."""
+    configs, baseline = _configs(settings, variants), settings.compare.baseline
     trained = {name: files.train_dir(name, settings.train.seeds[0]) for name in variants if name != baseline}
     extras = Extras(frozenset(variants), scratch, trained if baseline in variants else {})
-    measurement = measure(tasks, baseline, settings.profile, extras)
-    _say_how(measurement.protocol)
-    largest = largest_batches(tasks, settings.profile, measurement.records) if settings.profile.find_max_batch else {}
-    circumstances = {
-        name: Circumstances(
+    measurement = measure(configs, baseline, settings.profile, extras)
+    _print_protocol(measurement.protocol)
+    largest = largest_batches(configs, settings.profile, measurement.records) if settings.profile.find_max_batch else {}
+    contexts = {
+        name: Context(
             measurement.protocol, settings.profile.trace_steps, measurement.same_weights.get(name), largest.get(name)
         )
-        for name in tasks
+        for name in configs
     }
-    return {name: _write(name, record, circumstances[name], settings) for name, record in measurement.records.items()}
+    return {name: _write(name, record, contexts[name], settings) for name, record in measurement.records.items()}
+
+
+def _configs(settings: Params, variants: list[str]) -> dict[str, ArmConfig]:
+    entries = {name: settings.variants[name] for name in variants}
+    if settings.compare.baseline in entries:
+        entries[files.CONTROL] = settings.variants[settings.compare.baseline]
+    seed, verified_sha256 = settings.train.seeds[0], files.verify_manifest(files.PREPARED)
+    return {
+        name: ArmConfig(settings.model, settings.train, entry, seed, verified_sha256) for name, entry in entries.items()
+    }
 
 
 def largest_batches(
-    tasks: Mapping[str, Task], profile: ProfileParams, records: Mapping[str, ArmRecord]
+    configs: Mapping[str, ArmConfig], profile: ProfileParams, records: Mapping[str, ArmRecord]
 ) -> dict[str, LargestBatch]:
-    """The largest batch that still trains, of each variant; the control would only say it again."""
+    """The largest batch that trains, by variant; the control's is that of the baseline, so it is left out."""
     return {
-        name: largest_batch(task, profile, records[name].configuration["device"])
-        for name, task in tasks.items()
+        name: largest_batch(config, profile, records[name].settings.configuration.device)
+        for name, config in configs.items()
         if name != files.CONTROL
     }
 
 
-def finished_variants(settings: Params) -> list[str]:
-    """The variants whose every training finished; `compare` says what became of the others."""
-    seeds = settings.train.seeds
-    return [name for name in settings.train.variants if len(test_accuracies(name, seeds)) == len(seeds)]
-
-
-def _tasks(settings: Params, variants: list[str]) -> dict[str, Task]:
-    entries = {name: settings.variants[name] for name in variants}
-    if settings.compare.baseline in entries:
-        entries[files.CONTROL] = settings.variants[settings.compare.baseline]
-    seed, checked = settings.train.seeds[0], files.check_manifest(files.PREPARED)
-    return {name: Task(settings.model, settings.train, entry, seed, checked) for name, entry in entries.items()}
-
-
-def _write(name: str, record: ArmRecord, circumstances: Circumstances, settings: Params) -> str:
+def _write(name: str, record: ArmRecord, context: Context, settings: Params) -> str:
     entry = settings.variants[settings.compare.baseline if name == files.CONTROL else name]
     path, trace = None, None
     if record.trace is not None:
-        path = trace_in(record.trace.directory)
+        path = find_trace(record.trace.directory)
         trace = read_trace(path, record.trace.graph_dtypes)
-    summary = summarize(name, entry, record, circumstances, trace)
-    _say(name, summary["metrics"])
-    return write_results(record, summary, path, name)
+    summary = summarize(name, entry, record, context, trace)
+    step_ms, images_per_s = (summary.metrics[key] for key in ("step_time_ms/mean", "train_images_per_s"))
+    print(f"profile {name}: {step_ms:.2f} ms a step, {images_per_s:,.0f} images/s", flush=True)
+    return write_profile(name, summary, record.times, path)
 
 
-def _say_how(protocol: Protocol) -> None:
-    ended_by = {
-        "target_precision": "all intervals were narrow enough (profile.target_precision)",
-        "max_seconds": "the time was up (profile.max_seconds)",
-        "rounds": "all rounds were played (profile.rounds)",
-    }
+def find_trace(directory: Path) -> Path:
+    """Finds the trace below a folder; the profiler chooses the names.
+
+    Raises:
+        ProfileError: the number of traces is not 1.
+    """
+    found = list(directory.rglob("*.xplane.pb"))
+    if len(found) != 1:
+        raise ProfileError(f"the profiler wrote {len(found)} traces instead of one; run `dvc repro` again")
+    return found[0]
+
+
+def _print_protocol(protocol: Protocol) -> None:
     print(
         f"profile: {protocol.rounds} rounds in {protocol.processes} processes, "
-        f"{protocol.timing_seconds:.0f} s of timing; {ended_by[protocol.ended_by]}"
+        f"{protocol.timing_seconds:.0f} s of timing; {protocol.ended_by_text}"
     )
     for warning in protocol.warnings:
         print(f"profile: warning: {warning}", flush=True)
-
-
-def _say(name: str, metrics: dict[str, Any]) -> None:
-    step, images = metrics["step_time_ms/mean"], metrics["train_images_per_s"]
-    print(f"profile {name}: {step:.2f} ms a step, {images:,.0f} images/s", flush=True)
 
 
 if __name__ == "__main__":

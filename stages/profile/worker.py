@@ -1,7 +1,7 @@
-"""The process that a variant lives in: it waits for its turn, takes it, and answers with the raw times.
+"""The process that measures one arm: it receives calls and returns raw times.
 
-This module is imported once, by the server that the processes are forked from, so that TensorFlow's import (5 to 10
-seconds) is paid once. Nothing here may run an operation at import: a device that is in use does not survive a fork.
+The fork server imports this module once, because importing TensorFlow takes 5 to 10 seconds. No operation may run at
+import: a device that has been used does not survive a fork.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
-from tensorflow.python.framework import config as tf_config  # the switch can be read nowhere else
 
 from stages import dataset, files, models, precision, recipe
 from stages.errors import HalfstepError, ProfileError
-from stages.profile.graph import graph_dtypes
-from stages.profile.records import SameWeights, Task, TraceTaken
+from stages.profile.records import ArmConfig, ArmSettings, TraceRecord
+from stages.profile.trace.graph_dtypes import graph_dtypes
+from stages.results.profile import Configuration, InForce, SameWeights
+from stages.results.training import MODEL, read_probabilities
+from stages.tensorflow_import import is_op_determinism_enabled, tf
 
 COMPILING_STEPS = 2
-DROPPED_MARKERS = 2  # the profiler leaves out the first and the last marked step
+DROPPED_MARKERS = 2  # the profiler drops the first and the last marked step
 
 
-def serve(connection: Connection, make_worker: Callable[[Task], Worker], task: Task) -> None:
-    """Answers requests `(method, arguments)` with `(True, result)` or `(False, message)` until the line is closed."""
+def serve(connection: Connection, make_worker: Callable[[ArmConfig], Worker], config: ArmConfig) -> None:
+    """Receives `(method, arguments)` and sends `(True, result)` or `(False, message)` until the connection closes."""
     worker: Worker | None = None
     while True:
         try:
@@ -34,62 +35,62 @@ def serve(connection: Connection, make_worker: Callable[[Task], Worker], task: T
         except (EOFError, KeyboardInterrupt):
             return
         try:
-            worker = worker or make_worker(task)
+            worker = worker or make_worker(config)
             connection.send((True, getattr(worker, method)(*arguments)))
         except (HalfstepError, tf.errors.OpError) as error:
             connection.send((False, " ".join(str(error).split())[:500]))
 
 
 class Worker:
-    """A variant, built and compiled as `train` does it, with the input pipeline that `train` uses."""
+    """A variant with the model and the input pipeline that `train` uses."""
 
-    def __init__(self, task: Task) -> None:
-        prepared = dataset.open_prepared(checked_sha256=task.prepared_sha256)
-        self._task = task
+    def __init__(self, config: ArmConfig) -> None:
+        prepared = dataset.open_prepared(verified_sha256=config.prepared_sha256)
+        self._config = config
         self._images = prepared.test.images
         self._model = recipe.compiled_model(
-            task.model,
-            task.train,
-            task.variant,
+            config.model,
+            config.train,
+            config.variant,
             input_shape=prepared.image_shape,
             classes=len(prepared.classes),
-            steps_per_epoch=dataset.steps_per_epoch(prepared.train, task.train.batch_size),
-            seed=task.seed,
+            steps_per_epoch=dataset.steps_per_epoch(prepared.train, config.train.batch_size),
+            seed=config.seed,
         )
         self._model.make_train_function()
-        self._batches = iter(dataset.training_batches(prepared.train, task.train, task.seed, steps=2**40))
+        self._batches = iter(dataset.training_batches(prepared.train, config.train, config.seed, steps=2**40))
         self._prepared = prepared
-        self._train_on_device: Callable[[], Any] | None = None
+        self._train_cached: Callable[[], Any] | None = None
         self._predict = tf.function(
-            lambda pixels: self._model(pixels, training=False), jit_compile=task.variant.xla, reduce_retracing=False
+            lambda pixels: self._model(pixels, training=False), jit_compile=config.variant.xla, reduce_retracing=False
         )
 
     def warm_up(self, steps: int) -> None:
-        """Compiles the training step, and lets caches and clocks settle."""
+        """Compiles the training step and runs it `steps` times."""
         self._train(steps)
 
     def train_round(self, steps: int) -> float:
-        """Milliseconds that `steps` training steps take; the clock is read once, after the device is done."""
-        self._lead_in()
+        """Milliseconds for `steps` training steps; the clock is read once, after the device is synchronised."""
+        self._drain_input_buffer()
         return self._timed(lambda: self._train(steps))
 
-    def train_round_on_device(self, steps: int) -> float:
-        """Milliseconds that `steps` training steps take on one batch that stays on the device, without an input."""
-        if self._train_on_device is None:
-            self._train_on_device = self._step_on_device()
-            self._repeat(self._train_on_device, COMPILING_STEPS)
-        step = self._train_on_device
+    def train_round_cached(self, steps: int) -> float:
+        """Milliseconds for `steps` training steps on one batch cached on the device, without the input pipeline."""
+        if self._train_cached is None:
+            self._train_cached = self._cached_step()
+            self._repeat(self._train_cached, COMPILING_STEPS)
+        step = self._train_cached
         return self._timed(lambda: self._repeat(step, steps))
 
     def train_steps(self, steps: int) -> list[float]:
-        """Milliseconds of each of `steps` training steps, the device waited for after each."""
-        self._lead_in()
+        """Milliseconds of each of `steps` training steps; the device is synchronised after each."""
+        self._drain_input_buffer()
         return [self._timed(lambda: self._train(1)) for _ in range(steps)]
 
     def infer(self, batch_size: int, calls: int) -> list[float]:
-        """Milliseconds of each of `calls` predictions: from uint8 pixels on the host to probabilities on the host.
+        """Milliseconds of each of `calls` predictions, from uint8 pixels on the host to probabilities on the host.
 
-        One more goes before them, untimed: it compiles at the first turn, and finds cold caches at every other.
+        One untimed call precedes them: it compiles in the first turn, and warms the caches in later turns.
         """
         pixels = np.resize(self._images[:batch_size], (batch_size, *self._images.shape[1:]))
 
@@ -99,18 +100,18 @@ class Worker:
         call()
         return [self._timed(call) for _ in range(calls)]
 
-    def trace(self, directory: Path, steps: int) -> TraceTaken:
-        """Traces training steps into `directory`, so that `steps` come back; as many before and after go without."""
+    def trace(self, directory: Path, steps: int) -> TraceRecord:
+        """Traces at least `steps` training steps into `directory`, between two untraced rounds of the same length."""
         marked = steps + DROPPED_MARKERS
         before = self.train_round(marked)
-        self._lead_in()
+        self._drain_input_buffer()
         tf.profiler.experimental.start(str(directory))
         try:
             traced = self._timed(lambda: self._train(marked, mark=True))
         finally:
             tf.profiler.experimental.stop()
         after = self.train_round(marked)
-        return TraceTaken(
+        return TraceRecord(
             directory=directory,
             marked_steps=marked,
             plain_step_time_ms=(before + after) / (2 * marked),
@@ -119,65 +120,61 @@ class Worker:
         )
 
     def same_weights(self, trained: Path) -> SameWeights:
-        """What another variant's trained weights predict in this one's precision, beside what they predicted there.
+        """Evaluates another variant's trained weights in this variant's precision, on the test images.
 
         Args:
-            trained: the folder of a training, with `model.keras` and `predictions.npy`.
+            trained: the folder of that training.
 
         Raises:
-            CorruptFileError: a file of the training is not what was written.
+            DataError: a file of the training is missing.
+            CorruptFileError: a file of the training is damaged.
             ProfileError: the weights do not fit this model.
         """
-        files.check_manifest(trained)
-        theirs = np.load(trained / "predictions.npy", allow_pickle=False)
-        ours = self._predictions_with(trained / "model.keras")
-        same_class = ours.argmax(axis=1) == theirs.argmax(axis=1)
+        files.verify_manifest(trained)
+        expected, found = read_probabilities(trained), self._predictions_with(trained / MODEL)
+        classes = found.argmax(axis=1)
         return SameWeights(
-            images=len(ours),
-            agreement=float(same_class.mean()),
-            max_probability_difference=float(np.abs(ours - theirs).max()),
-            accuracy=float((ours.argmax(axis=1) == self._prepared.test.labels).mean()),
+            images=len(found),
+            agreement=float((classes == expected.argmax(axis=1)).mean()),
+            max_probability_difference=float(np.abs(found - expected).max()),
+            accuracy=float((classes == self._prepared.test.labels).mean()),
         )
 
-    def peak_device_bytes(self) -> int | None:
-        """Peak of the GPU allocator since the start, before any inference; None without a GPU."""
-        if not tf.config.list_logical_devices("GPU"):
-            return None
-        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
-
-    def configuration(self) -> dict[str, Any]:
-        """What must not differ between variants but for what their entries say."""
-        return {
-            "device": "GPU" if tf.config.list_logical_devices("GPU") else "CPU",
-            "batch_size": self._task.train.batch_size,
-            "input_shape": list(self._images.shape[1:]),
-            "parameters": self._model.count_params(),
-            "optimizer": self._task.train.optimizer,
-            "intra_op_threads": tf.config.threading.get_intra_op_parallelism_threads(),
-            "inter_op_threads": tf.config.threading.get_inter_op_parallelism_threads(),
-            "input_threads": self._task.train.input_threads,
-            "op_determinism": tf_config.is_op_determinism_enabled(),
-            "layer_widths": sorted({width for layer in self._model._flatten_layers() for width in _widths(layer)}),
-            "data_sha256": self._prepared.sha256,
-        }
+    def settings(self) -> ArmSettings:
+        """How this arm runs. Call it before any inference, so that the peak memory is that of training."""
+        return ArmSettings(self._configuration(), self._in_force(), peak_gpu_memory_bytes())
 
     def warnings(self) -> list[str]:
-        """What whoever reads the numbers should know of this process."""
+        """Warnings about this process for the reader of the results."""
         unused = precision.unused_gpu()
         return [] if unused is None else [f"{unused}; measured on the CPU"]
 
-    def in_force(self) -> dict[str, Any]:
-        """What the variant's entry sets, as it is in this process: the only settings that may differ."""
-        return {
-            "policy": self._model.dtype_policy.name,
-            "xla": bool(self._model.jit_compile),
-            "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
-            "onednn": precision.onednn_is_on(),
-        }
+    def _configuration(self) -> Configuration:
+        return Configuration(
+            device="GPU" if tf.config.list_logical_devices("GPU") else "CPU",
+            batch_size=self._config.train.batch_size,
+            input_shape=self._images.shape[1:],
+            parameters=self._model.count_params(),
+            optimizer=self._config.train.optimizer,
+            intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+            inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
+            input_threads=self._config.train.input_threads,
+            op_determinism=is_op_determinism_enabled(),
+            layer_widths=tuple(sorted({width for layer in self._model._flatten_layers() for width in _widths(layer)})),
+            data_sha256=self._prepared.sha256,
+        )
 
-    def _step_on_device(self) -> Callable[[], Any]:
-        batch = tuple(tf.identity(tensor) for tensor in next(self._batches))  # lies on the device from here on
-        compiled = tf.function(self._model.train_step, jit_compile=self._task.variant.xla, autograph=False)
+    def _in_force(self) -> InForce:
+        return InForce(
+            policy=self._model.dtype_policy.name,
+            xla=bool(self._model.jit_compile),
+            tf32=tf.config.experimental.tensor_float_32_execution_enabled(),
+            onednn=precision.onednn_is_on(),
+        )
+
+    def _cached_step(self) -> Callable[[], Any]:
+        batch = tuple(tf.identity(tensor) for tensor in next(self._batches))  # on the device from here on
+        compiled = tf.function(self._model.train_step, jit_compile=self._config.variant.xla, autograph=False)
         return lambda: compiled(batch)
 
     def _repeat(self, step: Callable[[], Any], steps: int) -> None:
@@ -186,21 +183,24 @@ class Worker:
         tf.test.experimental.sync_devices()
 
     def _predictions_with(self, weights: Path) -> np.ndarray:
-        model = models.build(self._task.model, self._prepared.image_shape, len(self._prepared.classes))
+        model = models.build(self._config.model, self._prepared.image_shape, len(self._prepared.classes))
         try:
             model.load_weights(weights)
         except (ValueError, OSError, KeyError) as error:
-            told = " ".join(str(error).split())[:200]
-            raise ProfileError(f"{weights} does not fit model.name {self._task.model.name} ({told})") from error
+            reason = " ".join(str(error).split())[:200]
+            raise ProfileError(
+                f"{weights} does not fit model.name = {self._config.model.name} ({reason}): "
+                f"run `dvc repro -f -s {files.stage_of(weights)}`"
+            ) from error
         predict = tf.function(lambda pixels: model(pixels, training=False), jit_compile=False, reduce_retracing=True)
-        size = self._task.train.batch_size
+        size = self._config.train.batch_size
         batches = (self._images[start : start + size] for start in range(0, len(self._images), size))
         return np.concatenate([np.asarray(predict(tf.constant(batch))) for batch in batches])
 
-    def _lead_in(self) -> None:
-        # While the others had their turns the input pipeline has filled its buffer: steps that find their batch ready
-        # are not the steps of a training, in which the pipeline works beside them.
-        self._train(dataset.buffered_batches(self._task.train))
+    def _drain_input_buffer(self) -> None:
+        # The input pipeline fills its buffer during the other arms' turns. Steps on buffered batches are faster than
+        # in a training, where the pipeline runs at the same time.
+        self._train(dataset.buffered_batches(self._config.train))
 
     def _train(self, steps: int, *, mark: bool = False) -> None:
         for step in range(steps):
@@ -217,7 +217,14 @@ class Worker:
         return (time.perf_counter() - started_s) * 1e3
 
 
+def peak_gpu_memory_bytes() -> int | None:
+    """Peak of the GPU's allocator in this process; None without a GPU."""
+    if not tf.config.list_logical_devices("GPU"):
+        return None
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
 def _widths(layer: Any) -> list[int]:
-    """Channels that a layer's matrix work reads and writes: those that tensor cores want in multiples of 8."""
+    """Input and output channels of a layer's kernel: tensor cores need multiples of 8."""
     kernel = getattr(layer, "kernel", None)
     return [int(size) for size in kernel.shape[-2:]] if kernel is not None and len(kernel.shape) >= 2 else []

@@ -1,10 +1,16 @@
-"""Everything that talks to MLflow. The files of the pipeline are the truth; what is in MLflow is a view of them."""
+"""Everything that uses MLflow. The pipeline's files hold the results; the tracking store only shows them."""
 
+import logging
 import os
 
-# Read by MLflow when it is first imported or used. A server that does not answer blocks a call for four minutes at
-# MLflow's own settings; with these it is 10 s, and a run asks no more after the first call that fails.
+# MLflow reads these when it is imported or used. By default, a server that does not answer blocks a call for four
+# minutes; with these settings it is 10 s, and a run makes no more calls after the first one that fails.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
-os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # the server's URI, with its password
-os.environ.pop("MLFLOW_RUN_ID", None)  # would silently take the place of every run that is begun here
+# A response with status 429 or 503 may ask for a retry after an hour, and MLflow would wait that long.
+os.environ.setdefault("MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER", "false")
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # the server's URI may hold a password
+os.environ.pop("MLFLOW_RUN_ID", None)  # would replace every run that is started here
+# Failed requests raise an exception, too, which is reported in one line.
+for _logger in ("urllib3.connectionpool", "mlflow.exceptions"):
+    logging.getLogger(_logger).setLevel(logging.ERROR)

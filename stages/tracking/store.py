@@ -1,4 +1,4 @@
-"""Which tracking store is used, told without importing MLflow (which takes a second and a half)."""
+"""Resolves and checks the URI of the tracking store. Does not import MLflow, which takes 1.5 s."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from stages.errors import TrackingError
-from stages.errors import without_password as without_password
+from stages.errors import TrackingError, without_password
 from stages.files import original_root
 from stages.params import TrackingParams
 
@@ -23,7 +22,7 @@ _SQLITE_HEADER = b"SQLite format 3\0"
 def resolve_uri(tracking: TrackingParams) -> str:
     """The store's URI: `tracking.uri`, else `MLFLOW_TRACKING_URI`, else `mlflow.db` at the root of the checkout.
 
-    A relative SQLite path is taken from that root too, so that `dvc exp run --temp` finds the same store.
+    Relative SQLite paths are relative to the root of the original checkout, also in `dvc exp run --temp`.
     """
     uri = tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}mlflow.db"
     if not uri.startswith(_SQLITE):
@@ -32,7 +31,7 @@ def resolve_uri(tracking: TrackingParams) -> str:
 
 
 def problem_with(uri: str) -> str | None:
-    """What is wrong with a store's URI, with what to do; None where it can be used."""
+    """The problem with a store's URI and what to do about it; None without a problem. Uses no network."""
     scheme = uri.partition(":")[0].partition("+")[0]
     if "://" not in uri or scheme not in _SCHEMES:
         return f"it must be a URI such as {_SQLITE}mlflow.db or http://127.0.0.1:5000; a plain folder is not a store"
@@ -40,11 +39,11 @@ def problem_with(uri: str) -> str | None:
     if path is None:
         return None
     if not path.parent.is_dir():
-        return f"the folder {path.parent} does not exist; make it, or name another"
+        return f"the folder {path.parent} does not exist; create it, or choose another path"
     if not os.access(path if path.exists() else path.parent, os.R_OK | os.W_OK):
-        return f"{path} may not be read and written by this user; name another place"
+        return f"{path} is not readable and writable for this user; change its permissions, or choose another path"
     if path.is_file() and _first_bytes(path) not in (b"", _SQLITE_HEADER):
-        return f"{path} is no SQLite database; name another file, which is made where it is missing"
+        return f"{path} is not a SQLite database; choose another file, which is created if it is missing"
     return None
 
 
@@ -54,14 +53,17 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def sqlite_path(uri: str) -> Path | None:
-    """The file of a SQLite store, or None for any other store."""
+    """The file of a SQLite store; None for any other store."""
     return Path(unquote(uri.removeprefix(_SQLITE))) if uri.startswith(_SQLITE) else None
 
 
 def identity(tracking: TrackingParams) -> dict[str, Any]:
-    """What `compare` depends on: a digest that changes with the store or the experiment, and holds no password.
+    """The content of `data/tracking.json`: a digest of the store and the experiment, which contains no password.
 
-    A SQLite store that has been deleted and begun anew is another store: it is told by a number of its own.
+    A SQLite store that was deleted and created again is another store, because it has another random identifier.
+
+    Raises:
+        TrackingError: the SQLite file cannot be used.
     """
     uri = resolve_uri(tracking)
     path = sqlite_path(uri)
@@ -70,7 +72,7 @@ def identity(tracking: TrackingParams) -> dict[str, Any]:
 
 
 def _sqlite_id(path: Path) -> int:
-    """The `application_id` of a database file, which MLflow does not use; drawn at random where it has none."""
+    """The `application_id` of a database file, which MLflow does not use. Sets a random one if it has none."""
     try:
         connection = sqlite3.connect(path, timeout=30)
         try:
@@ -83,5 +85,5 @@ def _sqlite_id(path: Path) -> int:
             connection.close()
     except sqlite3.Error as error:
         raise TrackingError(
-            f"{path} cannot be used as a tracking store ({error}): move it away or name another"
+            f"{path} cannot be used as a tracking store ({error}): move it away, or choose another path"
         ) from error

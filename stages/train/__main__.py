@@ -6,20 +6,20 @@ import argparse
 import os
 
 from stages import params
-from stages.errors import ParameterError, explained
-from stages.locking import only_writer
+from stages.errors import ParameterError, cli_entry
+from stages.locking import stage_lock
 
 
-@explained
+@cli_entry
 def main() -> None:
-    """Reads the parameters, sets what TensorFlow reads at its import, and trains."""
+    """Reads the parameters, sets the environment variables that TensorFlow reads at its import, and trains."""
     arguments = _arguments()
     settings = params.load()
     if arguments.variant not in settings.variants:
         known = ", ".join(settings.variants)
         raise ParameterError(f"--variant is '{arguments.variant}'; allowed are the entries of variants: {known}")
     os.environ.update(settings.variants[arguments.variant].variables)
-    with only_writer(f"train@{arguments.variant}-{arguments.seed}"):
+    with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
         from stages.train.stage import run_stage  # imports TensorFlow
 
         run_stage(settings, arguments.variant, arguments.seed)

@@ -1,4 +1,4 @@
-"""What happens at the end of an epoch: a row of history, a line on the terminal, and the end of a hopeless run."""
+"""Keras callbacks of a training: the history, printed lines, and the end of a training whose loss is not finite."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import keras
-
 from stages import recipe
+from stages.tensorflow_import import keras
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch, counted from 0. `loss_scale` and `skipped_steps` are None where there is no loss scaling.
+    """One epoch, counted from 0.
 
-    `skipped_steps` are the epoch's steps whose gradients were not finite at the loss scale of that moment, and which
-    changed nothing.
+    `skipped_steps` is the number of steps that changed nothing, because their gradients were not finite at the current
+    loss scale. It is None without loss scaling, and so is `loss_scale`.
     """
 
     epoch: int
@@ -32,45 +31,45 @@ class Epoch:
     skipped_steps: int | None
 
     def metrics(self) -> dict[str, float]:
-        """Name to value, without what does not apply and without the epoch's number."""
+        """Values by name, without the epoch's number and without those that are None."""
         values = {name: value for name, value in vars(self).items() if name != "epoch"}
         return {name: value for name, value in values.items() if value is not None}
 
 
 class EpochRecorder(keras.callbacks.Callback):
-    """Measures each epoch and hands it on; the time is that of training and validation, until the device is done.
+    """Records each epoch and passes it to listeners. Its time covers training and validation, until the device is done.
 
     Args:
-        receivers: called with each `Epoch` when it ends.
+        listeners: called with each `Epoch` when it ends.
         steps: training steps in an epoch.
-        epochs: those that have ended already.
-        elapsed_s: seconds that the next epoch has taken already.
+        epochs: epochs of earlier sessions.
+        elapsed_s: seconds that earlier sessions spent on the next epoch.
     """
 
     def __init__(
         self,
-        receivers: tuple[Callable[[Epoch], None], ...],
+        listeners: tuple[Callable[[Epoch], None], ...],
         steps: int,
         epochs: tuple[Epoch, ...] = (),
         elapsed_s: float = 0.0,
     ) -> None:
         super().__init__()
         self.epochs: list[Epoch] = list(epochs)
-        self._receivers, self._steps, self._earlier_s = receivers, steps, elapsed_s
+        self._listeners, self._steps, self._earlier_s = listeners, steps, elapsed_s
         self._started_s = 0.0
-        self.told_s = 0.0  # seconds that the receivers took: a tracking server's time is not the training's
+        self.listener_time_s = 0.0  # for example of the tracking server; not part of the training time
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds that the present epoch has taken, over all sittings."""
+        """Seconds that the current epoch has taken, over all sessions."""
         return self._earlier_s + time.perf_counter() - self._started_s
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Reads the clock."""
+        """Starts the clock."""
         self._started_s = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Records the epoch; Keras has read the metrics from the device by now, so all its steps are done."""
+        """Records the epoch. All its steps are done, because Keras has read the metrics from the device."""
         logs = logs or {}
         scale = recipe.loss_scale(self.model)
         row = Epoch(
@@ -87,19 +86,19 @@ class EpochRecorder(keras.callbacks.Callback):
         self._earlier_s = 0.0
         self.epochs.append(row)
         ended_s = time.perf_counter()
-        for receive in self._receivers:
-            receive(row)
-        self.told_s += time.perf_counter() - ended_s
+        for listener in self._listeners:
+            listener(row)
+        self.listener_time_s += time.perf_counter() - ended_s
 
     def _skipped_steps(self, epoch: int) -> int:
-        """The optimizer counts the steps that it took; what is missing was skipped, in this epoch or before."""
-        taken = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
-        return (epoch + 1) * self._steps - taken - sum(row.skipped_steps or 0 for row in self.epochs)
+        """All steps so far, minus those that the optimizer applied, minus those that earlier epochs skipped."""
+        applied = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        return (epoch + 1) * self._steps - applied - sum(row.skipped_steps or 0 for row in self.epochs)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a training ended as failed; `epoch` and `step` of the epoch count from 1, as `reason` does."""
+    """Why a training failed. `epoch`, and `step` within it, count from 1."""
 
     reason: str
     epoch: int | None = None
@@ -107,15 +106,13 @@ class Failure:
 
 
 class StopWhenNotFinite(keras.callbacks.Callback):
-    """Ends a training whose loss is no longer a finite number: no later epoch can mend it.
-
-    It ends at the end of an epoch: waiting for the device at every step would cost more than the rest of an epoch.
+    """Ends a training whose loss is not finite, at the end of the epoch: waiting for the device at each step is slow.
 
     Args:
-        first_step: of the present epoch, from 0, whose loss was not finite, where that is known already.
+        first_step: first step of the current epoch, from 0, whose loss was not finite in an earlier session.
     """
 
-    async_safe = True  # Keras then reads the losses in a thread of its own, and does not wait for the device
+    async_safe = True  # Keras reads the losses in another thread, and does not wait for the device
 
     def __init__(self, first_step: int | None = None) -> None:
         super().__init__()
@@ -123,33 +120,33 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         self.first_step = first_step
         self._offset = 0
 
-    def begin_at(self, offset: int) -> None:
-        """Says how many steps of the next epoch are done."""
+    def set_offset(self, offset: int) -> None:
+        """Sets the number of steps of the next epoch that are done."""
         self._offset = offset
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Notes the first step after which the epoch's mean loss is not finite; calls may come in any order."""
+        """Records the first step after which the epoch's mean loss is not finite. The calls may be in any order."""
         step = self._offset + batch
         if not math.isfinite((logs or {}).get("loss", 0.0)) and (self.first_step is None or step < self.first_step):
             self.first_step = step
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Notes the reason and asks Keras to stop."""
+        """Records the reason and stops the training."""
         self._offset = 0
         loss = float((logs or {}).get("loss", 0.0))
         if math.isfinite(loss):
             return
         step = None if self.first_step is None else self.first_step + 1
         scale = recipe.loss_scale(self.model)
-        words = [f"the loss is {loss} in epoch {epoch + 1}"]
-        words += [f"from step {step} on"] if step else []
-        words += [f"at loss scale {scale:g}"] if scale else []
-        self.failure = Failure(", ".join(words), epoch + 1, step)
+        parts = [f"the loss is {loss} in epoch {epoch + 1}"]
+        parts += [f"from step {step} on"] if step else []
+        parts += [f"at loss scale {scale:g}"] if scale else []
+        self.failure = Failure(", ".join(parts), epoch + 1, step)
         self.model.stop_training = True
 
 
 def epoch_line(name: str, epochs: int) -> Callable[[Epoch], None]:
-    """A receiver that prints one line an epoch, for terminals that keep what is printed (logs, CI)."""
+    """Returns a listener that prints one line for each epoch, for output without a progress bar (logs, CI)."""
 
     def show(row: Epoch) -> None:
         print(
@@ -162,5 +159,5 @@ def epoch_line(name: str, epochs: int) -> Callable[[Epoch], None]:
 
 
 def verbosity() -> int:
-    """Keras's progress bar on a terminal; nothing of Keras's own otherwise."""
+    """Keras's `verbose`: a progress bar on a terminal, otherwise nothing."""
     return 1 if sys.stdout.isatty() else 0

@@ -1,4 +1,4 @@
-"""Checkpoints as files: written whole, told by their digest, and tied to what made them."""
+"""Checkpoint files: written atomically, verified by their sha256, and valid only for the inputs that produced them."""
 
 from __future__ import annotations
 
@@ -18,31 +18,30 @@ from typing import Any
 import numpy as np
 
 import stages
-from stages import files, locking
-from stages.environment import inputs
+from stages import digests, files, locking
 from stages.errors import DataError
 from stages.params import Params
 from stages.train.callbacks import Epoch
 
-KEPT = 2  # where the newest is damaged, the one before it serves
+MAX_KEPT = 2  # if the newest is damaged, the one before it is used
 _CODE = ("train", "models", "dataset.py", "precision.py", "recipe.py")
-_WITHOUT_EFFECT = {"variants", "seeds", "checkpoint_every", "require_gpu"}  # on the result of one training
+_WITHOUT_EFFECT = {"variants", "seeds", "checkpoint_every", "require_gpu"}  # do not change the result of a training
 _RELEASES = ("tensorflow", "keras", "numpy")
 _STATE = "state"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training after a step, or after the validation that follows an epoch's last step; by default, its beginning.
+    """State of a training after a step, or after the validation at the end of an epoch. The default is the start.
 
     Attributes:
-        step: steps done, over all epochs.
-        epochs: rows of the epochs that have ended.
-        train_time_s: seconds spent in `fit` up to here, over all sittings.
-        epoch_time_s: of these, the part that belongs to the epoch that has not ended.
-        not_finite_step: first step of that epoch, from 0, whose loss was not finite; None if all were.
-        run_id: the MLflow run of the training.
-        arrays: every variable of the network, the optimizer and the metrics.
+        step: number of steps done, over all epochs.
+        epochs: the epochs that have ended.
+        train_time_s: seconds in `fit` so far, over all sessions.
+        epoch_time_s: the part of `train_time_s` that belongs to the current epoch.
+        not_finite_step: first step of the current epoch, from 0, whose loss was not finite; None if all were.
+        run_id: MLflow run of the training.
+        arrays: values of all variables of the network, the optimizer and the metrics.
     """
 
     step: int = 0
@@ -54,7 +53,7 @@ class Checkpoint:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """As an uncompressed `.npz` file, without pickle."""
+        """Content of an uncompressed `.npz` file, without pickle."""
         state = {name: value for name, value in vars(self).items() if name not in ("arrays", "epochs")}
         text = json.dumps(state | {"epochs": [asdict(row) for row in self.epochs]})
         buffer = io.BytesIO()
@@ -64,7 +63,7 @@ class Checkpoint:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Checkpoint:
-        """The checkpoint that `to_bytes` was called on."""
+        """Inverse of `to_bytes`."""
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         state = json.loads(arrays.pop(_STATE).tobytes())
@@ -73,88 +72,84 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The newest checkpoints of one training, in a folder of its own.
+    """The newest checkpoints of one training, in one folder.
 
-    A file's name holds the step, the number of epochs, and the sha256 of its content: it is whole or it is not used.
-    They are written in a thread, while the training goes on.
+    A file name consists of the step, the number of epochs, and the sha256 of the content: a damaged file is not used.
+    Another thread writes the files, so that the training continues meanwhile.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-        self._under_way: Future[None] | None = None
+        self._pending: Future[None] | None = None
         self._warned = False
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; a line for each newer one that is not."""
+        """Returns the newest intact checkpoint, or None. Removes each damaged one and prints a line."""
         for path in reversed(self._paths()):
             content = path.read_bytes()
-            if hashlib.sha256(content).hexdigest() == _digest_in(path):
+            if hashlib.sha256(content).hexdigest() == path.stem.rpartition("-")[2]:
                 return Checkpoint.from_bytes(content)
-            print(f"{path} is damaged (its sha256 differs): it is not used", file=sys.stderr)
+            print(f"{path} is damaged (its sha256 differs) and is not used", file=sys.stderr)
             path.unlink()
         return None
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Begins to write a checkpoint, once the one before is written; no more than one waits in memory."""
+        """Starts to write a checkpoint, after the previous one is written: only one is kept in memory."""
         self.flush()
-        self._under_way = self._writer.submit(self._write, checkpoint)
+        self._pending = self._writer.submit(self._write, checkpoint)
 
     def flush(self) -> None:
-        """Waits until all are written."""
-        if self._under_way is not None:
-            self._under_way.result()
+        """Waits until all checkpoints are written."""
+        if self._pending is not None:
+            self._pending.result()
 
     def remove(self) -> None:
-        """Removes them all, once the results of the training are safely written."""
+        """Removes all checkpoints. Call it after the results of the training are written."""
         self.flush()
         shutil.rmtree(self._folder, ignore_errors=True)
-        with suppress(OSError):  # not empty: another training's lie there
+        with suppress(OSError):  # not empty: it contains those of another training
             self._folder.parent.rmdir()
 
     def _write(self, checkpoint: Checkpoint) -> None:
-        """Writes a checkpoint and removes the oldest; a disk that is full costs one line and no training."""
+        """Writes a checkpoint and removes the oldest. A full disk gives a warning, and the training continues."""
         content = checkpoint.to_bytes()
         digest = hashlib.sha256(content).hexdigest()
         path = self._folder / f"{checkpoint.step:012d}-{len(checkpoint.epochs):06d}-{digest}.npz"
         try:
-            with files.atomic_path(path) as beside:
-                beside.write_bytes(content)
+            with files.atomic_path(path) as temporary_path:
+                temporary_path.write_bytes(content)
         except DataError as error:
             if not self._warned:
-                print(f"no checkpoint is kept: {error}; the training goes on", file=sys.stderr)
+                print(f"checkpoint not saved: {error}; the training continues", file=sys.stderr)
             self._warned = True
             return
-        for old in self._paths()[:-KEPT]:
+        for old in self._paths()[:-MAX_KEPT]:
             old.unlink()
 
     def _paths(self) -> list[Path]:
         return sorted(self._folder.glob("[0-9]*.npz"))
 
 
-def _digest_in(path: Path) -> str:
-    return path.stem.rpartition("-")[2]
-
-
 @contextmanager
 def opened(training: str, key: str) -> Iterator[Checkpoints | None]:
-    """The checkpoints of a training that `key` made, in the checkout that the user works in; others' are removed.
+    """Opens the checkpoints of a training, in the user's checkout, and removes those with another `key`.
 
-    Experiments of DVC that run at the same time may train the very same thing: the second gets None, and keeps none.
+    DVC experiments may run the same training at the same time: the second process gets None, and saves no checkpoints.
     """
-    folder = files.original_root() / files.SCRATCH / "checkpoints" / training
+    folder = files.original_root() / files.WORK_DIR / "checkpoints" / training
     mine = folder / key[:16]
     for other in folder.iterdir() if folder.is_dir() else ():
         if other != mine:
             _remove_unless_locked(other)
-    stream = locking.try_lock(_lock_of(mine))
-    if stream is None:
-        print(f"{training}: another process trains the same: this one keeps no checkpoints", file=sys.stderr)
+    lock = locking.try_lock(_lock_of(mine))
+    if lock is None:
+        print(f"{training}: another process runs the same training; this one saves no checkpoints", file=sys.stderr)
         yield None
         return
-    with stream:
-        for left_over in mine.glob(".*.npz"):  # a process was killed while it wrote them
-            left_over.unlink()
+    with lock:
+        for partial in mine.glob(".*.npz"):  # a process was killed while it wrote them
+            partial.unlink()
         kept = Checkpoints(mine)
         try:
             yield kept
@@ -162,10 +157,10 @@ def opened(training: str, key: str) -> Iterator[Checkpoints | None]:
             kept.flush()
 
 
-def key_of(settings: Params, variant: str, seed: int, data_sha256: str) -> str:
-    """Digest of all that a training's result hangs on: parameters, data, variant, seed, code and releases."""
+def checkpoint_key(settings: Params, variant: str, seed: int, data_sha256: str) -> str:
+    """Digest of everything that determines a training's result: parameters, data, variant, seed, code and releases."""
     parts = {
-        "model": inputs.model_digest(settings.model),
+        "model": digests.model_digest(settings.model),
         "train": settings.train.model_dump(mode="json", exclude=_WITHOUT_EFFECT),
         "variant": settings.variants[variant].model_dump(mode="json"),
         "name": variant,
@@ -190,7 +185,7 @@ def _lock_of(folder: Path) -> Path:
 
 
 def _remove_unless_locked(folder: Path) -> None:
-    stream = locking.try_lock(_lock_of(folder)) if folder.is_dir() else None
-    if stream is not None:
-        with stream:
+    lock = locking.try_lock(_lock_of(folder)) if folder.is_dir() else None
+    if lock is not None:
+        with lock:
             shutil.rmtree(folder, ignore_errors=True)

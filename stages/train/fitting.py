@@ -1,58 +1,63 @@
-"""Keras's `fit`, begun at any step: the rest of an epoch first, then the epochs that are left."""
+"""Keras's `fit`, which can start at any step: it completes the current epoch first, then runs the remaining ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import keras
-import tensorflow as tf
+from typing import NamedTuple
 
 from stages import dataset
-from stages.dataset import Prepared
+from stages.dataset import PreparedImages
 from stages.params import TrainParams
+from stages.tensorflow_import import keras, tf
 from stages.train.callbacks import EpochRecorder, StopWhenNotFinite, verbosity
 from stages.train.checkpoints import Checkpoint
-from stages.train.resuming import Keeper, build_metrics, put_back, variables
+from stages.train.resume import CheckpointCallback, build_metrics, restore_state, state_variables
 
-TEST_BATCH_SIZE = 256  # fixed, so that results do not depend on the batch size of the training
+TEST_BATCH_SIZE = 256  # fixed, so that results do not depend on `train.batch_size`
+
+
+class Callbacks(NamedTuple):
+    """The callbacks of a training, in the order in which Keras calls them."""
+
+    recorder: EpochRecorder
+    nan_guard: StopWhenNotFinite
+    checkpointer: CheckpointCallback
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A network, what it is trained on, and what listens."""
+    """A compiled network, its data (`steps` per epoch), and the callbacks."""
 
     network: keras.Model
-    prepared: Prepared
+    prepared: PreparedImages
     settings: TrainParams
     seed: int
     steps: int
-    callbacks: tuple[EpochRecorder, StopWhenNotFinite, Keeper]
+    callbacks: Callbacks
 
-    def go_on_from(self, start: Checkpoint) -> None:
-        """Trains to the end, or until the loss is not finite."""
+    def resume(self, start: Checkpoint) -> None:
+        """Trains from a checkpoint to the last epoch, or until the loss is not finite."""
         epoch = len(start.epochs)
         offset = start.step - epoch * self.steps
         if offset:
             build_metrics(self.network, self._validation())
-        put_back(variables(self.network), start.arrays)
+        restore_state(state_variables(self.network), start.arrays)
         if offset:
             self._finish_epoch(epoch, offset)
             epoch += 1
-        _, guard, _ = self.callbacks
-        if epoch < self.settings.epochs and guard.failure is None:
+        if epoch < self.settings.epochs and self.callbacks.nan_guard.failure is None:
             self._fit(epoch, self.settings.epochs, offset=0)
 
     def _finish_epoch(self, epoch: int, offset: int) -> None:
-        _, guard, keeper = self.callbacks
-        guard.begin_at(offset)
-        keeper.begin_at(offset)
+        self.callbacks.nan_guard.set_offset(offset)
+        self.callbacks.checkpointer.set_offset(offset)
         if offset < self.steps:
             self._fit(epoch, epoch + 1, offset)
         else:
             self._validate(epoch)
 
     def _fit(self, epoch: int, epochs: int, offset: int) -> None:
-        """Epochs from `epoch` up to `epochs`, of which `offset` steps are done."""
+        """Runs the epochs from `epoch` to `epochs`, without the first `offset` steps."""
         self.network.fit(
             dataset.training_batches(self.prepared.train, self.settings, self.seed, epoch * self.steps + offset),
             initial_epoch=epoch,
@@ -60,18 +65,18 @@ class Fit:
             steps_per_epoch=self.steps - offset,
             validation_data=self._validation(),
             callbacks=list(self.callbacks),
-            shuffle=False,  # the batches are shuffled already
+            shuffle=False,  # the batches are already shuffled
             verbose=verbosity(),
         )
 
     def _validate(self, epoch: int) -> None:
         """Ends an epoch whose steps are all done, as `fit` does."""
-        *_, keeper = self.callbacks
         for callback in self.callbacks:
             callback.set_model(self.network)
             callback.on_epoch_begin(epoch)
         logs = {name: float(value) for name, value in self.network.get_metrics_result().items()}
-        found = self.network.evaluate(self._validation(), callbacks=[keeper], verbose=0, return_dict=True)
+        checkpointer = self.callbacks.checkpointer
+        found = self.network.evaluate(self._validation(), callbacks=[checkpointer], verbose=0, return_dict=True)
         for callback in self.callbacks:
             callback.on_epoch_end(epoch, logs | {f"val_{name}": value for name, value in found.items()})
 

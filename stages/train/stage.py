@@ -1,4 +1,4 @@
-"""One training as a stage: goes on from its checkpoint, writes the results, and logs as it goes."""
+"""One training as a stage: resumes from a checkpoint, trains, writes the results, and logs them to MLflow."""
 
 from __future__ import annotations
 
@@ -7,56 +7,72 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import stages.quiet  # noqa: F401  before TensorFlow
 from stages import dataset, files
-from stages.dataset import Prepared
+from stages.dataset import PreparedImages
 from stages.errors import HalfstepError
 from stages.params import Params
-from stages.tracking import objects, views
-from stages.tracking.live import LiveRun
-from stages.tracking.runs import Tracker
+from stages.results.profile import SUMMARY, ProfileSummary
+from stages.results.training import METRICS, TrainingMetrics, write_training
+from stages.tracking import models, run_logging
+from stages.tracking.active_run import ActiveRun
+from stages.tracking.tracker import Tracker
 from stages.train import checkpoints
 from stages.train.callbacks import Epoch, epoch_line, verbosity
 from stages.train.checkpoints import Checkpoint, Checkpoints
-from stages.train.results import write_results
-from stages.train.resuming import Sitting
-from stages.train.stopping import Stop
+from stages.train.interruption import Interruption
+from stages.train.resume import Session
 from stages.train.training import Trained, train
 
 
 def run_stage(settings: Params, variant: str, seed: int) -> None:
-    """Trains, writes `data/train/<variant>-<seed>/`, and logs as it goes. A numerical failure is a result.
+    """Trains, writes `data/train/<variant>-<seed>/`, and logs to MLflow. A numerical failure is a result, not an error.
 
-    A training that was interrupted goes on from its last checkpoint, in the run that it began.
+    An interrupted training resumes from its last checkpoint, in the same MLflow run.
     """
     tracker = Tracker(settings.tracking)
     prepared = dataset.open_prepared()
-    directory = files.train_dir(variant, seed)
-    key = checkpoints.key_of(settings, variant, seed, prepared.sha256)
-    stop = Stop()
-    with stop.bounded(), checkpoints.opened(directory.name, key) as kept:
-        start = (kept.newest() if kept else None) or Checkpoint()
-        described = views.training(variant, seed)
-        with tracker.run(described, settings, run_id=start.run_id) as run:
-            stop.last_words = lambda: run.end("KILLED")
-            if run.run_id != start.run_id:
-                objects.log_dataset(run, prepared, settings.data.source)
-            _catch_up(run, start, described.name, settings.train.epochs)
-            trained = _trained(prepared, settings, variant, seed, run, Sitting(start, _saver(kept, run), stop))
-            digest = write_results(trained, prepared.test.labels, directory)
-            if not trained.failure:
-                objects.log_model(run, trained.model, prepared)
-            views.log_training(run, directory, prepared.classes, prepared.test.labels, digest)
-        if kept:
-            kept.remove()
-    _say(described.name, directory)
+    directory, identity = files.train_dir(variant, seed), run_logging.training(variant, seed)
+    key = checkpoints.checkpoint_key(settings, variant, seed, prepared.sha256)
+    interruption = Interruption()
+    with interruption.time_limit(), checkpoints.opened(directory.name, key) as store:
+        start = (store.newest() if store else None) or Checkpoint()
+        with tracker.run(identity, settings, run_id=start.run_id) as run:
+            interruption.on_timeout = lambda: run.end("KILLED")
+            _log_start(run, start, prepared, settings, identity.name)
+            session = Session(start, _saver(store, run), interruption)
+            trained = _train(prepared, settings, variant, seed, run, session)
+            _write_results(trained, prepared, directory, run)
+        if store:
+            store.remove()
+    _print_result(identity.name, directory)
 
 
-def _trained(prepared: Prepared, settings: Params, variant: str, seed: int, run: LiveRun, sitting: Sitting) -> Trained:
+def _log_start(run: ActiveRun, start: Checkpoint, prepared: PreparedImages, settings: Params, name: str) -> None:
+    if run.run_id != start.run_id:
+        images, labels = prepared.train.images, prepared.train.labels
+        models.log_dataset(run, images, labels, source=settings.data.source, sha256=prepared.sha256)
+    if start.step:
+        epochs = settings.train.epochs
+        epoch = min(len(start.epochs) + 1, epochs)
+        print(f"{name}: resumed from step {start.step}, in epoch {epoch}/{epochs}", flush=True)
+        _log_missed_epochs(run, start.epochs)
+
+
+def _log_missed_epochs(run: ActiveRun, epochs: tuple[Epoch, ...]) -> None:
+    """Logs the epochs of earlier sessions that the tracking store did not receive."""
+    logged = run.logged_steps("epoch_time_s")
+    for row in epochs:
+        if row.epoch not in logged:
+            run.metrics(row.metrics(), step=row.epoch)
+
+
+def _train(
+    prepared: PreparedImages, settings: Params, variant: str, seed: int, run: ActiveRun, session: Session
+) -> Trained:
     def log_epoch(row: Epoch) -> None:
         run.metrics(row.metrics(), step=row.epoch)
 
-    name = views.training(variant, seed).name
+    name = run_logging.training(variant, seed).name
     show = () if verbosity() else (epoch_line(name, settings.train.epochs),)
     try:
         return train(
@@ -65,46 +81,43 @@ def _trained(prepared: Prepared, settings: Params, variant: str, seed: int, run:
             settings.train,
             settings.variants[variant],
             seed,
-            receivers=(log_epoch, *show),
-            sitting=sitting,
+            listeners=(log_epoch, *show),
+            session=session,
             known_to_fit=_known_to_fit(variant),
         )
     except (KeyboardInterrupt, SystemExit):
-        if sitting.stop.requested and sitting.save:
-            print(f"{name}: interrupted; the next `dvc repro` goes on from here", file=sys.stderr)
+        if session.interruption.requested and session.save:
+            print(f"{name}: interrupted; the next `dvc repro` resumes it", file=sys.stderr)
         raise
 
 
-def _saver(kept: Checkpoints | None, run: LiveRun) -> Callable[[Checkpoint], None] | None:
-    return None if kept is None else lambda checkpoint: kept.save(replace(checkpoint, run_id=run.run_id))
-
-
-def _catch_up(run: LiveRun, start: Checkpoint, name: str, epochs: int) -> None:
-    """Says where an interrupted training goes on, and logs what was lost with the process that had trained so far."""
-    if not start.step:
-        return
-    print(
-        f"{name}: goes on after step {start.step}, in epoch {min(len(start.epochs) + 1, epochs)}/{epochs}", flush=True
-    )
-    logged = run.logged_steps("epoch_time_s")
-    for row in start.epochs:
-        if row.epoch not in logged:
-            run.metrics(row.metrics(), step=row.epoch)
+def _saver(store: Checkpoints | None, run: ActiveRun) -> Callable[[Checkpoint], None] | None:
+    return None if store is None else lambda checkpoint: store.save(replace(checkpoint, run_id=run.run_id))
 
 
 def _known_to_fit(variant: str) -> int | None:
-    """The largest batch that `profile` has found to train; None where it has not looked, or nothing is left of it."""
+    """The largest batch size that `profile` found to fit in memory; None if unknown."""
     try:
-        found = files.read_json(files.profile_dir(variant) / "summary.json")["metrics"]["memory/max_batch_size"]
-        return int(found)
-    except (HalfstepError, LookupError, TypeError, ValueError):
+        found = ProfileSummary.read(files.profile_dir(variant) / SUMMARY).largest_batch
+        return found.batch_size if found else None
+    except HalfstepError:
         return None
 
 
-def _say(name: str, directory: Path) -> None:
-    metrics = files.read_json(directory / "metrics.json")
-    if metrics["status"] == "failed":
-        again = f"`dvc repro -f -s train@{directory.name}`"
-        print(f"{name}: failed: {metrics['reason']}; it is left out of the comparison; {again} tries it again")
+def _write_results(trained: Trained, prepared: PreparedImages, directory: Path, run: ActiveRun) -> None:
+    labels = prepared.test.labels
+    digest = write_training(
+        directory, trained.metrics(labels), trained.epochs, trained.model.save, trained.probabilities
+    )
+    if not trained.failure:
+        models.log_model(run, trained.model)
+    run_logging.log_training(run, directory, prepared.classes, labels, digest)
+
+
+def _print_result(name: str, directory: Path) -> None:
+    metrics = TrainingMetrics.read(directory / METRICS)
+    if metrics.failed:
+        command = f"`dvc repro -f -s train@{directory.name}`"
+        print(f"{name}: failed: {metrics.reason}; the comparison leaves it out; {command} tries again")
     else:
-        print(f"{name}: test accuracy {metrics['test_accuracy']:.4f}, {metrics['train_time_s']:.1f} s")
+        print(f"{name}: test accuracy {metrics.test_accuracy:.4f}, {metrics.train_time_s:.1f} s")

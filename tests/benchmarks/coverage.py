@@ -1,11 +1,11 @@
-"""Whether the intervals of speed-ups cover what they claim: simulated, with the looks that a measurement holds.
+"""Simulates how often the intervals of speed-ups contain the true ratio, interim looks included.
 
     python -m tests.benchmarks.coverage
 
-Logarithms of ratios are drawn with a spread between processes and one between rounds, of which a share is outliers
-(five times as wide). For each number of processes and each spread the table says how many of the intervals hold the
-true ratio, how wide they are, and how many of the processes were needed. Beside it the same with a look after every
-process, none of them paid for, and a bootstrap over processes and rounds.
+Logarithms of ratios are drawn with a spread between processes and one between rounds; some rounds are outliers with five
+times the spread. For each number of processes and each spread the table shows the share of intervals that contain the
+true ratio, their width, and the number of processes that were measured. For comparison it shows a look after every
+process without a correction, and a bootstrap over processes and rounds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from stages.speedup import EARLY_CONFIDENCE, Speedup, early_looks, last_confidence
+from stages.stats.speedup import INTERIM_CONFIDENCE, Speedup, final_confidence, interim_looks
 
 ROUNDS = 120  # in all processes together: the time of a measurement is given, whatever the number of processes
 TARGET = 0.02
@@ -35,12 +35,12 @@ def simulated(
 
 def with_looks(logs: NDArray[np.float64]) -> Speedup:
     """The interval at which a measurement ends: at the first look that finds it narrow enough, or at the last."""
-    rows, held = tuple(map(tuple, logs)), early_looks(len(logs))
+    rows, held = tuple(map(tuple, logs)), interim_looks(len(logs))
     for processes in held:
-        found = Speedup(rows[:processes], EARLY_CONFIDENCE)
+        found = Speedup(rows[:processes], INTERIM_CONFIDENCE)
         if found.half_width < TARGET:
             return found
-    return Speedup(rows, last_confidence(len(held)))
+    return Speedup(rows, final_confidence(len(held)))
 
 
 def unpaid(logs: NDArray[np.float64]) -> Speedup:

@@ -1,4 +1,4 @@
-"""Workers whose training steps take longer by a known share: what a measurement has to find."""
+"""Workers whose training steps are slower by a known share."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from stages.profile.records import Task
+from stages.profile.records import ArmConfig
 
 
 @dataclass(frozen=True)
-class SlowedTask(Task):
-    """A task whose every turn takes longer: 0.05 is 5 %."""
+class SlowedConfig(ArmConfig):
+    """An arm whose training steps are slower by `slower_by`: 0.05 is 5 %."""
 
     slower_by: float = 0.0
 
 
-def serve(line: Connection, task: Task) -> None:
-    """What a worker's process runs."""
-    import stages.quiet  # noqa: F401  before TensorFlow
+def serve(connection: Connection, config: ArmConfig) -> None:
+    """What a worker process runs."""
     from stages.profile import worker
 
     class SlowedWorker(worker.Worker):
-        """A worker that idles at the end of each turn, the clock still running."""
+        """A worker that busy-waits at the end of each timed part."""
 
         def _train(self, steps: int, *, mark: bool = False) -> None:
             started_s = time.perf_counter()
             super()._train(steps, mark=mark)
             now_s = time.perf_counter()
-            ends_s = now_s + getattr(task, "slower_by", 0.0) * (now_s - started_s)
-            while time.perf_counter() < ends_s:  # sleeping is not exact enough
+            ends_s = now_s + getattr(config, "slower_by", 0.0) * (now_s - started_s)
+            while time.perf_counter() < ends_s:  # sleeping is not precise enough
                 pass
 
-    worker.serve(line, SlowedWorker, task)
+    worker.serve(connection, SlowedWorker, config)

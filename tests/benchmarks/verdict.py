@@ -19,10 +19,10 @@ import pandas as pd
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from stages.compare.statistics import AccuracyChange
 from stages.compare.verdict import decide
 from stages.params import CompareParams
-from stages.speedup import Speedup
+from stages.stats.quality import QualityChange
+from stages.stats.speedup import Speedup
 
 PARAMS = CompareParams()
 PROCESSES, ROUNDS = 8, 30
@@ -30,7 +30,7 @@ PROCESS_SD, ROUND_SD = 0.02, 0.05  # of the logarithm of a ratio
 DISCORDANT = 0.02  # share of the test images on which two trainings differ beyond what the loss itself takes
 SEED_SD = 0.003  # of the accuracy between seeds, of either arm
 
-Comparison = Callable[[Generator], tuple[Speedup, AccuracyChange]]
+Comparison = Callable[[Generator], tuple[Speedup, QualityChange]]
 
 
 def speedup(generator: Generator, ratio: float) -> Speedup:
@@ -40,20 +40,20 @@ def speedup(generator: Generator, ratio: float) -> Speedup:
     return Speedup(tuple(map(tuple, logs.tolist())))
 
 
-def accuracy(generator: Generator, seeds: int, images: int, seed_sd: float) -> AccuracyChange:
+def accuracy(generator: Generator, seeds: int, images: int, seed_sd: float) -> QualityChange:
     """Trainings of a candidate that truly loses the margin, give or take what seeds differ by."""
-    losses = PARAMS.accuracy_margin + generator.normal(0.0, seed_sd, size=seeds) * np.sqrt(2)
+    losses = PARAMS.quality_margin + generator.normal(0.0, seed_sd, size=seeds) * np.sqrt(2)
     losses = np.clip(losses, -DISCORDANT, DISCORDANT)
     draws = generator.random((seeds, images))
     lost = draws < ((DISCORDANT + losses) / 2)[:, None]
     gained = draws > 1 - ((DISCORDANT - losses) / 2)[:, None]
-    return AccuracyChange(baseline_correct=~gained, candidate_correct=~lost)
+    return QualityChange(baseline_correct=~gained, candidate_correct=~lost)
 
 
-def same_accuracy(images: int = 2000) -> AccuracyChange:
+def same_accuracy(images: int = 2000) -> QualityChange:
     """Two arms that never differ."""
     right: NDArray[np.bool_] = np.ones((1, images), dtype=bool)
-    return AccuracyChange(right, right)
+    return QualityChange(right, right)
 
 
 def cases() -> Iterator[tuple[str, Comparison]]:

@@ -1,4 +1,4 @@
-"""The stage as a whole: what it leaves in the tracking store, and how it ends."""
+"""The stage as a whole: its files, its runs in the tracking store, and its exit status."""
 
 from __future__ import annotations
 
@@ -12,18 +12,40 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from stages import files
-from stages.compare.__main__ import main
-from stages.compare.markdown import render_markdown
+from stages.compare.__main__ import main, write_results
+from stages.compare.comparison import Comparison
+from stages.compare.document import comparison_result
+from stages.compare.report.markdown import render_markdown
+from stages.results.comparison import COMPARISON, ComparisonResult
+from tests.small_study import CONFIGURATION, SmallStudy
+
+
+def test_results_are_written_to_the_files_of_the_contract(comparison: Comparison) -> None:
+    result = write_results(comparison)
+    found = sorted(path.relative_to(files.COMPARE).as_posix() for path in files.COMPARE.rglob("*") if path.is_file())
+    assert found == [
+        "comparison.json",
+        "metrics.json",
+        "plots/accuracy_by_epoch.csv",
+        "plots/confusion.csv",
+        "plots/latency.csv",
+        "plots/speedups.csv",
+        "plots/step_breakdown.csv",
+        "report.html",
+    ]
+    assert ComparisonResult.read(COMPARISON) == result == comparison_result(comparison)
+
+
+def test_failed_baseline_has_a_report(project: SmallStudy) -> None:
+    project.edit_training("float32", 2, status="failed", reason="the loss is inf")
+    write_results(project.compare())
+    assert "the loss is inf" in (files.COMPARE / "report.html").read_text()
 
 
 @pytest.fixture
-def configure(project: Any, store_template: Path, write_params: Callable[..., Path]) -> Callable[..., None]:
-    """Writes parameters for one candidate that is rejected, and gives the store."""
+def configure(project: SmallStudy, store_template: Path, write_params: Callable[..., Path]) -> Callable[..., None]:
+    """Gives an empty store, and writes parameters for one candidate that is rejected."""
     shutil.copy(store_template, "mlflow.db")
-    for variant in ("float32", "mixed_float16"):
-        (files.train_dir(variant, 1) / "model.keras").write_bytes(b"a model")
-        files.write_manifest(files.train_dir(variant, 1))
-    files.write_json(files.PREPARED / "info.json", files.read_json(files.PREPARED / "info.json") | {"rejected": 0})
     for name in ("sample_grid.png", "class_counts.csv", "rejected.csv"):
         (files.PREPARED / name).write_bytes(b"")
     files.write_manifest(files.PREPARED)
@@ -35,40 +57,53 @@ def configure(project: Any, store_template: Path, write_params: Callable[..., Pa
     return write
 
 
-def compare_runs() -> list[Run]:
-    client = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
-    experiment = client.get_experiment_by_name("mixed-precision")
+def _client() -> MlflowClient:
+    return MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
+
+
+def _compare_runs() -> list[Run]:
+    experiment = _client().get_experiment_by_name("mixed-precision")
     assert experiment is not None
-    return list(client.search_runs([experiment.experiment_id], "tags.stage = 'compare'"))
+    return list(_client().search_runs([experiment.experiment_id], "tags.stage = 'compare'"))
 
 
-def test_a_gate_that_stays_shut_leaves_files_and_one_finished_run(
+def test_failed_gate_leaves_files_and_one_finished_run(
     configure: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure(gate=True)
     assert main() == 1
     assert "compare.gate: no candidate was adopted (mixed_float16 reject)" in capsys.readouterr().err
     assert (files.COMPARE / "report.html").is_file()
-    (run,) = compare_runs()
+    (run,) = _compare_runs()
     assert (run.info.status, run.data.tags["gate"]) == ("FINISHED", "failed")
     assert run.data.tags["verdict.mixed_float16"] == "reject"
-    expected = render_markdown(files.read_json(files.COMPARE / "comparison.json"))
-    assert run.data.tags["mlflow.note.content"] == expected
-    drawn = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db").list_artifacts(run.info.run_id, "figures")
-    assert {"figures/speedups.png", "figures/memory.png"} <= {item.path for item in drawn}
+    assert run.data.tags["mlflow.note.content"] == render_markdown(ComparisonResult.read(COMPARISON))
+    logged = {item.path for item in _client().list_artifacts(run.info.run_id)}
+    assert {"report.html", "comparison.json", "plots"} <= logged
 
     assert main() == 1  # the same result
-    assert len(compare_runs()) == 1
+    assert len(_compare_runs()) == 1
 
     configure(gate=False)
     assert main() == 0
-    assert sorted(run.data.tags.get("gate", "none") for run in compare_runs()) == ["failed", "none"]
+    assert sorted(run.data.tags.get("gate", "none") for run in _compare_runs()) == ["failed", "none"]
 
 
-def test_nothing_is_registered_where_nothing_is_adopted(
+def test_refused_comparison_is_a_failed_run(
+    project: SmallStudy, configure: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure()
+    project.edit_profile("mixed_float16", configuration=CONFIGURATION.model_copy(update={"batch_size": 64}))
+    assert main() == 1
+    assert "'mixed_float16' was not measured like 'float32'" in capsys.readouterr().err
+    assert [run.info.status for run in _compare_runs()] == ["FAILED"]
+    assert not (files.COMPARE / "comparison.json").exists()
+
+
+def test_nothing_is_registered_when_nothing_is_adopted(
     configure: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure(register="classifier")
     assert main() == 0
-    assert "no candidate was adopted, so 'classifier' stays as it is" in capsys.readouterr().out
-    assert MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db").search_registered_models() == []
+    assert "no candidate was adopted; 'classifier' is unchanged" in capsys.readouterr().out
+    assert _client().search_registered_models() == []

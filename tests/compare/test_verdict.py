@@ -1,4 +1,4 @@
-"""The rule of the verdict at its edges."""
+"""The verdict rule at its edges."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from stages.compare.statistics import AccuracyChange
 from stages.compare.verdict import decide
 from stages.params import CompareParams
-from stages.speedup import Speedup
+from stages.stats.quality import QualityChange
+from stages.stats.speedup import Speedup
 
-PARAMS = CompareParams(min_speedup=1.05, accuracy_margin=0.01)
+PARAMS = CompareParams(min_speedup=1.05, quality_margin=0.01)
 
 
 @dataclass(frozen=True)
 class Case:
-    """Speed-up between `low` and `high`, and the change of accuracy between `lost` and `gained` in the same way."""
+    """The interval of the speed-up, the kind of change of quality, the noise floor, and the verdict on them."""
 
     name: str
     speed: tuple[float, float]
-    accuracy: str
+    quality: str
     noise_floor: float
     verdict: str
 
 
 CASES = [
     Case("both shown", (1.2, 1.4), "same", 0.02, "adopt"),
-    Case("faster, but within the noise", (1.2, 1.4), "same", 0.25, "inconclusive"),
-    Case("interval reaches below the smallest worth having", (1.0, 1.4), "same", 0.02, "inconclusive"),
+    Case("faster, but within the noise floor", (1.2, 1.4), "same", 0.25, "inconclusive"),
+    Case("interval reaches below min_speedup", (1.0, 1.4), "same", 0.02, "inconclusive"),
     Case("too slow", (0.9, 1.04), "same", 0.02, "reject"),
-    Case("high end just at what is worth having", (0.9, 1.0501), "same", 0.02, "inconclusive"),
+    Case("upper end just above min_speedup", (0.9, 1.0501), "same", 0.02, "inconclusive"),
     Case("fast and wrong", (1.2, 1.4), "worse", 0.02, "reject"),
     Case("fast, accuracy open", (1.2, 1.4), "open", 0.02, "inconclusive"),
     Case("slow, accuracy open", (0.5, 0.6), "open", 0.02, "reject"),
@@ -39,24 +39,24 @@ CASES = [
 
 
 def _speedup(low: float, high: float) -> Speedup:
-    """A speed-up of two processes whose t interval has just these ends."""
+    """A speed-up over two processes with this t interval."""
     middle, half = (np.log(low) + np.log(high)) / 2, (np.log(high) - np.log(low)) / 2
-    spread = half / 12.706204736 * np.sqrt(2) / np.sqrt(2)  # t quantile of one degree of freedom; sd·1/√2 = spread
+    spread = half / 12.706204736  # t quantile of one degree of freedom
     return Speedup(((middle - spread,), (middle + spread,)))
 
 
-def _accuracy(kind: str) -> AccuracyChange:
+def _quality(kind: str) -> QualityChange:
     images, lost = {"same": (4000, 0), "open": (100, 0), "worse": (4000, 200)}[kind]
     candidate = np.ones((1, images), bool)
     candidate[0, :lost] = False
-    return AccuracyChange(np.ones((1, images), bool), candidate)
+    return QualityChange(np.ones((1, images), bool), candidate)
 
 
-def test_the_helper_makes_the_interval_that_it_is_asked_for() -> None:
+def test_helper_makes_the_requested_interval() -> None:
     speedup = _speedup(1.2, 1.4)
     assert (speedup.low, speedup.high) == pytest.approx((1.2, 1.4), rel=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_verdict(case: Case) -> None:
-    assert decide(_speedup(*case.speed), case.noise_floor, _accuracy(case.accuracy), PARAMS) == case.verdict
+    assert decide(_speedup(*case.speed), case.noise_floor, _quality(case.quality), PARAMS) == case.verdict

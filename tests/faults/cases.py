@@ -1,4 +1,4 @@
-"""Mistakes and faults by name, each with the one line that it ends in. `python -m tests.faults.cases` lists them."""
+"""User errors and faults, each with the one line that reports it. `python -m tests.faults.cases` lists them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Arrange = Callable[[Path, pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True)
 class Case:
-    """One mistake or fault.
+    """One user error or fault.
 
     Attributes:
-        name: what it is, in words.
-        command: the stage that meets it, with its arguments.
-        fragments: what standard error must hold, one for each of its lines; `{root}` is the working folder.
-        params: the sections of `params.yaml`, or its text.
-        arrange: what else is done to the working folder before.
-        data: which results stand there: `prepared` images, or a `complete` set up to `compare`.
+        name: description.
+        command: the stage that reports it, with its arguments.
+        fragments: text that standard error must contain, one for each of its lines.
+        params: sections of `params.yaml`, or its text.
+        arrange: prepares the working directory.
+        data: which results exist: `none`, `prepared` images, or a `complete` set of inputs of `compare`.
         status: the exit status.
-        skip: why it cannot be tried on this machine; None where it can.
+        skip: returns why the case cannot be tested on this machine, or None.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Case:
 
 
 def all_cases() -> list[Case]:
-    """Every case, in the order of the stages that meet them."""
+    """All cases, in the order of the stages."""
     from tests.faults import cases_of_images, cases_of_params, cases_of_results
 
     return [*cases_of_params.CASES, *cases_of_images.CASES, *cases_of_results.CASES]
 
 
 def main() -> None:
-    """Prints every case by stage and name, and how many there are."""
+    """Prints the stage and name of each case, and the number of cases."""
     cases = all_cases()
     for case in cases:
         print(f"{case.command.split()[0]:14} {case.name}")

@@ -1,4 +1,4 @@
-"""What `prepare` refuses: folders that cannot be learned from, files that are no pictures, disks that are full."""
+"""What `prepare` rejects: unusable folders, files that are not images, full disks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.prepare.test_folder import UNUSABLE
 _FOLDER = {"data": {"source": "folder", "path": "pictures", "image_size": 8}}
 _SYNTHETIC = {"source": "synthetic", "synthetic_images": 40, "synthetic_classes": 2, "image_size": 8}
 _FEW = {"data": _SYNTHETIC}
-_NO_IMAGE = "not an image of a known format (JPEG, PNG, BMP, GIF, WEBP, TIFF)"
+_NOT_AN_IMAGE = "not an image of a known format (JPEG, PNG, BMP, GIF, WEBP, TIFF)"
 
-Spoil = Callable[[Path], None]
+Create = Callable[[Path], None]
 
 
 def draw(root: Path) -> Path:
-    """A folder with eight pictures of cats and eight of dogs."""
+    """Draws a folder with eight pictures of cats and eight of dogs."""
     for label, name in enumerate(("cat", "dog")):
         (root / name).mkdir(parents=True)
         for number in range(8):
@@ -43,7 +43,7 @@ def encoded(kind: str) -> bytes:
 
 
 def bomb() -> bytes:
-    """60,000 x 60,000 pixels in a few hundred bytes of PNG, of which no more than the header is read."""
+    """A PNG of 60,000 x 60,000 pixels in a few hundred bytes, of which only the header is read."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
@@ -59,19 +59,21 @@ def flipped(content: bytes) -> bytes:
     return content[:middle] + bytes(255 - byte for byte in content[middle : middle + 8]) + content[middle + 8 :]
 
 
-def not_a_number() -> bytes:
+def nan_tiff() -> bytes:
     stream = io.BytesIO()
     Image.fromarray(np.full((12, 12), np.nan, dtype=np.float32)).save(stream, "TIFF")
     return stream.getvalue()
 
 
-def bad_picture(name: str, reason: str, content: bytes = b"", file: str = "x.png", spoil: Spoil | None = None) -> Case:
-    """A picture that cannot be used, where none is tolerated."""
+def bad_picture(
+    name: str, reason: str, content: bytes = b"", file: str = "x.png", create: Create | None = None
+) -> Case:
+    """A picture that cannot be used, with `data.max_bad_fraction` 0."""
 
     def arrange(root: Path, _: pytest.MonkeyPatch) -> None:
         path = draw(root / "pictures") / "cat" / file
-        if spoil:
-            spoil(path)
+        if create:
+            create(path)
         else:
             path.write_bytes(content)
 
@@ -93,7 +95,7 @@ def bad_folder(build: Callable[[Path], Path], fragment: str) -> Case:
     )
 
 
-def of_disk(name: str, fragment: str, arrange: Arrange | None, params: dict[str, Any] = _FEW, **others: Any) -> Case:
+def rejected(name: str, fragment: str, arrange: Arrange | None, params: dict[str, Any] = _FEW, **others: Any) -> Case:
     return Case(name, "prepare", (fragment,), params, arrange, **others)
 
 
@@ -130,13 +132,13 @@ def _damaged_environment(root: Path, _: pytest.MonkeyPatch) -> None:
     (root / files.ENVIRONMENT_FILE).write_text(text.replace('"device": "', '"device": "n', 1))
 
 
-def _half_environment(root: Path, _: pytest.MonkeyPatch) -> None:
+def _truncated_environment(root: Path, _: pytest.MonkeyPatch) -> None:
     content = (root / files.ENVIRONMENT_FILE).read_bytes()
     (root / files.ENVIRONMENT_FILE).write_bytes(content[: len(content) // 2])
 
 
 def _store_text(root: Path, _: pytest.MonkeyPatch) -> None:
-    (root / "mlflow.db").write_text("no database at all" * 100)
+    (root / "mlflow.db").write_text("not a database" * 100)
 
 
 def _deleted_experiment(root: Path, _: pytest.MonkeyPatch) -> None:
@@ -159,48 +161,46 @@ def _link_to_folder_out(path: Path) -> None:
 CASES = [
     *(bad_folder(build, fragment) for build, fragment in UNUSABLE),
     bad_picture("empty", "empty file"),
-    bad_picture("a text", _NO_IMAGE, b"no picture"),
-    bad_picture("a page with a script", _NO_IMAGE, b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>"),
-    bad_picture("an icon, whose parser stays closed", _NO_IMAGE, encoded("ICO")),
+    bad_picture("text", _NOT_AN_IMAGE, b"not a picture"),
+    bad_picture("a page with a script", _NOT_AN_IMAGE, b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>"),
+    bad_picture("an icon, whose parser is not used", _NOT_AN_IMAGE, encoded("ICO")),
     bad_picture(
-        "PostScript, which would start a program", _NO_IMAGE, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
+        "PostScript, which could start a program", _NOT_AN_IMAGE, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
     ),
-    bad_picture("a header alone", _NO_IMAGE, encoded("PNG")[:40]),
-    bad_picture("a PNG cut in half", "cannot be decoded", encoded("PNG")[:1500]),
-    bad_picture("a JPEG cut in half", "cannot be decoded", encoded("JPEG")[:700], "x.jpg"),
-    bad_picture("a WebP cut in half", "cannot be decoded", encoded("WEBP")[:300], "x.webp"),
-    bad_picture("a GIF cut in half", "cannot be decoded", encoded("GIF")[:1000], "x.gif"),
-    bad_picture("a BMP cut in half", "cannot be decoded", encoded("BMP")[:900], "x.bmp"),
+    bad_picture("only a header", _NOT_AN_IMAGE, encoded("PNG")[:40]),
+    bad_picture("a PNG truncated to its first half", "cannot be decoded", encoded("PNG")[:1500]),
+    bad_picture("a JPEG truncated to its first half", "cannot be decoded", encoded("JPEG")[:700], "x.jpg"),
+    bad_picture("a WebP truncated to its first half", "cannot be decoded", encoded("WEBP")[:300], "x.webp"),
+    bad_picture("a GIF truncated to its first half", "cannot be decoded", encoded("GIF")[:1000], "x.gif"),
+    bad_picture("a BMP truncated to its first half", "cannot be decoded", encoded("BMP")[:900], "x.bmp"),
     bad_picture("a PNG with flipped bits", "cannot be decoded", flipped(encoded("PNG"))),
-    bad_picture(
-        "values that are no numbers", "cannot be decoded: it holds values that are not", not_a_number(), "x.tif"
-    ),
+    bad_picture("values that are not numbers", "it contains values that are not finite", nan_tiff(), "x.tif"),
     bad_picture("a decompression bomb", "more pixels than data.max_pixels", bomb()),
-    bad_picture("a pipe", "not a regular file", spoil=os.mkfifo),
-    bad_picture("a link out of the folder", "a link that leads out of the folder", spoil=_link_out),
-    bad_picture("a link to a folder outside", "a link that leads out of the folder", spoil=_link_to_folder_out),
-    bad_picture("a link to nothing", "a link to nothing", spoil=lambda path: path.symlink_to("gone.png")),
-    bad_picture("a link to itself", "a link to nothing", spoil=lambda path: path.symlink_to(path.name)),
+    bad_picture("a pipe", "not a regular file", create=os.mkfifo),
+    bad_picture("a link to a file outside", "a link that leads out of the folder", create=_link_out),
+    bad_picture("a link to a folder outside", "a link that leads out of the folder", create=_link_to_folder_out),
+    bad_picture("a link to nothing", "a link to nothing", create=lambda path: path.symlink_to("gone.png")),
+    bad_picture("a link to itself", "a link to nothing", create=lambda path: path.symlink_to(path.name)),
     bad_picture("a name with a line break", "empty file", file="two\nlines.png"),
-    bad_picture("a name that is no UTF-8", "empty file", file=os.fsdecode(b"\xff.png")),
-    bad_picture("a name with a terminal's commands", "empty file", file="\x1b[2J.png"),
+    bad_picture("a name that is not UTF-8", "empty file", file=os.fsdecode(b"\xff.png")),
+    bad_picture("a name with terminal control characters", "empty file", file="\x1b[2J.png"),
     Case("all pictures of a class are the same", "prepare", ("class 'dog': 1 distinct",), _FOLDER, _same_pictures),
-    of_disk(
-        "more images than the disk holds",
-        "GiB are free; make room, or lower data.image_size",
+    rejected(
+        "more images than fit on the disk",
+        "GiB are free; free some disk space, or lower data.image_size",
         None,
         {"data": {"source": "synthetic", "synthetic_images": 10**9, "image_size": 1024}},
     ),
-    of_disk("CIFAR-10 cannot be downloaded", "cannot be downloaded", _no_network, {"data": {"source": "cifar10"}}),
-    of_disk("CIFAR-10 cannot be kept", "cannot be kept in", _bad_cache, {"data": {"source": "cifar10"}}),
-    of_disk("data/prepared is a file", "data/prepared: cannot be written (File exists)", _prepared_file),
-    of_disk("an output is a folder", "train_labels.npy: cannot be written (Is a directory)", _labels_folder),
-    of_disk("environment has not run", "data/environment.json is missing: run `dvc repro`", _no_environment),
-    of_disk("environment.json was changed", "data/environment.json is damaged", _damaged_environment),
-    of_disk("environment.json was cut", "data/environment.json is not JSON", _half_environment),
-    of_disk("the store was overwritten", "mlflow.db cannot be used", _store_text),
-    of_disk("the experiment was deleted", "'mixed-precision', which has been deleted", _deleted_experiment),
-    of_disk(
+    rejected("CIFAR-10 cannot be downloaded", "cannot be downloaded", _no_network, {"data": {"source": "cifar10"}}),
+    rejected("CIFAR-10 cannot be kept", "cannot be stored in", _bad_cache, {"data": {"source": "cifar10"}}),
+    rejected("data/prepared is a file", "data/prepared: cannot be written (File exists)", _prepared_file),
+    rejected("an output is a folder", "train_labels.npy: cannot be written (Is a directory)", _labels_folder),
+    rejected("environment has not run", "data/environment.json is missing: run `dvc repro`", _no_environment),
+    rejected("environment.json was changed", "data/environment.json is damaged", _damaged_environment),
+    rejected("environment.json was truncated", "data/environment.json is not JSON", _truncated_environment),
+    rejected("the tracking store was overwritten", "mlflow.db cannot be used", _store_text),
+    rejected("the experiment was deleted", "'mixed-precision', which has been deleted", _deleted_experiment),
+    rejected(
         "params.yaml is wrong without `environment`", "train.epochs is 0", None, {"train": {"epochs": 0}}, status=2
     ),
 ]

@@ -1,4 +1,4 @@
-"""What `train`, `profile`, `compare` and the trace reader refuse: results that are missing, damaged or not theirs."""
+"""What `train`, `profile`, `compare` and the trace reader reject: missing, damaged or mismatched results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COMPLETE = {
 
 
 def compared(name: str, fragment: str, arrange: Arrange, params: dict[str, Any] = _COMPLETE) -> Case:
-    """A case that `compare` must refuse."""
+    """A case that `compare` must reject."""
     return Case(f"compare: {name}", "compare", (fragment,), params, arrange, data="complete")
 
 
@@ -56,7 +56,7 @@ def one_bit(path: Path) -> Arrange:
 
 
 def saved(path: Path, array: np.ndarray) -> Arrange:
-    """Other content, with a manifest that agrees: what another program might have written."""
+    """Another array and a matching manifest, as another program might write them."""
 
     def arrange(root: Path, _: pytest.MonkeyPatch) -> None:
         np.save(root / path, array)
@@ -101,9 +101,9 @@ def _pickled(root: Path, _: pytest.MonkeyPatch) -> None:
 PROFILE = files.profile_dir("float32")
 
 CASES = [
-    trained("an argument names no variant", "--variant is 'float8'; allowed are", None, "float8", status=2),
-    trained("there are no images", "data/prepared/manifest.json is missing", removed(files.PREPARED)),
-    trained("an image file is damaged", "train_images.npy is damaged", one_bit(files.PREPARED / "train_images.npy")),
+    trained("an argument is not a variant", "--variant is 'float8'; allowed are", None, "float8", status=2),
+    trained("the images are missing", "data/prepared/manifest.json is missing", removed(files.PREPARED)),
+    trained("a file of images is damaged", "train_images.npy is damaged", one_bit(files.PREPARED / "train_images.npy")),
     trained("the labels are missing", "train_labels.npy is missing", removed(files.PREPARED / "train_labels.npy")),
     trained(
         "the manifest is damaged", "data/prepared/manifest.json is damaged", one_bit(files.PREPARED / "manifest.json")
@@ -116,7 +116,7 @@ CASES = [
     ),
     Case("profile: a training is missing", "profile", (str(FLOAT32),), _COMPLETE, removed(FLOAT32), data="complete"),
     Case(
-        "profile: a training's numbers are damaged",
+        "profile: the metrics of a training are damaged",
         "profile",
         (f"{FLOAT32}/metrics.json is damaged",),
         _COMPLETE,
@@ -127,36 +127,48 @@ CASES = [
     compared("predictions are missing", "predictions.npy is missing", removed(FLOAT32 / "predictions.npy")),
     compared("predictions are damaged", "predictions.npy is damaged", one_bit(FLOAT32 / "predictions.npy")),
     compared(
-        "predictions are no numbers",
-        "predictions.npy cannot be used (2 dimensions of finite numbers",
+        "predictions are not numbers",
+        "predictions.npy cannot be used (it must have 2 dimensions of finite numbers",
         saved(FLOAT32 / "predictions.npy", np.full((400, 4), np.nan, dtype=np.float32)),
     ),
     compared(
         "predictions of another test set",
-        "holds 399 predictions and the test set 400 images",
+        "predictions.npy has 399 rows and the test set has 400 images",
         saved(FLOAT32 / "predictions.npy", np.full((399, 4), 0.25, dtype=np.float32)),
     ),
-    compared("predictions that would run code when read", "predictions.npy cannot be used", _pickled),
+    compared("predictions in pickle, which can run code", "predictions.npy cannot be used", _pickled),
     compared("the history is damaged", "history.csv is damaged", one_bit(FLOAT32 / "history.csv")),
     compared("the history is empty", "history.csv cannot be used", rewritten(FLOAT32 / "history.csv", "")),
     compared("labels are damaged", "test_labels.npy is damaged", one_bit(LABELS)),
     compared("labels are missing", "test_labels.npy is missing", removed(LABELS)),
-    compared("no measurements", "data/profile", removed(files.PROFILE)),
+    compared("the measurements are missing", "data/profile", removed(files.PROFILE)),
     compared("the control is missing", "data/profile/_control", removed(files.profile_dir(files.CONTROL))),
     compared("timings are damaged", "rounds.csv is damaged", one_bit(PROFILE / "rounds.csv")),
     compared("a table has other columns", "rounds.csv cannot be used", rewritten(PROFILE / "rounds.csv", "a,b\n1,2\n")),
-    compared("a summary lacks its numbers", "summary.json cannot be used", rewritten(PROFILE / "summary.json", "{}")),
-    compared("a summary is no object", "it holds no object", rewritten(PROFILE / "summary.json", "[]")),
-    compared("an arm was measured otherwise", "batch_size 64 instead of 32", _other_batch),
+    compared(
+        "a summary is empty",
+        "summary.json cannot be used (variant: Field required)",
+        rewritten(PROFILE / "summary.json", '{"schema_version": 2}'),
+    ),
+    compared(
+        "a summary of release 0.1.0",
+        "summary.json has schema version 1 and this release of halfstep reads 2: run `dvc repro -f -s profile`",
+        rewritten(PROFILE / "summary.json", "{}"),
+    ),
+    compared(
+        "a training of release 0.1.0",
+        "metrics.json has schema version 1 and this release of halfstep reads 2: run `dvc repro -f -s train@float32-1`",
+        rewritten(FLOAT32 / "metrics.json", '{"status": "finished"}'),
+    ),
+    compared("a summary is not an object", "it is not a JSON object", rewritten(PROFILE / "summary.json", "[]")),
+    compared("an arm was measured with another batch size", "batch size 64 instead of 32", _other_batch),
     compared("environment.json is missing", "environment.json is missing", removed(files.ENVIRONMENT_FILE)),
     compared("environment.json is damaged", "environment.json is", one_bit(files.ENVIRONMENT_FILE)),
-    traced("not there", "nowhere.xplane.pb", "nowhere.xplane.pb does not exist"),
-    traced("a folder without one", "logs", "logs holds no trace", _empty_folder),
+    traced("missing", "nowhere.xplane.pb", "nowhere.xplane.pb does not exist"),
+    traced("a folder without a trace", "logs", "logs holds no trace", _empty_folder),
     traced("an empty file", "x.xplane.pb", "x.xplane.pb", written("x.xplane.pb", b"")),
-    traced("a text", "x.xplane.pb", "x.xplane.pb", written("x.xplane.pb", b"this is no trace" * 20)),
-    traced(
-        "a graph that is not there", "x.xplane.pb --graph gone.json", "--graph gone.json", written("x.xplane.pb", b"")
-    ),
-    traced("a graph that is no JSON", "x.xplane.pb --graph g.json", "--graph g.json", written("g.json", b"{")),
+    traced("text", "x.xplane.pb", "x.xplane.pb", written("x.xplane.pb", b"this is not a trace" * 20)),
+    traced("a missing graph", "x.xplane.pb --graph gone.json", "--graph gone.json", written("x.xplane.pb", b"")),
+    traced("a graph that is not JSON", "x.xplane.pb --graph g.json", "--graph g.json", written("g.json", b"{")),
     traced("a graph that is a list", "x.xplane.pb --graph g.json", "not a JSON object", written("g.json", b"[1]")),
 ]

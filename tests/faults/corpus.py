@@ -1,4 +1,4 @@
-"""Every file that stages hand to each other, and what reads it. `python -m tests.faults.corpus` damages them all."""
+"""All files that one stage writes and another reads. `python -m tests.faults.corpus` damages each of them."""
 
 from __future__ import annotations
 
@@ -12,99 +12,97 @@ from pathlib import Path
 
 import numpy as np
 
-from stages import files
-from stages.compare.loading import load_study
-from stages.environment import fingerprint
+from stages import files, fingerprint
 from stages.errors import CorruptFileError, DataError
 from stages.params import DataParams
 from stages.prepare.pipeline import prepare
-from stages.tracking.completion import test_accuracies as accuracies
+from stages.results.study import load_study
+from stages.results.training import finished_accuracies
 
-PLACES = 16
+POSITIONS = 16
 VARIANT = "float32"
 _TRAIN, _PROFILE = files.train_dir(VARIANT, 1), files.profile_dir(VARIANT)
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A file, and the code of a stage that reads it, the folder as a whole or the file alone."""
+class Reader:
+    """A file, and the code of a stage that reads it, either alone or with the rest of its directory."""
 
     path: Path
     read: Callable[[], object]
 
 
 def write_results(root: Path) -> None:
-    """A project's `data/`: real images, and results of known numbers."""
-    from tests.compare.conftest import Project
+    """Writes a `data/` directory with prepared images and results of known values."""
+    from tests.small_study import SmallStudy
 
     with contextlib.chdir(root):
-        Project(root).write()
+        SmallStudy(root).write()
         shutil.rmtree(files.PREPARED)
-        # 400 test images of four classes, as the results have them
+        # 400 test images of four classes, as in the results
         prepare(
             DataParams(source="synthetic", synthetic_images=1000, synthetic_classes=4, image_size=8, test_fraction=0.4),
             files.PREPARED,
         )
         (_TRAIN / "model.keras").write_bytes(np.random.default_rng(0).bytes(5000))
-        files.trace_file(VARIANT).parent.mkdir(parents=True)
         files.trace_file(VARIANT).write_bytes(np.random.default_rng(1).bytes(5000))
         for directory in (_TRAIN, _PROFILE):
             files.write_manifest(directory)
 
 
-def kept_files() -> list[Kept]:
-    """What lies in the working folder, each with every way in which it is read."""
-    readers: list[tuple[Path, Callable[[], object]]] = [
-        (files.PREPARED, lambda: files.check_manifest(files.PREPARED)),
+def readers() -> list[Reader]:
+    """All files in the working directory, each with every way in which a stage reads it."""
+    directories: list[tuple[Path, Callable[[], object]]] = [
+        (files.PREPARED, lambda: files.verify_manifest(files.PREPARED)),
         (_TRAIN, _study),
         (_PROFILE, _study),
     ]
-    found = [Kept(path, read) for folder, read in readers for path in sorted(folder.rglob("*")) if path.is_file()]
-    alone = [
+    found = [Reader(path, read) for root, read in directories for path in sorted(root.rglob("*")) if path.is_file()]
+    single = [
         (files.PREPARED / "test_labels.npy", _study),
         (files.PREPARED / "info.json", _study),
         (files.PREPARED / files.MANIFEST, _study),
-        (_TRAIN / "metrics.json", lambda: accuracies(VARIANT, [1])),
-        (_TRAIN / files.MANIFEST, lambda: accuracies(VARIANT, [1])),
-        (_TRAIN / "model.keras", lambda: files.checked(_TRAIN, "model.keras")),
+        (_TRAIN / "metrics.json", lambda: finished_accuracies(VARIANT, [1])),
+        (_TRAIN / files.MANIFEST, lambda: finished_accuracies(VARIANT, [1])),
+        (_TRAIN / "model.keras", lambda: files.verified(_TRAIN, "model.keras")),
         (files.ENVIRONMENT_FILE, fingerprint.read),
         (files.ENVIRONMENT_FILE, _study),
     ]
-    return found + [Kept(path, read) for path, read in alone]
+    return found + [Reader(path, read) for path, read in single]
 
 
 def damages(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """The file cut at every sixteenth, one bit flipped in every sixteenth, and pieces of it lost."""
-    for part in range(PLACES):
-        at = len(content) * part // PLACES
-        yield f"cut to {at} bytes", content[:at]
+    """Yields damaged versions of a file: truncated and with a flipped bit at 16 positions, and with lost parts."""
+    for part in range(POSITIONS):
+        at = len(content) * part // POSITIONS
+        yield f"truncated to {at} bytes", content[:at]
         flipped = bytearray(content)
         flipped[at] ^= 1 << part % 8
         yield f"bit {part % 8} of byte {at} flipped", bytes(flipped)
     middle = len(content) // 2
-    yield "its last byte lost", content[:-1]
-    yield "a byte more", content + b"\n"
-    yield "its second half written over with zeros", content[:middle] + bytes(len(content) - middle)
-    yield "its first half lost", content[middle:]
+    yield "last byte lost", content[:-1]
+    yield "one byte added", content + b"\n"
+    yield "second half overwritten with zeros", content[:middle] + bytes(len(content) - middle)
+    yield "first half lost", content[middle:]
 
 
-def undetected(kept: Kept) -> Iterator[tuple[str, bool]]:
-    """Damages a file in every way and reads it; yields each damage, and whether it was used without a word."""
-    content = kept.path.read_bytes()
-    folder = kept.path.parent if kept.path.name == files.MANIFEST else kept.path
+def damage_and_read(reader: Reader) -> Iterator[tuple[str, bool]]:
+    """Damages a file in every way and reads it. Yields each damage, and whether it was not detected."""
+    content = reader.path.read_bytes()
+    named = reader.path.parent if reader.path.name == files.MANIFEST else reader.path
     try:
         for name, damaged in damages(content):
-            kept.path.write_bytes(damaged)
-            yield f"{kept.path}: {name}", not _is_told(kept.read, str(folder))
+            reader.path.write_bytes(damaged)
+            yield f"{reader.path}: {name}", not _is_detected(reader.read, str(named))
     finally:
-        kept.path.write_bytes(content)
+        reader.path.write_bytes(content)
 
 
 def _study() -> object:
     return load_study(VARIANT, (VARIANT, "mixed_float16"), (1,), (1, 32))
 
 
-def _is_told(read: Callable[[], object], name: str) -> bool:
+def _is_detected(read: Callable[[], object], name: str) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -115,16 +113,16 @@ def _is_told(read: Callable[[], object], name: str) -> bool:
 
 
 def main() -> None:
-    """Damages every file in every way, and says what was found."""
+    """Damages every file in every way, and prints what was not detected."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         write_results(Path(folder))
-        for kept in kept_files():
-            kept.read()
-        outcomes = [outcome for kept in kept_files() for outcome in undetected(kept)]
-        count = len({kept.path for kept in kept_files()})
-    missed = [name for name, used in outcomes if used]
+        for reader in readers():
+            reader.read()
+        outcomes = [outcome for reader in readers() for outcome in damage_and_read(reader)]
+        count = len({reader.path for reader in readers()})
+    missed = [name for name, was_used in outcomes if was_used]
     print("\n".join(missed))
-    print(f"{len(outcomes)} damages of {count} files, {len(outcomes) - len(missed)} found")
+    print(f"{len(outcomes)} damages of {count} files, {len(outcomes) - len(missed)} detected")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Kills a small training at random instants, again and again, and holds what comes of it against an undisturbed one.
+"""Kills a small training at random times, again and again, and compares its result with an uninterrupted training.
 
     python -m tests.faults.kills --kills 100
 
-Each kill is SIGKILL to the whole process group. The training is begun again until it ends; then its weights, history
-and predictions must be those of the undisturbed one, bit for bit, no run may be left RUNNING, and no process alive.
+Each kill is SIGKILL to the whole process group. The training is restarted until it ends. Then its weights, history and
+predictions must be equal to those of the uninterrupted training, bit for bit. No run may be RUNNING, no process alive.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ import yaml
 from mlflow import MlflowClient
 
 from stages import files
-from stages.environment.fingerprint import fingerprint
+from stages.fingerprint import fingerprint
 from stages.params import DataParams
 from stages.prepare.pipeline import prepare
 
 ROOT = Path(__file__).parents[2]
-MARK = "HALFSTEP_KILLS"  # in the environment of every process that is started here
+MARK = "HALFSTEP_KILLS"  # environment variable of every process that is started here
 VARIANT, SEED = "float32", 0
 TRAIN = {
     "epochs": 6,
     "batch_size": 8,
-    "augment": {"flip": True, "rotate_degrees": 10.0, "shift_fraction": 0.1},  # a stream of random numbers more
+    "augment": {"flip": True, "rotate_degrees": 10.0, "shift_fraction": 0.1},  # uses random numbers, too
 }
 LIMIT_S = 120.0
 
 
 @dataclass
 class Tally:
-    """What came of the kills."""
+    """Counts of the kills and of their effects."""
 
     kills: int = 0
     trainings: int = 0
@@ -60,31 +60,31 @@ class Tally:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was lost and nothing left behind."""
+        """Whether all results are equal, and no run or process remains."""
         return self.equal == self.trainings and not self.left_running and not self.processes_left
 
     def table(self) -> str:
-        """One line a number."""
+        """One line per count."""
         runs = ", ".join(f"{count} {status}" for status, count in sorted(self.ends.items()))
         return (
-            f"kills                          {self.kills}\n"
-            f"trainings that were killed     {self.trainings}\n"
-            f"  equal to the undisturbed one {self.equal}\n"
-            f"starts that went on            {self.resumed}\n"
-            f"runs left RUNNING              {self.left_running} ({runs})\n"
-            f"processes left                 {self.processes_left}"
+            f"kills                              {self.kills}\n"
+            f"killed trainings                   {self.trainings}\n"
+            f"  equal to the uninterrupted one   {self.equal}\n"
+            f"starts that resumed a training     {self.resumed}\n"
+            f"runs still RUNNING                 {self.left_running} ({runs})\n"
+            f"processes still alive              {self.processes_left}"
         )
 
 
 @dataclass(frozen=True)
 class Project:
-    """A folder in which `python -m stages.train` can be started."""
+    """A directory in which `python -m stages.train` can run."""
 
     root: Path
 
     @classmethod
-    def made(cls, root: Path) -> Project:
-        """Prepares synthetic images, parameters and the machine's description in an empty folder."""
+    def create(cls, root: Path) -> Project:
+        """Writes synthetic images, parameters and the description of the machine to a new directory."""
         root.mkdir(parents=True)
         data = DataParams(source="synthetic", synthetic_images=96, synthetic_classes=4, image_size=8)
         prepare(data, root / files.PREPARED)
@@ -94,7 +94,7 @@ class Project:
         return cls(root)
 
     def start(self) -> subprocess.Popen[str]:
-        """Starts the training, at the head of a process group of its own."""
+        """Starts the training in a new process group."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DVC_"))}
         return subprocess.Popen(
             [sys.executable, "-m", "stages.train", "--variant", VARIANT, "--seed", str(SEED)],
@@ -107,48 +107,48 @@ class Project:
         )
 
     def train(self) -> str:
-        """Trains to the end, and returns what was said."""
+        """Trains to the end, and returns the output."""
         process = self.start()
-        said, _ = process.communicate(timeout=LIMIT_S)
-        assert process.returncode == 0, said
-        return said
+        output, _ = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 0, output
+        return output
 
     def train_and_kill(self, is_due: Callable[[], bool]) -> tuple[bool, str]:
-        """Starts the training and kills it once `is_due`; tells whether it was killed before its end, and its words."""
+        """Starts the training and kills it when `is_due`. Returns whether it was killed, and its output."""
         process = self.start()
         deadline = time.monotonic() + LIMIT_S
         while process.poll() is None and not is_due():
-            assert time.monotonic() < deadline, "it neither ends nor comes to the instant of its kill"
+            assert time.monotonic() < deadline, "it neither ended nor reached the time of its kill"
             time.sleep(0.002)
         os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
-        said, _ = process.communicate()
-        assert process.returncode in (0, -signal.SIGKILL), said
-        return process.returncode != 0, said
+        output, _ = process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), output
+        return process.returncode != 0, output
 
     def checkpoints(self) -> list[Path]:
-        """Files of the checkpoints that lie there, oldest first."""
-        return sorted((self.root / files.SCRATCH / "checkpoints").rglob("[0-9]*.npz"))
+        """Files of the existing checkpoints, the oldest first."""
+        return sorted((self.root / files.WORK_DIR / "checkpoints").rglob("[0-9]*.npz"))
 
-    def forget(self) -> None:
+    def remove_results(self) -> None:
         """Removes the results, as DVC does before it starts the stage."""
         shutil.rmtree(self.root / files.train_dir(VARIANT, SEED), ignore_errors=True)
 
     def result(self) -> dict[str, np.ndarray]:
-        """All that must be the same: weights and the optimizer's state, predictions, and the history but for times."""
+        """Everything that must be equal: weights, optimizer state, predictions, and the history without times."""
         folder = self.root / files.train_dir(VARIANT, SEED)
-        files.check_manifest(folder)
+        files.verify_manifest(folder)
         history = pd.read_csv(folder / "history.csv").drop(columns="epoch_time_s")
         found = {f"history/{name}": history[name].to_numpy() for name in history}
         return found | _weights(folder / "model.keras") | {"predictions": np.load(folder / "predictions.npy")}
 
     def run_statuses(self) -> list[str]:
-        """How the runs in the store ended, the oldest first."""
+        """Statuses of the runs in the tracking store, the oldest first."""
         client = MlflowClient(f"sqlite:///{self.root}/mlflow.db")
         ids = [experiment.experiment_id for experiment in client.search_experiments()]
         return [run.info.status for run in client.search_runs(ids, order_by=["attributes.start_time ASC"])]
 
     def processes(self) -> list[int]:
-        """Identifiers of the living processes that were started for this project, and their children."""
+        """IDs of the live processes that were started for this project, and of their children."""
         return [process.pid for process in psutil.process_iter() if _mark_of(process) == str(self.root)]
 
 
@@ -168,12 +168,12 @@ def _mark_of(process: psutil.Process) -> str | None:
 
 
 def are_equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    """Whether two results are the same to the last bit."""
+    """Whether two results are equal, bit for bit."""
     return set(one) == set(other) and all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def random_instants(duration_s: float, seed: int) -> Iterator[Callable[[], bool]]:
-    """Instants spread over a process's whole life, each counted from when it is asked for."""
+def random_times(duration_s: float, seed: int) -> Iterator[Callable[[], bool]]:
+    """Random times in the duration of a process. Each starts to count when it is requested."""
     draws = random.Random(seed)
     while True:
         due_s = time.monotonic() + draws.uniform(0.0, duration_s)
@@ -181,16 +181,16 @@ def random_instants(duration_s: float, seed: int) -> Iterator[Callable[[], bool]
 
 
 def kill_and_compare(root: Path, kills: int, seed: int = 0) -> Tally:
-    """Kills trainings in `root` until `kills` of them were, and lets each come to its end."""
-    project = Project.made(root)
-    began_s = time.monotonic()
+    """Kills trainings in `root` until there were `kills` kills, and lets each training end."""
+    project = Project.create(root)
+    started_s = time.monotonic()
     project.train()
-    expected, duration_s = project.result(), time.monotonic() - began_s
-    instants, tally = random_instants(duration_s, seed), Tally()
+    expected, duration_s = project.result(), time.monotonic() - started_s
+    times, tally = random_times(duration_s, seed), Tally()
     while tally.kills < kills:
-        project.forget()
+        project.remove_results()
         before = tally.kills
-        _one_training(project, instants, kills, tally)
+        _one_training(project, times, kills, tally)
         if tally.kills == before:
             continue
         tally.trainings += 1
@@ -203,23 +203,23 @@ def kill_and_compare(root: Path, kills: int, seed: int = 0) -> Tally:
     return tally
 
 
-def _one_training(project: Project, instants: Iterator[Callable[[], bool]], kills: int, tally: Tally) -> None:
-    """Kills a training at each of its starts until it comes to its end first, or enough were killed."""
+def _one_training(project: Project, times: Iterator[Callable[[], bool]], kills: int, tally: Tally) -> None:
+    """Restarts and kills a training until it ends before its kill, or until there were enough kills."""
     while tally.kills < kills:
-        was_killed, said = project.train_and_kill(next(instants))
-        tally.resumed += "goes on after step" in said
+        was_killed, output = project.train_and_kill(next(times))
+        tally.resumed += "resumed from step" in output
         if not was_killed:
             return
         tally.kills += 1
-        project.forget()
-    tally.resumed += "goes on after step" in project.train()
+        project.remove_results()
+    tally.resumed += "resumed from step" in project.train()
 
 
 def main() -> int:
-    """Entry of the long form."""
+    """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0, help="of the instants")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the times")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="halfstep-kills-") as folder:
         tally = kill_and_compare(Path(folder) / "project", arguments.kills, arguments.seed)

@@ -1,4 +1,4 @@
-"""Every mistake and fault of the list ends in its line, its status and no traceback."""
+"""Each user error or fault is reported in one line, with its exit status and without a traceback."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ import pytest
 import yaml
 
 from stages import files
-from stages.environment.fingerprint import fingerprint
-from stages.errors import explained
+from stages.errors import cli_entry
+from stages.fingerprint import fingerprint
 from tests.faults.cases import Case, all_cases
 
 CASES = all_cases()
-AT_LEAST = 60
+MIN_CASES = 60
 
 
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A `data/` of known numbers, as far as `compare` reads it."""
-    from tests.compare.conftest import Project
+    """A `data/` directory with the inputs of `compare`."""
+    from tests.small_study import SmallStudy
 
     root = tmp_path_factory.mktemp("complete")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        Project(root).write()
+        SmallStudy(root).write()
     return root / "data"
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_template: Path) -> Iterator[Path]:
-    """A working folder with a tracking store and the machine's description."""
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_template: Path) -> Iterator[Path]:
+    """A working directory with a tracking store and the description of the machine."""
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
@@ -47,7 +47,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_template: Path)
     signal.signal(signal.SIGTERM, before)
 
 
-def lay_out(case: Case, root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def set_up(case: Case, root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if case.data == "prepared":
         shutil.copytree(request.getfixturevalue("prepared_template"), root / files.PREPARED)
     if case.data == "complete":
@@ -64,41 +64,41 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
     module, *arguments = command.split()
     entry = importlib.import_module(f"stages.{module}.__main__").main
     monkeypatch.setattr(sys, "argv", [module, *arguments])
-    main = explained(entry) if module == "profile.trace" else entry
+    main = cli_entry(entry) if module == "profile.trace" else entry
     return int(main())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace("\n", " "))
-def test_it_ends_in_one_line(
+def test_case_gives_one_line(
     case: Case,
-    place: Path,
+    project: Path,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     if reason := case.skip():
         pytest.skip(reason)
-    lay_out(case, place, request, monkeypatch)
+    set_up(case, project, request, monkeypatch)
     capfd.readouterr()
     status = run(case.command, monkeypatch)
-    said = capfd.readouterr().err
-    lines = said.splitlines()
-    assert status == case.status, said
-    assert len(lines) == len(case.fragments), said
+    stderr = capfd.readouterr().err
+    lines = stderr.splitlines()
+    assert status == case.status, stderr
+    assert len(lines) == len(case.fragments), stderr
     for line, fragment in zip(lines, case.fragments, strict=True):
         assert fragment in line
-    assert "Traceback" not in said
-    assert "s3cret" not in said
-    assert all(sign.isprintable() for line in lines for sign in line)
-    assert not list(place.rglob("hacked"))
+    assert "Traceback" not in stderr
+    assert "s3cret" not in stderr
+    assert all(character.isprintable() for line in lines for character in line)
+    assert not list(project.rglob("hacked"))
 
 
-def test_names_are_their_own_and_there_are_enough() -> None:
+def test_names_are_unique_and_there_are_enough_cases() -> None:
     assert [name for name, count in Counter(case.name for case in CASES).items() if count > 1] == []
-    assert len([case for case in CASES if case.skip() is None]) >= AT_LEAST
+    assert len([case for case in CASES if case.skip() is None]) >= MIN_CASES
 
 
-def test_they_can_be_listed(root: Path) -> None:
+def test_cases_can_be_listed(root: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.cases"], cwd=root, capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""A damaged file is found, whatever the damage, and never used; and DVC's cache does not bring it back."""
+"""A damaged file is always detected and never used, also if DVC's cache restored it."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from stages import files
 from stages.errors import CorruptFileError
 from tests.faults import corpus
 
-FEWEST_DAMAGES = 36  # of a file: 16 cuts, 16 flipped bits and four others
+DAMAGES_PER_FILE = 36  # 16 truncations, 16 flipped bits and 4 others
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[corpus.Kept]]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[corpus.Reader]]:
     root = tmp_path_factory.mktemp("corpus")
     corpus.write_results(root)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        yield corpus.kept_files()
+        yield corpus.readers()
 
 
-def test_what_is_whole_is_read(results: list[corpus.Kept]) -> None:
-    for kept in results:
-        kept.read()
+def test_intact_files_are_read(results: list[corpus.Reader]) -> None:
+    for reader in results:
+        reader.read()
 
 
-def test_every_damage_is_found(results: list[corpus.Kept]) -> None:
-    outcomes = [outcome for kept in results for outcome in corpus.undetected(kept)]
+def test_every_damage_is_detected(results: list[corpus.Reader]) -> None:
+    outcomes = [outcome for reader in results for outcome in corpus.damage_and_read(reader)]
     assert [name for name, was_used in outcomes if was_used] == []
-    assert len(outcomes) == FEWEST_DAMAGES * len(results)
-    kinds = {kept.path.name for kept in results}
-    assert kinds >= {
+    assert len(outcomes) == DAMAGES_PER_FILE * len(results)
+    names = {reader.path.name for reader in results}
+    assert names >= {
         *(f"{split}_{kind}.npy" for split in ("train", "validation", "test") for kind in ("images", "labels")),
         *("info.json", "manifest.json", "environment.json", "metrics.json", "history.csv", "predictions.npy"),
         *("model.keras", "rounds.csv", "timings.csv", "inference.csv", "summary.json", "host.xplane.pb"),
     }
 
 
-def test_a_file_that_nobody_wrote_down_is_not_used(results: list[corpus.Kept]) -> None:
+def test_file_that_the_manifest_does_not_list_is_rejected(results: list[corpus.Reader]) -> None:
     directory = files.train_dir("float32", 1)
     (directory / "other.npy").write_bytes(b"x")
-    with pytest.raises(CorruptFileError, match=r"other\.npy is not in the manifest beside it"):
-        files.checked(directory, "other.npy")
+    with pytest.raises(CorruptFileError, match=r"other\.npy is not listed in manifest\.json"):
+        files.verified(directory, "other.npy")
     (directory / "other.npy").unlink()
 
 
@@ -68,8 +68,8 @@ def dvc(*arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("damaged", ["a.csv", "the folder's listing"])
-def test_a_damaged_object_of_dvcs_cache(
+@pytest.mark.parametrize("damaged", ["a.csv", "the listing of the directory"])
+def test_damaged_object_in_the_cache_of_dvc(
     damaged: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -83,33 +83,33 @@ def test_a_damaged_object_of_dvcs_cache(
     (tmp_path / "dvc.yaml").write_text(PIPELINE)
     dvc("init", "--no-scm")
     dvc("repro")
-    digest = files.check_manifest(files.PREPARED)
+    digest = files.verify_manifest(files.PREPARED)
     copies = [path for path in Path(".dvc/cache/files").rglob("*") if path.is_file()]
-    (kept,) = [path for path in copies if (path.read_bytes() == b"a" * 999 if damaged == "a.csv" else path.suffix)]
-    content = bytearray(kept.read_bytes())
+    (cached,) = [path for path in copies if (path.read_bytes() == b"a" * 999 if damaged == "a.csv" else path.suffix)]
+    content = bytearray(cached.read_bytes())
     content[-20] ^= 1
-    kept.chmod(0o644)
-    kept.write_bytes(content)
-    kept.chmod(0o444)  # as DVC leaves it, and as a disk that forgets a bit does
+    cached.chmod(0o644)
+    cached.write_bytes(content)
+    cached.chmod(0o444)  # as DVC leaves it
     shutil.rmtree(files.PREPARED)
 
-    if damaged != "a.csv":  # that much DVC notices: it hands out nothing, and runs the stage again
+    if damaged != "a.csv":  # DVC detects this: it restores nothing, and runs the stage again
         assert subprocess.run(["dvc", "checkout"], capture_output=True, check=False).returncode != 0
         assert not (files.PREPARED / "a.csv").exists()
         dvc("repro")
-        assert files.check_manifest(files.PREPARED) == digest
+        assert files.verify_manifest(files.PREPARED) == digest
         return
     dvc("checkout")
-    assert "up to date" in dvc("status")  # DVC does not tell
+    assert "up to date" in dvc("status")  # DVC does not detect the damage
     with pytest.raises(
-        CorruptFileError, match=r"a\.csv is damaged .* remove \S+, DVC's damaged copy, and make"
-    ) as told:
-        files.check_manifest(files.PREPARED)
-    assert str(tmp_path / kept) in str(told.value)
-    assert "`dvc repro -f -s prepare`" in str(told.value)
+        CorruptFileError, match=r"a\.csv is damaged .* remove \S+, the damaged copy in DVC's cache, and recreate"
+    ) as caught:
+        files.verify_manifest(files.PREPARED)
+    assert str(tmp_path / cached) in str(caught.value)
+    assert "`dvc repro -f -s prepare`" in str(caught.value)
 
-    kept.unlink()  # the advice
+    cached.unlink()  # as the message says
     dvc("repro", "-f", "-s", "prepare")
     shutil.rmtree(files.PREPARED)
     dvc("checkout")
-    assert files.check_manifest(files.PREPARED) == digest
+    assert files.verify_manifest(files.PREPARED) == digest

@@ -1,4 +1,4 @@
-"""A disk that is full: told before, and where it fills up meanwhile the old file stays."""
+"""A full disk is reported before any work; if it fills up during a write, the old file is unchanged."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ SIZE_KIB = 256
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with 256 KiB."""
-    there = tmp_path / "disk"
-    there.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_KIB}k", "tmpfs", str(there)]
+    """A separate file system of 256 KiB."""
+    mount_point = tmp_path / "disk"
+    mount_point.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_KIB}k", "tmpfs", str(mount_point)]
     try:
         mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        pytest.skip(f"nothing can be mounted here ({error})")
+        pytest.skip(f"a file system cannot be mounted here ({error})")
     if mounted.returncode:
-        pytest.skip(f"nothing may be mounted here ({mounted.stderr.strip()})")
-    yield there
-    subprocess.run(["umount", str(there)], check=True)
+        pytest.skip(f"a file system may not be mounted here ({mounted.stderr.strip()})")
+    yield mount_point
+    subprocess.run(["umount", str(mount_point)], check=True)
 
 
 def text(path: Path) -> None:
@@ -46,56 +46,56 @@ def json(path: Path) -> None:
 
 
 def array(path: Path) -> None:
-    with files.atomic_path(path) as beside:
-        np.save(beside, np.zeros((SIZE_KIB, 1024), dtype=np.uint8), allow_pickle=False)
+    with files.atomic_path(path) as temporary_path:
+        np.save(temporary_path, np.zeros((SIZE_KIB, 1024), dtype=np.uint8), allow_pickle=False)
 
 
 def in_small_pieces(path: Path) -> None:
-    with files.atomic_path(path) as beside, beside.open("wb") as stream:
+    with files.atomic_path(path) as temporary_path, temporary_path.open("wb") as stream:
         for _ in range(SIZE_KIB):
             stream.write(b"x" * 1024)
 
 
 @pytest.mark.parametrize("write", [text, json, array, in_small_pieces])
-def test_the_old_file_stays_on_a_disk_that_fills_up(write: Callable[[Path], None], small_disk: Path) -> None:
+def test_old_file_is_unchanged_if_the_disk_fills_up(write: Callable[[Path], None], small_disk: Path) -> None:
     path = small_disk / "file.npy"
     path.write_text("old")
-    with pytest.raises(DataError, match=r"file\.npy: cannot be written \(.*; the old file is untouched") as caught:
+    with pytest.raises(DataError, match=r"file\.npy: cannot be written \(.*; the old file is unchanged") as caught:
         write(path)
     assert "\n" not in str(caught.value)
     assert path.read_text() == "old"
     assert [entry.name for entry in small_disk.iterdir()] == ["file.npy"]
 
 
-def test_images_that_do_not_fit_are_refused_before_any_is_written(small_disk: Path) -> None:
+def test_images_that_do_not_fit_are_refused_before_writing(small_disk: Path) -> None:
     data = DataParams(source="synthetic", synthetic_images=1000, synthetic_classes=2, image_size=16)
-    with pytest.raises(DataError, match=r"1\.5 MiB are needed there and 0\.2 MiB are free; make room, or lower"):
+    with pytest.raises(DataError, match=r"1\.5 MiB are needed and 0\.2 MiB are free; free some disk space, or lower"):
         prepare(data, small_disk / "prepared")
     assert list((small_disk / "prepared").iterdir()) == []
 
 
-def test_images_on_a_disk_that_others_fill_meanwhile(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_that_fills_up_while_images_are_written(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stages.prepare.pipeline.require_free_space", lambda *_: None)
     data = DataParams(source="synthetic", synthetic_images=1000, synthetic_classes=2, image_size=16)
     with pytest.raises(
-        DataError, match=r"prepared: cannot be written \(No space left on device\); make room"
+        DataError, match=r"prepared: cannot be written \(No space left on device\); free disk space"
     ) as caught:
         prepare(data, small_disk / "prepared")
     assert "\n" not in str(caught.value)
     assert list((small_disk / "prepared").iterdir()) == []
 
 
-def test_what_fits_is_let_through(tmp_path: Path) -> None:
-    files.require_free_space(tmp_path / "not" / "yet" / "there", 1000, "wait")
+def test_directory_with_enough_space_is_accepted(tmp_path: Path) -> None:
+    files.require_free_space(tmp_path / "not" / "yet" / "created", 1000, "wait")
     with pytest.raises(
-        DataError, match=r"there: 1073741824\.0 GiB are needed there and .* are free; make room, or wait"
+        DataError, match=r"created: 1073741824\.0 GiB are needed and .* are free; free some disk space, or wait"
     ):
-        files.require_free_space(tmp_path / "not" / "yet" / "there", 1 << 60, "wait")
+        files.require_free_space(tmp_path / "not" / "yet" / "created", 1 << 60, "wait")
 
 
-def test_a_limit_on_the_size_of_files_ends_in_one_line(root: Path, tmp_path: Path, store_template: Path) -> None:
+def test_limit_on_the_size_of_files_gives_one_line(root: Path, tmp_path: Path, store_template: Path) -> None:
+    """Every write of the stage meets the limit, in any library; this needs no separate file system."""
     store = shutil.copy(store_template, tmp_path / "mlflow.db")
-    """Every write of the stage meets the limit, whichever library it is in; no file system of one's own is needed."""
     (tmp_path / "params.yaml").write_text("data: {source: synthetic, synthetic_images: 2000, image_size: 32}\n")
     program = "from stages.environment.__main__ import main; main(); from stages.prepare.__main__ import main; main()"
     done = subprocess.run(

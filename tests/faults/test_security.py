@@ -1,4 +1,4 @@
-"""What strangers' files and names can do: nothing but be refused."""
+"""Untrusted files and names cannot run code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import yaml
 import stages
 from stages.errors import without_password
 
-# What runs code, or a shell, or reads a format that can.
+# Calls that run code or a shell, or read a format that can.
 FORBIDDEN_CALLS = {
     *("eval", "exec", "os.system", "os.popen", "pickle.load", "pickle.loads", "joblib.load", "marshal.loads"),
     *("yaml.unsafe_load", "yaml.full_load", "torch.load", "dill.load", "cloudpickle.load", "subprocess.getoutput"),
@@ -25,67 +25,71 @@ FORBIDDEN_CALLS = {
 
 
 def calls(root: Path) -> Iterator[tuple[Path, str, dict[str, str]]]:
-    """Every call of the program: file, dotted name, and its arguments by keyword as they are written."""
+    """Every call in `stages/`: file, dotted name, and the source code of its keyword arguments."""
     for path in sorted((root / "stages").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
-                keywords = {str(word.arg): ast.unparse(word.value) for word in node.keywords}
-                yield path.relative_to(root), ast.unparse(node.func), keywords
+                arguments = {str(keyword.arg): ast.unparse(keyword.value) for keyword in node.keywords}
+                yield path.relative_to(root), ast.unparse(node.func), arguments
 
 
-def test_nothing_is_unpickled_evaluated_or_given_to_a_shell(root: Path) -> None:
+def test_nothing_is_unpickled_evaluated_or_run_by_a_shell(root: Path) -> None:
     found = [
-        (path, name) for path, name, words in calls(root) if name in FORBIDDEN_CALLS or words.get("shell") == "True"
+        (path, name)
+        for path, name, keywords in calls(root)
+        if name in FORBIDDEN_CALLS or keywords.get("shell") == "True"
     ]
     assert found == []
 
 
 def test_arrays_are_read_without_pickle(root: Path) -> None:
-    loads = [(path, words) for path, name, words in calls(root) if name in ("np.load", "numpy.load")]
+    loads = [(path, keywords) for path, name, keywords in calls(root) if name in ("np.load", "numpy.load")]
     assert loads
-    assert [path for path, words in loads if words.get("allow_pickle") != "False"] == []
+    assert [path for path, keywords in loads if keywords.get("allow_pickle") != "False"] == []
 
 
 def test_models_are_loaded_in_safe_mode(root: Path) -> None:
-    loads = [(path, words) for path, name, words in calls(root) if name.split(".")[-1] == "load_model"]
-    assert [path for path, words in loads if words.get("safe_mode") != "True"] == []
+    loads = [(path, keywords) for path, name, keywords in calls(root) if name.split(".")[-1] == "load_model"]
+    assert [path for path, keywords in loads if keywords.get("safe_mode") != "True"] == []
 
 
-def test_yaml_is_read_by_safe_loaders(root: Path) -> None:
-    loads = [(path, words.get("Loader", "")) for path, name, words in calls(root) if name == "yaml.load"]
+def test_yaml_is_read_with_a_safe_loader(root: Path) -> None:
+    loads = [(path, keywords.get("Loader", "")) for path, name, keywords in calls(root) if name == "yaml.load"]
     assert loads == [(Path("stages/params/loading.py"), "_StrictKeyLoader")]
     from stages.params.loading import _StrictKeyLoader
 
     assert issubclass(_StrictKeyLoader, yaml.SafeLoader)
 
 
-def test_pictures_are_opened_by_listed_formats_alone(root: Path) -> None:
-    opened = [(path, words) for path, name, words in calls(root) if name == "Image.open"]
+def test_pictures_are_opened_only_in_listed_formats(root: Path) -> None:
+    opened = [(path, keywords) for path, name, keywords in calls(root) if name == "Image.open"]
     assert [str(path) for path, _ in opened] == ["stages/prepare/decoding.py"]
-    assert [words["formats"] for _, words in opened] == ["FORMATS"]
+    assert [keywords["formats"] for _, keywords in opened] == ["FORMATS"]
 
 
-def test_the_report_escapes_what_it_shows(root: Path) -> None:
-    environments = [words for _, name, words in calls(root) if name.split(".")[-1] == "Environment"]
+def test_report_escapes_its_texts(root: Path) -> None:
+    environments = [keywords for _, name, keywords in calls(root) if name.split(".")[-1] == "Environment"]
     assert environments
-    assert [words for words in environments if words.get("autoescape") not in ("True", "select_autoescape()")] == []
-    templates = [path.read_text(encoding="utf-8") for path in (root / "stages/compare/templates").iterdir()]
+    assert [
+        keywords for keywords in environments if keywords.get("autoescape") not in ("True", "select_autoescape()")
+    ] == []
+    templates = [path.read_text(encoding="utf-8") for path in (root / "stages/compare/report/templates").iterdir()]
     assert not any("autoescape false" in text for text in templates)
 
 
-def test_nothing_phones_home(root: Path) -> None:
+def test_telemetry_is_off(root: Path) -> None:
     settings = configparser.ConfigParser()
     settings.read(root / ".dvc/config")
-    told = {name: settings.getboolean("core", name) for name in ("analytics", "check_update")}
-    assert told == {"analytics": False, "check_update": False}
-    assert stages  # sets it before MLflow can be imported
+    switches = {name: settings.getboolean("core", name) for name in ("analytics", "check_update")}
+    assert switches == {"analytics": False, "check_update": False}
+    assert stages  # sets the variable before MLflow can be imported
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     from mlflow.telemetry.client import get_telemetry_client
 
     assert get_telemetry_client() is None
 
 
-def test_the_readme_binds_the_server_to_this_machine(root: Path) -> None:
+def test_readme_binds_the_server_to_this_machine(root: Path) -> None:
     lines = [line for line in (root / "README.md").read_text(encoding="utf-8").splitlines() if "mlflow server" in line]
     started = [line for line in lines if "--backend-store-uri" in line and not line.startswith("sqlite")]
     commands = [line for line in started if "mlflow gc" not in line]
@@ -100,8 +104,8 @@ def test_the_readme_binds_the_server_to_this_machine(root: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["a;touch hacked", "$(touch hacked)", "`touch hacked`", "x && touch hacked", "../../hacked", "a b"]
 )
-def test_a_name_reaches_no_shell(name: str, root: Path, tmp_path: Path) -> None:
-    """`train` waits for `environment`, which refuses the name: DVC, which puts it into a command, never runs that."""
+def test_name_does_not_reach_a_shell(name: str, root: Path, tmp_path: Path) -> None:
+    """DVC puts the name into a command, but `environment` rejects it before DVC runs that command."""
     for part in ("dvc.yaml", ".dvcignore"):
         shutil.copy(root / part, tmp_path / part)
     (tmp_path / "stages").symlink_to(root / "stages")
@@ -120,11 +124,11 @@ def test_a_name_reaches_no_shell(name: str, root: Path, tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     assert done.returncode != 0
-    assert f"variants.{name}: a variant's name is small letters, digits and _" in said
-    assert "Running stage 'train" not in said
-    assert "Running stage 'prepare" not in said
+    assert f"variants.{name}: the name of a variant has lowercase letters, digits and _" in output
+    assert "Running stage 'train" not in output
+    assert "Running stage 'prepare" not in output
     assert not list(tmp_path.rglob("hacked"))
     assert not (tmp_path.parent / "hacked").exists()
     assert not (tmp_path / "data").exists()
@@ -142,5 +146,5 @@ def test_a_name_reaches_no_shell(name: str, root: Path, tmp_path: Path) -> None:
         ("sqlite:////tmp/mlflow.db", "sqlite:////tmp/mlflow.db"),
     ],
 )
-def test_no_password_is_shown(text: str, shown: str) -> None:
+def test_passwords_are_removed(text: str, shown: str) -> None:
     assert without_password(text) == shown

@@ -1,34 +1,37 @@
-"""A tracking server that is late, broken, another one or gone: told at the start, and no result lost afterwards."""
+"""A tracking server that is slow, broken, missing or not MLflow is reported before any work, and costs no result."""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from stages import files
 from stages.environment import __main__ as environment
-from stages.environment import reachable
-from stages.environment.fingerprint import fingerprint
+from stages.environment import server_preflight
+from stages.fingerprint import fingerprint
 from stages.params import TrackingParams
 from stages.prepare import __main__ as prepare
 from tests.faults.servers import FaultyServer, hello, mlflow_server, serving
 
 LIMIT_S = 15.0
 SMALL = {"source": "synthetic", "synthetic_images": 40, "synthetic_classes": 2, "image_size": 8}
+START_SERVER = "; start it (`mlflow server`, see the README), or name another store\n"
+CHECK_LOG = "; check its log, or name another store\n"
+ERRORS = ("500 Internal Server Error", "429 Too Many Requests", "503 Service Unavailable", "501 Not Implemented")
 
 
 @pytest.fixture
 def server(tmp_path: Path, store_template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
-    """MLflow's server, and a working folder whose parameters name it."""
+    """MLflow's server, and a working directory whose parameters name it."""
     monkeypatch.chdir(tmp_path)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     shutil.copy(store_template, tmp_path / "mlflow.db")
     with mlflow_server(tmp_path) as started:
         write_params(started.uri)
@@ -41,116 +44,134 @@ def write_params(uri: str) -> None:
     Path("params.yaml").write_text(yaml.safe_dump(tree))
 
 
-def checked(capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Status and standard error of `environment`."""
+def run_environment(capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit status and standard error of `environment`."""
     capfd.readouterr()
     status = environment.main()
     return status, capfd.readouterr().err
 
 
-def refused(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> str:
-    status, said = checked(capfd)
+def message(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> str:
+    """The one line with which `environment` rejects a server, from the description of the problem on."""
+    status, stderr = run_environment(capfd)
     assert status == 2
-    assert len(said.splitlines()) == 1
-    assert said.startswith(f"params.yaml: tracking.uri is '{server.uri}': {server.uri} ")
-    assert "; start it (`mlflow server`, see the README), or name another store" in said
-    return said
+    assert len(stderr.splitlines()) == 1
+    start = f"params.yaml: tracking.uri is '{server.uri}': {server.uri} "
+    assert stderr.startswith(start)
+    return stderr.removeprefix(start)
 
 
-def test_a_server_that_answers_is_none_to_speak_of(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
-    assert checked(capfd) == (0, "")
+def test_working_server_is_accepted_after_one_request(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_environment(capfd) == (0, "")
     assert server.requests == 1  # `environment` runs at every `dvc repro`
 
 
-def test_a_late_server_is_waited_for(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_slow_server_is_waited_for(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
     server.delay_s = 1.0
-    assert checked(capfd) == (0, "")
+    assert run_environment(capfd) == (0, "")
 
 
-def test_a_server_that_never_answers(
+def test_server_that_does_not_answer(
     server: FaultyServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert reachable.CONNECT_S + reachable.ANSWER_S < reachable.DEADLINE_S < LIMIT_S
-    monkeypatch.setattr(reachable, "ANSWER_S", 0.3)
-    server.delay_s = 2.0
-    assert "did not answer within 0.3 s" in refused(server, capfd)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    server.delay_s = 3.0
+    assert message(server, capfd) == f"did not answer within 1 s{START_SERVER}"
 
 
-def test_a_search_for_an_address_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable, "DEADLINE_S", 0.2)
-    monkeypatch.setattr(reachable, "_mlflow_problem", lambda *_: time.sleep(2.0))
+def test_address_lookup_without_end_is_stopped_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert server_preflight.DEADLINE_S < LIMIT_S
+    monkeypatch.setattr(server_preflight, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(server_preflight, "_mlflow_problem", lambda *_: time.sleep(2.0))
     started_s = time.monotonic()
-    problem = reachable.problem_with_server(TrackingParams(uri="http://host:5000"))
+    problem = server_preflight.server_problem(TrackingParams(uri="http://host:5000"))
     assert problem is not None
     assert problem.startswith("http://host:5000 did not answer within 0.2 s")
     assert time.monotonic() - started_s < 1.9
 
 
-def test_a_server_that_fails(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
-    server.fail_from = 1
-    said = refused(server, capfd)
-    assert "answers with an error of its own (500 Internal Server Error)" in said
+@pytest.mark.parametrize("error", ERRORS)
+def test_server_that_responds_with_an_error(
+    error: str, server: FaultyServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server.fail_from, server.error = 1, error
+    started_s = time.monotonic()
+    assert message(server, capfd) == f"responds with an error ({error}){CHECK_LOG}"
+    assert time.monotonic() - started_s < LIMIT_S  # the server asks for a retry after an hour
+    assert server.requests <= 2
 
 
-def test_a_server_that_hangs_up(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_server_that_closes_the_connection(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
     server.vanish_from = 1
-    assert "cannot be reached" in refused(server, capfd)
+    assert message(server, capfd).startswith("cannot be reached (")
 
 
-def test_a_server_of_something_else(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
-    with serving(hello) as other:
-        write_params(other.uri)
-        assert "is no MLflow server" in refused(other, capfd)
+def test_server_that_is_not_mlflow(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
+    for app in (hello, response("404 Not Found", b"not here"), response("200 OK", b'{"experiment": {"name": "x"}}')):
+        with serving(app) as other:
+            write_params(other.uri)
+            expected = f"is not an MLflow server (MLflow cannot read its response){START_SERVER}"
+            assert message(other, capfd) == expected
 
 
-def test_a_server_that_is_gone(
+def test_missing_server(
     store_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with serving(hello) as gone:
-        write_params(gone.uri)
+    with serving(hello) as closed:
+        write_params(closed.uri)
     started_s = time.monotonic()
-    assert "cannot be reached (Connection refused)" in refused(gone, capfd)
-    assert time.monotonic() - started_s < 15  # what is promised; a refused connection takes well under a second
+    assert message(closed, capfd) == f"cannot be reached (Connection refused){START_SERVER}"
+    assert time.monotonic() - started_s < LIMIT_S
     assert not Path("data").exists()
 
 
-def test_a_door_that_asks_who_is_there_is_left_to_mlflow() -> None:
-    def guarded(_: object, start_response: object) -> list[bytes]:
-        start_response("401 Unauthorized", [("WWW-Authenticate", "Basic")])  # type: ignore[operator]
-        return [b"who is there?"]
-
-    with serving(guarded) as server:
-        assert reachable.problem_with_server(TrackingParams(uri=server.uri)) is None
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
+@pytest.mark.parametrize("body", [b"You are not authenticated.", b'{"detail": "Not authenticated"}'])
+def test_login_is_left_to_mlflow(status: str, body: bytes) -> None:
+    with serving(response(status, body)) as server:
+        assert server_preflight.server_problem(TrackingParams(uri=server.uri)) is None
 
 
-def requests_of_prepare(server: FaultyServer) -> int:
+def response(status: str, body: bytes) -> Callable[..., Iterable[bytes]]:
+    def app(_: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        start_response(status, [("Content-Type", "text/plain")])
+        return [body]
+
+    return app
+
+
+def run_prepare(server: FaultyServer) -> int:
+    """Runs `prepare`, and returns the number of its requests."""
     before = server.requests
     assert prepare.main() == 0
     shutil.rmtree(files.PREPARED)
     return server.requests - before
 
 
-@pytest.mark.parametrize("fault", ["vanish_from", "fail_from"])
-def test_a_server_that_goes_away_in_the_middle_costs_no_result(
-    fault: str, server: FaultyServer, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("error", [None, *ERRORS[:2]], ids=["connection closed", *ERRORS[:2]])
+def test_server_that_fails_during_a_stage_costs_no_result(
+    error: str | None, server: FaultyServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = requests_of_prepare(server)
-    outcomes = []
-    for number in range(1, whole + 1):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    count = run_prepare(server)
+    server.error = error or server.error
+    statuses = []
+    for number in range(1, count + 1):
         server.requests = 0
-        setattr(server, fault, number)
+        server.fail_from, server.vanish_from = (number, None) if error else (None, number)
         shutil.rmtree(files.PREPARED, ignore_errors=True)
         capfd.readouterr()
         status = prepare.main()
-        said = capfd.readouterr().err
-        assert len(said.splitlines()) <= 1, said
-        assert "s3cret" not in said
-        outcomes.append(status)
+        stderr = capfd.readouterr().err
+        assert len(stderr.splitlines()) <= 1, stderr
+        assert "s3cret" not in stderr
+        statuses.append(status)
         if status == 0:
-            files.check_manifest(files.PREPARED)
+            files.verify_manifest(files.PREPARED)
         else:
-            assert not files.PREPARED.exists()  # told before any work
-    first_good = outcomes.index(0)
-    assert outcomes == [1] * first_good + [0] * (whole - first_good)
-    assert 1 <= first_good < whole  # one request at least is made of a result that is there
+            assert not files.PREPARED.exists()  # reported before any work
+    failed = statuses.index(0)
+    assert statuses == [1] * failed + [0] * (count - failed)
+    assert 1 <= failed < count  # at least one request follows the result

@@ -1,4 +1,4 @@
-"""What happens to a training whose tracking server goes away, and to its run afterwards."""
+"""A training whose tracking server fails continues, and its run is completed later."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mlflow.entities import Run
 
 from stages import files
 from stages.params import Params, TrackingParams, TrainParams
-from stages.tracking import completion
-from stages.tracking.runs import Tracker
+from stages.tracking import backfill
+from stages.tracking.tracker import Tracker
 from tests.faults.servers import FaultyServer, mlflow_server
 
 TRAIN = TrainParams(variants=("float32",), epochs=4, batch_size=8)
@@ -30,7 +30,7 @@ def server(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultySer
         yield started
 
 
-def settings(server: FaultyServer) -> Params:
+def params_for(server: FaultyServer) -> Params:
     uri = server.uri.replace("://", "://user:s3cret@")
     return Params(train=TRAIN, tracking=TrackingParams(uri=uri))
 
@@ -42,17 +42,17 @@ def runs(project: Path) -> list[Run]:
 
 
 def after_epochs(count: int, then: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls `then` once so many epochs of the training have ended and been logged."""
+    """Calls `then` after the given number of epochs, when they are logged."""
     from stages.train import stage
     from stages.train.callbacks import Epoch
 
-    def watching(name: str, epochs: int) -> Callable[[Epoch], None]:
+    def epoch_line(name: str, epochs: int) -> Callable[[Epoch], None]:
         return lambda row: then() if row.epoch + 1 == count else None
 
-    monkeypatch.setattr(stage, "epoch_line", watching)
+    monkeypatch.setattr(stage, "epoch_line", epoch_line)
 
 
-def test_a_server_that_vanishes_costs_no_result_and_gets_all_of_it_later(
+def test_server_that_fails_during_training_gets_the_whole_run_later(
     project: Path, server: FaultyServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from stages.train.stage import run_stage
@@ -61,36 +61,40 @@ def test_a_server_that_vanishes_costs_no_result_and_gets_all_of_it_later(
         server.vanish_from = 0
 
     after_epochs(2, vanish, monkeypatch)
-    run_stage(settings(server), "float32", 0)
-    said = capfd.readouterr()
-    (line,) = said.err.splitlines()
-    assert line.startswith("MLflow: this run cannot be logged any further")
+    run_stage(params_for(server), "float32", 0)
+    captured = capfd.readouterr()
+    (line,) = captured.err.splitlines()
+    assert line.startswith("MLflow: logging to this run stopped")
     assert "the next `compare` logs them" in line
-    files.check_manifest(FOLDER)
-    (left,) = runs(project)
-    assert left.info.status == "RUNNING"  # nobody could be told
+    files.verify_manifest(FOLDER)
+    (unfinished,) = runs(project)
+    assert unfinished.info.status == "RUNNING"  # the server did not respond
 
     server.vanish_from = None
-    tracker = Tracker(settings(server).tracking)
-    completed = completion.complete(tracker, settings(server))
+    tracker = Tracker(params_for(server).tracking)
+    completed = backfill.backfill(tracker, params_for(server))
     (run,) = runs(project)
-    assert run.info.run_id == left.info.run_id in completed  # gone on with, not doubled
+    assert run.info.run_id == unfinished.info.run_id in completed  # resumed, not duplicated
     assert run.info.status == "FINISHED"
-    assert run.data.tags["result.sha256"] == files.check_manifest(FOLDER)
+    assert run.data.tags["result.sha256"] == files.verify_manifest(FOLDER)
     history = MlflowClient(f"sqlite:///{project}/mlflow.db").get_metric_history(run.info.run_id, "loss")
     assert [metric.step for metric in history] == [0, 1, 2, 3]
-    assert completion.complete(tracker, settings(server)) == completed
+    assert backfill.backfill(tracker, params_for(server)) == completed
 
-    written = [said.out, said.err, *(path.read_text(errors="ignore") for path in project.rglob("*") if path.is_file())]
+    written = [
+        captured.out,
+        captured.err,
+        *(path.read_text(errors="ignore") for path in project.rglob("*") if path.is_file()),
+    ]
     assert not [text for text in written if "s3cret" in text]
 
 
-def test_a_server_that_no_longer_answers_costs_seconds_and_no_step(
+def test_server_that_stops_responding_costs_seconds_and_no_step(
     project: Path, server: FaultyServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from stages.train.stage import run_stage
 
-    run_stage(settings(server), "float32", 0)
+    run_stage(params_for(server), "float32", 0)
     expected = np.load(FOLDER / "predictions.npy")
     shutil.rmtree(FOLDER)
 
@@ -99,14 +103,14 @@ def test_a_server_that_no_longer_answers_costs_seconds_and_no_step(
 
     after_epochs(1, hang, monkeypatch)
     started_s = time.monotonic()
-    run_stage(settings(server), "float32", 0)
-    assert time.monotonic() - started_s < 28.0  # one call, asked twice for 5 s each; one answer takes 30
+    run_stage(params_for(server), "float32", 0)
+    assert time.monotonic() - started_s < 28.0  # one call with two requests of 5 s each; a response takes 30 s
     server.delay_s = 0.0
     np.testing.assert_array_equal(np.load(FOLDER / "predictions.npy"), expected)
     assert len(capfd.readouterr().err.splitlines()) == 1
 
 
-def test_the_next_training_closes_what_the_vanished_server_left(
+def test_next_training_ends_the_unfinished_run(
     project: Path, server: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from stages.train.stage import run_stage
@@ -116,7 +120,7 @@ def test_the_next_training_closes_what_the_vanished_server_left(
 
     with monkeypatch.context() as patch:
         after_epochs(1, vanish, patch)
-        run_stage(settings(server), "float32", 0)
+        run_stage(params_for(server), "float32", 0)
     server.vanish_from = None
-    run_stage(settings(server), "float32", 0)
+    run_stage(params_for(server), "float32", 0)
     assert sorted(run.info.status for run in runs(project)) == ["FINISHED", "KILLED"]

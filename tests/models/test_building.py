@@ -29,7 +29,7 @@ def pixels(shape: tuple[int, int, int] = SHAPE) -> np.ndarray:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", ["cnn", "resnet20"])
-def test_pixels_go_in_and_probabilities_come_out(name: str, policy: str) -> None:
+def test_network_maps_pixels_to_probabilities(name: str, policy: str) -> None:
     keras.config.set_dtype_policy(policy)
     model = build(name)
     output = np.asarray(model(pixels()))
@@ -39,7 +39,7 @@ def test_pixels_go_in_and_probabilities_come_out(name: str, policy: str) -> None
     np.testing.assert_allclose(output.sum(axis=1), 1, rtol=1e-5)
 
 
-def test_resnet50_and_an_application(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resnet50_and_an_application_have_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     keras.config.set_dtype_policy("mixed_bfloat16")
     for name, millions in (("resnet50", 23.6), ("keras.applications.MobileNetV2", 2.26)):
         model = build(name)
@@ -50,35 +50,34 @@ def test_resnet50_and_an_application(monkeypatch: pytest.MonkeyPatch) -> None:
         assert {layer.momentum for layer in norms} == {0.9}
 
 
-def test_an_application_sees_pixels_scaled_once() -> None:
-    """EfficientNet divides by 255 itself unless told not to; MobileNetV3 rescales to -1 … 1."""
-    for name in ("keras.applications.MobileNetV3Small",):
-        inner = [layer for layer in build(name)._flatten_layers() if isinstance(layer, keras.layers.Rescaling)]
-        assert [layer.name for layer in inner] == ["scale"]
+def test_application_does_not_scale_the_pixels_again() -> None:
+    """By default, MobileNetV3 contains a layer that scales to [-1, 1]."""
+    layers = build("keras.applications.MobileNetV3Small")._flatten_layers()
+    assert [layer.name for layer in layers if isinstance(layer, keras.layers.Rescaling)] == ["scale"]
 
 
-def test_resnet20_has_the_papers_number_of_parameters() -> None:
+def test_resnet20_has_as_many_parameters_as_in_the_paper() -> None:
     assert build("resnet20", classes=10).count_params() == pytest.approx(0.27e6, rel=0.03)
 
 
-def test_the_cnn_has_the_number_of_parameters_that_it_says() -> None:
+def test_cnn_has_as_many_parameters_as_documented() -> None:
     assert build("cnn", classes=10).count_params() == 11_330
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 3), (33, 33, 1)])
-def test_small_odd_and_grey_images(shape: tuple[int, int, int]) -> None:
+def test_small_odd_and_grey_images_are_supported(shape: tuple[int, int, int]) -> None:
     for name in ("cnn", "resnet20"):
         assert np.asarray(build(name, shape)(pixels(shape))).shape == (2, 5)
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Writes a module of the user's own beside `params.yaml` and returns the name of its model."""
+def user_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Writes a user's module to the folder of `params.yaml` and returns the name of its model."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     def write(source: str) -> str:
-        name = f"own_{tmp_path.name.strip('_')}"
+        name = f"user_{tmp_path.name.strip('_')}"
         (tmp_path / f"{name}.py").write_text(f"import keras\n\n\ndef build(input_shape, classes):\n    {source}\n")
         return f"{name}:build"
 
@@ -86,40 +85,40 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]
 
 
 INPUT = "x = keras.Input(input_shape, dtype='uint8'); y = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(x)); "
-OWN = INPUT + "return keras.Model(x, keras.layers.Dense({units}, activation='softmax', dtype='float32')(y))"
+USER_MODEL = INPUT + "return keras.Model(x, keras.layers.Dense({units}, activation='softmax', dtype='float32')(y))"
 
 
-def test_ones_own_model(own: Callable[[str], str]) -> None:
-    model = build(own(OWN.format(units="classes")), (8, 8, 3))
+def test_users_model_is_built(user_model: Callable[[str], str]) -> None:
+    model = build(user_model(USER_MODEL.format(units="classes")), (8, 8, 3))
     assert model.output_shape == (None, 5)
 
 
 @pytest.mark.parametrize(
     ("source", "fragment"),
     [
-        (OWN.format(units="7"), r"gives an output of shape \(None, 7\); it must be \(None, 5\)"),
-        ("return 3", "gave int; it must return a keras.Model"),
-        ("return keras.Sequential([keras.layers.Dense(classes)])", "is not built; begin it with keras.Input"),
+        (USER_MODEL.format(units="7"), r"has an output of shape \(None, 7\); it must be \(None, 5\)"),
+        ("return 3", "returned int; it must return a keras.Model"),
+        ("return keras.Sequential([keras.layers.Dense(classes)])", "is not built; start it with keras.Input"),
         ("raise RuntimeError('first line\\nsecond line')", "cannot be built: first line second line"),
         ("import no_such_module", "cannot be built: No module named 'no_such_module'"),
-        (OWN.format(units="classes").replace("input_shape", "(9, 9, 3)"), r"takes images of shape \(9, 9, 3\)"),
+        (USER_MODEL.format(units="classes").replace("input_shape", "(9, 9, 3)"), r"takes images of shape \(9, 9, 3\)"),
     ],
 )
-def test_ones_own_model_that_does_not_fit(own: Callable[[str], str], source: str, fragment: str) -> None:
-    name = own(source)
+def test_unusable_model_of_the_user_is_refused(user_model: Callable[[str], str], source: str, fragment: str) -> None:
+    name = user_model(source)
     with pytest.raises(ModelError, match=fragment) as caught:
         build(name, (8, 8, 3))
     assert str(caught.value).startswith(f"model.name = {name}, on images of 8 x 8 x 3 (data.image_size = 8),")
     assert "\n" not in str(caught.value)
 
 
-def test_images_too_small_for_an_application() -> None:
+def test_images_that_are_too_small_for_an_application_are_refused() -> None:
     with pytest.raises(ModelError, match=r"data.image_size = 32\), cannot be built: .*71") as caught:
         build("keras.applications.Xception")
     assert "\n" not in str(caught.value)
 
 
-def test_a_saved_model_loads_in_plain_keras(tmp_path: Path) -> None:
+def test_saved_model_loads_in_plain_keras(tmp_path: Path) -> None:
     keras.config.set_dtype_policy("mixed_float16")
     model = build("cnn", (8, 8, 3))
     model.save(tmp_path / "model.keras")

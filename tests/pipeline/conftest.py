@@ -1,4 +1,4 @@
-"""A checkout of the project with tiny parameters, in a temporary folder, and the commands that a user gives there."""
+"""A checkout of the project with small parameters in a temporary folder, and the commands that a user runs there."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).parents[2]
 LIMIT_S = 300
 
-# Every stage does all that it does on real data, in the fewest steps that the parameters admit.
-TINY = {
+# The smallest values with which every stage still does all its work.
+SMALL = {
     "data.image_size": 16,
     "train.variants": ["float32", "mixed_bfloat16"],
     "train.epochs": 2,
@@ -45,12 +45,12 @@ TINY = {
 
 @dataclass(frozen=True)
 class Checkout:
-    """A folder that holds the project."""
+    """A folder with a copy of the project."""
 
     root: Path
 
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command at the root, as a user does whose shell has this Python's environment active."""
+        """Runs a command at the root, with the virtual environment of this Python active."""
         return subprocess.run(
             command,
             cwd=self.root,
@@ -61,41 +61,41 @@ class Checkout:
             check=False,
         )
 
-    def succeed(self, *command: str, **environment: str) -> str:
-        """Runs a command that must end well, and returns all that it said."""
+    def check_output(self, *command: str, **environment: str) -> str:
+        """Runs a command that must succeed, and returns its output and errors."""
         done = self.run(*command, **environment)
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, said
-        return said
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output
+        return output
 
     def stage(self, module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Runs a stage without DVC."""
         return self.run("python", "-m", f"stages.{module}", *arguments, **environment)
 
     def repro(self, *arguments: str) -> set[str]:
-        """`dvc repro`; returns the stages that ran."""
-        return ran(self.succeed("dvc", "repro", *arguments))
+        """Runs `dvc repro`, and returns the stages that ran."""
+        return started_stages(self.check_output("dvc", "repro", *arguments))
 
     def out_of_date(self) -> set[str]:
-        """The stages that `dvc repro` would run as things stand, after `environment`; those after them may follow."""
-        self.succeed("python", "-m", "stages.environment")
-        return ran(self.succeed("dvc", "repro", "--dry")) - {"environment"}
+        """The stages that `dvc repro` would run after `environment`; later ones may follow if their inputs change."""
+        self.check_output("python", "-m", "stages.environment")
+        return started_stages(self.check_output("dvc", "repro", "--dry")) - {"environment"}
 
     def configure(self, values: Mapping[str, Any]) -> None:
-        """Sets parameters, told by their dotted names, and leaves the others."""
+        """Sets parameters by their dotted names; the others do not change."""
         path = self.root / "params.yaml"
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
         for name, value in values.items():
             *sections, key = name.split(".")
-            holder = tree
+            mapping = tree
             for section in sections:
-                holder = holder.setdefault(section, {})
-            holder[key] = value
+                mapping = mapping.setdefault(section, {})
+            mapping[key] = value
         path.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
 
     @contextmanager
     def restored(self, *names: str) -> Iterator[None]:
-        """Puts the files `names` back to what they were, at the end of the block."""
+        """Restores the files `names` at the end of the block."""
         before = {self.root / name: (self.root / name).read_bytes() for name in names}
         try:
             yield
@@ -105,25 +105,25 @@ class Checkout:
 
     def commit(self, message: str) -> None:
         """Commits everything that git does not ignore."""
-        self.succeed("git", "add", "--all")
-        self.succeed("git", "commit", "--quiet", "--message", message)
+        self.check_output("git", "add", "--all")
+        self.check_output("git", "commit", "--quiet", "--message", message)
 
     def copy(self, root: Path) -> Checkout:
-        """The same at another place, with DVC's cache and without the tracking store, which knows its own place."""
+        """A copy in another folder, with DVC's cache but without the tracking store, which contains absolute paths."""
         shutil.copytree(self.root, root, symlinks=True, ignore=shutil.ignore_patterns("mlflow.db", "mlruns"))
         return Checkout(root)
 
     def json(self, name: str) -> Any:
-        """A JSON file below the root."""
+        """Reads a JSON file below the root."""
         return json.loads((self.root / name).read_text(encoding="utf-8"))
 
     def files(self, folder: str) -> set[str]:
-        """Names of all files below a folder, relative to it."""
+        """Paths of all files below a folder, relative to it."""
         base = self.root / folder
         return {path.relative_to(base).as_posix() for path in base.rglob("*") if path.is_file()}
 
     def snapshot(self, folder: str = "data") -> dict[str, tuple[int, int]]:
-        """Size and time of change of every file below a folder."""
+        """Size and modification time of every file below a folder."""
         stats = {name: (self.root / folder / name).stat() for name in self.files(folder)}
         return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}
 
@@ -141,30 +141,30 @@ class Checkout:
         return list(client.search_runs([found.experiment_id], order_by=["attributes.start_time ASC"]))
 
 
-def ran(said: str) -> set[str]:
-    """The stages that DVC says it runs."""
-    return set(re.findall(r"^Running stage '([^']+)'", said, flags=re.MULTILINE))
+def started_stages(output: str) -> set[str]:
+    """The stages that DVC runs, by its output."""
+    return set(re.findall(r"^Running stage '([^']+)'", output, flags=re.MULTILINE))
 
 
 def _environment(root: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DVC_", "GIT_"))}
-    kept.pop("PYTHONDONTWRITEBYTECODE", None)
-    person = {f"GIT_{role}_{key}": "tests@localhost" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DVC_", "GIT_"))}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
+    author = {f"GIT_{role}_{key}": "tests@localhost" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
     return {
-        **kept,
-        **person,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}",
+        **variables,
+        **author,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{variables.get('PATH', '')}",
         "GIT_CONFIG_GLOBAL": os.devnull,
         "DVC_NO_ANALYTICS": "1",
         "DVC_SITE_CACHE_DIR": str(root.parent / f".{root.name}-dvc"),
-        "CUDA_VISIBLE_DEVICES": "-1",  # what a CPU tells is held here, also on machines with a GPU
+        "CUDA_VISIBLE_DEVICES": "-1",  # the tests expect the results of a CPU
         "COLUMNS": "200",
     }
 
 
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """The project as its working tree is, in a repository of its own, before anything has run."""
+    """The project's working tree in a new git repository, before any stage has run."""
     checkout = Checkout(tmp_path_factory.mktemp("pristine") / "halfstep")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -177,15 +177,15 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
         if name and name != "dvc.lock" and (PROJECT / name).is_file():
             (checkout.root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(PROJECT / name, checkout.root / name)
-    checkout.configure(TINY)
-    checkout.succeed("git", "init", "--quiet")
-    checkout.commit("The project, with tiny parameters")
+    checkout.configure(SMALL)
+    checkout.check_output("git", "init", "--quiet")
+    checkout.commit("The project, with small parameters")
     return checkout
 
 
 @pytest.fixture(scope="session")
 def finished(pristine: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """The project after `dvc repro`, its results committed. Whoever changes it takes a copy."""
+    """The project after `dvc repro`, with the results committed. Tests that change it use `copied`."""
     checkout = pristine.copy(tmp_path_factory.mktemp("finished") / "halfstep")
     checkout.repro()
     checkout.commit("First results")
@@ -194,13 +194,13 @@ def finished(pristine: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Ch
 
 @pytest.fixture
 def copied(finished: Checkout, tmp_path: Path) -> Checkout:
-    """A copy of the finished project, with a tracking store that does not exist yet."""
+    """A copy of the finished project without a tracking store."""
     return finished.copy(tmp_path / "halfstep")
 
 
 @pytest.fixture(scope="session")
 def draw_images() -> Callable[..., Path]:
-    """Writes folders of tiny pictures: a number of them for each class."""
+    """Writes a folder of small images for each class; the keywords are the numbers of images."""
 
     def draw(root: Path, **counts: int) -> Path:
         for label, (name, count) in enumerate(counts.items()):

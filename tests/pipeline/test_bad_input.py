@@ -1,4 +1,4 @@
-"""Mistakes that people make: one line that says what is wrong, and nothing of what was there is lost."""
+"""Invalid input causes one line per error on standard error, and does not change any file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def raising(input_shape, classes):
 
 @dataclass(frozen=True)
 class Mistake:
-    """Parameters, and what standard error must hold: a line for each of `fragments`, in their order."""
+    """Parameters, and the expected standard error: one line with each of `fragments`, in this order."""
 
     name: str
     params: dict[str, Any]
@@ -43,19 +43,25 @@ class Mistake:
     status: int = 2
 
 
-WRONG_PARAMETERS = [
-    Mistake("unknown", {"train.momentum": 0.9}, ("train.momentum is unknown; allowed here: variants, seeds",)),
-    Mistake("misspelt", {"train.epoch": 3}, ("did you mean 'epochs'?",)),
-    Mistake("a misspelt section", {"trian": {"epochs": 3}}, ("trian is unknown",)),
-    Mistake("below the range", {"train.epochs": 0}, ("train.epochs is 0; it must be a whole number of at least 1",)),
+INVALID_PARAMETERS = [
+    Mistake(
+        "unknown parameter", {"train.momentum": 0.9}, ("train.momentum is unknown; allowed here: variants, seeds",)
+    ),
+    Mistake("misspelt parameter", {"train.epoch": 3}, ("did you mean 'epochs'?",)),
+    Mistake("misspelt section", {"trian": {"epochs": 3}}, ("trian is unknown",)),
+    Mistake("below the range", {"train.epochs": 0}, ("train.epochs is 0; it must be an integer of at least 1",)),
     Mistake(
         "above the range", {"data.test_fraction": 1.5}, ("data.test_fraction is 1.5; it must be a number above 0",)
     ),
-    Mistake("of the wrong type", {"train.batch_size": "many"}, ("train.batch_size is 'many'; it must be a whole",)),
+    Mistake("wrong type", {"train.batch_size": "many"}, ("train.batch_size is 'many'; it must be an integer",)),
     Mistake("not a number", {"train.learning_rate": float("nan")}, ("train.learning_rate is nan",)),
-    Mistake("no choice", {"data.source": "digit"}, ("data.source is 'digit'; it must be one of digits, cifar10",)),
     Mistake(
-        "several at once",
+        "not one of the choices",
+        {"data.source": "digit"},
+        ("data.source is 'digit'; it must be one of digits, cifar10",),
+    ),
+    Mistake(
+        "several errors",
         {"train.epochs": 0, "data.color": "blue", "compare.gate": "maybe", "profile.rouns": 3, "model.name": "cnm"},
         (
             "data.color is 'blue'",
@@ -65,46 +71,50 @@ WRONG_PARAMETERS = [
             "model.name is 'cnm'",
         ),
     ),
-    Mistake("an unknown policy", {"variants.float32.policy": "float8"}, ("variants.float32.policy is 'float8'",)),
+    Mistake("unknown policy", {"variants.float32.policy": "float8"}, ("variants.float32.policy is 'float8'",)),
     Mistake(
-        "a variant that does not exist",
+        "unknown variant",
         {"train.variants": ["float32", "bfloat16"]},
-        ("train.variants names 'bfloat16'; allowed are the entries of variants: float32, mixed_float16",),
+        ("train.variants contains 'bfloat16'; it must be one of variants: float32, mixed_float16",),
     ),
-    Mistake("a reserved name", {"variants.control": {"policy": "float32"}}, ("variants.control: the name is taken",)),
-    Mistake("a baseline that is not run", {"compare.baseline": "mixed_float16"}, ("compare.baseline is 'mixed_flo",)),
+    Mistake("reserved name", {"variants.control": {"policy": "float32"}}, ("variants.control: the name is reserved",)),
+    Mistake("baseline that is not trained", {"compare.baseline": "mixed_float16"}, ("compare.baseline is 'mixed_flo",)),
     Mistake(
-        "nothing left to train on",
+        "empty training set",
         {"data.test_fraction": 0.6, "data.validation_fraction": 0.5},
         ("data.test_fraction + data.validation_fraction is 1.1",),
     ),
-    Mistake("an unknown model", {"model.name": "resnet"}, ("model.name is 'resnet'; it must be one of cnn",)),
+    Mistake("unknown model", {"model.name": "resnet"}, ("model.name is 'resnet'; it must be one of cnn",)),
     Mistake(
-        "an unknown model of Keras",
+        "unknown model of Keras",
         {"model.name": "keras.applications.ResNet5"},
         ("keras.applications has no 'ResNet5'; did you mean 'ResNet50'?",),
     ),
-    Mistake("no such module", {"model.name": "nowhere:build"}, ("there is no module 'nowhere'",)),
-    Mistake("no such function", {"model.name": "mymodels:rasing"}, ("did you mean 'raising'?",)),
+    Mistake("missing module", {"model.name": "nowhere:build"}, ("there is no module 'nowhere'",)),
+    Mistake("missing function", {"model.name": "mymodels:rasing"}, ("did you mean 'raising'?",)),
     Mistake(
-        "a missing folder",
+        "missing folder",
         {"data.source": "folder", "data.path": "nowhere"},
-        ("data.path is 'nowhere', which does not exist; put a folder of images for each class below it",),
+        ("data.path is 'nowhere', which does not exist; create it with a folder of images for each class",),
     ),
-    Mistake("a store that is none", {"tracking.uri": "nonsense"}, ("tracking.uri is 'nonsense': it must be a URI",)),
-    Mistake("a store nowhere", {"tracking.uri": "sqlite:////nowhere/x.db"}, ("the folder /nowhere does not exist",)),
+    Mistake("invalid store", {"tracking.uri": "nonsense"}, ("tracking.uri is 'nonsense': it must be a URI",)),
+    Mistake(
+        "store in a missing folder",
+        {"tracking.uri": "sqlite:////nowhere/x.db"},
+        ("the folder /nowhere does not exist",),
+    ),
 ]
 
-WRONG_LATER = [
+LATER_ERRORS = [
     Mistake(
-        "an unreachable server",
+        "server that does not respond",
         {"tracking.uri": CLOSED_PORT},
         (f"the tracking store {CLOSED_PORT} cannot be used",),
         command="prepare",
         status=1,
     ),
     Mistake(
-        "a batch larger than the training set",
+        "batch larger than the training set",
         {"train.batch_size": 5000},
         ("train.batch_size is 5000; allowed is at most 1079, the number of training images",),
         command="train --variant float32 --seed 0",
@@ -118,90 +128,90 @@ WRONG_LATER = [
         status=1,
     ),
     Mistake(
-        "an output that does not fit the classes",
+        "output that does not match the classes",
         {"model.name": "mymodels:wrong_width"},
-        ("gives an output of shape (None, 11); it must be (None, 10)",),
+        ("has an output of shape (None, 11); it must be (None, 10)",),
         command="train --variant float32 --seed 0",
         status=1,
     ),
     Mistake(
-        "a model that raises",
+        "model that raises an exception",
         {"model.name": "mymodels:raising"},
         ("model.name = mymodels:raising, on images of 16 x 16 x 3 (data.image_size = 16), cannot be built: the weigh",),
         command="train --variant float32 --seed 0",
         status=1,
     ),
     Mistake(
-        "an argument that names no variant",
+        "unknown variant as an argument",
         {},
         ("--variant is 'float8'; allowed are the entries of variants: float32, mixed_float16, mixed_bfloat16",),
         command="train --variant float8 --seed 0",
     ),
-    Mistake("a trace that is not there", {}, ("nowhere.xplane.pb",), command="profile.trace nowhere.xplane.pb"),
+    Mistake("missing trace", {}, ("nowhere.xplane.pb",), command="profile.trace nowhere.xplane.pb"),
 ]
 
 
 @pytest.fixture(scope="module")
-def workplace(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A finished checkout that these tests share: each puts back what it breaks."""
+def shared(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A finished checkout that these tests share; each test restores what it changes."""
     checkout = finished.copy(tmp_path_factory.mktemp("mistakes") / "halfstep")
     (checkout.root / "mymodels.py").write_text(MODELS, encoding="utf-8")
     return checkout
 
 
 @pytest.fixture
-def broken(workplace: Checkout) -> Iterator[Checkout]:
-    """The shared checkout, whose parameters are put back at the end."""
-    with workplace.restored("params.yaml"):
-        yield workplace
+def checkout(shared: Checkout) -> Iterator[Checkout]:
+    """The shared checkout; its parameters are restored at the end."""
+    with shared.restored("params.yaml"):
+        yield shared
 
 
-@pytest.mark.parametrize("mistake", WRONG_PARAMETERS + WRONG_LATER, ids=lambda mistake: mistake.name)
-def test_a_mistake_in_the_parameters(broken: Checkout, mistake: Mistake) -> None:
-    broken.configure(mistake.params)
-    expect(broken, mistake)
+@pytest.mark.parametrize("mistake", INVALID_PARAMETERS + LATER_ERRORS, ids=lambda mistake: mistake.name)
+def test_invalid_parameters(checkout: Checkout, mistake: Mistake) -> None:
+    checkout.configure(mistake.params)
+    expect(checkout, mistake)
 
 
-def test_all_of_dvc_stops_before_anything_is_touched(broken: Checkout) -> None:
-    before = broken.snapshot()
-    broken.configure({"train.epochs": 0})
-    done = broken.run("dvc", "repro")
+def test_dvc_repro_stops_before_any_file_is_changed(checkout: Checkout) -> None:
+    before = checkout.snapshot()
+    checkout.configure({"train.epochs": 0})
+    done = checkout.run("dvc", "repro")
     assert done.returncode != 0
-    assert "params.yaml: train.epochs is 0; it must be a whole number of at least 1" in done.stderr
+    assert "params.yaml: train.epochs is 0; it must be an integer of at least 1" in done.stderr
     assert "Traceback" not in done.stderr
-    assert broken.snapshot() == before
+    assert checkout.snapshot() == before
 
 
-def test_the_check_imports_neither_tensorflow_nor_mlflow(workplace: Checkout) -> None:
+def test_environment_imports_neither_tensorflow_nor_mlflow(shared: Checkout) -> None:
     program = (
         "import sys; from stages.environment.__main__ import main; main();"
         "print({'tensorflow', 'keras', 'mlflow'} & set(sys.modules))"
     )
-    assert workplace.succeed("python", "-c", program) == "set()\n"
+    assert shared.check_output("python", "-c", program) == "set()\n"
 
 
-def test_text_that_is_no_yaml(broken: Checkout) -> None:
-    (broken.root / "params.yaml").write_text("train: [1,\nmodel: {", encoding="utf-8")
-    expect(broken, Mistake("", {}, ("params.yaml is not valid YAML",)))
+def test_invalid_yaml(checkout: Checkout) -> None:
+    (checkout.root / "params.yaml").write_text("train: [1,\nmodel: {", encoding="utf-8")
+    expect(checkout, Mistake("", {}, ("params.yaml is not valid YAML",)))
 
 
-def test_missing_parameters(broken: Checkout) -> None:
-    (broken.root / "params.yaml").unlink()
-    expect(broken, Mistake("", {}, ("params.yaml is missing: run from the root of the project",)))
+def test_missing_params_yaml(checkout: Checkout) -> None:
+    (checkout.root / "params.yaml").unlink()
+    expect(checkout, Mistake("", {}, ("params.yaml is missing: run from the root of the project",)))
 
 
 @pytest.mark.parametrize(
     ("counts", "command", "status", "fragment"),
     [
         ({}, "environment", 2, "which holds no folders; it must hold a folder of images for each class"),
-        ({"cat": 12}, "prepare", 1, "give at least 2"),
+        ({"cat": 12}, "prepare", 1, "at least 2 are needed"),
         ({"cat": 12, "dog": 1}, "prepare", 1, "dog"),
         ({"cat": 12, "dog": 0}, "prepare", 1, "dog"),
     ],
-    ids=["no class", "one class", "a class with one image", "a class without images"],
+    ids=["no class", "one class", "class with one image", "class without images"],
 )
-def test_folders_that_cannot_be_learned_from(
-    broken: Checkout,
+def test_folder_without_two_usable_classes(
+    checkout: Checkout,
     draw_images: Draw,
     tmp_path: Path,
     counts: dict[str, int],
@@ -209,58 +219,58 @@ def test_folders_that_cannot_be_learned_from(
     status: int,
     fragment: str,
 ) -> None:
-    root = draw_images(tmp_path / "pictures", **counts)
+    root = draw_images(tmp_path / "images", **counts)
     root.mkdir(exist_ok=True)
-    broken.configure({"data.source": "folder", "data.path": str(root)})
-    expect(broken, Mistake("", {}, (fragment,), command, status))
+    checkout.configure({"data.source": "folder", "data.path": str(root)})
+    expect(checkout, Mistake("", {}, (fragment,), command, status))
 
 
-def test_a_picture_that_is_none(broken: Checkout, draw_images: Draw, tmp_path: Path) -> None:
-    root = draw_images(tmp_path / "pictures", cat=12, dog=12)
-    (root / "dog/00.png").write_bytes(b"no picture")
-    broken.configure({"data.source": "folder", "data.path": str(root)})
-    expect(broken, Mistake("", {}, ("dog/00.png",), "prepare", 1))
+def test_file_that_is_not_an_image(checkout: Checkout, draw_images: Draw, tmp_path: Path) -> None:
+    root = draw_images(tmp_path / "images", cat=12, dog=12)
+    (root / "dog/00.png").write_bytes(b"not an image")
+    checkout.configure({"data.source": "folder", "data.path": str(root)})
+    expect(checkout, Mistake("", {}, ("dog/00.png",), "prepare", 1))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_may_not_be_read(broken: Checkout, draw_images: Draw, tmp_path: Path) -> None:
-    root = draw_images(tmp_path / "pictures", cat=12, dog=12)
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read any folder")
+def test_folder_without_read_permission(checkout: Checkout, draw_images: Draw, tmp_path: Path) -> None:
+    root = draw_images(tmp_path / "images", cat=12, dog=12)
     root.chmod(0)
     try:
-        broken.configure({"data.source": "folder", "data.path": str(root)})
-        expect(broken, Mistake("", {}, ("which may not be read by this user",)))
+        checkout.configure({"data.source": "folder", "data.path": str(root)})
+        expect(checkout, Mistake("", {}, ("which may not be read by this user",)))
     finally:
         root.chmod(0o755)
 
 
-def test_prepared_images_that_were_damaged(workplace: Checkout) -> None:
+def test_damaged_prepared_images(shared: Checkout) -> None:
     name = "data/prepared/train_images.npy"
-    with workplace.restored(name):
-        content = bytearray((workplace.root / name).read_bytes())
+    with shared.restored(name):
+        content = bytearray((shared.root / name).read_bytes())
         content[-1] ^= 1
-        (workplace.root / name).write_bytes(content)
+        (shared.root / name).write_bytes(content)
         mistake = Mistake("", {}, (f"{name} is damaged",), "train --variant float32 --seed 0", 1)
-        expect(workplace, mistake)
+        expect(shared, mistake)
 
 
 @pytest.mark.parametrize("missing", ["data/profile", "data/train/mixed_bfloat16-0", "data/prepared"])
-def test_results_that_are_missing(workplace: Checkout, tmp_path: Path, missing: str) -> None:
-    shutil.move(workplace.root / missing, tmp_path / "moved")
+def test_missing_results(shared: Checkout, tmp_path: Path, missing: str) -> None:
+    shutil.move(shared.root / missing, tmp_path / "moved")
     try:
-        expect(workplace, Mistake("", {}, (missing,), "compare", 1))
+        expect(shared, Mistake("", {}, (missing,), "compare", 1))
     finally:
-        shutil.move(tmp_path / "moved", workplace.root / missing)
+        shutil.move(tmp_path / "moved", shared.root / missing)
 
 
-def test_a_stage_that_fails_leaves_a_failed_run(broken: Checkout, draw_images: Draw, tmp_path: Path) -> None:
-    root = draw_images(tmp_path / "pictures", cat=12)
-    broken.configure({"data.source": "folder", "data.path": str(root), "tracking.experiment": "failing"})
-    assert broken.stage("prepare").returncode == 1
-    assert [(run.info.run_name, run.info.status) for run in broken.runs("failing")] == [("prepare", "FAILED")]
+def test_run_of_a_failed_stage_is_failed(checkout: Checkout, draw_images: Draw, tmp_path: Path) -> None:
+    root = draw_images(tmp_path / "images", cat=12)
+    checkout.configure({"data.source": "folder", "data.path": str(root), "tracking.experiment": "failing"})
+    assert checkout.stage("prepare").returncode == 1
+    assert [(run.info.run_name, run.info.status) for run in checkout.runs("failing")] == [("prepare", "FAILED")]
 
 
 def expect(checkout: Checkout, mistake: Mistake) -> None:
-    """Runs the stage and holds it to its lines on standard error, its status and the files that it must not touch."""
+    """Runs the stage, and checks its standard error, its exit status and that no file has changed."""
     before = checkout.snapshot()
     done = checkout.stage(*mistake.command.split())
     lines = done.stderr.splitlines()

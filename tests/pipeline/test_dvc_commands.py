@@ -1,4 +1,4 @@
-"""What a user asks DVC, and what it answers."""
+"""DVC commands that show results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
 
-ASKED = {
+SHOWN = {
     "metrics show": ("mixed_bfloat16.speedup_train", "float32.test_accuracy", "_control.noise_floor_train"),
     "metrics diff HEAD~1": ("mixed_bfloat16.accuracy_delta_low",),
     "params diff HEAD~1 --all": ("variants.mixed_bfloat16",),
@@ -20,27 +20,27 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("command", ASKED)
-def test_dvc_answers(finished: Checkout, command: str) -> None:
-    answer = finished.succeed("dvc", *command.split())
-    for words in ASKED[command]:
-        assert words in answer
+@pytest.mark.parametrize("command", SHOWN)
+def test_command_shows_the_results(finished: Checkout, command: str) -> None:
+    output = finished.check_output("dvc", *command.split())
+    for text in SHOWN[command]:
+        assert text in output
 
 
-def test_a_changed_parameter_is_shown(finished: Checkout) -> None:
+def test_params_diff_shows_a_changed_parameter(finished: Checkout) -> None:
     with finished.restored("params.yaml"):
         finished.configure({"train.learning_rate": 0.25})
-        answer = finished.succeed("dvc", "params", "diff")
-    assert "train.learning_rate" in answer
-    assert "0.25" in answer
+        output = finished.check_output("dvc", "params", "diff")
+    assert "train.learning_rate" in output
+    assert "0.25" in output
 
 
-def test_plots_are_drawn(finished: Checkout, tmp_path: Path) -> None:
-    finished.succeed("dvc", "plots", "show", "--out", str(tmp_path / "plots"))
+def test_plots_show_draws_all_plots(finished: Checkout, tmp_path: Path) -> None:
+    finished.check_output("dvc", "plots", "show", "--out", str(tmp_path / "plots"))
     page = (tmp_path / "plots/index.html").read_text(encoding="utf-8")
     titles = (
         "Validation accuracy by epoch",
-        "What a training step is made of",
+        "Breakdown of a training step",
         "Latency of inference",
         "Speed-up over the baseline",
         "Confusion matrix",
@@ -49,6 +49,6 @@ def test_plots_are_drawn(finished: Checkout, tmp_path: Path) -> None:
     assert "<DVC_METRIC_" not in page
 
 
-def test_plots_of_two_revisions_are_drawn(finished: Checkout, tmp_path: Path) -> None:
-    finished.succeed("dvc", "plots", "diff", "HEAD", "workspace", "--out", str(tmp_path / "plots"))
+def test_plots_diff_draws_two_revisions(finished: Checkout, tmp_path: Path) -> None:
+    finished.check_output("dvc", "plots", "diff", "HEAD", "workspace", "--out", str(tmp_path / "plots"))
     assert "Latency of inference" in (tmp_path / "plots/index.html").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a change makes out of date, and what it leaves alone."""
+"""The stages that a change makes out of date."""
 
 from __future__ import annotations
 
@@ -21,53 +21,55 @@ class Change:
     source: str | None = None
 
 
-# The stages that are out of date at once. Those after them follow where their files come out different.
+# The stages that are out of date immediately. Later stages run, too, if their inputs have changed.
 CHANGES = [
     Change("nothing", set()),
-    Change("a variant's entry", {"train@mixed_bfloat16-0", "profile"}, {"variants.mixed_bfloat16.tf32": False}),
-    Change("an entry that is not run", {"profile"}, {"variants.mixed_float16.xla": True}),
+    Change("entry of a variant", {"train@mixed_bfloat16-0", "profile"}, {"variants.mixed_bfloat16.tf32": False}),
+    Change("entry that is not trained", {"profile"}, {"variants.mixed_float16.xla": True}),
     Change(
-        "another seed",
+        "new seed",
         {"train@float32-1", "train@mixed_bfloat16-1", "profile", "compare"},
         {"train.seeds": [0, 1]},
     ),
     Change(
-        "another variant",
+        "new variant",
         {"train@mixed_float16-0", "profile", "compare"},
         {"train.variants": ["float32", "mixed_bfloat16", "mixed_float16"]},
     ),
-    Change("the learning rate", BOTH | {"profile"}, {"train.learning_rate": 0.001}),
-    Change("the timing protocol", {"profile"}, {"profile.rounds": 3}),
-    Change("the margin", {"compare"}, {"compare.accuracy_margin": 0.02}),
-    Change("the experiment", {"compare"}, {"tracking.experiment": "another"}),
-    Change("how images are prepared", {"prepare"}, source="stages/prepare/splitting.py"),
-    Change("how networks are built", BOTH | {"profile"}, source="stages/models/parts.py"),
-    Change("how runs are logged", set(), source="stages/tracking/runs.py"),
-    Change("how mistakes are worded", set(), source="stages/errors.py"),
-    Change("how the report is written", {"compare"}, source="stages/compare/sections/speed.py"),
+    Change("learning rate", BOTH | {"profile"}, {"train.learning_rate": 0.001}),
+    Change("timing protocol", {"profile"}, {"profile.rounds": 3}),
+    Change("quality margin", {"compare"}, {"compare.quality_margin": 0.02}),
+    Change("tracking experiment", {"compare"}, {"tracking.experiment": "another"}),
+    Change("code of prepare", {"prepare"}, source="stages/prepare/splitting.py"),
+    Change("code of the models", BOTH | {"profile"}, source="stages/models/parts.py"),
+    Change("code of tracking", set(), source="stages/tracking/tracker.py"),
+    Change("error messages", set(), source="stages/errors.py"),
+    Change("format of the profile", {"profile", "compare"}, source="stages/results/profile.py"),
+    Change("format of the comparison", {"compare"}, source="stages/results/comparison.py"),
+    Change("code of the report", {"compare"}, source="stages/compare/report/sections.py"),
 ]
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
-def test_a_change_makes_these_stages_out_of_date(finished: Checkout, change: Change) -> None:
+def test_change_makes_stages_out_of_date(finished: Checkout, change: Change) -> None:
     with finished.restored("params.yaml", *filter(None, [change.source]), "data/tracking.json"):
         finished.configure(change.params)
         if change.source:
             with (finished.root / change.source).open("a", encoding="utf-8") as stream:
-                stream.write("# a remark\n")
+                stream.write("# a comment\n")
         assert finished.out_of_date() == change.runs
 
 
-def test_nothing_runs_twice(finished: Checkout) -> None:
+def test_second_repro_runs_only_environment(finished: Checkout) -> None:
     before = [run.info.run_id for run in finished.runs()]
     assert finished.repro() == {"environment"}
     assert [run.info.run_id for run in finished.runs()] == before
-    assert finished.succeed("git", "status", "--porcelain") == ""
+    assert finished.check_output("git", "status", "--porcelain") == ""
 
 
-def test_an_arm_that_is_no_longer_listed_goes_and_comes_back_untrained(copied: Checkout) -> None:
+def test_results_of_an_unlisted_variant_are_removed_and_later_restored(copied: Checkout) -> None:
     copied.configure({"train.variants": ["float32"]})
-    copied.succeed("python", "-m", "stages.environment")
+    copied.check_output("python", "-m", "stages.environment")
     assert {name.partition("/")[0] for name in copied.files("data/train")} == {"float32-0"}
     assert {name.partition("/")[0] for name in copied.files("data/profile")} == {"float32", "_control"}
 

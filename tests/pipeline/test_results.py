@@ -1,16 +1,17 @@
-"""What lies in the files and in MLflow after one `dvc repro`."""
+"""The files and the MLflow runs after one `dvc repro`."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import pytest
-from pydantic import BaseModel, ConfigDict
+
+from stages.results.comparison import ComparisonResult
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -57,77 +58,28 @@ GPU_METRICS = {
 TRACE = "trace/plugins/profile/{0}/host.xplane.pb"
 
 
-class Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Speedup(Closed):
-    ratio: float
-    low: float
-    high: float
-    rounds: int
-
-
-class Accuracy(Closed):
-    baseline: float
-    candidate: float
-    delta: float
-    low: float
-    high: float
-    margin: float
-    seeds: int
-    test_images: int
-    outcome: Literal["shown", "refuted", "not established"]
-    mcnemar_p: float | None = None
-    needed: dict[Literal["test_images", "seeds"], int] = {}
-
-
-class Reason(BaseModel):
-    code: str
-    text: str
-    evidence: dict[str, Any]
-
-
-Verdict = Literal["adopt", "reject", "inconclusive"]
-
-
-class CandidateFile(BaseModel):
-    speedup: dict[Literal["train", "inference_b1"], Speedup]
-    accuracy: Accuracy
-    verdict: Verdict
-    verdict_inference_b1: Verdict
-    reasons: list[Reason]
-
-
-class ComparisonFile(BaseModel):
-    baseline: Literal["float32"]
-    environment: dict[str, Any]
-    noise_floor: dict[Literal["train", "inference_b1"], float]
-    candidates: dict[Literal["mixed_bfloat16"], CandidateFile]
-
-
 @pytest.fixture(scope="module")
 def runs(finished: Checkout) -> dict[str, Run]:
-    """Every run by its name."""
+    """All runs by name."""
     found = finished.runs()
     assert len({run.info.run_name for run in found}) == len(found)
     return {str(run.info.run_name): run for run in found}
 
 
-def test_trainings_leave_their_files_and_nothing_else(finished: Checkout) -> None:
+def test_files_of_the_trainings(finished: Checkout) -> None:
     names = ("metrics.json", "history.csv", "model.keras", "predictions.npy", "manifest.json")
     expected = {f"{variant}-0/{name}" for variant in VARIANTS for name in names}
     assert finished.files("data/train") == expected
 
 
-def test_measurements_leave_their_files_and_nothing_else(finished: Checkout) -> None:
+def test_files_of_the_measurements(finished: Checkout) -> None:
     names = ("rounds.csv", "input_rounds.csv", "timings.csv", "inference.csv", "summary.json", "manifest.json")
     expected = {f"{arm}/{name}" for arm in (*VARIANTS, "_control") for name in names}
     expected |= {f"{variant}/{TRACE.format(variant)}" for variant in VARIANTS}
     assert finished.files("data/profile") == expected
 
 
-def test_the_comparison_leaves_its_files(finished: Checkout) -> None:
+def test_files_of_the_comparison(finished: Checkout) -> None:
     found = finished.files("data/compare")
     assert {"comparison.json", "report.html", "metrics.json"} <= found
     assert {name for name in found if name.startswith("plots/")} == {
@@ -135,19 +87,19 @@ def test_the_comparison_leaves_its_files(finished: Checkout) -> None:
     }
 
 
-def test_the_tables_have_the_columns_that_they_promise(finished: Checkout) -> None:
-    promised = {
+def test_columns_of_the_tables(finished: Checkout) -> None:
+    expected = {
         "data/train/float32-0/history.csv": "epoch,loss,accuracy,val_loss,val_accuracy,learning_rate,epoch_time_s",
         "data/profile/float32/rounds.csv": "process,round,position,steps,round_time_ms",
         "data/profile/float32/input_rounds.csv": "process,round,batches,steps,round_time_ms",
         "data/profile/_control/timings.csv": "process,round,step,step_time_ms",
         "data/profile/mixed_bfloat16/inference.csv": "process,round,batch_size,call,latency_ms",
     }
-    found = {name: (finished.root / name).read_text(encoding="utf-8").splitlines()[0] for name in promised}
-    assert found == promised
+    found = {name: (finished.root / name).read_text(encoding="utf-8").splitlines()[0] for name in expected}
+    assert found == expected
 
 
-def test_every_round_of_the_protocol_is_in_the_files(finished: Checkout) -> None:
+def test_files_contain_all_rounds_of_the_protocol(finished: Checkout) -> None:
     rounds = pd.read_csv(finished.root / "data/profile/float32/rounds.csv")
     calls = pd.read_csv(finished.root / "data/profile/float32/inference.csv")
     assert (len(rounds), set(rounds["steps"])) == (2 * 2, {2})
@@ -165,59 +117,75 @@ def test_predictions_are_probabilities_in_the_order_of_the_test_set(finished: Ch
     assert metrics["test_accuracy"] == pytest.approx(np.mean(predictions.argmax(axis=1) == labels))
 
 
-def test_no_password_and_no_path_is_in_the_digest_of_the_store(finished: Checkout) -> None:
+def test_tracking_json_contains_only_a_digest(finished: Checkout) -> None:
     assert re.fullmatch(r"[0-9a-f]{64}", finished.json("data/tracking.json")["sha256"])
 
 
-def test_the_comparison_has_the_shape_that_it_promises(finished: Checkout) -> None:
-    found = ComparisonFile.model_validate(finished.json("data/compare/comparison.json"))
-    ratio = found.candidates["mixed_bfloat16"].speedup["train"]
+def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
+    written = finished.json("data/compare/comparison.json")
+    assert written["schema_version"] == 2
+    found = ComparisonResult.read(finished.root / "data/compare/comparison.json")
+    assert found.as_json() == written
+    candidate = found.candidates["mixed_bfloat16"]
+    assert candidate.speedup is not None
+    assert candidate.quality is not None
+    assert set(candidate.speedup) == set(candidate.verdicts) == set(found.control) == {"train", "inference_b1"}
+    ratio = candidate.speedup["train"]
     assert ratio.low < ratio.ratio < ratio.high
+    assert (ratio.rounds, ratio.processes, ratio.confidence) == (4, 2, 0.95)
+    labels = np.load(finished.root / "data/prepared/test_labels.npy")
+    assert (candidate.quality.name, candidate.quality.examples) == ("accuracy", len(labels))
     assert found.environment == finished.json("data/environment.json")
-    assert set(found.noise_floor) == {"train", "inference_b1"}
 
 
-def test_the_report_opens_offline(finished: Checkout) -> None:
+@pytest.mark.parametrize(
+    "name", ["prepared/info", "train/float32-0/metrics", "profile/_control/summary", "compare/comparison"]
+)
+def test_every_result_has_a_schema_version(finished: Checkout, name: str) -> None:
+    assert finished.json(f"data/{name}.json")["schema_version"] == 2
+
+
+def test_report_has_no_external_links(finished: Checkout) -> None:
     page = (finished.root / "data/compare/report.html").read_text(encoding="utf-8")
     assert not re.findall(r"""(?:src|href|action|data)\s*=\s*["']?\s*(?:https?:)?//""", page)
     assert not re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", page)
     assert "mixed_bfloat16" in page
 
 
-def test_the_traces_are_where_the_profiler_looks(finished: Checkout) -> None:
+def test_xprof_opens_the_trace(finished: Checkout) -> None:
     from xprof.convert import raw_to_tool_data
 
     trace = finished.root / "data/profile/mixed_bfloat16" / TRACE.format("mixed_bfloat16")
     page, _ = raw_to_tool_data.xspace_to_tool_data([str(trace)], "overview_page", {"use_saved_result": False})
-    for extra in set(trace.parent.iterdir()) - {trace}:  # what the tool itself leaves beside a trace
+    for extra in set(trace.parent.iterdir()) - {trace}:  # files that xprof adds
         extra.unlink()
     assert json.loads(page)
 
 
-@pytest.mark.parametrize("place", ["data/profile", "data/profile/float32/trace"])
-def test_the_reader_of_traces_reads_the_pipelines_own(finished: Checkout, place: str) -> None:
+@pytest.mark.parametrize("path", ["data/profile", "data/profile/float32/trace"])
+def test_trace_command_reads_the_traces_of_the_pipeline(finished: Checkout, path: str) -> None:
     before = finished.files("data/profile")
-    done = finished.stage("profile.trace", place)
+    done = finished.stage("profile.trace", path)
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["device_type"] == "CPU"
-    assert said["profiler/step_time_ms"] > 0
+    numbers = json.loads(done.stdout)
+    assert numbers["device_type"] == "CPU"
+    assert numbers["profiler/step_time_ms"] > 0
     assert finished.files("data/profile") == before
 
 
-def test_one_run_for_each_thing_that_was_done(runs: dict[str, Run]) -> None:
+def test_names_and_statuses_of_the_runs(runs: dict[str, Run]) -> None:
     assert set(runs) == NAMES
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
 
 
-def test_the_comparison_is_the_parent_of_the_others(runs: dict[str, Run]) -> None:
+def test_run_of_compare_is_the_parent_of_the_others(runs: dict[str, Run]) -> None:
     parents = {name: run.data.tags.get("mlflow.parentRunId") for name, run in runs.items()}
     assert parents.pop("compare") is None
     assert set(parents.values()) == {runs["compare"].info.run_id}
 
 
-def test_runs_say_where_they_come_from(finished: Checkout, runs: dict[str, Run]) -> None:
-    commit = finished.succeed("git", "rev-parse", "HEAD~1").strip()
+def test_runs_are_tagged_with_commit_and_machine(finished: Checkout, runs: dict[str, Run]) -> None:
+    commit = finished.check_output("git", "rev-parse", "HEAD~1").strip()
     machine = finished.json("data/environment.json")["device"]
     for run in runs.values():
         tags = run.data.tags
@@ -235,18 +203,18 @@ def test_runs_say_where_they_come_from(finished: Checkout, runs: dict[str, Run])
         ("compare", "compare", None, None),
     ],
 )
-def test_runs_say_what_they_are(
+def test_runs_are_tagged_with_stage_variant_and_seed(
     runs: dict[str, Run], name: str, stage: str, variant: str | None, seed: str | None
 ) -> None:
     tags = runs[name].data.tags
     assert (tags["stage"], tags.get("variant"), tags.get("seed")) == (stage, variant, seed)
 
 
-def test_artifacts_lie_beside_the_store(finished: Checkout, runs: dict[str, Run]) -> None:
+def test_artifacts_are_next_to_the_store(finished: Checkout, runs: dict[str, Run]) -> None:
     for run in runs.values():
-        place = Path(str(run.info.artifact_uri).removeprefix("file://"))
-        assert place.is_relative_to(finished.root / "mlruns")
-        assert any(place.iterdir())
+        artifacts = Path(str(run.info.artifact_uri).removeprefix("file://"))
+        assert artifacts.is_relative_to(finished.root / "mlruns")
+        assert any(artifacts.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -255,15 +223,21 @@ def test_artifacts_lie_beside_the_store(finished: Checkout, runs: dict[str, Run]
         ("prepare", {"sample_grid.png", "class_counts.csv", "rejected.csv"}),
         ("train float32 seed 0", {"history.csv", "confusion_matrix.png"}),
         ("float32", {"trace", "timings", "summary.json"}),
-        ("compare", {"report.html", "comparison.json", "plots", "figures"}),
+        ("compare", {"report.html", "comparison.json", "plots"}),
     ],
 )
-def test_runs_hold_their_artifacts(finished: Checkout, runs: dict[str, Run], name: str, expected: set[str]) -> None:
+def test_artifacts_of_the_runs(finished: Checkout, runs: dict[str, Run], name: str, expected: set[str]) -> None:
     found = {item.path for item in finished.client().list_artifacts(runs[name].info.run_id)}
     assert expected <= found
 
 
-def test_a_training_has_logged_its_model(finished: Checkout, runs: dict[str, Run]) -> None:
+def test_all_tables_of_raw_times_are_logged(finished: Checkout, runs: dict[str, Run]) -> None:
+    found = finished.client().list_artifacts(runs["float32"].info.run_id, "timings")
+    names = ("rounds.csv", "input_rounds.csv", "timings.csv", "inference.csv")
+    assert {item.path for item in found} == {f"timings/{name}" for name in names}
+
+
+def test_training_logs_its_model(finished: Checkout, runs: dict[str, Run]) -> None:
     outputs = runs["train float32 seed 0"].outputs
     assert outputs is not None
     (output,) = outputs.model_outputs
@@ -273,33 +247,33 @@ def test_a_training_has_logged_its_model(finished: Checkout, runs: dict[str, Run
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_variants_run_holds_what_a_cpu_can_tell(finished: Checkout, runs: dict[str, Run], variant: str) -> None:
+def test_metrics_of_a_variant_on_a_cpu(finished: Checkout, runs: dict[str, Run], variant: str) -> None:
     metrics = set(runs[variant].data.metrics)
     assert metrics >= PROFILE_METRICS
     assert not metrics & GPU_METRICS
     assert metrics - {"test_accuracy"} == set(finished.json(f"data/profile/{variant}/summary.json")["metrics"])
 
 
-def test_the_largest_memory_of_a_step_is_told(runs: dict[str, Run]) -> None:
+def test_peak_memory_is_logged(runs: dict[str, Run]) -> None:
     assert runs["float32"].data.metrics["memory/peak_mib"] > 0
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_parts_of_a_step_add_up_to_it(runs: dict[str, Run], variant: str) -> None:
+def test_parts_of_the_step_time_add_up(runs: dict[str, Run], variant: str) -> None:
     metrics = runs[variant].data.metrics
     parts = ("host_compute", "input", "output", "compilation", "other")
     total = sum(metrics[f"profiler/{part}_ms"] for part in parts)
     assert total == pytest.approx(metrics["profiler/step_time_ms"], rel=1e-6)
 
 
-def test_the_precision_that_a_trace_shows_is_that_of_the_variant(runs: dict[str, Run]) -> None:
+def test_trace_shows_the_precision_of_the_variant(runs: dict[str, Run]) -> None:
     shares = {name: runs[name].data.metrics["profiler/compute_16bit_percent"] for name in VARIANTS}
     assert shares["float32"] < 1
     assert shares["mixed_bfloat16"] > 20
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_training_logs_every_epoch(finished: Checkout, runs: dict[str, Run], variant: str) -> None:
+def test_training_logs_every_epoch(finished: Checkout, runs: dict[str, Run], variant: str) -> None:
     run = runs[f"train {variant} seed 0"]
     history = pd.read_csv(finished.root / f"data/train/{variant}-0/history.csv")
     for name in EPOCH_METRICS:
@@ -312,13 +286,13 @@ def test_a_training_logs_every_epoch(finished: Checkout, runs: dict[str, Run], v
     assert "loss_scale" not in run.data.metrics
 
 
-def test_the_preparation_counts_its_images(runs: dict[str, Run]) -> None:
+def test_metrics_of_prepare(runs: dict[str, Run]) -> None:
     metrics = runs["prepare"].data.metrics
     assert metrics["images/train"] + metrics["images/validation"] + metrics["images/test"] == 1797
     assert (metrics["classes"], metrics["images/rejected"]) == (10, 0)
 
 
-def test_the_comparison_logs_its_verdicts(finished: Checkout, runs: dict[str, Run]) -> None:
+def test_metrics_and_verdicts_of_compare(finished: Checkout, runs: dict[str, Run]) -> None:
     run = runs["compare"]
     written = finished.json("data/compare/comparison.json")["candidates"]["mixed_bfloat16"]
     measures = ("speedup_train", "speedup_inference_b1", "accuracy_delta")
@@ -332,7 +306,7 @@ def test_the_comparison_logs_its_verdicts(finished: Checkout, runs: dict[str, Ru
 
 
 @pytest.mark.parametrize("form", ["{0}", "train {0} seed 0"])
-def test_the_parameters_of_two_variants_differ_in_their_own_entry_alone(runs: dict[str, Run], form: str) -> None:
+def test_params_of_two_variants_differ_only_in_their_entries(runs: dict[str, Run], form: str) -> None:
     before, after = (runs[form.format(variant)].data.params for variant in VARIANTS)
     assert set(before) == set(after)
     assert {name for name in before if before[name] != after[name]} == {"variant.policy"}
@@ -340,7 +314,7 @@ def test_the_parameters_of_two_variants_differ_in_their_own_entry_alone(runs: di
     assert not [name for name in before if name.startswith("variants")]
 
 
-def test_a_model_loads_in_plain_keras(finished: Checkout, tmp_path: Path) -> None:
+def test_model_loads_in_plain_keras(finished: Checkout, tmp_path: Path) -> None:
     program = (
         "import sys, keras, numpy;"
         "model = keras.saving.load_model(sys.argv[1]);"

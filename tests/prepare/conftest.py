@@ -1,4 +1,4 @@
-"""Real pictures in real folders."""
+"""Folders of small images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Draw = Callable[..., Path]
 
 @pytest.fixture
 def draw() -> Draw:
-    """Writes a picture that only the same seed repeats, and returns its path."""
+    """Writes an image that depends only on the seed, and returns its path."""
 
     def write(path: Path, seed: int, side_px: int = 12) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ def draw() -> Draw:
 
 @pytest.fixture
 def pictures(tmp_path: Path, draw: Draw) -> Path:
-    """A folder with twenty pictures of cats and ten of dogs."""
+    """A folder with 20 images of class `cat` and 10 of class `dog`."""
     root = tmp_path / "pictures"
     for number in range(20):
         draw(root / "cat" / f"{number:02d}.png", number)

@@ -1,4 +1,4 @@
-"""The archive's format and its way into Keras's cache, with a small archive of the same shape."""
+"""The format of the archive, and the download to Keras's cache, with a small archive of the same format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stages.errors import DataError
-from stages.prepare.batches import Batch
+from stages.prepare.batches import ImageBatch
 from stages.prepare.cifar10 import CACHE_NAME, Archive, ArrayUnpickler, find_archive, read_batches
 from stages.prepare.decoding import ImageForm
 from stages.prepare.sources import Cifar10
@@ -42,7 +42,7 @@ def archive_bytes() -> bytes:
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
-    """An archive that stands on a server (the file system's own), and an empty Keras cache."""
+    """An archive with a `file:` URL, and an empty Keras cache."""
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     content = archive_bytes()
     (tmp_path / "server.tar.gz").write_bytes(content)
@@ -53,7 +53,7 @@ def unreachable(archive: Archive) -> Archive:
     return Archive("http://127.0.0.1:9/cifar-10-python.tar.gz", archive.sha256)
 
 
-def test_it_is_downloaded_once_to_where_keras_looks(archive: Archive, tmp_path: Path) -> None:
+def test_archive_is_downloaded_once_to_the_cache_of_keras(archive: Archive, tmp_path: Path) -> None:
     path = find_archive(archive)
     assert path == tmp_path / "keras" / "datasets" / CACHE_NAME
     assert [entry.name for entry in path.parent.iterdir()] == [CACHE_NAME]
@@ -61,39 +61,41 @@ def test_it_is_downloaded_once_to_where_keras_looks(archive: Archive, tmp_path: 
 
 
 @pytest.mark.parametrize("name", [CACHE_NAME, "cifar-10-batches-py.tar.gz", "cifar-10-python.tar.gz"])
-def test_a_file_in_the_cache_needs_no_network(name: str, archive: Archive, tmp_path: Path) -> None:
+def test_cached_archive_needs_no_network(name: str, archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "keras" / "datasets").mkdir(parents=True)
     (tmp_path / "keras" / "datasets" / name).write_bytes(archive_bytes())
     assert find_archive(unreachable(archive)).name == name
 
 
-def test_a_damaged_file_in_the_cache_is_replaced(archive: Archive, tmp_path: Path) -> None:
+def test_damaged_cached_archive_is_replaced(archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "keras" / "datasets").mkdir(parents=True)
     (tmp_path / "keras" / "datasets" / CACHE_NAME).write_bytes(archive_bytes()[:100])
     assert len(list(read_batches(find_archive(archive)))) == 6
 
 
-def test_without_network_one_line_says_what_to_do(archive: Archive, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"cannot be downloaded \(.*\); put the file at .* by hand .*sha256") as caught:
+def test_error_without_network_names_the_remedy(archive: Archive, tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"cannot be downloaded \(.*\); download the file \(sha256 .* by hand"
+    ) as caught:
         find_archive(unreachable(archive))
-    assert str(tmp_path / "keras" / "datasets" / "cifar-10-python.tar.gz") in str(caught.value)
+    assert f"(sha256 {archive.sha256}) to {tmp_path}/keras/datasets/cifar-10-python.tar.gz" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert list((tmp_path / "keras" / "datasets").iterdir()) == []
 
 
-def test_another_sha256_is_refused_and_not_kept(archive: Archive, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="another sha256"):
+def test_download_with_an_unexpected_sha256_is_refused_and_removed(archive: Archive, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="unexpected sha256"):
         find_archive(Archive(archive.url, "0" * 64))
     assert list((tmp_path / "keras" / "datasets").iterdir()) == []
 
 
-def test_a_cache_that_cannot_be_made_is_one_line(archive: Archive, tmp_path: Path) -> None:
+def test_cache_folder_that_cannot_be_created_is_a_data_error(archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "keras").write_text("a file where the folder should be")
-    with pytest.raises(DataError, match="cannot be kept in"):
+    with pytest.raises(DataError, match="cannot be stored in"):
         find_archive(archive)
 
 
-def test_planes_become_pixels(archive: Archive) -> None:
+def test_planes_are_converted_to_pixels(archive: Archive) -> None:
     batches = {batch.name: batch for batch in read_batches(find_archive(archive))}
     assert list(batches) == list(MEMBERS)
     planes = np.asarray(member_content(3)[b"data"]).reshape(IMAGES_PER_MEMBER, 3, 32, 32)
@@ -101,9 +103,9 @@ def test_planes_become_pixels(archive: Archive) -> None:
     assert batches["test_batch"].labels.tolist() == [3, 1, 2, 3]
 
 
-def test_the_official_test_images_are_the_test(archive: Archive) -> None:
+def test_official_test_images_are_the_test_set(archive: Archive) -> None:
     source = Cifar10(ImageForm(side_px=32, grey=False, max_pixels=10**6), archive)
-    batches: list[Batch] = list(source.batches())
+    batches: list[ImageBatch] = list(source.batches())
     given = np.concatenate([batch.given for batch in batches])
     assert given.tolist() == [TRAIN] * 8 + [TEST] * 4 + [TRAIN] * 12
     assert batches[0].images.shape == (IMAGES_PER_MEMBER, 32, 32, 3)
@@ -115,6 +117,6 @@ class Malicious:
         return (os.system, ("exit 1",))
 
 
-def test_a_pickle_may_not_call_anything() -> None:
-    with pytest.raises(pickle.UnpicklingError, match="system has no place"):
+def test_pickle_cannot_call_functions() -> None:
+    with pytest.raises(pickle.UnpicklingError, match="system is not allowed"):
         ArrayUnpickler(io.BytesIO(pickle.dumps(Malicious()))).load()

@@ -1,4 +1,4 @@
-"""Every kind of file that a folder of pictures may hold, made for real by Pillow."""
+"""Decoding of good and bad files, which Pillow creates."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_every_mode_becomes_rgb(name: str, tmp_path: Path) -> None:
+def test_every_mode_is_converted_to_rgb(name: str, tmp_path: Path) -> None:
     image, expected = PLAIN[name]
     image.save(tmp_path / name)
     pixels = decode_file(tmp_path / name, FORM)
@@ -67,7 +67,7 @@ def test_every_mode_becomes_rgb(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_every_mode_becomes_grey(name: str, tmp_path: Path) -> None:
+def test_every_mode_is_converted_to_grey(name: str, tmp_path: Path) -> None:
     image, (red, green, blue) = PLAIN[name]
     image.save(tmp_path / name)
     pixels = decode_file(tmp_path / name, replace(FORM, grey=True))
@@ -76,14 +76,14 @@ def test_every_mode_becomes_grey(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(pixels, 0.299 * red + 0.587 * green + 0.114 * blue, atol=4)
 
 
-def test_a_transparent_palette_entry_is_white(tmp_path: Path) -> None:
+def test_transparent_palette_entry_becomes_white(tmp_path: Path) -> None:
     image = Image.new("P", (10, 10), 0)
     image.putpalette([0, 0, 0, 255, 0, 0])
     image.save(tmp_path / "clear.png", transparency=0)
     assert np.all(decode_file(tmp_path / "clear.png", FORM) == 255)
 
 
-def test_the_first_frame_of_an_animation_counts(tmp_path: Path) -> None:
+def test_only_the_first_frame_of_an_animation_is_used(tmp_path: Path) -> None:
     frames = [Image.new("RGB", (16, 16), color) for color in ("red", "blue")]
     frames[0].save(tmp_path / "film.gif", save_all=True, append_images=frames[1:])
     np.testing.assert_array_equal(decode_file(tmp_path / "film.gif", FORM), np.broadcast_to((255, 0, 0), (8, 8, 3)))
@@ -93,9 +93,9 @@ def test_the_first_frame_of_an_animation_counts(tmp_path: Path) -> None:
     ("orientation", "row", "column"),
     [(1, 0, 0), (2, 0, -1), (3, -1, -1), (4, -1, 0), (5, 0, 0), (6, 0, -1), (7, -1, -1), (8, -1, 0)],
 )
-def test_the_exif_orientation_is_applied(orientation: int, row: int, column: int, tmp_path: Path) -> None:
+def test_exif_orientation_is_applied(orientation: int, row: int, column: int, tmp_path: Path) -> None:
     image = Image.new("RGB", (24, 16), "black")
-    image.paste("white", (0, 0, 12, 8))  # the corner that tells where the camera's top left went
+    image.paste("white", (0, 0, 12, 8))  # marks the top left corner before the rotation
     exif = Image.Exif()
     exif[ORIENTATION_TAG] = orientation
     image.save(tmp_path / "turned.jpg", exif=exif, quality=95)
@@ -105,7 +105,7 @@ def test_the_exif_orientation_is_applied(orientation: int, row: int, column: int
     assert max(corners, key=lambda corner: corners[corner]) == (row, column)
 
 
-def test_a_wide_picture_is_squashed_and_not_cut(tmp_path: Path) -> None:
+def test_wide_image_is_resized_without_cropping(tmp_path: Path) -> None:
     image = Image.new("RGB", (80, 20), "black")
     image.paste("white", (0, 0, 40, 20))
     image.save(tmp_path / "wide.png")
@@ -115,7 +115,7 @@ def test_a_wide_picture_is_squashed_and_not_cut(tmp_path: Path) -> None:
     assert pixels[:, 5:].max() < 5
 
 
-def test_shrinking_averages_instead_of_picking_pixels(tmp_path: Path) -> None:
+def test_downscaling_averages_pixels(tmp_path: Path) -> None:
     stripes = np.zeros((64, 64), dtype=np.uint8)
     stripes[:, ::2] = 255
     Image.fromarray(stripes).save(tmp_path / "stripes.png")
@@ -124,7 +124,7 @@ def test_shrinking_averages_instead_of_picking_pixels(tmp_path: Path) -> None:
     np.testing.assert_allclose(pixels, 127.5, atol=12)
 
 
-def png_that_claims(width_px: int, height_px: int) -> bytes:
+def png_with_header(width_px: int, height_px: int) -> bytes:
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
@@ -143,7 +143,7 @@ def encoded(suffix: str, keep: float = 1.0) -> bytes:
 
 BAD = {
     "empty.png": (b"", "empty file"),
-    "text.png": (b"not a picture\n", "not an image of a known format"),
+    "text.png": (b"not an image\n", "not an image of a known format"),
     "script.jpg": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image of a known format"),
     "half.jpg": (encoded(".jpg", keep=0.5), "cannot be decoded: "),
     "half.png": (encoded(".png", keep=0.5), "cannot be decoded: "),
@@ -151,13 +151,13 @@ BAD = {
     "head.png": (encoded(".png")[:20], "cannot be decoded: "),
     "half.webp": (encoded(".webp", keep=0.5), ""),
     "half.tiff": (encoded(".tiff", keep=0.5), ""),
-    "bomb.png": (png_that_claims(101, 100), "101 x 100 pixels, more than data.max_pixels = 10000 allows"),
-    "huge.png": (png_that_claims(30_000, 30_000), "more pixels than data.max_pixels = 10000 allows"),
+    "bomb.png": (png_with_header(101, 100), "101 x 100 pixels, more than data.max_pixels = 10000 allows"),
+    "huge.png": (png_with_header(30_000, 30_000), "more pixels than data.max_pixels = 10000 allows"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_file_is_a_reason_and_no_exception(name: str, tmp_path: Path) -> None:
+def test_bad_file_gives_a_reason_and_no_exception(name: str, tmp_path: Path) -> None:
     content, expected = BAD[name]
     (tmp_path / name).write_bytes(content)
     reason = decode_file(tmp_path / name, FORM)
@@ -166,37 +166,37 @@ def test_a_bad_file_is_a_reason_and_no_exception(name: str, tmp_path: Path) -> N
     assert "\n" not in reason
 
 
-def test_the_limit_may_lie_above_that_of_pillow(tmp_path: Path) -> None:
-    (tmp_path / "huge.png").write_bytes(png_that_claims(30_000, 30_000))
+def test_pixel_limit_may_exceed_that_of_pillow(tmp_path: Path) -> None:
+    (tmp_path / "huge.png").write_bytes(png_with_header(30_000, 30_000))
     reason = decode_file(tmp_path / "huge.png", replace(FORM, max_pixels=10**8))
     assert reason == "more pixels than data.max_pixels = 100000000 allows"
     Image.new("1", (14_000, 14_000)).save(tmp_path / "large.png")
     assert not isinstance(decode_file(tmp_path / "large.png", replace(FORM, grey=True, max_pixels=2 * 10**8)), str)
 
 
-def test_as_many_pixels_as_allowed_are_decoded(tmp_path: Path) -> None:
+def test_image_with_exactly_max_pixels_is_decoded(tmp_path: Path) -> None:
     Image.new("RGB", (100, 100), ORANGE).save(tmp_path / "large.png")
     assert not isinstance(decode_file(tmp_path / "large.png", FORM), str)
 
 
-def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+def test_non_finite_values_are_refused(tmp_path: Path) -> None:
     grey_of(float("nan"), "float32").save(tmp_path / "nan.tiff")
-    assert decode_file(tmp_path / "nan.tiff", FORM) == "cannot be decoded: it holds values that are not finite"
+    assert decode_file(tmp_path / "nan.tiff", FORM) == "cannot be decoded: it contains values that are not finite"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
-def test_a_pipe_does_not_block(tmp_path: Path) -> None:
+def test_named_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     assert decode_file(tmp_path / "pipe.png", FORM) == "not a regular file"
 
 
-def test_a_file_that_vanished_is_a_reason(tmp_path: Path) -> None:
+def test_missing_file_gives_a_reason(tmp_path: Path) -> None:
     assert str(decode_file(tmp_path / "gone.png", FORM)).startswith("cannot be decoded: ")
 
 
 @pytest.fixture
 def unprivileged_folder() -> Iterator[Path]:
-    """A folder in which file permissions are in force: root, who may read everything, becomes nobody for a while."""
+    """A folder whose file permissions apply: root, who may read everything, temporarily becomes nobody."""
     if not hasattr(os, "geteuid"):
         pytest.skip("the system has no such permissions")
     with tempfile.TemporaryDirectory() as name:
@@ -211,7 +211,7 @@ def unprivileged_folder() -> Iterator[Path]:
                 os.seteuid(0)
 
 
-def test_a_file_without_permission_is_a_reason(unprivileged_folder: Path) -> None:
+def test_unreadable_file_gives_a_reason(unprivileged_folder: Path) -> None:
     path = unprivileged_folder / "locked.png"
     is_nobody = os.geteuid() == 65534 and os.getuid() == 0
     if is_nobody:

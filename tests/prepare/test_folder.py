@@ -1,4 +1,4 @@
-"""Which files of a folder are meant."""
+"""The listing of image folders."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stages.prepare.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION
 
 
 def split_up(root: Path, *names: str) -> Path:
-    """Makes `root` the first of several splits with the same classes in each."""
-    above = root.with_name("split")
+    """Copies the class folders in `root` to each of the named split folders, and returns their parent."""
+    parent = root.with_name("split")
     for name in names:
-        shutil.copytree(root, above / name)
-    return above
+        shutil.copytree(root, parent / name)
+    return parent
 
 
 def test_classes_and_files_are_sorted_by_name(pictures: Path, draw: Callable[..., Path]) -> None:
@@ -33,14 +33,14 @@ def test_classes_and_files_are_sorted_by_name(pictures: Path, draw: Callable[...
     assert [file.label for file in listing.files[2:5]] == [1, 1, 2]
 
 
-def test_folders_within_a_class_are_walked(pictures: Path, draw: Callable[..., Path]) -> None:
+def test_class_folders_are_listed_recursively(pictures: Path, draw: Callable[..., Path]) -> None:
     draw(pictures / "cat" / "kittens" / "small" / "x.png", 5)
     listing = list_images(pictures)
     assert ("cat/kittens/small/x.png", 0) in [(file.path, file.label) for file in listing.files]
     assert listing.classes == ("cat", "dog")
 
 
-def test_hidden_things_and_litter_are_not_seen(pictures: Path, draw: Callable[..., Path]) -> None:
+def test_hidden_and_system_files_are_ignored(pictures: Path, draw: Callable[..., Path]) -> None:
     draw(pictures / ".thumbnails" / "a.png", 1)
     draw(pictures / "cat" / ".hidden.png", 2)
     draw(pictures / "cat" / ".git" / "b.png", 3)
@@ -51,23 +51,23 @@ def test_hidden_things_and_litter_are_not_seen(pictures: Path, draw: Callable[..
 
 
 @pytest.mark.parametrize("validation", ["validation", "val", "Val"])
-def test_splits_above_the_classes_are_respected(validation: str, pictures: Path) -> None:
+def test_given_splits_are_used(validation: str, pictures: Path) -> None:
     root = split_up(pictures, "train", validation, "test")
-    (root / "labels.csv").write_text("beside the splits")
-    (root / "train" / "labels.csv").write_text("beside the classes")
+    (root / "labels.csv").write_text("")
+    (root / "train" / "labels.csv").write_text("")
     listing = list_images(root)
     assert listing.classes == ("cat", "dog")
     assert [file.given for file in listing.files] == [TRAIN] * 30 + [VALIDATION] * 30 + [TEST] * 30
     assert listing.files[30].path == f"{validation}/cat/00.png"
 
 
-def test_a_class_may_be_called_train(pictures: Path, draw: Callable[..., Path]) -> None:
+def test_class_may_have_the_name_train(pictures: Path, draw: Callable[..., Path]) -> None:
     for number in range(3):
         draw(pictures / "train" / f"{number}.png", number)
     assert list_images(pictures).classes == ("cat", "dog", "train")
 
 
-def test_links_are_followed_within_the_folder_only(pictures: Path, tmp_path: Path, draw: Callable[..., Path]) -> None:
+def test_links_out_of_the_folder_are_refused(pictures: Path, tmp_path: Path, draw: Callable[..., Path]) -> None:
     outside = draw(tmp_path / "outside" / "secret.png", 7)
     (pictures / "cat" / "a_inside.png").symlink_to(pictures / "dog" / "00.png")
     (pictures / "cat" / "b_outside.png").symlink_to(outside)
@@ -89,16 +89,15 @@ def test_links_are_followed_within_the_folder_only(pictures: Path, tmp_path: Pat
     assert all(rejection.is_bad for rejection in listing.rejected)
 
 
-def test_the_root_itself_may_be_a_link(pictures: Path, tmp_path: Path) -> None:
+def test_root_may_be_a_link(pictures: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(pictures)
     assert len(list_images(tmp_path / "link").files) == 30
 
 
-def test_strange_names_stay_on_one_line_and_are_found(pictures: Path, draw: Callable[..., Path]) -> None:
-    shown = pictures / "cat" / "two\nlines.png"
-    draw(shown, 3)
-    broken = Path(os.fsdecode(os.fsencode(pictures / "cat") + b"/\xff.png"))
-    draw(pictures / "cat" / "x.png", 4).rename(broken)
+def test_names_with_unprintable_characters_are_escaped(pictures: Path, draw: Callable[..., Path]) -> None:
+    draw(pictures / "cat" / "two\nlines.png", 3)
+    not_utf8 = Path(os.fsdecode(os.fsencode(pictures / "cat") + b"/\xff.png"))
+    draw(pictures / "cat" / "x.png", 4).rename(not_utf8)
     names = {file.name: file.path for file in list_images(pictures).files}
     assert names["cat/two\\nlines.png"] == "cat/two\nlines.png"
     assert (pictures / names["cat/\\xff.png"]).exists()
@@ -118,7 +117,7 @@ def empty(root: Path) -> Path:
     return root / "empty"
 
 
-def pictures_alone(root: Path) -> Path:
+def images_only(root: Path) -> Path:
     return root / "cat"
 
 
@@ -144,21 +143,21 @@ def linked_class(root: Path) -> Path:
 
 
 def linked_split(root: Path) -> Path:
-    """A split that lies outside, which no link may lead to."""
-    above = split_up(root, "train")
-    (above / "test").symlink_to(root)
-    return above
+    """A split that is a link to a folder outside."""
+    parent = split_up(root, "train")
+    (parent / "test").symlink_to(root)
+    return parent
 
 
 def no_train(root: Path) -> Path:
     return split_up(root, "val", "test")
 
 
-def something_beside(root: Path) -> Path:
+def other_folder_next_to_splits(root: Path) -> Path:
     return split_up(root, "train", "test", "annotations")
 
 
-def two_of_a_kind(root: Path) -> Path:
+def two_validation_folders(root: Path) -> Path:
     return split_up(root, "train", "val", "validation")
 
 
@@ -169,38 +168,38 @@ def splits_without_classes(root: Path) -> Path:
 
 
 def class_only_in_test(root: Path) -> Path:
-    above = split_up(root, "train", "test")
-    (above / "test" / "cat").rename(above / "test" / "bird")
-    return above
+    parent = split_up(root, "train", "test")
+    (parent / "test" / "cat").rename(parent / "test" / "bird")
+    return parent
 
 
 def class_missing_in_test(root: Path) -> Path:
-    above = split_up(root, "train", "test")
-    shutil.rmtree(above / "test" / "cat")
-    return above
+    parent = split_up(root, "train", "test")
+    shutil.rmtree(parent / "test" / "cat")
+    return parent
 
 
 UNUSABLE: list[tuple[Callable[[Path], Path], str]] = [
-    (missing, "does not exist; give the folder that holds one sub-folder for each class"),
-    (a_file, "is not a folder; give the folder"),
-    (empty, "holds no class folders; give at least 2"),
-    (pictures_alone, "holds no class folders; give at least 2"),
-    (one_class, "holds one class folder alone ('cat'); give at least 2"),
+    (missing, "does not exist; set it to a folder that contains one folder for each class"),
+    (a_file, "is not a folder; set it to a folder"),
+    (empty, "contains no class folders; at least 2 are needed"),
+    (images_only, "contains no class folders; at least 2 are needed"),
+    (one_class, "contains only one class folder ('cat'); at least 2 are needed"),
     (empty_class, "class 'bird' has 0 images in "),
     (single_image, "class 'bird' has 1 images in "),
     (linked_class, "'bird' in .* is a link; links to folders are not followed"),
     (linked_split, "'test' in .* is a link; links to folders are not followed"),
-    (no_train, "holds the folders test, val; allowed are train with any of"),
-    (something_beside, "holds the folders annotations, test, train; allowed are"),
-    (two_of_a_kind, "holds the folders train, val, validation; allowed are"),
-    (splits_without_classes, "train holds no class folders; give at least 2"),
-    (class_only_in_test, "'bird' in .*test is no class of .*train; add training images"),
-    (class_missing_in_test, "class 'cat' has 0 images in .*test, and needs at least 1"),
+    (no_train, "contains the folders test, val; allowed are either class folders only, or train with"),
+    (other_folder_next_to_splits, "contains the folders annotations, test, train; allowed are"),
+    (two_validation_folders, "contains the folders train, val, validation; allowed are"),
+    (splits_without_classes, "train contains no class folders; at least 2 are needed"),
+    (class_only_in_test, "'bird' in .*test is not a class of .*train; add training images"),
+    (class_missing_in_test, "class 'cat' has 0 images in .*test and needs at least 1"),
 ]
 
 
 @pytest.mark.parametrize(("arrange", "expected"), UNUSABLE)
-def test_a_folder_that_cannot_be_used(arrange: Callable[[Path], Path], expected: str, pictures: Path) -> None:
+def test_unusable_folder_is_refused(arrange: Callable[[Path], Path], expected: str, pictures: Path) -> None:
     root = arrange(pictures)
     with pytest.raises(DataError, match=expected.replace("(", r"\(").replace(")", r"\)")) as caught:
         list_images(root)
@@ -209,15 +208,15 @@ def test_a_folder_that_cannot_be_used(arrange: Callable[[Path], Path], expected:
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no such permissions")
-def test_a_folder_without_permission(pictures: Path) -> None:
+def test_unreadable_folder_is_refused(pictures: Path) -> None:
     (pictures / "cat").chmod(0)
-    is_root = os.geteuid() == 0  # root may read everything, so become nobody for a while
+    is_root = os.geteuid() == 0  # root may read everything
     if is_root:
         pictures.parent.parent.chmod(0o755)
         pictures.parent.parent.parent.chmod(0o755)
         os.seteuid(65534)
     try:
-        with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); give yourself permission"):
+        with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); change its permissions"):
             list_images(pictures)
     finally:
         if is_root:

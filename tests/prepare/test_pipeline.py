@@ -1,4 +1,4 @@
-"""The whole room: from parameters to the files that training and profiling read."""
+"""`prepare` as a whole: from parameters to the files that training and profiling read."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stages.environment.fingerprint import fingerprint
 from stages.errors import DataError
-from stages.files import ENVIRONMENT_FILE, check_manifest, write_json
+from stages.files import ENVIRONMENT_FILE, verify_manifest, write_json
+from stages.fingerprint import fingerprint
 from stages.params import DataParams
 from stages.prepare.pipeline import prepare
 
 SPLITS = ("train", "validation", "test")
 FILES = {
-    *(f"{side}_{kind}.npy" for side in SPLITS for kind in ("images", "labels")),
+    *(f"{split}_{kind}.npy" for split in SPLITS for kind in ("images", "labels")),
     "info.json",
     "class_counts.csv",
     "rejected.csv",
@@ -44,7 +44,8 @@ def folder(root: Path, **others: object) -> DataParams:
 
 def load(directory: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {
-        side: (np.load(directory / f"{side}_images.npy"), np.load(directory / f"{side}_labels.npy")) for side in SPLITS
+        split: (np.load(directory / f"{split}_images.npy"), np.load(directory / f"{split}_labels.npy"))
+        for split in SPLITS
     }
 
 
@@ -61,35 +62,36 @@ def pixel_set(images: np.ndarray) -> set[bytes]:
     return {image.tobytes() for image in images}
 
 
-def test_digits_are_packed_with_all_that_is_promised(tmp_path: Path) -> None:
+def test_digits_are_packed_as_documented(tmp_path: Path) -> None:
     prepared = prepare(DataParams(image_size=16), tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
-    check_manifest(tmp_path / "out")
+    verify_manifest(tmp_path / "out")
     assert sum(prepared.images.values()) == 1797
-    for side, (images, labels) in load(tmp_path / "out").items():
+    for split, (images, labels) in load(tmp_path / "out").items():
         assert images.dtype == np.uint8
-        assert images.shape == (prepared.images[side], 16, 16, 3)
+        assert images.shape == (prepared.images[split], 16, 16, 3)
         assert images.flags.c_contiguous
         assert labels.dtype == np.int32
         assert labels.shape == (len(images),)
         assert images.max() == 255
     info = json.loads((tmp_path / "out" / "info.json").read_text())
-    assert list(info) == ["source", "synthetic", "classes", "image_shape", "images", "class_counts", "rejected"]
+    keys = ["schema_version", "source", "synthetic", "classes", "image_shape", "images", "class_counts", "rejected"]
+    assert list(info) == keys
     assert (info["source"], info["synthetic"], info["image_shape"]) == ("digits", False, [16, 16, 3])
     assert info["images"]["test"] == pytest.approx(0.3 * 1797, abs=5)
     assert info["class_counts"]["test"] == prepared.class_counts["test"]
     assert rejected(tmp_path / "out") == [["path", "reason"]]
 
 
-def test_the_file_counts_agree_with_the_labels(pictures: Path, tmp_path: Path) -> None:
+def test_class_counts_agree_with_the_labels(pictures: Path, tmp_path: Path) -> None:
     prepared = prepare(folder(pictures), tmp_path / "out")
     assert prepared.class_counts == {
         "train": {"cat": 12, "dog": 6},
         "validation": {"cat": 2, "dog": 1},
         "test": {"cat": 6, "dog": 3},
     }
-    for side, (_, labels) in load(tmp_path / "out").items():
-        assert np.bincount(labels).tolist() == list(prepared.class_counts[side].values())
+    for split, (_, labels) in load(tmp_path / "out").items():
+        assert np.bincount(labels).tolist() == list(prepared.class_counts[split].values())
     lines = (tmp_path / "out" / "class_counts.csv").read_text().splitlines()
     assert lines == ["class,train,validation,test", "cat,12,2,6", "dog,6,1,3"]
     with Image.open(tmp_path / "out" / "sample_grid.png") as grid:
@@ -105,7 +107,7 @@ def test_the_file_counts_agree_with_the_labels(pictures: Path, tmp_path: Path) -
     ],
     ids=lambda data: data["source"],
 )
-def test_the_same_input_gives_the_same_bytes(data: dict[str, object], pictures: Path, tmp_path: Path) -> None:
+def test_same_input_gives_the_same_bytes(data: dict[str, object], pictures: Path, tmp_path: Path) -> None:
     parameters = DataParams.model_validate({"path": str(pictures), **data})
     prepare(parameters, tmp_path / "one")
     prepare(parameters, tmp_path / "two")
@@ -114,7 +116,7 @@ def test_the_same_input_gives_the_same_bytes(data: dict[str, object], pictures: 
     assert digests(tmp_path / "one")["test_images.npy"] != digests(tmp_path / "other")["test_images.npy"]
 
 
-def test_several_processes_give_the_same_bytes_as_one(
+def test_result_does_not_depend_on_the_number_of_processes(
     tmp_path: Path, draw: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "many"
@@ -127,22 +129,20 @@ def test_several_processes_give_the_same_bytes_as_one(
     assert digests(tmp_path / "by1") == digests(tmp_path / "by2")
 
 
-def test_identical_pictures_are_never_on_two_sides(pictures: Path, tmp_path: Path, draw: Callable[..., Path]) -> None:
+def test_identical_images_are_never_in_two_splits(pictures: Path, tmp_path: Path, draw: Callable[..., Path]) -> None:
     for number in range(10):
-        draw(pictures / "cat" / f"copy{number}.png", number)  # again, under another name
-        draw(pictures / "dog" / f"mislabelled{number}.bmp", number)  # and as another class, in another format
+        draw(pictures / "cat" / f"copy{number}.png", number)  # under another name
+        draw(pictures / "dog" / f"mislabelled{number}.bmp", number)  # as another class, in another format
     prepare(folder(pictures), tmp_path / "out")
-    sides = load(tmp_path / "out")
-    sets = [pixel_set(images) for images, _ in sides.values()]
+    splits = load(tmp_path / "out")
+    sets = [pixel_set(images) for images, _ in splits.values()]
     assert not sets[0] & sets[1]
     assert not sets[0] & sets[2]
     assert not sets[1] & sets[2]
-    assert sum(len(images) for images, _ in sides.values()) == 50
+    assert sum(len(images) for images, _ in splits.values()) == 50
 
 
-def test_given_splits_are_respected_and_repeats_dropped_from_training(
-    tmp_path: Path, draw: Callable[..., Path]
-) -> None:
+def test_given_splits_are_used_and_duplicates_dropped_from_training(tmp_path: Path, draw: Callable[..., Path]) -> None:
     root = tmp_path / "split"
     for label, name in enumerate(("cat", "dog")):
         for number in range(10):
@@ -153,18 +153,18 @@ def test_given_splits_are_respected_and_repeats_dropped_from_training(
     prepared = prepare(folder(root), tmp_path / "out")
     assert prepared.images == {"train": 18, "validation": 2, "test": 8}
     assert rejected(tmp_path / "out")[1:] == [["train/cat/leak.png", "duplicate of test/cat/2.png"]]
-    sides = load(tmp_path / "out")
-    assert not pixel_set(sides["test"][0]) & pixel_set(np.concatenate([sides["train"][0], sides["validation"][0]]))
+    splits = load(tmp_path / "out")
+    assert not pixel_set(splits["test"][0]) & pixel_set(np.concatenate([splits["train"][0], splits["validation"][0]]))
 
 
 def spoil(pictures: Path) -> None:
     (pictures / "cat" / "00.png").write_bytes(b"")
-    (pictures / "cat" / "01.png").write_text("no picture")
+    (pictures / "cat" / "01.png").write_text("not an image")
     Image.new("1", (300, 300)).save(pictures / "dog" / "00.png")
     (pictures / "dog" / "away.png").symlink_to(pictures.parent)
 
 
-def test_bad_files_within_the_limit_are_listed(pictures: Path, tmp_path: Path) -> None:
+def test_tolerated_bad_files_are_listed(pictures: Path, tmp_path: Path) -> None:
     spoil(pictures)
     prepared = prepare(folder(pictures, max_bad_fraction=4 / 31, max_pixels=80_000), tmp_path / "out")
     assert sum(prepared.images.values()) == 27
@@ -178,33 +178,33 @@ def test_bad_files_within_the_limit_are_listed(pictures: Path, tmp_path: Path) -
     assert json.loads((tmp_path / "out" / "info.json").read_text())["rejected"] == 4
 
 
-def test_too_many_bad_files_are_one_line_and_a_list(pictures: Path, tmp_path: Path) -> None:
+def test_too_many_bad_files_are_refused_and_listed(pictures: Path, tmp_path: Path) -> None:
     spoil(pictures)
     with pytest.raises(DataError) as caught:
         prepare(folder(pictures, max_bad_fraction=0.1, max_pixels=80_000), tmp_path / "out")
     message = str(caught.value)
-    listed = tmp_path / "project" / ".halfstep" / "rejected.csv"
+    list_path = tmp_path / "project" / ".halfstep" / "rejected.csv"
     assert message.startswith(
         "data.path: 4 of 31 files cannot be used, more than data.max_bad_fraction = 0.1 allows: cat/00.png (empty file)"
     )
     assert "and 1 more" in message
     assert "set data.max_bad_fraction to 0.13 or more" in message
-    assert str(listed) in message
+    assert str(list_path) in message
     assert "\n" not in message
-    assert [row[0] for row in rejected(listed.parent)] == [
+    assert [row[0] for row in rejected(list_path.parent)] == [
         "path", "cat/00.png", "cat/01.png", "dog/00.png", "dog/away.png"
     ]  # fmt: skip
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_class_that_is_left_with_one_image_is_named(pictures: Path, tmp_path: Path) -> None:
+def test_class_with_one_usable_image_is_refused_by_name(pictures: Path, tmp_path: Path) -> None:
     for path in sorted((pictures / "dog").iterdir())[1:]:
         path.write_bytes(b"")
     with pytest.raises(DataError, match=r"^class 'dog': 1 distinct usable image"):
         prepare(folder(pictures, max_bad_fraction=1.0), tmp_path / "out")
 
 
-def test_synthetic_images_differ_and_their_classes_show(tmp_path: Path) -> None:
+def test_synthetic_images_differ_within_and_between_classes(tmp_path: Path) -> None:
     prepared = prepare(DataParams(source="synthetic", synthetic_images=300, synthetic_classes=4), tmp_path / "out")
     assert prepared.synthetic
     assert prepared.classes == ("class_0", "class_1", "class_2", "class_3")
@@ -214,13 +214,13 @@ def test_synthetic_images_differ_and_their_classes_show(tmp_path: Path) -> None:
     assert min(np.abs(means[one] - means[other]).mean() for one in range(4) for other in range(one)) > 20
 
 
-def test_what_does_not_fit_on_the_disk_is_refused_at_once(tmp_path: Path) -> None:
+def test_images_that_do_not_fit_on_the_disk_are_refused_at_the_start(tmp_path: Path) -> None:
     huge = DataParams(source="synthetic", synthetic_images=10**9, image_size=1024)
-    with pytest.raises(DataError, match=r"GiB are needed there .* GiB are free"):
+    with pytest.raises(DataError, match=r"GiB are needed and .* GiB are free"):
         prepare(huge, tmp_path / "out")
 
 
-def test_the_stage_runs_from_the_command_line_without_tensorflow(pictures: Path, tmp_path: Path) -> None:
+def test_stage_does_not_import_tensorflow(pictures: Path, tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     Path("params.yaml").write_text(f"data: {{source: folder, path: {pictures}, image_size: 8}}\n")
     write_json(ENVIRONMENT_FILE, fingerprint())
@@ -236,7 +236,7 @@ def test_the_stage_runs_from_the_command_line_without_tensorflow(pictures: Path,
     assert {path.name for path in Path("data/prepared").iterdir()} == FILES
 
 
-def test_a_user_error_is_one_line_on_standard_error(tmp_path: Path) -> None:
+def test_user_error_is_one_line_on_standard_error(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     Path("params.yaml").write_text("data: {source: folder, path: nowhere}\n")
     write_json(ENVIRONMENT_FILE, fingerprint())

@@ -1,4 +1,4 @@
-"""The split on labels and groups alone."""
+"""The split of labels and groups, without images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stages.errors import DataError
-from stages.prepare.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION, Fractions, Pool, given_repeats, split
+from stages.prepare.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION, Fractions, Pool, find_duplicates, split
 
 USUAL = Fractions(validation=0.1, test=0.3)
 
@@ -22,8 +22,8 @@ def pool_of(labels: list[int], groups: list[int] | None = None, given: list[int]
 
 
 def counts(pool: Pool, fractions: Fractions = USUAL, seed: int = 0) -> list[list[int]]:
-    sides = split(pool, fractions, seed)
-    return [np.bincount(pool.labels[side], minlength=len(pool.classes)).tolist() for side in sides]
+    parts = split(pool, fractions, seed)
+    return [np.bincount(pool.labels[part], minlength=len(pool.classes)).tolist() for part in parts]
 
 
 def test_each_class_gets_its_fractions() -> None:
@@ -34,65 +34,62 @@ def test_each_class_gets_its_fractions() -> None:
     ("images", "expected"),
     [(2, [1, 0, 1]), (3, [1, 1, 1]), (4, [2, 1, 1]), (5, [2, 1, 2]), (7, [4, 1, 2])],
 )
-def test_small_classes_are_on_every_side(images: int, expected: list[int]) -> None:
-    assert [side[0] for side in counts(pool_of([0] * images + [1] * 20))] == expected
+def test_small_classes_are_in_every_split(images: int, expected: list[int]) -> None:
+    assert [part[0] for part in counts(pool_of([0] * images + [1] * 20))] == expected
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("fractions", [USUAL, Fractions(0.01, 0.01), Fractions(0.05, 0.9), Fractions(0.45, 0.5)])
-def test_every_image_is_somewhere_and_nowhere_twice(fractions: Fractions, seed: int) -> None:
+def test_every_image_is_in_exactly_one_split(fractions: Fractions, seed: int) -> None:
     rng = np.random.default_rng(seed)
     labels = [*rng.integers(0, 5, 200).tolist(), *range(5), *range(5), *range(5)]
     groups = [*rng.integers(0, 60, 200).tolist(), *range(200, 215)]
     pool = pool_of(labels, np.unique(groups, return_inverse=True)[1].tolist())
-    sides = split(pool, fractions, seed)
-    assert sorted(np.concatenate(sides).tolist()) == list(range(215))
+    parts = split(pool, fractions, seed)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(215))
     for one, other in ((0, 1), (0, 2), (1, 2)):
-        assert not set(pool.groups[sides[one]]) & set(pool.groups[sides[other]])
-    assert all(set(pool.labels[side]) == set(range(5)) for side in (sides[0], sides[2]))
+        assert not set(pool.groups[parts[one]]) & set(pool.groups[parts[other]])
+    assert all(set(pool.labels[part]) == set(range(5)) for part in (parts[0], parts[2]))
 
 
-def test_large_groups_leave_the_fractions_as_close_as_they_can() -> None:
+def test_fractions_are_exact_despite_large_groups() -> None:
     groups = [0] * 8 + [1] * 8 + list(range(2, 86))  # twice eight identical images among a hundred
-    assert [side[0] for side in counts(pool_of([0] * 100 + [1] * 10, groups + list(range(86, 96))))] == [60, 10, 30]
+    assert [part[0] for part in counts(pool_of([0] * 100 + [1] * 10, groups + list(range(86, 96))))] == [60, 10, 30]
 
 
-def test_one_large_group_does_not_starve_the_other_sides() -> None:
-    assert [side[0] for side in counts(pool_of([0] * 10 + [1] * 10, [0] * 8 + [1, 2] + list(range(3, 13))))] == [
-        8,
-        1,
-        1,
-    ]
+def test_one_large_group_leaves_images_for_the_other_splits() -> None:
+    pool = pool_of([0] * 10 + [1] * 10, [0] * 8 + [1, 2] + list(range(3, 13)))
+    assert [part[0] for part in counts(pool)] == [8, 1, 1]
 
 
-def test_an_image_of_two_classes_stays_on_one_side() -> None:
+def test_image_of_two_classes_stays_in_one_split() -> None:
     pool = pool_of([0] * 6 + [1] * 6, [0, 1, 2, 3, 4, 5, 0, 1, 2, 6, 7, 8])
-    for side in split(pool, USUAL, seed=3):
+    for part in split(pool, USUAL, seed=3):
         for group in (0, 1, 2):
-            assert np.isin(np.flatnonzero(pool.groups == group), side).sum() in (0, 2)
+            assert np.isin(np.flatnonzero(pool.groups == group), part).sum() in (0, 2)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_class_that_shares_all_its_images_is_on_both_sides(seed: int) -> None:
+def test_class_that_shares_all_its_images_is_in_training_and_test(seed: int) -> None:
     pool = pool_of([0] * 20 + [1] * 2, [*range(20), 3, 8])
     train, _, test = split(pool, USUAL, seed)
     assert 1 in pool.labels[train]
     assert 1 in pool.labels[test]
 
 
-def test_the_seed_decides() -> None:
+def test_split_depends_on_the_seed() -> None:
     pool = pool_of([0] * 50 + [1] * 50)
     first, again, other = (split(pool, USUAL, seed)[2].tolist() for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
 
-def test_the_order_is_not_by_class() -> None:
+def test_images_are_not_ordered_by_class() -> None:
     pool = pool_of([0] * 100 + [1] * 100)
     assert 5 < pool.labels[split(pool, USUAL, 0)[0]][:60].sum() < 55
 
 
-def test_given_splits_stay_and_the_missing_one_comes_from_training() -> None:
+def test_missing_split_is_taken_from_the_given_training_images() -> None:
     given = [TRAIN] * 40 + [TEST] * 6
     pool = pool_of([0, 1] * 23, given=given)
     train, validation, test = split(pool, USUAL, 0)
@@ -100,24 +97,24 @@ def test_given_splits_stay_and_the_missing_one_comes_from_training() -> None:
     assert (len(train), len(validation)) == (36, 4)
 
 
-def test_all_splits_given_are_taken_as_they_are() -> None:
+def test_three_given_splits_are_not_changed() -> None:
     pool = pool_of([0, 1] * 3, given=[TRAIN] * 2 + [VALIDATION] * 2 + [TEST] * 2)
-    assert [sorted(side.tolist()) for side in split(pool, USUAL, 0)] == [[0, 1], [2, 3], [4, 5]]
+    assert [sorted(part.tolist()) for part in split(pool, USUAL, 0)] == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_a_repeat_across_given_splits_is_kept_where_it_matters_most() -> None:
+def test_duplicate_across_given_splits_is_kept_in_test() -> None:
     pool = pool_of(
         [0, 0, 0, 0, 1, 1, 1],
         groups=[0, 0, 1, 2, 3, 4, 5],
         given=[TRAIN, TEST, TRAIN, VALIDATION, TRAIN, VALIDATION, TEST],
     )
-    assert [(repeat.index, repeat.kept_index) for repeat in given_repeats(pool)] == [(0, 1)]
-    assert [sorted(side.tolist()) for side in split(pool, USUAL, 0)] == [[2, 4], [3, 5], [1, 6]]
+    assert [(found.index, found.kept_index) for found in find_duplicates(pool)] == [(0, 1)]
+    assert [sorted(part.tolist()) for part in split(pool, USUAL, 0)] == [[2, 4], [3, 5], [1, 6]]
 
 
-def test_repeats_within_a_split_are_no_repeats_across() -> None:
-    assert not given_repeats(pool_of([0, 0, 1], groups=[0, 0, 1], given=[TRAIN] * 3))
-    assert not given_repeats(pool_of([0, 0, 1], groups=[0, 0, 1]))
+def test_duplicates_within_a_split_are_kept() -> None:
+    assert not find_duplicates(pool_of([0, 0, 1], groups=[0, 0, 1], given=[TRAIN] * 3))
+    assert not find_duplicates(pool_of([0, 0, 1], groups=[0, 0, 1]))
 
 
 @pytest.mark.parametrize(
@@ -128,8 +125,8 @@ def test_repeats_within_a_split_are_no_repeats_across() -> None:
         pool_of([0, 0, 1, 1], given=[TRAIN, TRAIN, TRAIN, TEST]),
         pool_of([0, 0, 1, 1], groups=[0, 1, 2, 2], given=[TRAIN, TEST, TRAIN, TEST]),
     ],
-    ids=["one image", "one image, four times", "none given for the test", "all of training repeats the test"],
+    ids=["one image", "one image, four times", "none given for the test", "all training images are also in test"],
 )
-def test_a_class_that_cannot_be_on_both_sides_is_named(pool: Pool) -> None:
+def test_class_that_cannot_be_split_is_refused_by_name(pool: Pool) -> None:
     with pytest.raises(DataError, match=r"^class '[ab]': .*add images, or remove the class$"):
         split(pool, USUAL, 0)

@@ -11,13 +11,13 @@ import pytest
 from stages.params import Augment, ModelParams, Params, TrainParams, Variant
 from stages.train import checkpoints
 from stages.train.callbacks import Epoch
-from stages.train.checkpoints import Checkpoint, Checkpoints, key_of, opened
+from stages.train.checkpoints import Checkpoint, Checkpoints, checkpoint_key, opened
 
 ROW = Epoch(0, 1.5, 0.5, float("nan"), 0.25, 0.1, 2.0, 1024.0, 3)
 
 
 def saved(kept: Checkpoints, *steps: int) -> list[Path]:
-    """The files of the checkpoints that are left after some were saved."""
+    """The checkpoint files after some checkpoints were saved."""
     for step in steps:
         kept.save(checkpoint(step))
     kept.flush()
@@ -34,7 +34,7 @@ def kept(tmp_path: Path) -> Checkpoints:
     return Checkpoints(tmp_path / "a-0" / "kept")
 
 
-def test_what_is_read_is_what_was_saved(kept: Checkpoints) -> None:
+def test_read_checkpoint_equals_the_saved_one(kept: Checkpoints) -> None:
     saved(kept, 15)
     found = kept.newest()
     assert found is not None
@@ -42,18 +42,18 @@ def test_what_is_read_is_what_was_saved(kept: Checkpoints) -> None:
     assert found.arrays["model/0"].dtype == np.float32
 
 
-def test_two_are_kept(kept: Checkpoints, tmp_path: Path) -> None:
+def test_newest_two_are_kept(kept: Checkpoints, tmp_path: Path) -> None:
     assert [path.name.split("-")[0] for path in saved(kept, 9, 10, 11, 100)] == ["000000000011", "000000000100"]
     kept.remove()
     assert not (tmp_path / "a-0").exists()
 
 
-def test_without_any_there_is_none(kept: Checkpoints) -> None:
+def test_newest_of_no_checkpoints_is_none(kept: Checkpoints) -> None:
     assert kept.newest() is None
 
 
 @pytest.mark.parametrize("sixteenth", range(16))
-def test_one_that_is_cut_short_is_skipped_with_a_line(
+def test_truncated_checkpoint_is_skipped_with_a_message(
     kept: Checkpoints, sixteenth: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = saved(kept, 1, 2)[-1]
@@ -62,11 +62,11 @@ def test_one_that_is_cut_short_is_skipped_with_a_line(
     found = kept.newest()
     assert found is not None
     assert found.step == 1
-    assert capsys.readouterr().err == f"{path} is damaged (its sha256 differs): it is not used\n"
+    assert capsys.readouterr().err == f"{path} is damaged (its sha256 differs) and is not used\n"
     assert len(kept._paths()) == 1
 
 
-def test_one_with_a_flipped_bit_is_skipped(kept: Checkpoints, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpoint_with_a_flipped_bit_is_skipped(kept: Checkpoints, capsys: pytest.CaptureFixture[str]) -> None:
     (path,) = saved(kept, 1)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
@@ -75,7 +75,7 @@ def test_one_with_a_flipped_bit_is_skipped(kept: Checkpoints, capsys: pytest.Cap
     assert "is damaged" in capsys.readouterr().err
 
 
-def test_a_full_disk_costs_one_line(
+def test_full_disk_gives_one_warning(
     kept: Checkpoints, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*_: object) -> None:
@@ -84,14 +84,14 @@ def test_a_full_disk_costs_one_line(
     saved(kept, 1)
     monkeypatch.setattr(Path, "write_bytes", full)
     saved(kept, 2, 3)
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
-    assert "No space left on device" in said
-    assert "the training goes on" in said
+    message = capsys.readouterr().err
+    assert len(message.splitlines()) == 1
+    assert "No space left on device" in message
+    assert "the training continues" in message
     assert len(kept._paths()) == 1
 
 
-def test_those_that_something_else_made_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_with_another_key_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / ".halfstep/checkpoints/a-0"
     for key in ("1" * 64, "2" * 64):
@@ -100,14 +100,14 @@ def test_those_that_something_else_made_are_removed(tmp_path: Path, monkeypatch:
             assert kept.newest() is None
             kept.save(checkpoint(1))
     assert [path.name for path in folder.iterdir()] == ["2" * 16]
-    (folder / ("2" * 16) / ".half-written.npz").touch()
+    (folder / ("2" * 16) / ".partial.npz").touch()
     with opened("a-0", "2" * 64) as kept:
         assert kept is not None
         assert kept.newest() is not None
-        assert not list(folder.rglob(".half*"))
+        assert not list(folder.rglob(".partial*"))
 
 
-def test_those_of_a_process_that_lives_are_left_alone(
+def test_checkpoints_of_a_running_process_are_not_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -116,13 +116,13 @@ def test_those_of_a_process_that_lives_are_left_alone(
         saved(first, 1)
         with opened("a-0", "1" * 64) as second:
             assert second is None
-            assert "another process trains the same" in capsys.readouterr().err
+            assert "another process runs the same training" in capsys.readouterr().err
         with opened("a-0", "2" * 64) as other:
             assert other is not None
         assert first.newest() is not None
 
 
-def test_they_lie_in_the_original_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_are_in_the_original_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "temporary").mkdir()
     monkeypatch.chdir(tmp_path / "temporary")
     monkeypatch.setenv("DVC_ROOT", str(tmp_path))
@@ -141,41 +141,49 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
+def key(params: Params) -> str:
+    return checkpoint_key(params, "float32", 0, "d")
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_another_parameter_is_another_key(change: dict[str, Any]) -> None:
-    assert key_of(PARAMS.model_copy(update=change), "float32", 0, "d") != key_of(PARAMS, "float32", 0, "d")
+def test_key_depends_on_the_parameters(change: dict[str, Any]) -> None:
+    assert checkpoint_key(PARAMS.model_copy(update=change), "float32", 0, "d") != checkpoint_key(
+        PARAMS, "float32", 0, "d"
+    )
 
 
-def test_what_changes_no_result_is_the_same_key() -> None:
+def test_key_ignores_parameters_without_effect_on_the_result() -> None:
     train = TrainParams(checkpoint_every=5, seeds=(0, 1), variants=("float32",))
-    assert key_of(PARAMS.model_copy(update={"train": train}), "float32", 0, "d") == key_of(PARAMS, "float32", 0, "d")
+    assert checkpoint_key(PARAMS.model_copy(update={"train": train}), "float32", 0, "d") == checkpoint_key(
+        PARAMS, "float32", 0, "d"
+    )
 
 
-def test_data_seed_and_variant_are_part_of_the_key() -> None:
-    keys = {key_of(PARAMS, *rest) for rest in [("float32", 0, "d"), ("float32", 1, "d"), ("float32", 0, "e")]}
-    assert len(keys | {key_of(PARAMS, "mixed_float16", 0, "d")}) == 4
+def test_key_depends_on_data_seed_and_variant() -> None:
+    keys = {checkpoint_key(PARAMS, *rest) for rest in [("float32", 0, "d"), ("float32", 1, "d"), ("float32", 0, "e")]}
+    assert len(keys | {checkpoint_key(PARAMS, "mixed_float16", 0, "d")}) == 4
 
 
-def test_code_is_part_of_the_key(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_depends_on_the_code(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(root / "stages", tmp_path / "stages", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(checkpoints.stages, "__file__", str(tmp_path / "stages/__init__.py"))  # type: ignore[attr-defined]
-    before = key_of(PARAMS, "float32", 0, "d")
+    before = key(PARAMS)
     for name in ("train/fitting.py", "models/cnn.py", "dataset.py", "precision.py", "recipe.py"):
         with (tmp_path / "stages" / name).open("a") as stream:
             stream.write("# changed\n")
-        after = key_of(PARAMS, "float32", 0, "d")
+        after = key(PARAMS)
         assert after != before, name
         before = after
     (tmp_path / "stages/compare/verdict.py").write_text("")
-    assert key_of(PARAMS, "float32", 0, "d") == before
+    assert key(PARAMS) == before
 
 
-def test_ones_own_model_is_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_depends_on_the_source_of_the_users_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    params = PARAMS.model_copy(update={"model": ModelParams(name="own_model_here:build")})
+    params = PARAMS.model_copy(update={"model": ModelParams(name="user_model:build")})
     keys = set()
     for text in ("a = 1", "a = 2"):
-        (tmp_path / "own_model_here.py").write_text(text)
-        keys.add(key_of(params, "float32", 0, "d"))
+        (tmp_path / "user_model.py").write_text(text)
+        keys.add(key(params))
     assert len(keys) == 2

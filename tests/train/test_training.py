@@ -15,17 +15,18 @@ import pytest
 import tensorflow as tf
 
 from stages import dataset, files
-from stages.dataset import Prepared
+from stages.dataset import PreparedImages
 from stages.errors import DataError, ModelError
 from stages.params import Augment, DataParams, ModelParams, TrainParams, Variant
+from stages.results.training import write_training
 from stages.train.callbacks import Epoch, Failure, StopWhenNotFinite
-from stages.train.results import write_results
-from stages.train.training import Trained, _memory_errors_explained, train
+from stages.train.training import Trained, _explain_out_of_memory, train
 
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
 SETTINGS = TrainParams(epochs=2, batch_size=8)
 COLUMNS = ["epoch", "loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s"]
-NUMBERS = {
+KEYS = {
+    "schema_version",
     "status",
     "test_accuracy",
     "test_loss",
@@ -35,39 +36,46 @@ NUMBERS = {
     "data_sha256",
     "environment",
 }
-OF_LOSS_SCALING = ["loss_scale", "skipped_steps"]
+LOSS_SCALE_COLUMNS = ["loss_scale", "skipped_steps"]
 
 
 @pytest.fixture(scope="module")
-def prepared(prepared_template: Path) -> Prepared:
+def prepared(prepared_template: Path) -> PreparedImages:
     return dataset.open_prepared(prepared_template)
 
 
-def trained(prepared: Prepared, policy: str = "float32", model: str = "cnn", seed: int = 3, **options: Any) -> Trained:
+def trained(
+    prepared: PreparedImages, policy: str = "float32", model: str = "cnn", seed: int = 3, **options: Any
+) -> Trained:
     settings = options.pop("settings", SETTINGS)
     return train(prepared, ModelParams(name=model), settings, Variant(policy=policy), seed, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def trainings(prepared: Prepared) -> dict[str, Trained]:
+def trainings(prepared: PreparedImages) -> dict[str, Trained]:
     return {policy: trained(prepared, policy) for policy in POLICIES}
 
 
+def write(result: Trained, prepared: PreparedImages, directory: Path) -> str:
+    metrics = result.metrics(prepared.test.labels)
+    return write_training(directory, metrics, result.epochs, result.model.save, result.probabilities)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_files_are_those_of_the_contract(
-    trainings: dict[str, Trained], prepared: Prepared, policy: str, tmp_path: Path
+def test_result_files_have_the_documented_content(
+    trainings: dict[str, Trained], prepared: PreparedImages, policy: str, tmp_path: Path
 ) -> None:
     labels = prepared.test.labels
-    digest = write_results(trainings[policy], labels, tmp_path)
+    digest = write(trainings[policy], prepared, tmp_path)
     names = {"metrics.json", "history.csv", "model.keras", "predictions.npy", "manifest.json"}
     assert {path.name for path in tmp_path.iterdir()} == names
-    assert files.check_manifest(tmp_path) == digest
+    assert files.verify_manifest(tmp_path) == digest
 
     metrics = files.read_json(tmp_path / "metrics.json")
-    assert set(metrics) == NUMBERS | ({"loss_scale"} if policy == "mixed_float16" else set())
+    assert set(metrics) == KEYS | ({"loss_scale"} if policy == "mixed_float16" else set())
     assert metrics["status"] == "finished"
     history = pd.read_csv(tmp_path / "history.csv")
-    assert list(history.columns) == COLUMNS + (OF_LOSS_SCALING if policy == "mixed_float16" else [])
+    assert list(history.columns) == COLUMNS + (LOSS_SCALE_COLUMNS if policy == "mixed_float16" else [])
     assert history["epoch"].tolist() == [0, 1]
     assert (metrics["batch_size"], metrics["data_sha256"]) == (8, prepared.sha256)
     assert f"tensorflow {version('tensorflow')}" in metrics["environment"]
@@ -88,8 +96,8 @@ def test_the_files_are_those_of_the_contract(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_same_seed_ends_bit_for_bit_the_same(
-    trainings: dict[str, Trained], prepared: Prepared, policy: str
+def test_same_seed_gives_the_same_result_bit_for_bit(
+    trainings: dict[str, Trained], prepared: PreparedImages, policy: str
 ) -> None:
     again = trained(prepared, policy)
     assert again.probabilities is not None
@@ -97,14 +105,14 @@ def test_the_same_seed_ends_bit_for_bit_the_same(
     assert [row.loss for row in again.epochs] == [row.loss for row in trainings[policy].epochs]
 
 
-def test_another_seed_ends_differently(trainings: dict[str, Trained], prepared: Prepared) -> None:
+def test_another_seed_gives_another_result(trainings: dict[str, Trained], prepared: PreparedImages) -> None:
     other = trained(prepared, seed=4)
     assert not np.array_equal(other.probabilities, trainings["float32"].probabilities)  # type: ignore[arg-type]
 
 
-def test_every_epoch_is_handed_on_when_it_ends(prepared: Prepared) -> None:
+def test_listeners_receive_every_epoch(prepared: PreparedImages) -> None:
     rows: list[Epoch] = []
-    result = trained(prepared, "mixed_float16", receivers=(rows.append,))
+    result = trained(prepared, "mixed_float16", listeners=(rows.append,))
     assert tuple(rows) == result.epochs
     assert [row.epoch for row in rows] == [0, 1]
     assert (rows[0].metrics()["loss_scale"], rows[0].metrics()["skipped_steps"]) == (2.0**15, 0)
@@ -112,32 +120,32 @@ def test_every_epoch_is_handed_on_when_it_ends(prepared: Prepared) -> None:
     assert rows[-1].learning_rate < rows[0].learning_rate
 
 
-def test_it_learns(tmp_path: Path) -> None:
+def test_training_learns(tmp_path: Path) -> None:
     from stages.prepare.pipeline import prepare
 
     prepare(DataParams(source="digits", image_size=8, color="grey"), tmp_path)
     settings = TrainParams(epochs=4, batch_size=32, learning_rate=0.02, augment=Augment(shift_fraction=0.05))
     digits = dataset.open_prepared(tmp_path)
     result = trained(digits, settings=settings)
-    accuracy = result.test_accuracy(digits.test.labels)
+    accuracy = result.metrics(digits.test.labels).test_accuracy
     assert accuracy is not None
     assert accuracy > 0.6  # by chance 0.1
     assert result.epochs[-1].loss < result.epochs[0].loss
 
 
-def test_a_batch_larger_than_the_training_set(prepared: Prepared) -> None:
+def test_batch_larger_than_the_training_set_is_refused(prepared: PreparedImages) -> None:
     with pytest.raises(DataError, match=r"train\.batch_size is 4096"):
         trained(prepared, settings=SETTINGS.model_copy(update={"batch_size": 4096}))
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A model of the user's own whose activations overflow: in `build` always, in `late` when it is not training."""
+def user_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A user's model whose activations overflow: that of `build` always, that of `late` only outside of training."""
     source = """
 import keras
 
 
-@keras.saving.register_keras_serializable("own")
+@keras.saving.register_keras_serializable("user_model")
 class Overflow(keras.layers.Layer):
     def __init__(self, always=True, **options):
         super().__init__(**options)
@@ -163,76 +171,78 @@ def late(shape, classes):
 """
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    name = f"own_{tmp_path.name}"
+    name = f"user_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(source)
     return name
 
 
-def test_a_loss_that_is_not_finite_ends_the_training(prepared: Prepared, own: str, tmp_path: Path) -> None:
-    result = trained(prepared, "mixed_float16", f"{own}:build", settings=SETTINGS.model_copy(update={"epochs": 5}))
+def test_non_finite_loss_ends_the_training(prepared: PreparedImages, user_model: str, tmp_path: Path) -> None:
+    result = trained(
+        prepared, "mixed_float16", f"{user_model}:build", settings=SETTINGS.model_copy(update={"epochs": 5})
+    )
     assert result.failure is not None
     assert result.failure.reason.startswith("the loss is nan in epoch 1, from step 1 on, at loss scale ")
     assert (result.failure.epoch, result.failure.step) == (1, 1)
     assert result.epochs[0].skipped_steps == len(prepared.train) // 8  # no gradient was finite
     assert len(result.epochs) == 1
-    assert (result.probabilities, result.test_loss, result.test_accuracy(prepared.test.labels)) == (None, None, None)
+    assert (result.probabilities, result.test_loss) == (None, None)
 
-    write_results(result, prepared.test.labels, tmp_path / "out")
+    write(result, prepared, tmp_path / "out")
     metrics = files.read_json(tmp_path / "out" / "metrics.json")
     assert metrics["status"] == "failed"
     assert metrics["reason"] == result.failure.reason
-    of_the_failure = {"reason", "epoch", "step", "loss_scale"}
-    assert set(metrics) == NUMBERS - {"test_accuracy", "test_loss"} | of_the_failure
+    failure_keys = {"reason", "epoch", "step", "loss_scale"}
+    assert set(metrics) == KEYS - {"test_accuracy", "test_loss"} | failure_keys
     assert (metrics["epoch"], metrics["step"]) == (1, 1)
     assert not (tmp_path / "out" / "predictions.npy").exists()
     history = pd.read_csv(tmp_path / "out" / "history.csv")
-    assert list(history.columns) == COLUMNS + OF_LOSS_SCALING
+    assert list(history.columns) == COLUMNS + LOSS_SCALE_COLUMNS
     assert history["loss"].isna().tolist() == [True]
 
 
 @pytest.mark.parametrize(("losses", "first"), [({0: 1.0, 2: np.nan, 1: np.inf}, 1), ({0: 1.0, 1: 2.0}, None)])
-def test_the_first_step_that_is_not_finite_is_told_in_any_order(losses: dict[int, float], first: int | None) -> None:
+def test_first_non_finite_step_is_found_in_any_order(losses: dict[int, float], first: int | None) -> None:
     guard = StopWhenNotFinite()
-    guard.begin_at(10)
+    guard.set_offset(10)
     for step, loss in losses.items():
         guard.on_train_batch_end(step, {"loss": loss})
     assert guard.first_step == (None if first is None else 10 + first)
 
 
-def test_skipped_steps_are_counted_by_epoch(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_steps_are_counted_for_each_epoch(prepared: PreparedImages, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = keras.optimizers.LossScaleOptimizer.__init__
     monkeypatch.setattr(begin, "__defaults__", (2.0**24, *begin.__defaults__[1:]))
     result = trained(prepared, "mixed_float16", settings=SETTINGS.model_copy(update={"epochs": 6}))
     skipped = [row.skipped_steps or 0 for row in result.epochs]
     scales = [2.0**24, *(row.loss_scale or 0.0 for row in result.epochs)]
     halved = [math.log2(before / after) for before, after in itertools.pairwise(scales)]
-    assert skipped == halved  # each step that is skipped halves the scale
+    assert skipped == halved  # each skipped step halves the scale
     assert skipped[0] == len(prepared.train) // 8
     assert skipped[-1] < skipped[0]
 
 
-def test_what_listens_does_not_count_as_training(prepared: Prepared) -> None:
-    result = trained(prepared, receivers=(lambda _: time.sleep(3.0),), settings=SETTINGS)
-    started = sum(row.epoch_time_s for row in result.epochs)
-    assert started < result.train_time_s < started + 2.0
+def test_time_of_listeners_is_not_training_time(prepared: PreparedImages) -> None:
+    result = trained(prepared, listeners=(lambda _: time.sleep(3.0),), settings=SETTINGS)
+    epochs_s = sum(row.epoch_time_s for row in result.epochs)
+    assert epochs_s < result.train_time_s < epochs_s + 2.0
 
 
-def test_memory_that_is_too_small_is_told_with_what_fits() -> None:
+def test_out_of_memory_error_names_a_batch_size_that_fits() -> None:
     with (
-        pytest.raises(ModelError, match=r"batch_size is 8, .* \(\d+ GiB\) is too small; make it smaller \(4 is known"),
-        _memory_errors_explained(SETTINGS, 4),
+        pytest.raises(ModelError, match=r"batch_size is 8, .* \(\d+ GiB\) is too small; reduce it \(4 is known"),
+        _explain_out_of_memory(SETTINGS, 4),
     ):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
 
-def test_probabilities_that_are_not_finite_are_a_failure_too(prepared: Prepared, own: str) -> None:
-    result = trained(prepared, model=f"{own}:late")
+def test_non_finite_probabilities_are_a_failure(prepared: PreparedImages, user_model: str) -> None:
+    result = trained(prepared, model=f"{user_model}:late")
     assert result.failure == Failure("the trained network's probabilities are not finite")
     assert math.isfinite(result.epochs[-1].loss)
     assert math.isnan(result.epochs[-1].val_loss)
     assert result.probabilities is None
 
 
-def test_a_failure_has_no_accuracy_even_where_there_are_probabilities(trainings: dict[str, Trained]) -> None:
+def test_training_without_probabilities_has_no_accuracy(trainings: dict[str, Trained]) -> None:
     failed = replace(trainings["float32"], probabilities=None)
-    assert failed.test_accuracy(np.zeros(3)) is None
+    assert failed.metrics(np.zeros(3)).test_accuracy is None

@@ -1,6 +1,6 @@
-"""Turns a profiler trace, of TensorFlow or anything else that writes XSpace files, into numbers."""
+"""Reads a profiler trace of TensorFlow, or of another program that writes XSpace files, as numbers."""
 
+from stages.profile.trace.model import Kernel, Operation, StepBreakdown, Trace
 from stages.profile.trace.reader import read_trace
-from stages.profile.trace.results import Kernel, Operation, StepBreakdown, Trace
 
 __all__ = ["Kernel", "Operation", "StepBreakdown", "Trace", "read_trace"]

@@ -1,4 +1,4 @@
-"""`python -m stages.profile.trace PATH`: prints what a trace says as one JSON object."""
+"""`python -m stages.profile.trace PATH`: prints a trace as one JSON object."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from stages.errors import TraceError, explained
+from stages.errors import TraceError, cli_entry
 from stages.profile.trace import Kernel, Operation, Trace, read_trace
 
 TOP = 20
 
 
 def main() -> None:
-    """Reads the trace that the command line names and prints it."""
+    """Reads the trace at the path of the command line and prints it."""
     parser = argparse.ArgumentParser(prog="python -m stages.profile.trace", description=__doc__)
     parser.add_argument("path", type=Path, help="an .xplane.pb file or a log directory")
-    parser.add_argument("--graph", type=Path, help="JSON: the data type of each node of the traced graph, by name")
+    parser.add_argument("--graph", type=Path, help="JSON file: data type of each node of the traced graph, by name")
     arguments = parser.parse_args()
     trace = read_trace(arguments.path, _graph_dtypes(arguments.graph))
     print(json.dumps(report(trace), indent=2, allow_nan=False, ensure_ascii=False))
@@ -41,7 +41,7 @@ def _top(trace: Trace) -> Iterable[Operation]:
     on_device = [operation for operation in trace.operations if operation.host_or_device == "Device"]
     if trace.kernels and not on_device:  # traces whose kernels name no operation
         return [_as_operation(kernel) for kernel in trace.kernels[:TOP]]
-    return (on_device or [operation for operation in trace.operations if not operation.is_data_set])[:TOP]
+    return (on_device or [operation for operation in trace.operations if operation.category != "input"])[:TOP]
 
 
 def _as_operation(kernel: Kernel) -> Operation:
@@ -67,4 +67,4 @@ def _graph_dtypes(path: Path | None) -> dict[str, str] | None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(explained(main)())
+    raise SystemExit(cli_entry(main)())

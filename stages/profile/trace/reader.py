@@ -1,4 +1,4 @@
-"""From xprof's tables to a `Trace`."""
+"""Reads a `Trace` from xprof's tables."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from stages.profile.trace.convert import Conversion, convert
-from stages.profile.trace.dtypes import canonical_dtype, is_compute, kernel_dtype, shapes_dtype, uses_tensor_cores
-from stages.profile.trace.files import find_trace_files
-from stages.profile.trace.notes import notes
-from stages.profile.trace.results import Kernel, Operation, StepBreakdown, Trace
-from stages.profile.trace.tables import Table, first_with, property_of
+from stages.profile.trace.diagnostics import notes
+from stages.profile.trace.kernels import canonical_dtype, is_compute, kernel_dtype, shapes_dtype, uses_tensor_cores
+from stages.profile.trace.locate import find_trace_files
+from stages.profile.trace.model import Kernel, Operation, StepBreakdown, Trace
+from stages.profile.trace.xprof import Conversion, Overview, convert
 from stages.profile.trace.xspace import KernelShapes
 
 _PART_COLUMNS = {
@@ -32,24 +31,24 @@ _PART_COLUMNS = {
 _DEVICE_PARTS = frozenset({"device_compute_ms", "kernel_launch_ms", "device_to_device_ms", "device_collectives_ms"})
 _UNKNOWN_STEPS = ("No step marker observed", "Incomplete step observed")
 _GPU_TRACES = re.compile(r"^gpu_|^GPU_\d+|tf_gpu_|GPU_Event_Manager", re.IGNORECASE)
-# Names of functions that the runtime inlined stand before a node's own name; branches and loops carry a number.
+# The runtime puts names of inlined functions before a node's name; branches and loops have a number.
 _INLINED = re.compile(r"^(?:.*/)?(?:StatefulPartitionedCall|PartitionedCall|(?:then|else|body|cond)/_\d+)/")
 
 
 def read_trace(path: Path, graph_dtypes: Mapping[str, str] | None = None, timeout_s: float = 120) -> Trace:
-    """Reads a profiler trace, of this project's making or any other's.
+    """Reads a profiler trace of this project or of any other program.
 
     Args:
         path: an `.xplane.pb` file, or a log directory, of which the newest run is read with all its hosts.
-        graph_dtypes: data type that each node of the traced graph computes in, by the node's name. Without it
-            the types of a CPU's operations are unknown, and of GPU kernels whose name and shapes do not tell.
-        timeout_s: how long the conversion may take, in seconds.
+        graph_dtypes: data type that each node of the traced graph computes in, by the node's name. Without it the
+            types are unknown for operations of a CPU, and for GPU kernels whose name and shapes do not show them.
+        timeout_s: time limit of the conversion, in seconds.
 
     Raises:
-        TraceError: there is no trace, or it cannot be read.
+        TraceError: the trace is missing or cannot be read.
     """
-    files = find_trace_files(path)
-    conversion = convert(files.paths, timeout_s)
+    paths, warnings = find_trace_files(path)
+    conversion = convert(paths, timeout_s)
     device_type = _device_type(conversion)
     kernels = _kernels(conversion, graph_dtypes or {})
     claimed = _claimed_percents(conversion) if kernels else {}
@@ -63,38 +62,36 @@ def read_trace(path: Path, graph_dtypes: Mapping[str, str] | None = None, timeou
         xprof_32bit_percent=claimed.get(32),
         device_count=_device_count(conversion),
     )
-    return notes(trace, conversion, files.warnings, has_graph=bool(graph_dtypes))
+    return notes(trace, conversion, warnings, has_graph=bool(graph_dtypes))
 
 
 def node_name(operation: str) -> str:
-    """The name of the graph's node behind an operation of a trace.
+    """The name in the graph of an operation of a trace.
 
-    `StatefulPartitionedCall/cond/then/_52/cond/adam/Mul_27` is node `cond/adam/Mul_27` of the branch's own function.
+    `StatefulPartitionedCall/cond/then/_52/cond/adam/Mul_27` is node `cond/adam/Mul_27` of the branch's function.
     """
     return _INLINED.sub("", operation)
 
 
 def _device_type(conversion: Conversion) -> str:
-    claimed = property_of(conversion.tables["overview_page"], "device_type").upper()
+    claimed = conversion.overview.properties.get("device_type", "").upper()
     if claimed not in {"", "CPU", "CPU_ONLY"}:
         return "GPU" if "GPU" in claimed else claimed
-    # Without the right to read the GPU's counters its plane is missing, and xprof takes the machine for a CPU.
+    # Without permission to read the GPU's counters its plane is missing, and xprof reports a CPU.
     gpu_seen = any(map(_GPU_TRACES.search, (*conversion.peak_bytes, *conversion.scan.host_lines)))
     return "GPU" if gpu_seen else "CPU"
 
 
 def _steps(conversion: Conversion, has_device: bool) -> tuple[StepBreakdown, ...]:
-    """The steps of the host whose steps take longest: the others wait for it."""
+    """The steps of the slowest host: the others wait for it."""
     by_host = [_steps_of_host(overview, has_device) for overview in conversion.host_overviews]
     return max(by_host, key=lambda steps: fmean([step.step_time_ms for step in steps] or [0.0]), default=())
 
 
-def _steps_of_host(overview: tuple[Table, ...], has_device: bool) -> tuple[StepBreakdown, ...]:
-    messages = [str(row.get("message")) for row in first_with(overview, "message").rows]
-    if any(message.startswith(_UNKNOWN_STEPS) for message in messages):
+def _steps_of_host(overview: Overview, has_device: bool) -> tuple[StepBreakdown, ...]:
+    if any(message.startswith(_UNKNOWN_STEPS) for message in overview.messages):
         return ()
-    rows = first_with(overview, "deviceComputeTimeMs").rows
-    return tuple(_step(row, has_device) for row in rows if row.get("stepTimeMs"))
+    return tuple(_step(row, has_device) for row in overview.steps if row.get("stepTimeMs"))
 
 
 def _step(row: Mapping[str, Any], has_device: bool) -> StepBreakdown:
@@ -106,10 +103,8 @@ def _step(row: Mapping[str, Any], has_device: bool) -> StepBreakdown:
 
 def _kernels(conversion: Conversion, graph_dtypes: Mapping[str, str]) -> tuple[Kernel, ...]:
     by_shapes = _dtypes_by_shapes(conversion.scan.kernels, graph_dtypes)
-    operations = first_with(conversion.tables["framework_op_stats"], "total_self_time").rows
-    types = {row["operation"]: row["type"] for row in operations if row["host_or_device"] == "Device"}
-    rows = first_with(conversion.tables["kernel_stats"], "kernel_name").rows
-    kernels = [_kernel(row, by_shapes, types) for row in rows if is_compute(row["kernel_name"])]
+    types = {row["operation"]: row["type"] for row in conversion.operations if row["host_or_device"] == "Device"}
+    kernels = [_kernel(row, by_shapes, types) for row in conversion.kernels if is_compute(row["kernel_name"])]
     return tuple(sorted(kernels, key=lambda kernel: -kernel.duration_us))
 
 
@@ -130,7 +125,7 @@ def _kernel(
 
 
 def _dtypes_by_shapes(kernels: Iterable[KernelShapes], graph_dtypes: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """The type in which a kernel spends most of its time, for each operation and, under "", for all of them."""
+    """The type in which a kernel spends most of its time, by kernel and operation; for all operations under ""."""
     times: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for kernel in kernels:
         dtype = shapes_dtype(kernel.shapes) or _graph_dtype(kernel.operation, graph_dtypes)
@@ -150,8 +145,7 @@ def _operations(
     conversion: Conversion, graph_dtypes: Mapping[str, str], kernels: Iterable[Kernel]
 ) -> tuple[Operation, ...]:
     longest = {kernel.operation: kernel for kernel in sorted(kernels, key=lambda kernel: kernel.duration_us)}
-    rows = first_with(conversion.tables["framework_op_stats"], "total_self_time").rows
-    operations = [_operation(row, graph_dtypes, longest) for row in rows if row["type"] != "IDLE"]
+    operations = [_operation(row, graph_dtypes, longest) for row in conversion.operations if row["type"] != "IDLE"]
     return tuple(sorted(operations, key=lambda operation: -operation.self_time_us))
 
 
@@ -170,23 +164,23 @@ def _operation(row: Mapping[str, Any], graph_dtypes: Mapping[str, str], longest:
 
 
 def _peak_memory_bytes(peaks: Mapping[str, int], device_type: str) -> int | None:
-    """The largest peak of the device's allocators; a GPU's `gpu_host_bfc` is pinned memory of the host."""
+    """The highest peak of the device's allocators; a GPU's `gpu_host_bfc` is pinned memory of the host."""
     if device_type == "CPU":
-        ours = {name: peak for name, peak in peaks.items() if "cpu" in name.lower()} or peaks
+        chosen = [peak for name, peak in peaks.items() if "cpu" in name.lower()] or peaks.values()
     else:
-        ours = {name: peak for name, peak in peaks.items() if not re.search("host|cpu", name, re.IGNORECASE)}
-    return max(ours.values(), default=None)
+        chosen = [peak for name, peak in peaks.items() if not re.search("host|cpu", name, re.IGNORECASE)]
+    return max(chosen, default=None)
 
 
 def _claimed_percents(conversion: Conversion) -> dict[int, float]:
-    """xprof's own shares by bits; none where it could tell no steps apart, for then it says 0 of each."""
+    """xprof's shares by bits; none without step markers, where xprof reports 0 of each."""
     shares = {bits: share for bits in (16, 32) if (share := _xprof_percent(conversion, bits)) is not None}
     return shares if any(shares.values()) else {}
 
 
 def _xprof_percent(conversion: Conversion, bits: int) -> float | None:
-    """Share of device compute time that xprof claims for types of so many bits; it writes `30.5%` or `-nan%`."""
-    text = property_of(conversion.tables["overview_page"], f"device_compute_{bits}bit_percent").rstrip("%")
+    """Share of device compute time that xprof reports for types of `bits` bits; it writes `30.5%` or `-nan%`."""
+    text = conversion.overview.properties.get(f"device_compute_{bits}bit_percent", "").rstrip("%")
     try:
         share = float(text)
     except ValueError:
@@ -195,5 +189,5 @@ def _xprof_percent(conversion: Conversion, bits: int) -> float | None:
 
 
 def _device_count(conversion: Conversion) -> int | None:
-    text = property_of(conversion.tables["overview_page"], "device_core_count")
+    text = conversion.overview.properties.get("device_core_count", "")
     return int(text) if text.isdigit() and int(text) else None

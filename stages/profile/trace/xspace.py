@@ -1,8 +1,8 @@
-"""Reads from an XSpace, the profiler's own file, what xprof's tables leave out.
+"""Reads what xprof's tables leave out from an XSpace, the profiler's file format.
 
-That is: the profiler's errors and warnings, which devices it saw, and the tensor shapes of each kernel. The schema is
-`tsl/profiler/protobuf/xplane.proto`; xprof does not ship it for Python, and TensorFlow's copy costs seconds to import,
-so the fields that are read are declared here. Texts are declared as bytes, for kernel names need not be valid UTF-8.
+These are the profiler's errors and warnings, the devices, and the tensor shapes of each kernel. The schema is
+`tsl/profiler/protobuf/xplane.proto`. xprof does not ship it for Python, and TensorFlow's copy takes seconds to import,
+so the fields that are read are declared here. Texts are declared as bytes: kernel names may be invalid UTF-8.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FIELDS: dict[str, list[tuple[str, int, str]]] = {
         ("stats", 6, "*XStat"),
     ],
     "MetadataEntry": [("key", 1, "int64"), ("value", 2, "Metadata")],
-    "Metadata": [("id", 1, "int64"), ("name", 2, "bytes")],
+    "Metadata": [("name", 2, "bytes")],
     "XLine": [("name", 2, "bytes"), ("events", 4, "*XEvent")],
     "XEvent": [("metadata_id", 1, "int64"), ("duration_ps", 3, "int64"), ("stats", 4, "*XStat")],
     "XStat": [
@@ -52,7 +52,7 @@ _ANNOTATED_SHAPE = re.compile(r"#.*?\bshape=([^#]*)#")
 
 @dataclass(frozen=True)
 class KernelShapes:
-    """The time that one kernel took for one operation and one set of tensor shapes, such as `(half[32,10])`."""
+    """Time of one kernel in one operation with one set of tensor shapes, such as `(half[32,10])`."""
 
     kernel: str
     operation: str
@@ -62,16 +62,16 @@ class KernelShapes:
 
 @dataclass(frozen=True)
 class Scan:
-    """What one or more XSpace files say beside xprof's tables.
+    """The content of one or more XSpace files that is missing from xprof's tables.
 
     Attributes:
         planes: names of all planes, of devices and hosts.
-        host_lines: names of the lines, mostly threads, of the hosts' planes.
-        errors: of the profiler's own.
-        warnings: of the profiler's own; that it dropped events stands here.
-        dropped_traces: traces that the planes themselves say were dropped.
-        nameless: files that name no host.
-        kernels: of the GPUs.
+        host_lines: names of the lines in the hosts' planes, mostly threads.
+        errors: the profiler's errors.
+        warnings: the profiler's warnings, for example about dropped events.
+        dropped_traces: number of dropped traces according to the planes.
+        nameless: files without the name of a host.
+        kernels: kernels of the GPUs.
     """
 
     planes: tuple[str, ...]
@@ -92,7 +92,7 @@ def scan_files(paths: Iterable[Path]) -> Scan:
     """Reads the XSpace files of one run.
 
     Raises:
-        TraceError: a file is empty, cut short, or no trace.
+        TraceError: a file is empty, truncated, or not a trace.
     """
     named = {path.name: _parse(path) for path in paths}
     spaces = named.values()
@@ -115,9 +115,11 @@ def _parse(path: Path) -> Any:
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror or error}") from error
     except message.DecodeError as error:
-        raise TraceError(f"{path} is cut short or no profiler trace: profile again, or copy the file again") from error
+        raise TraceError(
+            f"{path} is truncated or not a profiler trace: profile again, or copy the file again"
+        ) from error
     if not any(plane.name for plane in space.planes):
-        raise TraceError(f"{path} is empty or no profiler trace: give a .xplane.pb file that the profiler wrote")
+        raise TraceError(f"{path} is empty or not a profiler trace: pass an .xplane.pb file of the profiler")
     return space
 
 
@@ -137,7 +139,7 @@ def _kernels(plane: Any) -> Iterator[KernelShapes]:
     for line in plane.lines:
         for event in line.events:
             stats = {stat_names.get(stat.metadata_id, ""): stat for stat in event.stats}
-            if "kernel_details" in stats:  # only kernels have it: not copies, not the lines that xprof derives
+            if "kernel_details" in stats:  # copies and derived lines have none
                 operation, shapes = _operation_and_shapes(stats, stat_names)
                 durations[event_names.get(event.metadata_id, ""), operation, shapes] += event.duration_ps
     for (kernel, operation, shapes), duration_ps in durations.items():
@@ -166,18 +168,18 @@ def _xspace_class() -> Any:
     file = descriptor_pb2.FileDescriptorProto(name="halfstep/xplane.proto", package=PACKAGE, syntax="proto2")
     for name, fields in _FIELDS.items():
         declared = file.message_type.add(name=name)
-        for field, number, kind in fields:
-            _declare(declared, field, number, kind)
-    pool = descriptor_pool.DescriptorPool()  # its own, so as not to meet TensorFlow's messages in the default one
+        for field, number, field_type in fields:
+            _declare(declared, field, number, field_type)
+    pool = descriptor_pool.DescriptorPool()  # a separate pool: the default one may hold TensorFlow's messages
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.XSpace"))
 
 
-def _declare(declared: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str) -> None:
+def _declare(declared: descriptor_pb2.DescriptorProto, name: str, number: int, field_type: str) -> None:
     proto = descriptor_pb2.FieldDescriptorProto
-    label = proto.LABEL_REPEATED if kind.startswith("*") else proto.LABEL_OPTIONAL
+    label = proto.LABEL_REPEATED if field_type.startswith("*") else proto.LABEL_OPTIONAL
     scalars = {"bytes": proto.TYPE_BYTES, "int64": proto.TYPE_INT64, "uint64": proto.TYPE_UINT64}
-    plain = kind.removeprefix("*")
+    plain = field_type.removeprefix("*")
     field = declared.field.add(name=name, number=number, label=label, type=scalars.get(plain, proto.TYPE_MESSAGE))
     if plain not in scalars:
         field.type_name = f".{PACKAGE}.{plain}"

@@ -15,7 +15,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_one_json_object_and_nothing_else(xspaces: ModuleType, save: Callable[..., Path], tmp_path: Path) -> None:
+def test_output_is_one_json_object(xspaces: ModuleType, save: Callable[..., Path], tmp_path: Path) -> None:
     path = save(xspaces.cpu_space([xspaces.HostOperation("StatefulPartitionedCall/dense/MatMul:MatMul", 300)]))
     graph = tmp_path / "graph.json"
     graph.write_text('{"dense/MatMul": "bfloat16"}')
@@ -38,7 +38,7 @@ def test_one_json_object_and_nothing_else(xspaces: ModuleType, save: Callable[..
     assert printed["warnings"] == []
 
 
-def test_kernels_that_name_no_operation_are_the_top(xspaces: ModuleType, save: Callable[..., Path]) -> None:
+def test_kernels_without_operations_are_the_top_operations(xspaces: ModuleType, save: Callable[..., Path]) -> None:
     done = run(save(xspaces.gpu_space([xspaces.Kernel("ampere_h16816gemm_128x128", 300, operation="")])))
     top = json.loads(done.stdout)["top_operations"]
     assert [(item["type"], item["name"], item["tensor_core"]) for item in top] == [
@@ -46,7 +46,7 @@ def test_kernels_that_name_no_operation_are_the_top(xspaces: ModuleType, save: C
     ]
 
 
-def test_errors_are_one_line_and_status_2(tmp_path: Path) -> None:
+def test_errors_are_one_line_with_status_2(tmp_path: Path) -> None:
     missing = run(tmp_path / "nowhere")
     broken = tmp_path / "graph.json"
     broken.write_text("[1]")

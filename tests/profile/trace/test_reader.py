@@ -37,7 +37,7 @@ def expected(bits16: float, bits32: float, tf32: float, tensor_core: float) -> d
 
 
 GPU_CASES: dict[str, tuple[list[tuple[str, int, str]], dict[str, float], float]] = {
-    # kernels as (name, microseconds, shapes); our shares; what xprof claims of 16 bit
+    # kernels as (name, microseconds, shapes), their shares, the 16-bit share that xprof reports
     "float32": ([("ampere_sgemm_128x64_tn", 300, FLOAT), ("loop_fusion_1", 100, FLOAT)], expected(0, 100, 0, 0), 0.0),
     "tf32": (
         [("sm80_xmma_gemm_tf32f32_tf32f32_f32_tn_n", 300, FLOAT), ("loop_fusion_1", 100, FLOAT)],
@@ -80,7 +80,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("case", GPU_CASES)
-def test_a_gpus_shares_are_those_of_its_kernels(case: str, layout: str, xspaces: ModuleType, save: Save) -> None:
+def test_shares_of_a_gpu_come_from_its_kernels(case: str, layout: str, xspaces: ModuleType, save: Save) -> None:
     kernels, ours, xprofs = GPU_CASES[case]
     named = [
         xspaces.Kernel(name, duration, f"layer_{number}/Op:Op", shapes)
@@ -94,7 +94,7 @@ def test_a_gpus_shares_are_those_of_its_kernels(case: str, layout: str, xspaces:
     assert len(trace.steps) == (0 if layout == "no step markers" else 4)
     assert trace.matched_percent == 100
     claims = {name: share for name, share in trace.metrics().items() if name.endswith("_xprof")}
-    if layout == "no step markers":  # xprof says 0 of both
+    if layout == "no step markers":  # xprof reports 0 of both
         assert claims == {}
     else:
         assert claims["profiler/compute_16bit_percent_xprof"] == xprofs
@@ -103,7 +103,7 @@ def test_a_gpus_shares_are_those_of_its_kernels(case: str, layout: str, xspaces:
     assert any("xprof claims" in warning for warning in trace.warnings) == (disagrees and bool(claims))
 
 
-def test_a_gpu_trace_gives_back_what_was_put_in(xspaces: ModuleType, save: Save) -> None:
+def test_gpu_trace_is_read_completely(xspaces: ModuleType, save: Save) -> None:
     kernels = [
         xspaces.Kernel("ampere_h16816gemm_128x128", 300, "dense/MatMul:MatMul", HALF),
         xspaces.Kernel("loop_fusion_1", 100, "relu/Relu:Relu"),
@@ -133,20 +133,20 @@ def test_a_gpu_trace_gives_back_what_was_put_in(xspaces: ModuleType, save: Save)
         ("loop_fusion_1", "relu/Relu", 3, 300),
         ("gemm_fusion_dot_2", "dense_1/MatMul", 3, 150),
     ]
-    # the graph tells the type of the fusion; that of the last kernel nothing tells: it stays in the denominator
+    # the type of the fusion is in the graph; the last kernel's type is unknown: it stays in the denominator
     assert shares(trace) == expected(round(400 / 4.5, 9), 0, 0, round(300 / 4.5, 9))
     operations = {operation.name: operation for operation in trace.operations}
     assert operations["dense/MatMul"].host_or_device == "Device"
     assert (operations["dense/MatMul"].self_time_us, operations["dense/MatMul"].tensor_core) == (900, True)
     assert (operations["relu/Relu"].dtype, operations["dense_1/MatMul"].dtype) == ("float16", None)
     text = "\n".join(trace.warnings)
-    assert "data type of 11.1 % of the kernels' time" in text
-    assert "whether 11.1 % of the kernels' time is on tensor cores" in text
+    assert "data type of 11.1 % of the kernels' time is unknown" in text
+    assert "tensor core use is unknown for 11.1 % of the kernels' time" in text
     assert text.count("12 activity events dropped") == 1
-    assert "the profiler, which keeps about two million events, dropped some" in text
+    assert "the profiler keeps about two million events and dropped some" in text
 
 
-def test_two_devices_are_counted_together(xspaces: ModuleType, save: Save) -> None:
+def test_kernels_of_two_devices_are_summed(xspaces: ModuleType, save: Save) -> None:
     trace = read_trace(save(xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)], devices=2)))
     assert [(kernel.occurrences, kernel.duration_us) for kernel in trace.kernels] == [(8, 2400)]
     assert trace.metrics()["profiler/device_compute_ms"] == pytest.approx(0.3)
@@ -185,17 +185,17 @@ def test_hosts_of_one_run_are_read_together(durations: tuple[int, int], xspaces:
     assert "slowest of 2 hosts" in trace.warnings[0]
 
 
-def test_traces_that_a_device_dropped_are_told(xspaces: ModuleType, save: Save) -> None:
+def test_dropped_traces_are_reported(xspaces: ModuleType, save: Save) -> None:
     space = xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)])
     space.stat("/device:GPU:0", "dropped_traces", 7)
     assert [warning for warning in read_trace(save(space)).warnings if "dropped 7 traces" in warning]
 
 
-def test_time_lost_in_casts_and_what_bounds_the_rest(xspaces: ModuleType, save: Save) -> None:
+def test_shares_of_casts_matrix_and_memory_bound_work(xspaces: ModuleType, save: Save) -> None:
     kernels = [
         xspaces.Kernel("ampere_h16816gemm_128x128", 300, "conv/convolution:Conv2D"),
-        xspaces.Kernel("cudnn_helper", 100, "conv/convolution:Conv2D"),  # told by its operation alone
-        xspaces.Kernel("wrapped_convert", 50, ""),  # told by its name alone
+        xspaces.Kernel("cudnn_helper", 100, "conv/convolution:Conv2D"),  # known by its operation
+        xspaces.Kernel("wrapped_convert", 50, ""),  # known by its name
         xspaces.Kernel("loop_multiply_fusion", 150, "conv/Cast:Cast"),
         xspaces.Kernel("loop_add_fusion", 200, "relu/Relu:Relu"),
         xspaces.Kernel("FillPhiloxRandomKernelLaunch", 200, "dropout/Random:StatelessRandomUniformV2"),
@@ -205,7 +205,7 @@ def test_time_lost_in_casts_and_what_bounds_the_rest(xspaces: ModuleType, save: 
     assert metrics["profiler/cast_percent"] == pytest.approx(20)
     assert metrics["profiler/matrix_percent"] == pytest.approx(40)
     assert metrics["profiler/memory_bound_percent"] == pytest.approx(40)
-    assert trace.cast_time_us == pytest.approx(3 * 200)
+    assert trace.cast_ms(steps=3) == pytest.approx(0.2)
 
 
 def test_without_step_markers_the_breakdown_is_absent(xspaces: ModuleType, save: Save) -> None:
@@ -213,10 +213,10 @@ def test_without_step_markers_the_breakdown_is_absent(xspaces: ModuleType, save:
     assert trace.steps == ()
     assert not any(name.endswith("_ms") for name in trace.metrics())
     assert shares(trace) == expected(0, 100, 0, 0)
-    assert "steps cannot be told apart" in trace.warnings[0]
+    assert "the trace has no step markers" in trace.warnings[0]
 
 
-def test_a_gpu_whose_plane_is_missing_is_no_cpu(xspaces: ModuleType, save: Save) -> None:
+def test_gpu_without_a_plane_is_not_a_cpu(xspaces: ModuleType, save: Save) -> None:
     space = xspaces.cpu_space([xspaces.HostOperation("dense/MatMul:MatMul", 300)])
     xspaces.add_allocation(space, "GPU_0_bfc", 1 << 20)
     space.message.errors.append("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
@@ -229,7 +229,7 @@ def test_a_gpu_whose_plane_is_missing_is_no_cpu(xspaces: ModuleType, save: Save)
     )
     assert not any("16bit" in name for name in metrics)
     text = "\n".join(trace.warnings)
-    assert "a GPU was used but the trace holds no kernels (device planes: none)" in text
+    assert "a GPU was used but the trace has no kernels (device planes: none)" in text
     assert "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" in text
 
 
@@ -251,7 +251,7 @@ def cpu_space(xspaces: ModuleType) -> Any:
     return space
 
 
-def test_a_cpus_shares_are_those_of_its_graph(cpu_space: Any, save: Save) -> None:
+def test_shares_of_a_cpu_come_from_its_graph(cpu_space: Any, save: Save) -> None:
     trace = read_trace(save(cpu_space), CPU_GRAPH)
     metrics = trace.metrics()
     assert trace.device_type == "CPU"
@@ -259,13 +259,13 @@ def test_a_cpus_shares_are_those_of_its_graph(cpu_space: Any, save: Save) -> Non
     assert metrics["profiler/compute_32bit_percent"] == pytest.approx(20)
     assert metrics["profiler/matrix_percent"] == pytest.approx(60)
     assert metrics["profiler/memory_bound_percent"] == pytest.approx(40)
-    assert (metrics["profiler/cast_percent"], trace.cast_time_us) == (0, 0)
+    assert (metrics["profiler/cast_percent"], trace.cast_ms(steps=4)) == (0, 0)
     assert trace.matched_percent == 100
     assert metrics["memory/peak_mib"] == 5
     assert trace.warnings == ()
 
 
-def test_a_cpu_has_no_parts_of_a_device(cpu_space: Any, save: Save) -> None:
+def test_step_of_a_cpu_has_no_device_parts(cpu_space: Any, save: Save) -> None:
     trace = read_trace(save(cpu_space), CPU_GRAPH)
     assert len(trace.steps) == 4
     for step in trace.steps:
@@ -280,16 +280,16 @@ def test_a_cpu_has_no_parts_of_a_device(cpu_space: Any, save: Save) -> None:
     assert not any("tf32" in name or "device" in name for name in metrics)
 
 
-def test_a_cpus_casts_are_those_of_its_graph(xspaces: ModuleType, save: Save) -> None:
+def test_casts_of_a_cpu_come_from_its_graph(xspaces: ModuleType, save: Save) -> None:
     operations = [*CPU_OPERATIONS, (f"{CAST}:Cast", 125), (f"{CAST}_of_the_optimizer:Cast", 25)]
     space = xspaces.cpu_space([xspaces.HostOperation(name, duration) for name, duration in operations])
     trace = read_trace(save(space), {**CPU_GRAPH, "model/conv/Cast": "float32"})
-    # of what the graph knows: 300 + 100 + 100 + 125; data set and unknown cast stand aside
+    # of the operations in the graph: 300 + 100 + 100 + 125, without the input pipeline and the unknown cast
     assert trace.metrics()["profiler/cast_percent"] == pytest.approx(20)
-    assert trace.cast_time_us == pytest.approx(4 * 150)
+    assert trace.cast_ms(steps=4) == pytest.approx(0.15)
 
 
-def test_operations_outside_the_graph_leave_the_denominator(cpu_space: Any, save: Save) -> None:
+def test_operations_outside_the_graph_are_not_in_the_denominator(cpu_space: Any, save: Save) -> None:
     graph = {name: dtype for name, dtype in CPU_GRAPH.items() if name != "model/step/LogicalAnd"}
     trace = read_trace(save(cpu_space), graph)
     assert trace.metrics()["profiler/compute_16bit_percent"] == pytest.approx(75)
@@ -297,58 +297,58 @@ def test_operations_outside_the_graph_leave_the_denominator(cpu_space: Any, save
     assert any("only 80.0 %" in warning for warning in trace.warnings)
 
 
-def test_without_a_graph_a_cpus_share_is_absent(cpu_space: Any, save: Save) -> None:
+def test_share_of_a_cpu_without_a_graph_is_absent(cpu_space: Any, save: Save) -> None:
     trace = read_trace(save(cpu_space))
     assert not any("bit" in name for name in trace.metrics())
-    assert any("need the traced graph" in warning for warning in trace.warnings)
+    assert any("without the traced graph" in warning for warning in trace.warnings)
 
 
-def test_under_xla_a_cpus_share_is_absent(xspaces: ModuleType, save: Save) -> None:
+def test_share_of_a_cpu_under_xla_is_absent(xspaces: ModuleType, save: Save) -> None:
     space = xspaces.cpu_space([xspaces.HostOperation("Iterator::Root::Prefetch::BatchV2", 200)])
     trace = read_trace(save(space), CPU_GRAPH)
     assert not any("bit" in name or "percent" in name for name in trace.metrics())
-    assert trace.cast_time_us is None
+    assert trace.cast_ms(steps=4) is None
     assert any("XLA" in warning for warning in trace.warnings)
 
 
-def test_of_several_runs_the_newest_is_read(xspaces: ModuleType, tmp_path: Path) -> None:
+def test_newest_of_several_runs_is_read(xspaces: ModuleType, tmp_path: Path) -> None:
     for age, (run, duration) in enumerate((("newer", 100), ("older", 300))):
         path = tmp_path / "plugins" / "profile" / run / "host.xplane.pb"
         xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", duration)]).save(path)
         os.utime(path, (1e9 - age, 1e9 - age))
     trace = read_trace(tmp_path)
     assert trace.kernels[0].duration_us == 400
-    assert trace.warnings[0].startswith("2 runs lie in this folder")
+    assert trace.warnings[0].startswith("the folder holds 2 runs")
     assert "profile/newer" in trace.warnings[0]
 
 
-def test_reading_leaves_nothing_beside_the_trace(xspaces: ModuleType, save: Save) -> None:
+def test_reading_writes_no_files_next_to_the_trace(xspaces: ModuleType, save: Save) -> None:
     path = save(xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)]))
     read_trace(path)
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_file_that_is_cut_anywhere_gives_no_number(xspaces: ModuleType, tmp_path: Path) -> None:
-    """A cut between two planes leaves a trace that is whole but for the host's name, which comes last."""
-    whole = xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)], devices=2)
-    content = whole.save(tmp_path / "whole.xplane.pb").read_bytes()
-    path = tmp_path / "cut.xplane.pb"
+def test_file_truncated_at_any_byte_is_detected(xspaces: ModuleType, tmp_path: Path) -> None:
+    """Between two planes only the host's name is missing, which comes last."""
+    complete = xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)], devices=2)
+    content = complete.save(tmp_path / "complete.xplane.pb").read_bytes()
+    path = tmp_path / "truncated.xplane.pb"
     boundaries = []
     for length in range(len(content)):
         path.write_bytes(content[:length])
-        refused = _refusal(path)
-        if refused is None:
+        error = _scan_error(path)
+        if error is None:
             assert scan_files([path]).nameless == (path.name,)
             boundaries.append(length)
         else:
-            assert refused.startswith(str(path))
-            assert "\n" not in refused
-    assert len(boundaries) == 3  # after each of the planes: the host's, and those of two devices
+            assert error.startswith(str(path))
+            assert "\n" not in error
+    assert len(boundaries) == 3  # after each plane: of the host and of two devices
     path.write_bytes(content[: boundaries[1]])
-    assert [warning for warning in read_trace(path).warnings if "cut short, devices may be missing" in warning]
+    assert [warning for warning in read_trace(path).warnings if "truncated, devices may be missing" in warning]
 
 
-def _refusal(path: Path) -> str | None:
+def _scan_error(path: Path) -> str | None:
     try:
         scan_files([path])
     except TraceError as error:
@@ -357,31 +357,31 @@ def _refusal(path: Path) -> str | None:
 
 
 @pytest.mark.parametrize("sixteenth", range(1, 16))
-def test_a_cut_file_is_refused(sixteenth: int, xspaces: ModuleType, tmp_path: Path) -> None:
+def test_truncated_file_is_rejected(sixteenth: int, xspaces: ModuleType, tmp_path: Path) -> None:
     kernels = [xspaces.Kernel("ampere_sgemm_128x64_tn", 300), xspaces.Kernel("loop_fusion_1", 100, shapes=FLOAT)]
     path = xspaces.gpu_space(kernels, steps=20, devices=2).save(tmp_path / "host.xplane.pb")
     content = path.read_bytes()
     path.write_bytes(content[: len(content) * sixteenth // 16])
-    with pytest.raises(TraceError, match="cut short or no profiler trace") as raised:
+    with pytest.raises(TraceError, match="truncated or not a profiler trace") as raised:
         read_trace(path)
     assert "\n" not in str(raised.value)
 
 
-def _cut(space: Any, path: Path) -> None:
+def _truncated(space: Any, path: Path) -> None:
     path.write_bytes(space.message.SerializeToString()[:-7])
 
 
 BAD_FILES: dict[str, tuple[Callable[[Any, Path], Any], str]] = {
-    "cut short": (_cut, "cut short or no profiler trace"),
-    "empty": (lambda _, path: path.write_bytes(b""), "is empty or no profiler trace"),
-    "text": (lambda _, path: path.write_text("step,time\n1,2\n"), "no profiler trace"),
+    "truncated": (_truncated, "truncated or not a profiler trace"),
+    "empty": (lambda _, path: path.write_bytes(b""), "is empty or not a profiler trace"),
+    "text": (lambda _, path: path.write_text("step,time\n1,2\n"), "not a profiler trace"),
     "missing": (lambda *_: None, "does not exist"),
     "folder without trace": (lambda _, path: path.mkdir(), "holds no trace"),
 }
 
 
 @pytest.mark.parametrize("case", BAD_FILES)
-def test_what_is_no_trace_is_refused_in_one_line(case: str, xspaces: ModuleType, tmp_path: Path) -> None:
+def test_file_that_is_not_a_trace_is_rejected_in_one_line(case: str, xspaces: ModuleType, tmp_path: Path) -> None:
     make, words = BAD_FILES[case]
     path = tmp_path / "host.xplane.pb"
     make(xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)]), path)
@@ -391,7 +391,7 @@ def test_what_is_no_trace_is_refused_in_one_line(case: str, xspaces: ModuleType,
     assert "\n" not in str(raised.value)
 
 
-def test_a_conversion_that_takes_too_long_is_ended(xspaces: ModuleType, save: Save) -> None:
+def test_conversion_has_a_time_limit(xspaces: ModuleType, save: Save) -> None:
     with pytest.raises(TraceError, match=r"took over 0\.01 s"):
         read_trace(save(xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)])), timeout_s=0.01)
 
@@ -407,5 +407,5 @@ def test_a_conversion_that_takes_too_long_is_ended(xspaces: ModuleType, save: Sa
         ("StatefulPartitionedCall/cond/then/_52/cond/cond/else/_207/cond/cond/Assign", "cond/cond/Assign"),
     ],
 )
-def test_the_node_behind_an_operation(operation: str, node: str) -> None:
+def test_node_of_an_operation(operation: str, node: str) -> None:
     assert node_name(operation) == node

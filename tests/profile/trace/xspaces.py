@@ -1,4 +1,4 @@
-"""Builds profiler traces of any device, with TensorFlow's own schema but without importing TensorFlow."""
+"""Builds profiler traces of any device, with TensorFlow's schema but without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCHEMA = _load_schema()
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of each step: microseconds, and what the profiler says beside them."""
+    """A kernel of each step, with its time in microseconds and its statistics in the trace."""
 
     name: str
     duration_us: int
@@ -43,7 +43,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class HostOperation:
-    """An operation of the host in each step; its name is `name:type`, or `Iterator::…`."""
+    """An operation of the host in each step; its name is `name:type` or `Iterator::…`, its time is in microseconds."""
 
     name: str
     duration_us: int
@@ -51,7 +51,7 @@ class HostOperation:
 
 @dataclass
 class Space:
-    """A trace under construction. Times are microseconds from its start."""
+    """An unfinished trace. Times are microseconds from its start."""
 
     message: Any = field(default_factory=SCHEMA.XSpace)
 
@@ -115,8 +115,8 @@ def gpu_space(
 ) -> Space:
     """A trace of `steps` training steps in which each of `devices` GPUs runs `kernels`, `gap_us` apart.
 
-    A GPU's step lasts from the start of its first kernel to the end of its last. A device in `on_device` runs the
-    kernels given there instead.
+    A GPU's step lasts from the start of its first kernel to the end of its last. `on_device` replaces the kernels of
+    some devices.
     """
     space, kernels, correlation = Space(), tuple(kernels), 0
     kernels_of = {device: (on_device or {}).get(device, kernels) for device in range(devices)}
@@ -159,7 +159,7 @@ def _stats(kernel: Kernel, launch: Mapping[str, Stat]) -> dict[str, Stat]:
 def cpu_space(operations: Iterable[HostOperation], *, steps: int = 4, input_us: int = 0) -> Space:
     """A trace of `steps` training steps of 1,000 us, of which 900 are the step's function.
 
-    The function waits `input_us` for its input; meanwhile another thread runs `operations` one after the other.
+    The function waits `input_us` for its input; in parallel, another thread runs `operations` one after the other.
     """
     space, operations = Space(), tuple(operations)
     for step in range(steps):
@@ -176,7 +176,7 @@ def cpu_space(operations: Iterable[HostOperation], *, steps: int = 4, input_us: 
 
 
 def add_allocation(space: Space, allocator: str, peak_bytes: int, at_us: int = 500) -> None:
-    """An allocation after which `allocator` holds `peak_bytes`."""
+    """Adds an allocation after which `allocator` holds `peak_bytes`."""
     space.event(
         HOST, "python", "MemoryAllocation", at_us, 0,
         allocator_name=allocator, bytes_reserved=0, bytes_allocated=peak_bytes, bytes_available=1 << 30,

@@ -1,0 +1,50 @@
+"""Registers the model of the best adopted candidate."""
+
+from __future__ import annotations
+
+from stages import files
+from stages.compare.comparison import TRAIN, Candidate, Comparison
+from stages.compare.report.text import verdict_sentence
+from stages.errors import TrackingError
+from stages.results.study import VariantResult
+from stages.results.training import Training
+from stages.tracking import run_logging
+from stages.tracking.models import ALIAS, ChampionModel, register_champion
+from stages.tracking.tracker import Tracker
+
+
+def best_candidate(comparison: Comparison) -> Candidate | None:
+    """Of the candidates adopted for training the one with the highest speed-up; None if none is adopted."""
+    return max(comparison.adopted, key=lambda candidate: candidate.speedups[TRAIN].ratio, default=None)
+
+
+def best_training(result: VariantResult) -> Training:
+    """The training with the best final validation accuracy, the first of equals. The test set selects nothing."""
+
+    def final_accuracy(training: Training) -> float:
+        return -1.0 if training.history is None else float(training.history["val_accuracy"].iloc[-1])
+
+    return max(result.trainings, key=final_accuracy)
+
+
+def register_best(name: str, comparison: Comparison, tracker: Tracker) -> str:
+    """Registers the best candidate's model, and returns one line that says what was done.
+
+    Raises:
+        TrackingError: the store refuses, or does not have the run of the training.
+    """
+    candidate = best_candidate(comparison)
+    if candidate is None:
+        return f"compare.register: no candidate was adopted; '{name}' is unchanged"
+    training = best_training(candidate.result)
+    directory = files.train_dir(candidate.variant, training.seed)
+    run_id = tracker.find(files.verify_manifest(directory), run_logging.training(candidate.variant, training.seed))
+    if run_id is None:
+        raise TrackingError(
+            f"compare.register: the run of {directory.name} is not in the tracking store, so its model cannot be "
+            "registered; run `dvc repro` again when the store responds"
+        )
+    sentence = verdict_sentence(candidate, comparison)
+    champion = ChampionModel(candidate.variant, training.seed, run_id, directory, sentence)
+    version = register_champion(name, champion)
+    return f"compare.register: {ALIAS} of '{name}' is version {version}, {candidate.variant} with seed {training.seed}"

@@ -1,0 +1,70 @@
+"""Refuses to compare variants that differ in more than their entries of `variants`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from stages import files
+from stages.errors import ComparisonError
+from stages.results.study import Study
+
+# The conditions of a training. The machine of a timing needs no entry: one stage times all variants.
+_CONDITIONS = {"data_sha256": "data", "batch_size": "batch size", "environment": "environment"}
+
+
+def check_trainings(study: Study) -> None:
+    """Checks that all trainings had the data, batch size, processor and releases of the baseline's first one.
+
+    Trainings that failed are left out, as their variants are.
+
+    Raises:
+        ComparisonError: names the variant, the seed and what differs.
+    """
+    if study.baseline.failures:
+        return
+    first = study.baseline.trainings[0]
+    expected = first.metrics.model_dump(include=set(_CONDITIONS))
+    for result in study.variants:
+        for training in result.trainings:
+            found = training.metrics.model_dump(include=set(_CONDITIONS))
+            if training.failed or found == expected:
+                continue
+            folder = files.train_dir(result.variant, training.seed)
+            raise ComparisonError(
+                f"{folder}: '{result.variant}', seed {training.seed}, was not trained like '{study.baseline.variant}', "
+                f"seed {first.seed} ({_differences(expected, found)}): run `dvc repro -f -s train@{folder.name}`, then "
+                "`dvc repro`"
+            )
+
+
+def check_profiles(study: Study) -> None:
+    """Checks that all variants and the control were measured in the configuration of the baseline.
+
+    Raises:
+        ComparisonError: names the variant and the settings that differ.
+    """
+    if study.baseline.profile is None:
+        return
+    expected = study.baseline.profile.summary.configuration.model_dump()
+    profiles = {result.variant: result.profile for result in study.candidates} | {files.CONTROL: study.control}
+    for name, profile in profiles.items():
+        if profile is not None and (found := profile.summary.configuration.model_dump()) != expected:
+            raise ComparisonError(
+                f"{files.profile_dir(name)}: '{name}' was not measured like '{study.baseline.variant}' "
+                f"({_differences(expected, found)}): run `dvc repro -f -s profile`"
+            )
+
+
+def _differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{_CONDITIONS.get(key, key)} {_short(found[key])} instead of {_short(expected[key])}"
+        for key in expected
+        if found[key] != expected[key]
+    )
+
+
+def _short(value: Any) -> str:
+    """A value as it is shown; the beginning of a digest is enough."""
+    return str(value)[:12] if re.fullmatch("[0-9a-f]{64}", str(value)) else str(value)

@@ -1,0 +1,125 @@
+"""What a rule may use, and what a reason is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from stages.compare.explain.hardware import compute_capability, has_16bit_matrix_work, instruction_sets
+from stages.compare.explain.limit import compute_ms, train_limit
+from stages.op_types import plain_type
+from stages.results.profile import OperationTime, Profile
+from stages.results.training import Training
+from stages.stats.speedup import Speedup
+
+STEP = "profiler/step_time_ms"
+_FLOAT16_INSTRUCTIONS = {"avx512_fp16", "amx_fp16"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The profiles of a candidate and its baseline, and the machine.
+
+    For a profile by itself `baseline` and `speedup` are None, and rules that need them return nothing.
+    """
+
+    baseline: Profile | None
+    candidate: Profile
+    trainings: tuple[Training, ...]
+    speedup: Speedup | None
+    environment: dict[str, Any]
+    min_speedup: float = 1.0
+    classes: int | None = None
+
+    @property
+    def policy(self) -> str:
+        """Keras dtype policy of the candidate."""
+        return self.candidate.policy
+
+    @property
+    def is_16bit(self) -> bool:
+        """Whether the candidate's policy is a float16 or bfloat16 one."""
+        return "float16" in self.policy  # matches bfloat16 too
+
+    @property
+    def is_float16(self) -> bool:
+        """Whether the candidate's policy is a float16 one, not bfloat16."""
+        return re.search(r"(?<!b)float16", self.policy) is not None
+
+    @property
+    def is_about_16bit(self) -> bool:
+        """Whether 16 bit is compared, or could be tried next; false if both variants are 32-bit."""
+        return self.is_16bit or self.baseline is None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the candidate computes on a GPU."""
+        return self.candidate.on_gpu
+
+    @property
+    def float16_instructions(self) -> bool:
+        """Whether the CPU is known to have float16 arithmetic."""
+        return bool(_FLOAT16_INSTRUCTIONS & instruction_sets(self.environment))
+
+    @property
+    def compute_capability(self) -> float | None:
+        """The GPU's compute capability, such as 8.0; None without a GPU, or if the driver does not report it."""
+        return compute_capability(self.environment) if self.on_gpu else None
+
+    @property
+    def policy_to_try(self) -> str | None:
+        """The mixed policy that this machine has hardware for; None if it has no such hardware."""
+        policy = "mixed_float16" if self.on_gpu else "mixed_bfloat16"
+        return policy if has_16bit_matrix_work(policy, self.environment, on_gpu=self.on_gpu) else None
+
+    @property
+    def before(self) -> Profile:
+        """The baseline, or the profile itself if it has none."""
+        return self.baseline or self.candidate
+
+    @property
+    def limit(self) -> float | None:
+        """Best speed-up that the baseline's trace allows the candidate; None if unknown."""
+        return train_limit(self.baseline, self.candidate, self.environment) if self.baseline else None
+
+    @property
+    def compute_ms(self) -> float | None:
+        """Compute time in the candidate's traced step."""
+        return compute_ms(self.candidate)
+
+    def share_of_step(self, part: str) -> float | None:
+        """Share of the candidate's traced step that a part takes; None unless both were measured."""
+        step_ms, part_ms = self.candidate.metrics.get(STEP), self.candidate.metrics.get(part)
+        return None if not step_ms or part_ms is None else part_ms / step_ms
+
+    def part_of_step(self, part: str) -> dict[str, float]:
+        """A measured part of the candidate's traced step and the whole step, as evidence."""
+        return {name: self.candidate.metrics[name] for name in (part, STEP)}
+
+
+def part_of_compute_ms(profile: Profile, metric: str) -> float | None:
+    """A metric in percent of compute time as milliseconds a step; None if unknown."""
+    total_ms, percent = compute_ms(profile), profile.metrics.get(metric)
+    return None if total_ms is None or percent is None else total_ms * percent / 100
+
+
+def time_by_type(operations: Iterable[OperationTime]) -> dict[str, float]:
+    """Self time in milliseconds a step by op type, whichever library computed the operation."""
+    times: dict[str, float] = {}
+    for operation in operations:
+        op_type = plain_type(operation.type)
+        times[op_type] = times.get(op_type, 0.0) + operation.self_time_ms_per_step
+    return times
+
+
+def longest(times_ms: dict[str, float], count: int) -> list[dict[str, Any]]:
+    """The longest of times by type, as evidence."""
+    ordered = sorted(times_ms, key=lambda op_type: -times_ms[op_type])[:count]
+    return [{"type": op_type, "time_ms": times_ms[op_type]} for op_type in ordered]
+
+
+def times_text(times_ms: dict[str, float], count: int) -> str:
+    """The longest of times by type as text, such as `softmax 1.2 ms, optimizer 0.3 ms`."""
+    return ", ".join(f"{row['type']} {row['time_ms']:.3g} ms" for row in longest(times_ms, count))

@@ -1,0 +1,52 @@
+"""Reasons about what there is to gain: memory-bound work, and the limit of the baseline's trace."""
+
+from __future__ import annotations
+
+from stages.compare.explain.evidence import STEP, Evidence, part_of_compute_ms
+from stages.results.comparison import Reason
+
+MEMORY_BOUND_PERCENT = 50.0
+NEAR_LIMIT = 0.90
+
+
+def memory_bound(data: Evidence) -> Reason | None:
+    """Most of the baseline's compute time reads and writes memory: half the bytes take half the time."""
+    percent = data.before.metrics.get("profiler/memory_bound_percent")
+    if percent is None or percent < MEMORY_BOUND_PERCENT or not data.is_about_16bit:
+        return None
+    return Reason(
+        code="memory_bound",
+        text=f"{percent:.0f} % of the compute time{' of the baseline' if data.baseline else ''} reads and writes "
+        "memory (activations, normalization, updates). 16 bit makes that 2 times faster at best.",
+        evidence={"profiler/memory_bound_percent": percent, "threshold_percent": MEMORY_BOUND_PERCENT},
+        advice="XLA (xla: true in both entries of variants) fuses such operations, so that memory is read less often.",
+        time_ms=part_of_compute_ms(data.before, "profiler/memory_bound_percent"),
+    )
+
+
+def at_limit(data: Evidence) -> Reason | None:
+    """The speed-up has reached the limit, or the limit is below what is required."""
+    limit, speedup = data.limit, data.speedup
+    if limit is None or speedup is None or (speedup.high < NEAR_LIMIT * limit and limit >= data.min_speedup):
+        return None
+    if limit < data.min_speedup:
+        text = f"16 bit can make this step {limit:.2f}× as fast at most; compare.min_speedup is {data.min_speedup:g}."
+        advice = "Lower compare.min_speedup if this is worth having; otherwise make the rest of the step faster first."
+    else:
+        reached = f"{speedup.ratio:.2f}× ({speedup.low:.2f} to {speedup.high:.2f})"
+        text = f"The speed-up of {reached} reaches the limit of the baseline's trace, {limit:.2f}×."
+        advice = "A lower precision cannot bring more here: no precision makes the rest of the step faster."
+    step_ms = data.before.metrics.get(STEP)
+    return Reason(
+        code="at_limit",
+        text=text,
+        evidence={
+            "limit": limit,
+            "speedup": speedup.ratio,
+            "low": speedup.low,
+            "high": speedup.high,
+            "min_speedup": data.min_speedup,
+        },
+        advice=advice,
+        time_ms=None if step_ms is None else step_ms / limit,
+    )

@@ -1,0 +1,112 @@
+"""The limit: the best speed-up that the baseline's own trace allows.
+
+Amdahl's law for three kinds of time. A step of S ms has M ms of matrix work, B ms of memory-bound work, and the rest,
+R = S - M - B (launches, input, unknown operations):
+
+    limit = S / (R + M / r + B / 2)
+
+Memory-bound work moves half the bytes in half the time at best. The rest does not become faster. r is the ratio of the
+peak rates of dense 16-bit and 32-bit matrix products; `hardware` has the values and their sources.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from stages.compare.explain.hardware import PeakRatios, peak_ratios
+from stages.op_types import op_category
+from stages.results.profile import InForce, OperationTime, Profile
+
+
+@dataclass(frozen=True)
+class Work:
+    """Time of a traced step by kind, in milliseconds; `tf32_ms` is the part of `matrix_ms` in TF32."""
+
+    step_ms: float
+    matrix_ms: float
+    memory_ms: float
+    tf32_ms: float = 0.0
+
+    @property
+    def rest_ms(self) -> float:
+        """The part that no precision makes faster."""
+        return self.step_ms - self.matrix_ms - self.memory_ms
+
+
+def train_limit(baseline: Profile, candidate: Profile, environment: dict[str, Any]) -> float | None:
+    """Best speed-up of training that the candidate's precision can bring over the baseline, a ratio.
+
+    None if it is unknown: no trace, a trace without operations (XLA on a CPU), a candidate that does not lower the
+    precision or also changes other settings, or a processor without hardware for the candidate's type.
+    """
+    if "float16" in baseline.policy or "float16" not in candidate.policy:
+        return None
+    if _other_settings(baseline) != _other_settings(candidate):
+        return None
+    work, ratios = work_of(baseline), peak_ratios(candidate.policy, environment, on_gpu=baseline.on_gpu)
+    return best_speedup(work, ratios) if work and ratios else None
+
+
+def best_speedup(work: Work, ratios: PeakRatios) -> float:
+    """The limit by this module's formula, a ratio."""
+    matrix_ms = (work.matrix_ms - work.tf32_ms) / ratios.matrix + work.tf32_ms / ratios.matrix_from_tf32
+    return work.step_ms / (work.rest_ms + matrix_ms + work.memory_ms / ratios.memory)
+
+
+def limit_if_compute_faster(step_ms: float, compute_ms: float, times: float) -> float:
+    """Speed-up of a step whose compute time alone shrinks by `times` (Amdahl); `math.inf` removes it."""
+    return step_ms / (step_ms - compute_ms + compute_ms / times)
+
+
+def work_of(profile: Profile) -> Work | None:
+    """Splits a profile's step by the shares of its compute time; None if its trace does not show them."""
+    step_ms, total_ms = profile.metrics.get("profiler/step_time_ms"), compute_ms(profile)
+    shares = _measured_shares(profile) or _shares_by_type(compute_operations(profile))
+    if not step_ms or total_ms is None or shares is None:
+        return None
+    matrix_ms, memory_ms, tf32_ms = (share * min(total_ms, step_ms) for share in shares)
+    return Work(step_ms, matrix_ms, memory_ms, min(tf32_ms, matrix_ms))
+
+
+def compute_ms(profile: Profile) -> float | None:
+    """Compute time in the traced step, in milliseconds: on the GPU, or on the host without one."""
+    return profile.metrics.get(f"profiler/{'device' if profile.on_gpu else 'host'}_compute_ms")
+
+
+def compute_operations(profile: Profile) -> list[OperationTime]:
+    """Operations that compute: those of the input left out, and on a GPU those without a kernel."""
+    return [
+        operation
+        for operation in profile.operations
+        if op_category(operation.type) != "input" and (operation.tensor_core is not None or not profile.on_gpu)
+    ]
+
+
+def is_matrix(operation: OperationTime) -> bool:
+    """Whether it multiplies matrices, which convolutions do too."""
+    return op_category(operation.type) == "matrix"
+
+
+def _other_settings(profile: Profile) -> InForce:
+    """The settings in force that change what a step consists of; oneDNN has no effect on a GPU."""
+    neutral: dict[str, Any] = {"policy": "", "tf32": True} | ({"onednn": True} if profile.on_gpu else {})
+    return profile.summary.in_force.model_copy(update=neutral)
+
+
+def _measured_shares(profile: Profile) -> tuple[float, float, float] | None:
+    matrix, memory = (profile.metrics.get(f"profiler/{name}_percent") for name in ("matrix", "memory_bound"))
+    if matrix is None or memory is None:
+        return None
+    return matrix / 100, memory / 100, profile.metrics.get("profiler/compute_tf32_percent", 0.0) / 100
+
+
+def _shares_by_type(operations: list[OperationTime]) -> tuple[float, float, float] | None:
+    """Shares of matrix work, of everything else (memory-bound at best), and of TF32."""
+    total_ms = sum(operation.self_time_ms_per_step for operation in operations)
+    if not total_ms:
+        return None
+    matrix = [operation for operation in operations if is_matrix(operation)]
+    matrix_ms = sum(operation.self_time_ms_per_step for operation in matrix)
+    tf32_ms = sum(operation.self_time_ms_per_step for operation in matrix if operation.dtype == "tf32")
+    return matrix_ms / total_ms, 1 - matrix_ms / total_ms, tf32_ms / total_ms

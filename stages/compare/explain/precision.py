@@ -1,0 +1,166 @@
+"""Reasons about the arithmetic: what runs in 16 bit, and on which hardware."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from stages.compare.explain.evidence import (
+    STEP,
+    Evidence,
+    longest,
+    part_of_compute_ms,
+    time_by_type,
+    times_text,
+)
+from stages.compare.explain.hardware import tensor_cores_from
+from stages.compare.explain.limit import compute_operations, is_matrix, limit_if_compute_faster
+from stages.op_types import is_cast, plain_type
+from stages.results.comparison import Reason
+from stages.results.profile import OperationTime
+
+FEW_16BIT_PERCENT = 10.0  # below it the profiler itself recommends 16 bit
+MOSTLY_PERCENT = 50.0
+IDLE_SHARE = 0.25  # of the time of matrix operations
+IDLE_PERCENT = 25.0  # of compute, between matrix work and what tensor cores do
+OPERATIONS_SHOWN = 3
+_STAY_32BIT = {"norm": "normalization", "softmax": "softmax", "loss": "loss"}
+_OPTIMIZERS = ("adam", "sgd", "rmsprop", "momentum", "optimizer", "apply")
+
+
+def no_tensor_cores(data: Evidence) -> Reason | None:
+    """The GPU has no tensor cores, or none for bfloat16."""
+    capability, required = data.compute_capability, tensor_cores_from(data.policy)
+    if capability is None or capability >= required or not data.is_about_16bit:
+        return None
+    dtype = "16 bit" if required < 8 else "bfloat16"
+    return Reason(
+        code="no_tensor_cores",
+        text=f"This GPU has no tensor cores for {dtype} (compute capability {capability:g}, required: {required:g}): "
+        "only reading and writing memory may become faster, not matrix work.",
+        evidence={"compute_capability": capability, "required_compute_capability": required},
+        advice=f"Keep float32 on this GPU, or measure on one of compute capability {required:g} or higher.",
+        time_ms=part_of_compute_ms(data.candidate, "profiler/matrix_percent"),
+    )
+
+
+def tensor_cores_idle(data: Evidence) -> Reason | None:
+    """The GPU has tensor cores and the candidate is 16-bit, but matrix operations do not use them."""
+    capability = data.compute_capability
+    if not data.on_gpu or not data.is_16bit or (capability is not None and capability < tensor_cores_from(data.policy)):
+        return None
+    return _idle_operations(data) or _idle_percent(data)
+
+
+def _idle_operations(data: Evidence) -> Reason | None:
+    matrix = [op for op in compute_operations(data.candidate) if is_matrix(op)]
+    idle_ms = time_by_type(op for op in matrix if not op.tensor_core)
+    total_ms, matrix_ms = sum(idle_ms.values()), sum(op.self_time_ms_per_step for op in matrix)
+    if not matrix or total_ms < IDLE_SHARE * matrix_ms:
+        return None
+    return _idle(
+        f"{total_ms:.3g} of {matrix_ms:.3g} ms of matrix operations run without tensor cores "
+        f"({times_text(idle_ms, OPERATIONS_SHOWN)})",
+        {"idle_ms": total_ms, "matrix_ms": matrix_ms, "operations": longest(idle_ms, OPERATIONS_SHOWN)},
+        total_ms,
+    )
+
+
+def _idle_percent(data: Evidence) -> Reason | None:
+    names = ("profiler/matrix_percent", "profiler/tensor_core_percent")
+    matrix, used = (data.candidate.metrics.get(name) for name in names)
+    shown_by_operations = any(is_matrix(op) for op in compute_operations(data.candidate))
+    if matrix is None or used is None or shown_by_operations or matrix - used < IDLE_PERCENT:
+        return None
+    total_ms = data.compute_ms
+    return _idle(
+        f"Matrix work takes {matrix:.0f} % of the compute time, and tensor cores only {used:.0f} %",
+        dict(zip(names, (matrix, used), strict=True)),
+        None if total_ms is None else total_ms * (matrix - used) / 100,
+    )
+
+
+def _idle(found: str, evidence: dict[str, Any], time_ms: float | None) -> Reason:
+    return Reason(
+        code="tensor_cores_idle",
+        text=f"{found}, although this GPU has tensor cores for 16 bit.",
+        evidence=evidence,
+        advice="Make channels and train.batch_size multiples of 8, and remove dtypes that are set on single layers; "
+        "depthwise convolutions have no kernels for tensor cores.",
+        time_ms=time_ms,
+    )
+
+
+def no_16bit_ops(data: Evidence) -> Reason | None:
+    """The trace shows almost no 16-bit compute, although the policy or the hardware would allow it."""
+    percent = data.candidate.metrics.get("profiler/compute_16bit_percent")
+    if percent is None or percent >= FEW_16BIT_PERCENT or not (data.is_16bit or data.policy_to_try):
+        return None
+    faster = _speedups_if_compute_faster(data)
+    if data.is_16bit:
+        text = f"Only {percent:.1f} % of the compute time is 16-bit although the policy is {data.policy}."
+        advice = "Remove dtypes that are set on single layers: those layers do not follow the policy."
+    else:
+        device = "GPU" if data.on_gpu else "CPU"
+        text = f"{percent:.1f} % of the compute time is 16-bit, and this {device} has hardware for 16 bit."
+        advice = f"Try a variant with policy: {data.policy_to_try}."
+    evidence = {"profiler/compute_16bit_percent": percent, "threshold_percent": FEW_16BIT_PERCENT}
+    return Reason(
+        code="no_16bit_ops",
+        text=text + _as_text(faster),
+        evidence=evidence | faster,
+        advice=advice,
+        time_ms=data.compute_ms,
+    )
+
+
+def _speedups_if_compute_faster(data: Evidence) -> dict[str, Any]:
+    """Speed-ups of the whole step if only the computation on the GPU were 3 or 8 times faster, or free."""
+    step_ms, compute_ms = data.candidate.metrics.get(STEP), data.compute_ms
+    if not data.on_gpu or not step_ms or compute_ms is None or compute_ms >= step_ms:
+        return {}
+    names = {"3_times": 3.0, "8_times": 8.0, "free": math.inf}
+    limits = {name: limit_if_compute_faster(step_ms, compute_ms, times) for name, times in names.items()}
+    return {"profiler/device_compute_ms": compute_ms, STEP: step_ms, "speedup_if_compute_faster": limits}
+
+
+def _as_text(faster: dict[str, Any]) -> str:
+    if not faster:
+        return ""
+    limits = faster["speedup_if_compute_faster"]
+    return (
+        f" If the computation were 3 times faster, the step would run at {limits['3_times']:.2f}× the speed, "
+        f"with 8 times at {limits['8_times']:.1f}×, and at {limits['free']:.1f}× at most."
+    )
+
+
+def mostly_32bit_ops(data: Evidence) -> Reason | None:
+    """Under a 16-bit policy most compute time stays 32-bit: normalization, softmax, loss, optimizer."""
+    metrics = data.candidate.metrics
+    percent = metrics.get("profiler/compute_32bit_percent")
+    if percent is None or percent < MOSTLY_PERCENT or not data.is_16bit:
+        return None
+    if metrics.get("profiler/compute_16bit_percent", 0.0) < FEW_16BIT_PERCENT:
+        return None  # no_16bit_ops explains it
+    stayed: dict[str, float] = {}
+    for operation in compute_operations(data.candidate):
+        if operation.dtype == "float32" and not is_cast(operation.type):
+            stayed[_part(operation)] = stayed.get(_part(operation), 0.0) + operation.self_time_ms_per_step
+    shown = f" ({times_text(stayed, OPERATIONS_SHOWN)} a step)" if stayed else ""
+    return Reason(
+        code="mostly_32bit_ops",
+        text=f"{percent:.0f} % of the compute time stays 32-bit under {data.policy}{shown} and does not become faster.",
+        evidence={"profiler/compute_32bit_percent": percent, "operations": longest(stayed, 2 * OPERATIONS_SHOWN)},
+        advice="Normalization, softmax, loss and optimizer stay 32-bit to keep the accuracy: wider layers or a larger "
+        "train.batch_size increase the 16-bit share.",
+        time_ms=part_of_compute_ms(data.candidate, "profiler/compute_32bit_percent"),
+    )
+
+
+def _part(operation: OperationTime) -> str:
+    """The part of the network that a 32-bit operation belongs to; its op type if it is none of the known parts."""
+    op_type = plain_type(operation.type)
+    name = f"{operation.name}/{op_type}".lower()
+    if any(word in scope for scope in name.split("/") for word in _OPTIMIZERS):
+        return "optimizer"
+    return next((part for word, part in _STAY_32BIT.items() if word in name), op_type)

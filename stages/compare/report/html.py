@@ -1,0 +1,144 @@
+"""The comparison as one self-contained HTML page: no scripts, fonts or network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jinja2
+
+from stages.compare.comparison import TRAIN, Candidate, Comparison
+from stages.compare.report import sections, tables
+from stages.compare.report.charts import HEIGHT, WIDTH, accuracy_chart
+from stages.compare.report.next_steps import next_steps
+from stages.compare.report.text import SYNTHETIC_NOTE, margin_text, measure_label, verdict_sentence
+from stages.results.comparison import Reason
+from stages.results.profile import Protocol
+
+
+def render_report(comparison: Comparison) -> str:
+    """The whole page."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("stages.compare.report", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(report_view(comparison))
+
+
+def report_view(comparison: Comparison) -> dict[str, Any]:
+    """Everything that the page shows, as text, numbers with units, and positions."""
+    study = comparison.study
+    return {
+        "device": study.environment["device"],
+        "synthetic_note": SYNTHETIC_NOTE if study.data.synthetic else None,
+        "baseline": study.baseline.variant,
+        "variants": [result.variant for result in study.variants],
+        "verdicts": [_verdict(candidate, comparison) for candidate in comparison.candidates],
+        "reasons": _reasons(comparison),
+        "speed": sections.speed(comparison),
+        "limits": sections.limits(comparison),
+        "to_accuracy": sections.to_accuracy(study),
+        "quality": sections.quality(comparison),
+        "loss_scales": sections.loss_scales(study),
+        "rows": tables.metric_rows(study),
+        "breakdown": sections.breakdown(study),
+        "operations": [view for item in comparison.candidates if (view := sections.operations(item))],
+        "epochs": accuracy_chart(tables.accuracy_by_epoch(study)),
+        "chart_width": WIDTH,
+        "chart_height": HEIGHT,
+        "latency": sections.latency(study),
+        "memory": sections.memory(comparison),
+        "settings": _settings(comparison),
+        "machine": [pair for pair in flat(study.environment) if pair[0] != "sha256"],
+        "warnings": _warnings(comparison),
+    }
+
+
+def _verdict(candidate: Candidate, comparison: Comparison) -> dict[str, Any]:
+    return {
+        "variant": candidate.variant,
+        "verdict": candidate.verdict,
+        "sentence": verdict_sentence(candidate, comparison),
+        "others": [
+            {"label": measure_label(measure), "verdict": verdict}
+            for measure, verdict in candidate.verdicts.items()
+            if measure != TRAIN and candidate.speedups
+        ],
+        "next_steps": next_steps(candidate, comparison),
+    }
+
+
+def _reasons(comparison: Comparison) -> list[dict[str, Any]]:
+    """The reasons of every variant that has some, the baseline first."""
+    by_variant: dict[str, tuple[Reason, ...]] = {comparison.study.baseline.variant: comparison.baseline_reasons}
+    by_variant |= {candidate.variant: candidate.reasons for candidate in comparison.candidates}
+    return [
+        {
+            "variant": variant,
+            "entries": [{"reason": reason, "evidence": list(flat(reason.evidence))} for reason in reasons],
+        }
+        for variant, reasons in by_variant.items()
+        if reasons
+    ]
+
+
+def _settings(comparison: Comparison) -> list[tuple[str, str]]:
+    """What all variants have in common, and what was declared beforehand."""
+    study, params = comparison.study, comparison.params
+    counts = ", ".join(f"{count:,} {split}" for split, count in study.data.images.items())
+    found = [
+        ("images", f"{study.data.source}: {counts}"),
+        ("quality margin", margin_text(params)),
+        ("smallest speed-up worth having", f"{params.min_speedup:g}×"),
+    ]
+    training = next((item.speedups[TRAIN] for item in comparison.candidates if item.speedups), None)
+    if training is not None:
+        found.append(("paired rounds of training", f"{training.rounds} in {training.processes} processes"))
+    if study.baseline.profile is None:
+        return found
+    summary = study.baseline.profile.summary
+    return [*found, *_protocol(summary.protocol), *flat(summary.configuration.model_dump(mode="json"))]
+
+
+def _protocol(protocol: Protocol) -> Iterator[tuple[str, str]]:
+    yield "seconds of timing", f"{protocol.timing_seconds:,.0f}"
+    yield "ended by", protocol.ended_by_text
+    yield "target half-width of each interval", f"{protocol.target_precision:g} (as a ratio)"
+    yield "looks at the intervals, the last included", f"{protocol.interim_looks}"
+    yield "confidence of each interval", f"{100 * protocol.confidence:g} %, which is 95 % over all looks"
+    if protocol.other_load_cores is not None:
+        yield "cores used by other programs", f"{protocol.other_load_cores:.2f}"
+
+
+def _warnings(comparison: Comparison) -> list[dict[str, str]]:
+    """Warnings about the whole measurement, then those about each variant."""
+    baseline = comparison.study.baseline.profile
+    common = baseline.summary.protocol.warnings if baseline else ()
+    return [{"variant": "all variants", "text": warning} for warning in common] + [
+        {"variant": result.variant, "text": warning}
+        for result in comparison.study.variants
+        if result.profile is not None
+        for warning in result.profile.summary.warnings
+    ]
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Nested values as (dotted name, text) pairs; empty ones are left out."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from flat(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and value and all(isinstance(inner, dict) for inner in value):
+        for number, inner in enumerate(value, start=1):
+            rest = {key: field for key, field in inner.items() if key != "type"}
+            yield from flat(rest, f"{name}.{inner.get('type', number)}")
+    elif isinstance(value, list | tuple):
+        if value:
+            yield name, ", ".join(map(str, value))
+    elif isinstance(value, float):
+        yield name, f"{value:.4g}"
+    elif value is not None and value != "":
+        yield name, value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,115 @@
+"""Checks that the folders, models and tracking stores that `params.yaml` names exist, before any file is changed."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from stages import fingerprint
+from stages.digests import OWN_MODEL, module_file
+from stages.environment.server_preflight import server_problem
+from stages.errors import without_password
+from stages.files import resolve_data_path
+from stages.params import DataParams, Params, TrackingParams, TrainParams
+from stages.params.rules import did_you_mean
+from stages.tracking import store
+
+BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
+APPLICATIONS = "keras.applications."
+
+
+def input_problems(params: Params) -> list[str]:
+    """One line for each input, model, device or tracking store that cannot be used. Uses no network."""
+    return [
+        *_data_path(params.data),
+        *_model(params.model.name),
+        *_gpu(params.train),
+        *_tracking(params.tracking, store.problem_with(store.resolve_uri(params.tracking))),
+    ]
+
+
+def server_problems(params: Params) -> list[str]:
+    """One line if the tracking server does not respond. Takes at most some seconds."""
+    return list(_tracking(params.tracking, server_problem(params.tracking)))
+
+
+def _data_path(data: DataParams) -> Iterator[str]:
+    if data.source != "folder":
+        return
+    root = resolve_data_path(data.path)
+    if not root.exists():
+        yield f"data.path is '{data.path}', which does not exist; create it with a folder of images for each class"
+    elif not root.is_dir():
+        yield f"data.path is '{data.path}', which is not a folder; it must hold a folder of images for each class"
+    elif not os.access(root, os.R_OK | os.X_OK):
+        yield f"data.path is '{data.path}', which may not be read by this user; grant read permission (chmod -R u+rX)"
+    elif not any(entry.is_dir() and not entry.name.startswith(".") for entry in root.iterdir()):
+        yield f"data.path is '{data.path}', which holds no folders; it must hold a folder of images for each class"
+
+
+def _model(name: str) -> Iterator[str]:
+    if name in BUILT_IN_MODELS:
+        return
+    if name.startswith(APPLICATIONS):
+        names = keras_applications()
+        if (wanted := name.removeprefix(APPLICATIONS)) not in names:
+            yield f"model.name is '{name}'; keras.applications has no '{wanted}'" + did_you_mean(wanted, names)
+    elif match := OWN_MODEL.fullmatch(name):
+        yield from _user_model(name, match["module"], match["function"])
+    else:
+        allowed = f"{', '.join(BUILT_IN_MODELS)}, {APPLICATIONS}<Name>, or package.module:function"
+        yield f"model.name is '{name}'; it must be one of {allowed}" + did_you_mean(name, BUILT_IN_MODELS)
+
+
+def keras_applications() -> list[str]:
+    """Names of the models in `keras.applications`, read from its source code because importing Keras takes seconds."""
+    spec = importlib.util.find_spec("keras")
+    if spec is None or not spec.origin:
+        return []
+    source = Path(spec.origin).parent / "applications" / "__init__.py"
+    imported = [node for node in ast.parse(source.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)]
+    names = {alias.asname or alias.name for node in imported for alias in node.names}
+    return sorted(name for name in names if name[0].isupper())
+
+
+def _user_model(name: str, module: str, function: str) -> Iterator[str]:
+    path = module_file(module, Path.cwd())
+    if path is None:
+        yield f"model.name is '{name}'; there is no module '{module}' next to params.yaml or among installed packages"
+        return
+    try:
+        names = _top_level_names(path)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        yield f"model.name is '{name}'; {path.name} is not valid Python: {error}"
+        return
+    if function not in names:
+        yield f"model.name is '{name}'; {path.name} does not define '{function}'" + did_you_mean(function, names)
+
+
+def _top_level_names(path: Path) -> list[str]:
+    names: list[str] = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign):
+            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names += [alias.asname or alias.name for alias in node.names]
+    return names
+
+
+def _gpu(train: TrainParams) -> Iterator[str]:
+    if train.require_gpu and not fingerprint.gpus():
+        yield (
+            "train.require_gpu is true, and no NVIDIA driver reports a GPU; install the driver "
+            "(`nvidia-smi` must list the device), or set it to false to compute on the CPU"
+        )
+
+
+def _tracking(tracking: TrackingParams, problem: str | None) -> Iterator[str]:
+    if problem:
+        uri = "null" if tracking.uri is None else repr(without_password(tracking.uri))
+        yield f"tracking.uri is {uri}: {problem}"

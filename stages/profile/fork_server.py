@@ -1,0 +1,68 @@
+"""Fork servers that have already imported TensorFlow, so that a worker process starts in 0.5 s instead of 5 s.
+
+TensorFlow reads some environment variables when it is imported, so each set of variables needs its own server.
+`multiprocessing` supports one fork server per process; this module replaces it while a worker starts.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing import forkserver
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PRELOADED = ["stages.profile.worker"]  # it imports TensorFlow
+
+_servers: dict[frozenset[tuple[str, str]], forkserver.ForkServer] = {}
+
+
+def start_process(
+    name: str, target: Callable[..., None], arguments: tuple[Any, ...], variables: Mapping[str, str]
+) -> BaseProcess:
+    """Starts `target(*arguments)` in a process with these environment variables, forked from their server."""
+    process = multiprocessing.get_context("forkserver").Process(target=target, args=arguments, name=name, daemon=True)
+    with _environment({**variables, **_search_path()}), _installed(_server(variables)):
+        process.start()
+    return process
+
+
+def _server(variables: Mapping[str, str]) -> forkserver.ForkServer:
+    key = frozenset(variables.items())
+    if key not in _servers:
+        _servers[key] = forkserver.ForkServer()
+        _servers[key].set_forkserver_preload(PRELOADED)
+    return _servers[key]
+
+
+def _search_path() -> dict[str, str]:
+    """`PYTHONPATH` for the server. Without it, the preload fails silently and every worker imports TensorFlow again."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+
+
+@contextmanager
+def _installed(server: forkserver.ForkServer) -> Iterator[None]:
+    original = forkserver.connect_to_new_process
+    forkserver.connect_to_new_process = server.connect_to_new_process
+    try:
+        yield
+    finally:
+        forkserver.connect_to_new_process = original
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,95 @@
+"""What else affects the timing: load by other programs, and the clocks and throttling of GPUs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psutil
+
+
+class OtherLoad:
+    """Number of cores that programs other than this one and its workers kept busy."""
+
+    def __init__(self) -> None:
+        self._other_s = 0.0
+        self._span_s = 0.0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Measures the load during the block, and adds it to that of earlier blocks."""
+        started_s, machine_s, own_s = time.monotonic(), _machine_busy_s(), _own_busy_s()
+        yield
+        self._span_s += time.monotonic() - started_s
+        # The kernel counts in hundredths of a second, so on an idle machine the difference may be negative.
+        self._other_s += max(0.0, (_machine_busy_s() - machine_s) - (_own_busy_s() - own_s))
+
+    def cores(self) -> float | None:
+        """Mean number of cores that other programs kept busy; None before the first block."""
+        return self._other_s / self._span_s if self._span_s else None
+
+    def warnings(self, share: float) -> Iterator[str]:
+        """Yields a line if other programs used more than this share of the machine."""
+        cores, count = self.cores(), psutil.cpu_count() or 1
+        if cores is not None and cores > share * count:
+            yield (
+                f"other programs kept {cores:.2f} of {count} cores busy during the timing, which makes the intervals "
+                "wider; stop them, then measure again with `dvc repro -f -s profile`"
+            )
+
+
+def _machine_busy_s() -> float:
+    """Busy time of all cores together in seconds, with the time that a hypervisor took away (steal)."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    guest = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # contained in user and nice
+    return float(sum(times) - idle - guest)
+
+
+def _own_busy_s() -> float:
+    """Processor time of this process and its descendants, in seconds."""
+    this = psutil.Process(os.getpid())
+    busy_s = 0.0
+    for process in (this, *this.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            busy_s += times.user + times.system
+    return busy_s
+
+
+def gpu_state() -> tuple[dict[str, Any], ...]:
+    """Clocks, throttle reasons and processes of other programs on each GPU, as far as the driver reports them."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        return tuple(_gpu_state(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu_state(pynvml: Any, index: int) -> dict[str, Any]:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    own = {process.pid for process in psutil.Process().children(recursive=True)} | {os.getpid()}
+    queries: dict[str, Callable[[], Any]] = {
+        "sm_clock_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+        "sm_clock_max_mhz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
+        "throttle_reasons": lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+        "other_processes": lambda: len(
+            {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)} - own
+        ),
+    }
+    state: dict[str, Any] = {"gpu": index}
+    for name, query in queries.items():
+        with suppress(pynvml.NVMLError):  # not supported by this device or driver
+            state[name] = query()
+    return state

@@ -1,0 +1,218 @@
+"""Finds the largest batch that trains by trying sizes, each in a child process that may run out of memory.
+
+On a CPU, the memory of a child is its peak minus its memory before the model is built. The parent kills the child if it
+exceeds the limit or if the machine has hardly any memory left. A limit on the address space (RLIMIT_AS) would not work,
+because TensorFlow reserves many times what it uses.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import psutil
+
+from stages.errors import HalfstepError, ProfileError
+from stages.params import ProfileParams
+from stages.profile.fork_server import start_process
+from stages.profile.records import ArmConfig
+from stages.results.prepared import PREPARED_INFO, PreparedInfo
+from stages.results.profile import LargestBatch
+
+LARGEST = 65_536  # images: the maximum of train.batch_size
+GRID = 8  # larger sizes are multiples of it, which matrix units need for full speed
+TOLERANCE = 0.125
+STEPS = 2  # the first needs memory to compile; the second runs with what the first has left allocated
+POLL_S = 0.01
+MIN_FREE = 0.05  # share of the machine's memory
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Outcome of a child: its peak memory in bytes, or an error message; neither if the batch does not fit."""
+
+    peak_bytes: int | None = None
+    error_message: str | None = None
+
+
+def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -> LargestBatch:
+    """Searches for the largest batch, up to 65,536 images, whose training steps fit in memory.
+
+    Doubles or halves `train.batch_size`, then bisects until the largest size that fits and the smallest that does not
+    are 12.5 % apart or adjacent. Sizes above 8 are multiples of 8.
+
+    Args:
+        config: the model, how it is trained, and the variant.
+        profile: `memory_limit_mib` is the limit on a CPU.
+        device_type: `CPU` or `GPU`.
+
+    Raises:
+        ProfileError: the variant fails for another reason than memory, and no size has trained yet.
+        DataError: the description of the prepared images is missing.
+    """
+    limit_mib = None if device_type == "GPU" else profile.memory_limit_mib or _half_of_free_mib()
+    peaks: dict[int, int] = {}
+    tried: list[tuple[int, bool]] = []
+
+    def fits(batch_size: int) -> bool:
+        attempt = try_batch(config, batch_size, limit_mib)
+        if attempt.error_message and not peaks:  # later, the batch size itself is the likely cause
+            raise ProfileError(f"profile.find_max_batch: {attempt.error_message}")
+        if attempt.peak_bytes is not None and (limit_mib is None or attempt.peak_bytes <= limit_mib * MIB):
+            peaks[batch_size] = attempt.peak_bytes
+        tried.append((batch_size, batch_size in peaks))
+        return batch_size in peaks
+
+    largest = search(config.train.batch_size, fits)
+    return LargestBatch(
+        batch_size=largest,
+        limit_mib=limit_mib,
+        peak_mib=peaks[largest] / MIB if largest else None,
+        tried=tuple(tried),
+    )
+
+
+def search(start: int, fits: Callable[[int], bool]) -> int:
+    """The largest size that fits, within the tolerance; 0 if 1 does not fit. Calls `fits` at most once per size."""
+    good, bad = _bracket(start, fits)
+    while (middle := _between(good, bad)) is not None:
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good
+
+
+def _bracket(start: int, fits: Callable[[int], bool]) -> tuple[int, int]:
+    """A size that fits, or 0, and a larger one that does not; `LARGEST` twice if it fits."""
+    if fits(start):
+        good = start
+        while good < LARGEST:
+            larger = min(_on_grid(2 * good), LARGEST)
+            if not fits(larger):
+                return good, larger
+            good = larger
+        return good, good
+    bad = start
+    while bad > 1:
+        smaller = _on_grid(bad // 2)
+        if fits(smaller):
+            return smaller, bad
+        bad = smaller
+    return 0, bad
+
+
+def _between(good: int, bad: int) -> int | None:
+    if bad - good <= TOLERANCE * good:
+        return None
+    next_size = good + 1 if good < GRID else _on_grid(good) + GRID
+    middle = max(_on_grid((good + bad) // 2), next_size)
+    return middle if middle < bad else None
+
+
+def _on_grid(size: int) -> int:
+    return size if size <= GRID else size // GRID * GRID
+
+
+def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
+    """Trains a few steps in a child process, which is killed if it exceeds the limit."""
+    connection, child_end = multiprocessing.Pipe()
+    info = PreparedInfo.read(PREPARED_INFO)
+    sized = replace(config, train=config.train.model_copy(update={"batch_size": batch_size}))
+    arguments = (child_end, sized, info.image_shape, len(info.classes))
+    process = start_process(f"batch-{batch_size}", _train, arguments, config.variant.variables)
+    child_end.close()  # so that reading fails when the child dies
+    try:
+        return _supervised(connection, process.pid, limit_mib)
+    except (EOFError, ConnectionError):
+        return Attempt()
+    finally:
+        process.kill()
+        process.join()
+        connection.close()
+
+
+def _supervised(connection: Connection, pid: int | None, limit_mib: int | None) -> Attempt:
+    start_bytes: int = connection.recv()
+    while not connection.poll(POLL_S):
+        with suppress(psutil.Error):  # the child has died: `recv` raises EOFError
+            if limit_mib is not None and _own_bytes(psutil.Process(pid)) - start_bytes > limit_mib * MIB:
+                return Attempt()
+        memory = psutil.virtual_memory()
+        if memory.available < MIN_FREE * memory.total:
+            return Attempt()
+    return connection.recv()
+
+
+def _train(connection: Connection, config: ArmConfig, image_shape: tuple[int, int, int], classes: int) -> None:
+    """What the child runs: sends the memory that it starts with, then the outcome of the training."""
+    from stages.profile.worker import peak_gpu_memory_bytes  # only the child may import TensorFlow
+    from stages.tensorflow_import import tf
+
+    start_bytes = _own_bytes(psutil.Process())
+    connection.send(start_bytes)
+    try:
+        _train_steps(config, image_shape, classes)
+        connection.send(Attempt(peak_bytes=peak_gpu_memory_bytes() or _own_peak_bytes() - start_bytes))
+    except (tf.errors.ResourceExhaustedError, MemoryError):
+        connection.send(Attempt())
+    except (HalfstepError, tf.errors.OpError) as error:
+        connection.send(Attempt(error_message=" ".join(str(error).split())[:500]))
+
+
+def _train_steps(config: ArmConfig, image_shape: tuple[int, int, int], classes: int) -> None:
+    """Runs steps as `train` does. All images are views of one random image, which take no memory until batched."""
+    import numpy as np
+
+    from stages import dataset, recipe
+    from stages.tensorflow_import import tf
+
+    batch_size, draw = config.train.batch_size, np.random.default_rng(config.seed)
+    model = recipe.compiled_model(
+        config.model,
+        config.train,
+        config.variant,
+        input_shape=image_shape,
+        classes=classes,
+        steps_per_epoch=STEPS,
+        seed=config.seed,
+    )
+    image = draw.integers(0, 256, (1, *image_shape), np.uint8)
+    labels = draw.integers(0, classes, batch_size, np.int32)
+    split = dataset.Split(np.broadcast_to(image, (batch_size, *image_shape)), labels)
+    batches = iter(dataset.training_batches(split, config.train, config.seed, steps=STEPS))
+    model.make_train_function()
+    for _ in range(STEPS):
+        model.train_function(batches)
+    tf.test.experimental.sync_devices()
+
+
+def _own_peak_bytes() -> int:
+    """Peak of the unshared memory of this process.
+
+    The system records the peak of all memory. The shared part is the loaded code, which only grows: it is now at least
+    as large as it was at the peak.
+    """
+    process = psutil.Process()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return max(peak - getattr(process.memory_info(), "shared", 0), _own_bytes(process))
+
+
+def _own_bytes(process: psutil.Process) -> int:
+    memory = process.memory_info()
+    return memory.rss - getattr(memory, "shared", 0)
+
+
+@cache  # so that all variants have the same limit
+def _half_of_free_mib() -> int:
+    free_bytes = psutil.virtual_memory().available
+    with suppress(OSError, ValueError):  # no control group, or one without a limit
+        group = Path("/sys/fs/cgroup")
+        used_bytes = int((group / "memory.stat").read_text(encoding="utf-8").split()[1])  # its first line is `anon n`
+        free_bytes = min(free_bytes, int((group / "memory.max").read_text(encoding="utf-8")) - used_bytes)
+    return max(free_bytes // 2 // MIB, 1)

@@ -1,0 +1,199 @@
+"""A profiler trace as numbers with units."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from stages.op_types import SIXTEEN_BIT, OpCategory, is_cast, op_category
+from stages.profile.trace.kernels import is_cast_kernel, kernel_category
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class StepBreakdown:
+    """One training step and its parts, in milliseconds; a part that the device cannot have is None."""
+
+    step_time_ms: float
+    device_compute_ms: float | None = None
+    host_compute_ms: float | None = None
+    kernel_launch_ms: float | None = None
+    input_ms: float | None = None
+    output_ms: float | None = None
+    device_to_device_ms: float | None = None
+    device_collectives_ms: float | None = None
+    compilation_ms: float | None = None
+    other_ms: float | None = None
+
+    def parts(self) -> dict[str, float]:
+        """The parts that apply, in milliseconds, by name."""
+        named = {name: getattr(self, name) for name in PART_NAMES}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+PART_NAMES = tuple(item.name for item in fields(StepBreakdown) if item.name != "step_time_ms")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation of the framework with its time in the whole trace, in microseconds; None means unknown."""
+
+    type: str
+    name: str
+    host_or_device: str
+    occurrences: int
+    self_time_us: float
+    dtype: str | None = None
+    tensor_core: bool | None = None
+
+    @property
+    def category(self) -> OpCategory:
+        """What bounds the operation; the rows of tf.data are `input`."""
+        return "input" if self.name.startswith("Iterator::") else op_category(self.type)
+
+    @property
+    def is_cast(self) -> bool:
+        """True if the operation only changes a data type."""
+        return is_cast(self.type)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A GPU kernel with its time in the whole trace and on all devices, in microseconds; None means unknown."""
+
+    name: str
+    operation: str
+    occurrences: int
+    duration_us: float
+    dtype: str | None
+    tensor_core: bool | None
+    operation_type: str = ""
+
+    @property
+    def self_time_us(self) -> float:
+        """The kernel's time, under the name that it has in `Operation`."""
+        return self.duration_us
+
+    @property
+    def category(self) -> OpCategory:
+        """What bounds the kernel, from its name, or from the type of its operation if the name does not show it."""
+        by_name = kernel_category(self.name)
+        return op_category(self.operation_type) if by_name == "other" else by_name
+
+    @property
+    def is_cast(self) -> bool:
+        """True if the kernel only changes a data type."""
+        return is_cast_kernel(self.name) or is_cast(self.operation_type)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A profiler trace as numbers.
+
+    Attributes:
+        device_type: `CPU`, `GPU`, or xprof's name of another device.
+        steps: the steps that the profiler could separate.
+        operations: without the profiler's IDLE rows, longest self time first.
+        kernels: compute kernels of a GPU, without copies, fills and collectives, longest first.
+        peak_memory_bytes: peak of the device allocator with the highest peak.
+        xprof_16bit_percent: share of device compute time in 16-bit types as claimed by xprof; only on a GPU.
+        xprof_32bit_percent: the same in 32-bit types.
+        device_count: GPUs in the trace, of all its hosts; None without a GPU.
+    """
+
+    device_type: str
+    steps: tuple[StepBreakdown, ...]
+    operations: tuple[Operation, ...]
+    kernels: tuple[Kernel, ...]
+    peak_memory_bytes: int | None
+    xprof_16bit_percent: float | None = None
+    xprof_32bit_percent: float | None = None
+    device_count: int | None = None
+    warnings: tuple[str, ...] = ()
+
+    def metrics(self) -> dict[str, float]:
+        """The metrics that apply, by their name in MLflow. Times are means over the steps."""
+        found = {**self._step_metrics(), **self._compute_metrics()}
+        if self.xprof_16bit_percent is not None:
+            found["profiler/compute_16bit_percent_xprof"] = self.xprof_16bit_percent
+        if self.xprof_32bit_percent is not None:
+            found["profiler/compute_32bit_percent_xprof"] = self.xprof_32bit_percent
+        if self.peak_memory_bytes is not None:
+            found["memory/peak_mib"] = self.peak_memory_bytes / MIB
+        return found
+
+    @property
+    def step_time_ms(self) -> tuple[float, ...]:
+        """The time of every step, in milliseconds."""
+        return tuple(step.step_time_ms for step in self.steps)
+
+    @property
+    def matched_percent(self) -> float | None:
+        """Share of compute time whose data type is known; None without compute time."""
+        total_us = math.fsum(row.self_time_us for row in self._compute)
+        known_us = math.fsum(row.self_time_us for row in self._compute if row.dtype is not None)
+        return 100 * known_us / total_us if total_us else None
+
+    def cast_ms(self, steps: int) -> float | None:
+        """Time in data type conversions in one of `steps` steps on one device, in milliseconds.
+
+        None without compute time.
+        """
+        if not self._compute:
+            return None
+        cast_us = math.fsum(row.self_time_us for row in self._compute if row.is_cast)
+        return cast_us / 1e3 / steps / (self.device_count or 1)
+
+    def operation_per_step(self, operation: Operation, steps: int) -> tuple[float, float]:
+        """Occurrences and self time in milliseconds of an operation, in one of `steps` steps.
+
+        The trace sums operations over all devices; those of the device are given for one device.
+        """
+        repetitions = steps * (self.device_count or 1) if operation.host_or_device == "Device" else steps
+        return operation.occurrences / repetitions, operation.self_time_us / 1e3 / repetitions
+
+    @property
+    def _compute(self) -> tuple[Kernel | Operation, ...]:
+        """The kernels of a GPU, elsewhere the host's operations without the input pipeline."""
+        if self.kernels or self.device_type != "CPU":
+            return self.kernels
+        return tuple(op for op in self.operations if op.host_or_device == "Host" and op.category != "input")
+
+    def _step_metrics(self) -> dict[str, float]:
+        if not self.steps:
+            return {}
+        found = {"profiler/step_time_ms": statistics.fmean(self.step_time_ms)}
+        for name in PART_NAMES:
+            values = [step.parts()[name] for step in self.steps if name in step.parts()]
+            if values:
+                found[f"profiler/{name}"] = statistics.fmean(values)
+        if len(self.steps) > 1:
+            found["profiler/step_time_ms_median"] = statistics.median(self.step_time_ms)
+            found["profiler/step_time_ms_sd"] = statistics.stdev(self.step_time_ms)
+        return found
+
+    def _compute_metrics(self) -> dict[str, float]:
+        on_device = bool(self.kernels)
+        # on a host the shares are of the operations in the graph, on a device of all kernels
+        rows = [row for row in self._compute if on_device or row.dtype]
+        total = math.fsum(row.self_time_us for row in rows)
+        if not total:
+            return {}
+
+        def percent(chosen: Callable[[Kernel | Operation], object]) -> float:
+            return 100 * math.fsum(row.self_time_us for row in rows if chosen(row)) / total
+
+        found = {
+            "profiler/compute_16bit_percent": percent(lambda row: row.dtype in SIXTEEN_BIT),
+            "profiler/compute_32bit_percent": percent(lambda row: row.dtype == "float32"),
+            "profiler/cast_percent": percent(lambda row: row.is_cast),
+            "profiler/matrix_percent": percent(lambda row: row.category == "matrix"),
+            "profiler/memory_bound_percent": percent(lambda row: row.category == "memory"),
+        }
+        if on_device:
+            found["profiler/compute_tf32_percent"] = percent(lambda row: row.dtype == "tf32")
+            found["profiler/tensor_core_percent"] = percent(lambda row: row.tensor_core)
+        return found

@@ -1,0 +1,75 @@
+"""The parent's handle on a worker process."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from stages.errors import ProfileError
+from stages.profile.fork_server import start_process
+from stages.profile.records import ArmConfig
+
+STOP_TIMEOUT_S = 10.0
+
+Serve = Callable[[Connection, ArmConfig], None]
+
+
+def serve_worker(connection: Connection, config: ArmConfig) -> None:
+    """What a worker process runs."""
+    from stages.profile import worker  # imports TensorFlow, which the parent must not do
+
+    worker.serve(connection, worker.Worker, config)
+
+
+class WorkerProcess:
+    """A worker process of one arm, and the connection to it."""
+
+    def __init__(self, name: str, config: ArmConfig, serve: Serve = serve_worker) -> None:
+        self._connection, child_end = multiprocessing.Pipe()
+        self.name = name
+        self._process = start_process(f"profile-{name}", serve, (child_end, config), config.variant.variables)
+        child_end.close()  # so that reading fails when the worker dies
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of the worker and returns its result.
+
+        Raises:
+            ProfileError: the worker reported an error, or died.
+        """
+        self.send(method, *arguments)
+        return self.receive()
+
+    def send(self, method: str, *arguments: Any) -> None:
+        """Sends a call without waiting for its result; raises as `call`."""
+        try:
+            self._connection.send((method, arguments))
+        except ConnectionError:
+            raise self._died() from None
+
+    def receive(self) -> Any:
+        """Waits for the result of the last call; raises as `call`."""
+        try:
+            succeeded, value = self._connection.recv()
+        except (EOFError, ConnectionError):
+            raise self._died() from None
+        if not succeeded:
+            raise ProfileError(f"profile: {self.name}: {value}")
+        return value
+
+    def close(self) -> None:
+        """Closes the connection, which ends the process; kills it if it has not ended after `STOP_TIMEOUT_S`."""
+        self._connection.close()
+        self._process.join(STOP_TIMEOUT_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def _died(self) -> ProfileError:
+        self._process.join(STOP_TIMEOUT_S)
+        code = self._process.exitcode
+        return ProfileError(
+            f"profile: the process of {self.name} ended with status {code}; -9 usually means that the machine ran out "
+            "of memory with all variants loaded: lower train.batch_size, or list fewer train.variants"
+        )

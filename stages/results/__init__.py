@@ -1,0 +1,1 @@
+"""The files that stages leave for one another: for each its type, its writer and its reader."""

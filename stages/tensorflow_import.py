@@ -1,0 +1,46 @@
+"""The only module that imports TensorFlow and Keras.
+
+Their libraries print dozens of lines at import, which would hide the stages' own messages. These lines are captured and
+printed only if the import fails. Import both from here: `from stages.tensorflow_import import keras, tf`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+
+@contextmanager
+def captured_stderr() -> Iterator[BinaryIO]:
+    """Redirects standard error, including that of C++ code, to a temporary file, and yields the file.
+
+    If the block raises an exception, the captured text is printed.
+    """
+    sys.stderr.flush()
+    original = os.dup(2)
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
+        try:
+            yield captured
+        except BaseException:
+            os.dup2(original, 2)
+            captured.seek(0)
+            sys.stderr.buffer.write(captured.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(original, 2)
+            os.close(original)
+
+
+with captured_stderr():
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.framework.config import is_op_determinism_enabled  # no public name
+    from tensorflow.python.util._pywrap_util_port import IsMklEnabled as is_onednn_enabled  # noqa: N813  no public name
+
+__all__ = ["captured_stderr", "is_onednn_enabled", "is_op_determinism_enabled", "keras", "tf"]

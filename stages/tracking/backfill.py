@@ -1,0 +1,80 @@
+"""Logs, from the files, the runs that the tracking store does not have.
+
+`compare` needs it for two cases: a stage that DVC restored from its cache or a remote has logged nothing, and a run is
+incomplete if its tracking server failed.
+"""
+
+from __future__ import annotations
+
+from stages import files
+from stages.params import Params
+from stages.results.artifact import read_array
+from stages.results.prepared import PREPARED_INFO, PreparedInfo
+from stages.results.training import MODEL, finished_accuracies
+from stages.tracking import run_logging
+from stages.tracking.active_run import ActiveRun
+from stages.tracking.tracker import RunIdentity, Tracker
+
+
+def backfill(tracker: Tracker, settings: Params) -> list[str]:
+    """Logs the missing runs of `prepare`, of every training and of every measured variant.
+
+    Returns:
+        Identifiers of all these runs.
+
+    Raises:
+        DataError: a result is missing.
+        CorruptFileError: a file is damaged.
+        TrackingError: the store cannot be used.
+    """
+    runs = [_preparation(tracker, settings)]
+    runs += [
+        _training(tracker, settings, name, seed) for name in settings.train.variants for seed in settings.train.seeds
+    ]
+    measured = [name for name in settings.train.variants if files.profile_dir(name).is_dir()]
+    runs += [_profiling(tracker, settings, name) for name in measured]
+    tracker.close_abandoned()
+    return runs
+
+
+def _preparation(tracker: Tracker, settings: Params) -> str:
+    digest = files.verify_manifest(files.PREPARED)
+
+    def log(run: ActiveRun) -> None:
+        run_logging.log_preparation(run, files.PREPARED, digest)
+
+    return _found_or_logged(tracker, settings, run_logging.preparation(), digest, log)
+
+
+def _training(tracker: Tracker, settings: Params, variant: str, seed: int) -> str:
+    directory = files.train_dir(variant, seed)
+    digest = files.verify_manifest(directory)
+
+    def log(run: ActiveRun) -> None:
+        run_logging.log_history(run, directory)
+        run.artifact(directory / MODEL, "model")
+        labels = read_array(files.PREPARED / "test_labels.npy", dimensions=1)
+        run_logging.log_training(run, directory, PreparedInfo.read(PREPARED_INFO).classes, labels, digest)
+
+    return _found_or_logged(tracker, settings, run_logging.training(variant, seed), digest, log)
+
+
+def _profiling(tracker: Tracker, settings: Params, variant: str) -> str:
+    directory = files.profile_dir(variant)
+    digest = files.verify_manifest(directory)
+
+    def log(run: ActiveRun) -> None:
+        run_logging.log_profile(run, directory, finished_accuracies(variant, settings.train.seeds), digest)
+
+    return _found_or_logged(tracker, settings, run_logging.profiling(variant), digest, log)
+
+
+def _found_or_logged(
+    tracker: Tracker, settings: Params, identity: RunIdentity, digest: str, log: run_logging.Logger
+) -> str:
+    found = tracker.find(digest, identity)
+    if found is not None:
+        return found
+    with tracker.run(identity, settings, run_id=tracker.unfinished(identity, settings)) as run:
+        log(run)
+    return run.run_id

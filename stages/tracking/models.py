@@ -1,0 +1,152 @@
+"""Logs data sets and models, and registers the best adopted model under the alias `champion`."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import mlflow
+import numpy as np
+from mlflow.entities import DatasetInput, InputTag
+from mlflow.exceptions import MlflowException
+from mlflow.models import ModelSignature
+from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
+from mlflow.types import Schema, TensorSpec
+
+from stages import files
+from stages.errors import TrackingError
+from stages.results.training import MODEL
+from stages.tracking.active_run import RESULT_TAG, ActiveRun, first_line
+
+if TYPE_CHECKING:
+    from stages.tensorflow_import import keras
+
+PINNED = ("tensorflow", "keras", "numpy")  # needed to load the model
+ALIAS = "champion"
+
+
+def log_dataset(run: ActiveRun, images: np.ndarray, labels: np.ndarray, *, source: str, sha256: str) -> None:
+    """Logs the training images as the run's data set, with the sha256 of their manifest."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MLflow finds two types that match a local path
+        data = mlflow.data.from_numpy(  # type: ignore[attr-defined]  # MLflow adds it at import
+            images, source=str(files.PREPARED), targets=labels, name=source, digest=sha256[:12]
+        )
+    entity = DatasetInput(dataset=data._to_mlflow_entity(), tags=[InputTag("mlflow.data.context", "train")])
+    run.attempt(lambda: mlflow.MlflowClient().log_inputs(run.run_id, datasets=[entity]))
+
+
+def log_model(run: ActiveRun, model: keras.Model) -> None:
+    """Logs the model in MLflow's own format, with its signature and pinned requirements. Imports TensorFlow."""
+
+    def log() -> None:
+        with warnings.catch_warnings(), mlflow.start_run(run_id=run.run_id):
+            warnings.simplefilter("ignore")
+            mlflow.tensorflow.log_model(
+                model, name="model", signature=_signature(model), pip_requirements=_requirements()
+            )
+
+    run.attempt(log)
+
+
+def _signature(model: keras.Model) -> ModelSignature:
+    """Pixels to probabilities. The input has no name, because MLflow would look for an input layer with that name."""
+    return ModelSignature(
+        inputs=Schema([TensorSpec(np.dtype(np.uint8), (-1, *model.input_shape[1:]))]),
+        outputs=Schema([TensorSpec(np.dtype(np.float32), (-1, *model.output_shape[1:]))]),
+    )
+
+
+def _requirements() -> list[str]:
+    return [f"{name}=={metadata.version(name)}" for name in PINNED]
+
+
+@dataclass(frozen=True)
+class ChampionModel:
+    """The training whose model is registered, with its run and folder, and the description of the model version."""
+
+    variant: str
+    seed: int
+    run_id: str
+    directory: Path
+    description: str
+
+
+def register_champion(name: str, champion: ChampionModel) -> str:
+    """Registers a model under `name` and moves the alias to it. A model that is already registered gets no new version.
+
+    Returns:
+        The version that now has the alias.
+
+    Raises:
+        TrackingError: the store has no registry, or rejects the name.
+        DataError: the training's folder has no manifest.
+        CorruptFileError: a file of the training is damaged.
+    """
+    client = mlflow.MlflowClient()
+    digest = files.verify_manifest(champion.directory)
+    try:
+        _ensure_registered_model(client, name)
+        version = _version_of(client, name, digest) or _new_version(client, name, champion, digest)
+        client.set_registered_model_alias(name, ALIAS, version)
+    except MlflowException as error:
+        raise TrackingError(
+            f"compare.register is '{name}', which the model registry rejects ({first_line(error)}); "
+            "choose another name, or check that the tracking store has a registry"
+        ) from error
+    return version
+
+
+def _ensure_registered_model(client: mlflow.MlflowClient, name: str) -> None:
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
+            raise
+
+
+def _version_of(client: mlflow.MlflowClient, name: str, digest: str) -> str | None:
+    quoted = name.replace("'", "\\'")
+    found = [row for row in client.search_model_versions(f"name = '{quoted}'") if row.tags.get(RESULT_TAG) == digest]
+    return str(max(found, key=lambda row: int(row.version)).version) if found else None
+
+
+def _new_version(client: mlflow.MlflowClient, name: str, champion: ChampionModel, digest: str) -> str:
+    model_id = _logged_model(client, champion.run_id) or _log_model(client, champion)
+    version = client.create_model_version(
+        name,
+        source=f"models:/{model_id}",
+        run_id=champion.run_id,
+        tags={RESULT_TAG: digest, "variant": champion.variant, "seed": str(champion.seed)},
+        description=champion.description,
+        model_id=model_id,
+    )
+    return str(version.version)
+
+
+def _logged_model(client: mlflow.MlflowClient, run_id: str) -> str | None:
+    """Identifier of the model that the training logged; None if the run was logged from files."""
+    outputs = client.get_run(run_id).outputs
+    logged = [client.get_logged_model(output.model_id) for output in outputs.model_outputs] if outputs else []
+    return next((str(model.model_id) for model in logged if str(model.status) == "READY"), None)
+
+
+def _log_model(client: mlflow.MlflowClient, champion: ChampionModel) -> str:
+    """Logs the model's file in MLflow's own format with the training's run. Imports TensorFlow."""
+    import mlflow.tensorflow
+
+    from stages.tensorflow_import import keras
+
+    model = keras.saving.load_model(champion.directory / MODEL, compile=False, safe_mode=True)
+    experiment_id = client.get_run(champion.run_id).info.experiment_id
+    logged = client.create_logged_model(experiment_id, "model", champion.run_id)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model"
+        mlflow.tensorflow.save_model(model, str(path), signature=_signature(model), pip_requirements=_requirements())
+        client.log_model_artifacts(logged.model_id, str(path))
+    client.finalize_logged_model(logged.model_id, "READY")
+    return str(logged.model_id)

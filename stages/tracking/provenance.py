@@ -1,0 +1,72 @@
+"""Tags with the origin of a run: the machine, the commit, and the checkout that wrote it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from pathlib import Path
+
+from stages import files, fingerprint
+
+CHECKOUT_TAG = "halfstep.checkout"
+FOLDER_TAG = "halfstep.folder"
+
+
+def writer_tags() -> dict[str, str]:
+    """The checkout that writes a run, and the working folder relative to it, which has the lock of the process."""
+    return checkout_tag() | {FOLDER_TAG: os.path.relpath(Path.cwd(), files.original_root())}
+
+
+def checkout_tag() -> dict[str, str]:
+    """The random identifier of the user's checkout; created if it has none."""
+    path = files.original_root() / files.WORK_DIR / "checkout"
+    return {CHECKOUT_TAG: _known_id(path) or _new_id(path)}
+
+
+def _known_id(path: Path) -> str | None:
+    """The stored identifier; None in a copy of a checkout, which must not close the runs of the original."""
+    try:
+        identifier, inode = path.read_text(encoding="utf-8").split()
+        return identifier if inode == str(path.stat().st_ino) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _new_id(path: Path) -> str:
+    identifier = uuid.uuid4().hex
+    with files.atomic_path(path) as temporary_path:
+        temporary_path.touch()
+        temporary_path.write_text(f"{identifier} {temporary_path.stat().st_ino}", encoding="utf-8")
+    return identifier
+
+
+def context_tags() -> dict[str, str]:
+    """The machine, the DVC experiment, and the commit.
+
+    Raises:
+        DataError: `data/environment.json` is missing.
+        CorruptFileError: `data/environment.json` is damaged.
+    """
+    machine = fingerprint.read()
+    tags = {"device": str(machine["device"]), "environment": fingerprint.digest(machine)}
+    if name := os.environ.get("DVC_EXP_NAME"):
+        tags["dvc.exp_name"] = name
+    return tags | _git_tags()
+
+
+def _git_tags() -> dict[str, str]:
+    """The commit, and whether tracked files differ from it. `dvc.lock` is ignored, because the pipeline writes it."""
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return {}
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)dvc.lock")
+    return {"git.commit": commit, "git.dirty": str(bool(changed)).lower()}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

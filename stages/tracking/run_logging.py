@@ -1,0 +1,136 @@
+"""What is logged for each stage.
+
+A stage calls these functions at its end, and `compare` calls them for stages that DVC restored from its cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from stages import files
+from stages.results.prepared import PreparedInfo
+from stages.results.profile import SUMMARY, TABLES, ProfileSummary
+from stages.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_probabilities
+from stages.tracking.active_run import ActiveRun
+from stages.tracking.tracker import RunIdentity
+
+Logger = Callable[[ActiveRun], None]
+
+
+def preparation() -> RunIdentity:
+    """The run of `prepare`."""
+    return RunIdentity(name="prepare", stage="prepare")
+
+
+def training(variant: str, seed: int) -> RunIdentity:
+    """The run of one training."""
+    return RunIdentity(name=f"train {variant} seed {seed}", stage="train", variant=variant, seed=seed)
+
+
+def profiling(variant: str) -> RunIdentity:
+    """The run of the measurements of one variant."""
+    return RunIdentity(name=variant, stage="profile", variant=variant)
+
+
+def comparison() -> RunIdentity:
+    """The run of `compare`."""
+    return RunIdentity(name="compare", stage="compare")
+
+
+def log_preparation(run: ActiveRun, directory: Path, result_sha256: str) -> None:
+    """Logs the numbers of images, the sample grid, the class counts and the list of rejected files."""
+    info = PreparedInfo.read(directory / "info.json")
+    run.metrics({f"images/{split}": count for split, count in info.images.items()})
+    run.metrics({"images/rejected": info.rejected, "classes": len(info.classes)})
+    for name in ("sample_grid.png", "class_counts.csv", "rejected.csv", "info.json"):
+        run.artifact(directory / name)
+    if info.synthetic:
+        run.describe("Synthetic images: they measure speed only, and their accuracy has no meaning.")
+    run.mark_complete(result_sha256)
+
+
+def log_history(run: ActiveRun, directory: Path) -> None:
+    """Logs the epochs of `history.csv` that are missing in the run."""
+    logged = run.logged_steps("epoch_time_s")
+    for row in pd.read_csv(directory / HISTORY).to_dict(orient="records"):
+        if row["epoch"] not in logged:
+            run.metrics({str(name): value for name, value in row.items() if name != "epoch"}, step=int(row["epoch"]))
+
+
+def log_training(run: ActiveRun, directory: Path, classes: Sequence[str], labels: Any, result_sha256: str) -> None:
+    """Logs `metrics.json`, the history and the confusion matrix. The run of a failed training ends as FAILED."""
+    metrics = TrainingMetrics.read(directory / METRICS)
+    run.metrics(metrics.tracked())
+    run.artifact(directory / HISTORY)
+    run.artifact(directory / METRICS)
+    if metrics.reason is not None:
+        run.tags({"failure": metrics.reason})
+        run.describe(f"Failed: {metrics.reason}.")
+        run.fail()
+    if (directory / PREDICTIONS).exists():
+        predicted = read_probabilities(directory).argmax(axis=1)
+        run.figure(confusion_figure(predicted, labels, classes), "confusion_matrix.png")
+    run.mark_complete(result_sha256)
+
+
+def log_profile(run: ActiveRun, directory: Path, accuracies: Sequence[float], result_sha256: str) -> None:
+    """Logs `summary.json`, the mean test accuracy over the seeds, the raw times and the trace."""
+    summary = ProfileSummary.read(directory / SUMMARY)
+    run.metrics(summary.metrics)
+    run.metrics(accuracy_metrics(accuracies))
+    run.artifact(directory / SUMMARY)
+    for name, _ in TABLES.values():
+        run.artifact(directory / name, "timings")
+    run.artifact(directory / "trace", "trace")
+    if warnings := [*summary.protocol.warnings, *summary.warnings]:
+        run.describe("\n".join(f"- {line}" for line in warnings))
+    run.mark_complete(result_sha256)
+
+
+def log_comparison(
+    run: ActiveRun, directory: Path, metrics: Mapping[str, float], tags: Mapping[str, str], description: str
+) -> None:
+    """Logs `metrics`, `tags`, the description, and everything in `directory`, such as the report and its tables."""
+    run.metrics(metrics)
+    run.tags(tags)
+    run.describe(description)
+    for path in sorted(directory.iterdir()):
+        if not path.name.startswith("."):
+            run.artifact(path, path.name if path.is_dir() else None)
+    run.mark_complete(files.sha256_file(directory / "comparison.json"))
+
+
+def accuracy_metrics(accuracies: Sequence[float]) -> dict[str, float]:
+    """Mean test accuracy over the seeds and, with at least two seeds, its sample standard deviation."""
+    values = pd.Series(list(accuracies), dtype=float)
+    metrics = {"test_accuracy": float(values.mean())} if len(values) else {}
+    return metrics | ({"test_accuracy_sd": float(values.std(ddof=1))} if len(values) > 1 else {})
+
+
+def confusion_figure(predicted: np.ndarray, labels: Any, classes: Sequence[str]) -> Any:
+    """A confusion matrix as a matplotlib figure: rows are the true classes, columns the predicted ones."""
+    from matplotlib.figure import Figure
+    from sklearn.metrics import ConfusionMatrixDisplay
+
+    side = min(max(4.0, 0.45 * len(classes) + 2), 24)
+    figure = Figure(figsize=(side, side), layout="constrained")
+    axes = figure.subplots()
+    ConfusionMatrixDisplay.from_predictions(
+        labels,
+        predicted,
+        labels=range(len(classes)),
+        display_labels=list(classes),
+        ax=axes,
+        cmap="Blues",
+        colorbar=False,
+        xticks_rotation="vertical" if max(map(len, classes)) > 2 else "horizontal",
+        include_values=len(classes) <= 30,
+    )
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    return figure

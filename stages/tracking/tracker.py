@@ -1,0 +1,214 @@
+"""Starts, finds, resumes and ends MLflow runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from mlflow.entities import Param, Run
+from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
+
+from stages import locking
+from stages.errors import HalfstepError, TrackingError, without_password
+from stages.files import original_root
+from stages.params import Params, TrackingParams
+from stages.tracking import provenance, store
+from stages.tracking.active_run import RESULT_TAG, ActiveRun, first_line
+
+logging.getLogger("mlflow").setLevel(logging.WARNING)
+logging.getLogger("alembic").setLevel(logging.WARNING)
+# The errors that these two log are also raised, and then reported in one line.
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+
+_EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # the UI opens its pages for training
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """The name of a run, and the values of the tags that identify it."""
+
+    name: str
+    stage: str
+    variant: str | None = None
+    seed: int | None = None
+
+    def tags(self) -> dict[str, str]:
+        """The tags that apply to the run."""
+        values = {"stage": self.stage, "variant": self.variant, "seed": self.seed}
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+    @classmethod
+    def from_tags(cls, name: str, tags: Mapping[str, str]) -> RunIdentity:
+        """The identity of a run in the store."""
+        seed = tags.get("seed")
+        return cls(name, tags.get("stage", ""), tags.get("variant"), None if seed is None else int(seed))
+
+    @property
+    def writer(self) -> str:
+        """The stage that writes the run, as DVC names it. The writing process holds the lock of that name."""
+        return self.stage if self.seed is None else f"{self.stage}@{self.variant}-{self.seed}"
+
+
+class Tracker:
+    """An experiment in a tracking store. Creates the experiment if it does not exist.
+
+    Raises:
+        TrackingError: the store cannot be used, or the experiment has been deleted.
+    """
+
+    def __init__(self, tracking: TrackingParams) -> None:
+        uri = store.resolve_uri(tracking)
+        mlflow.set_tracking_uri(uri)
+        self._shown_uri = without_password(uri)
+        with self._store_errors():
+            self._client = mlflow.MlflowClient(uri)  # connects to a database at once
+        self._experiment_id = self._experiment(tracking.experiment, uri)
+
+    @contextmanager
+    def run(self, identity: RunIdentity, params: Params, run_id: str | None = None) -> Iterator[ActiveRun]:
+        """Starts or resumes a run, yields it, and ends it: FINISHED, FAILED, or KILLED after a signal.
+
+        Closes runs of the same stage that a killed process of this checkout left RUNNING.
+
+        Args:
+            identity: name and tags of the run.
+            params: logged with the run; a resumed run keeps those that it has.
+            run_id: a run to resume; a new run is started if it is deleted or complete.
+
+        Raises:
+            TrackingError: the store cannot be used.
+            DataError: `data/environment.json` is missing.
+        """
+        with self._store_errors():
+            run = (run_id and self._reopened(run_id)) or self._created(identity)
+            self.close_abandoned(identity, keep=run.info.run_id)
+            logged = run_params(params, identity.variant)
+            missing = [Param(name, text) for name, text in logged.items() if name not in run.data.params]
+            self._client.log_batch(run.info.run_id, params=missing)
+        active = ActiveRun(self._client, run.info.run_id)
+        try:
+            yield active
+        except BaseException as error:
+            was_killed = isinstance(error, (KeyboardInterrupt, SystemExit))
+            active.end("KILLED" if was_killed else "FAILED")
+            raise
+        active.end(active.status)
+
+    def close_abandoned(self, identity: RunIdentity | None = None, keep: str = "") -> None:
+        """Ends runs that killed processes of this checkout left RUNNING, of one stage or of all, as KILLED."""
+        with self._store_errors():
+            for run in self._abandoned(identity):
+                if run.info.run_id != keep:
+                    self._client.set_terminated(run.info.run_id, "KILLED")
+
+    def unfinished(self, identity: RunIdentity, params: Params) -> str | None:
+        """Identifier of the newest abandoned run of this checkout with the same parameters; None without one."""
+        wanted = run_params(params, identity.variant)
+        with self._store_errors():
+            return next((run.info.run_id for run in self._abandoned(identity) if run.data.params == wanted), None)
+
+    def find(self, result_sha256: str, identity: RunIdentity) -> str | None:
+        """Identifier of the newest run that is complete with the given sha256 of a manifest; None without one."""
+        with self._store_errors():
+            found = self._search({RESULT_TAG: result_sha256, **identity.tags()}, max_results=1)
+        return found[0].info.run_id if found else None
+
+    def set_parent(self, parent: str, children: Sequence[str]) -> None:
+        """Makes `parent` the parent of `children` in the UI. Nothing else about a run changes after it has ended."""
+        with self._store_errors():
+            for child in children:
+                self._client.set_tag(child, MLFLOW_PARENT_RUN_ID, parent)
+
+    def _experiment(self, name: str, uri: str) -> str:
+        with self._store_errors():
+            known = self._client.get_experiment_by_name(name)
+            if known is None:
+                return self._client.create_experiment(name, _artifact_location(uri), _EXPERIMENT_TAGS)
+        if known.lifecycle_stage != "active":
+            raise TrackingError(
+                f"tracking.experiment is '{name}', which has been deleted in {self._shown_uri}; restore it with "
+                f"`mlflow experiments restore --experiment-id {known.experiment_id}`, or choose another name"
+            )
+        return str(known.experiment_id)
+
+    def _created(self, identity: RunIdentity) -> Run:
+        tags = identity.tags() | provenance.writer_tags() | provenance.context_tags()
+        return self._client.create_run(self._experiment_id, tags=tags, run_name=identity.name)
+
+    def _reopened(self, run_id: str) -> Run | None:
+        """The run with its status set to RUNNING; None if it is deleted, in another experiment, or complete."""
+        try:
+            run = self._client.get_run(run_id)
+        except MlflowException:
+            return None
+        is_active = run.info.experiment_id == self._experiment_id and run.info.lifecycle_stage == "active"
+        if not is_active or RESULT_TAG in run.data.tags:
+            return None
+        if run.info.status != "RUNNING":
+            self._client.update_run(run_id, "RUNNING")
+        return run
+
+    def _abandoned(self, identity: RunIdentity | None) -> list[Run]:
+        """Runs of this checkout that are RUNNING while no process holds the lock of their stage, newest first."""
+        tags = provenance.checkout_tag() | (identity.tags() if identity else {})
+        return [run for run in self._search(tags, "RUNNING") if _is_abandoned(run)]
+
+    def _search(self, tags: Mapping[str, str], status: str | None = None, max_results: int = 1000) -> list[Run]:
+        clauses = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
+        clauses += [f"attributes.status = '{status}'"] if status else []
+        query, order = " and ".join(clauses), ["attributes.start_time DESC"]
+        return list(self._client.search_runs([self._experiment_id], query, max_results=max_results, order_by=order))
+
+    @contextmanager
+    def _store_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except HalfstepError:
+            raise
+        except Exception as error:  # MLflow does not wrap the exceptions of its store's driver
+            raise TrackingError(
+                f"the tracking store {self._shown_uri} cannot be used ({first_line(error)}); "
+                "check tracking.uri and MLFLOW_TRACKING_URI, and that the server is running"
+            ) from error
+
+
+def run_params(params: Params, variant: str | None) -> dict[str, str]:
+    """The MLflow params of a run by dotted name. The variant's entry is `variant.*`: all variants have equal keys."""
+    tree = params.model_dump(mode="json")
+    entries = tree.pop("variants")
+    del tree["tracking"]  # does not affect a result, and may contain a password
+    if variant is not None:
+        tree["variant"] = entries[variant]
+    return {name: _as_text(value) for name, value in _flat(tree)}
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _as_text(value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= 6000 else text[:5997] + "..."  # MLflow's limit
+
+
+def _artifact_location(uri: str) -> str | None:
+    """`mlruns/` next to a SQLite store, as an absolute path for temporary checkouts; None: the server chooses."""
+    path = store.sqlite_path(uri)
+    return (path.parent / "mlruns").as_uri() if path else None
+
+
+def _is_abandoned(run: Run) -> bool:
+    identity = RunIdentity.from_tags(str(run.info.run_name), run.data.tags)
+    folder: Path = original_root() / run.data.tags.get(provenance.FOLDER_TAG, ".")
+    return locking.is_unlocked(identity.writer, folder)

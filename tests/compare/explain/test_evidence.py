@@ -1,0 +1,175 @@
+"""The text, numbers and advice of reasons, and the measurements that this project started from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stages.compare.comparison import Comparison
+from stages.compare.explain import arm_failed, explain, explain_profile
+from stages.compare.explain.evidence import Evidence, time_by_type
+from stages.results.profile import Profile
+from stages.results.study import VariantResult
+from stages.results.training import Training
+from stages.stats.speedup import Speedup
+from tests.small_study import SmallStudy, environment, operation, profile, training_metrics
+
+A100 = environment(gpu={"name": "A100", "compute_capability": "8.0"})
+GPU_OF_UNKNOWN_CAPABILITY = environment(gpu={"name": "unknown"})
+CPU = environment("avx2")
+SLOW = Speedup(((-1.0,), (-1.01,)))
+MEASURED = {
+    "profiler/step_time_ms": 631.0,
+    "profiler/device_compute_ms": 590.0,
+    "profiler/kernel_launch_ms": 23.0,
+    "profiler/other_ms": 18.0,
+    "profiler/input_ms": 0.0,
+    "profiler/compute_16bit_percent": 0.0,
+}
+
+
+def _evidence(before: Profile, after: Profile, machine: dict[str, Any], **changes: Any) -> Evidence:
+    return Evidence(before, after, (), Speedup(((0.0, 0.01), (0.0, 0.01))), machine, **changes)
+
+
+@pytest.mark.parametrize("machine", [A100, GPU_OF_UNKNOWN_CAPABILITY])
+def test_step_of_631_ms_without_16_bit(machine: dict[str, Any]) -> None:
+    reasons = {reason.code: reason for reason in explain_profile(profile(MEASURED, device="GPU"), machine)}
+    assert list(reasons) == ["no_16bit_ops", "kernel_launch_moderate"]
+    assert reasons["no_16bit_ops"].evidence["speedup_if_compute_faster"] == {
+        "3_times": pytest.approx(2.65, abs=0.006),
+        "8_times": pytest.approx(5.5, abs=0.005),
+        "free": pytest.approx(15.4, abs=0.05),
+    }
+    assert "at 2.65× the speed, with 8 times at 5.5×, and at 15.4× at most" in reasons["no_16bit_ops"].text
+    assert "mixed_float16" in reasons["no_16bit_ops"].advice
+    assert "TF_GPU_THREAD_MODE=gpu_private" in reasons["kernel_launch_moderate"].advice
+
+
+def test_candidate_whose_policy_has_no_effect() -> None:
+    before, after = profile(MEASURED, device="GPU"), profile(MEASURED, policy="mixed_float16", device="GPU")
+    reasons = explain(_evidence(before, after, A100))
+    assert [reason.code for reason in reasons] == ["no_16bit_ops", "kernel_launch_moderate"]
+    assert "although the policy is mixed_float16" in reasons[0].text
+
+
+def test_thread_mode_is_advised_only_on_a_gpu_that_does_not_use_it() -> None:
+    launch = {"profiler/step_time_ms": 100.0, "profiler/kernel_launch_ms": 20.0}
+    private = A100 | {"settings": {"TF_GPU_THREAD_MODE": "gpu_private"}}
+    for device, machine in (("GPU", private), ("CPU", CPU)):
+        (reason,) = explain_profile(profile(launch, device=device), machine)
+        assert "TF_GPU_THREAD_MODE" not in reason.advice
+        assert "train.batch_size" in reason.advice
+
+
+def test_bfloat16_is_advised_only_on_a_cpu_that_has_it() -> None:
+    measured = profile({"profiler/compute_16bit_percent": 0.0})
+    (reason,) = explain_profile(measured, environment("avx2", "avx512_bf16"))
+    assert "mixed_bfloat16" in reason.advice
+    assert explain_profile(measured, CPU) == ()
+
+
+@pytest.mark.parametrize(("instructions", "named"), [("avx512_fp16", True), ("avx2", False)])
+def test_emulation_names_float16_instructions_of_the_cpu(instructions: str, named: bool) -> None:
+    before = profile(operations=[operation("Conv2D", 10.0, "float32")])
+    after = profile(operations=[operation("Conv2D", 50.0, "float16")], policy="mixed_float16")
+    (reason,) = explain(Evidence(before, after, (), SLOW, environment(instructions)))
+    assert ("although it has float16 instructions" in reason.text) is named
+
+
+def test_32bit_time_is_given_by_part_of_the_network() -> None:
+    rows = [
+        operation("Mul", 2.0, "float32", name="model/batch_normalization_1/batchnorm/mul"),
+        operation("Sub", 1.0, "float32", name="model/batch_normalization_2/moments/sub"),
+        operation("_MklSoftmax", 0.5, "float32", name="model/probabilities/Softmax"),
+        operation("Neg", 0.25, "float32", name="compile_loss/crossentropy/Neg"),
+        operation("Sqrt", 4.0, "float32", name="StatefulPartitionedCall/cond/then/_52/cond/adam/Sqrt_3"),
+        operation("AddN", 0.125, "float32", name="AddN_5"),
+        operation("Cast", 0.5, "float32", name="model/batch_normalization_1/Cast"),
+        operation("Conv2D", 3.0, "float16", name="model/conv/convolution"),
+    ]
+    shares = {"profiler/compute_16bit_percent": 30.0, "profiler/compute_32bit_percent": 70.0}
+    metrics = {"profiler/step_time_ms": 25.0, "profiler/host_compute_ms": 20.0, **shares}
+    (reason,) = explain(_evidence(profile(), profile(metrics, rows, policy="mixed_bfloat16"), CPU))
+    assert reason.code == "mostly_32bit_ops"
+    assert reason.time_ms == pytest.approx(14.0)
+    assert {row["type"]: row["time_ms"] for row in reason.evidence["operations"]} == {
+        "optimizer": 4.0,
+        "normalization": 3.0,
+        "softmax": 0.5,
+        "loss": 0.25,
+        "AddN": 0.125,
+    }
+    assert "optimizer 4 ms, normalization 3 ms" in reason.text
+
+
+def test_idle_tensor_cores_count_kernels_and_not_host_operations() -> None:
+    rows = [
+        operation("Conv2D", 30.0, "float16", name="model/a/convolution", tensor_core=True),
+        operation("DepthwiseConv2dNative", 20.0, "float16", name="model/b/depthwise", tensor_core=False),
+        operation("Conv2D", 99.0, "float16", name="model/a/convolution"),
+    ]
+    after = profile(operations=rows, policy="mixed_float16", device="GPU")
+    (reason,) = explain(_evidence(profile(device="GPU"), after, A100))
+    assert reason.code == "tensor_cores_idle"
+    assert reason.evidence["idle_ms"] == reason.time_ms == 20.0
+    assert reason.evidence["matrix_ms"] == 50.0
+    assert "DepthwiseConv2dNative 20 ms" in reason.text
+
+
+def test_odd_batch_size_is_named_with_the_next_multiple_of_8() -> None:
+    configuration = {"batch_size": 6, "layer_widths": (20, 32, 20)}
+    odd = profile(policy="mixed_float16", device="GPU", configuration=configuration)
+    (reason,) = explain_profile(odd, A100)
+    assert reason.evidence == {"batch_size": 6, "layer_widths": [20]}
+    assert "train.batch_size to 8." in reason.advice
+
+
+def test_limit_below_min_speedup_is_named() -> None:
+    work = {"profiler/device_compute_ms": 10.0, "profiler/matrix_percent": 50.0, "profiler/memory_bound_percent": 0.0}
+    before = profile({"profiler/step_time_ms": 100.0, **work}, device="GPU")
+    after = profile(policy="mixed_float16", device="GPU")
+    (reason,) = explain(_evidence(before, after, A100, min_speedup=1.05))
+    assert reason.evidence["limit"] == pytest.approx(100 / (95 + 5 / 16))
+    assert "compare.min_speedup is 1.05" in reason.text
+    assert "compare.min_speedup" in reason.advice
+
+
+def test_arm_failed_names_seeds_causes_and_the_command() -> None:
+    failed = training_metrics(status="failed", reason="the loss is nan")
+    trainings = (Training(0, training_metrics()), Training(1, failed), Training(2, failed))
+    reason = arm_failed(VariantResult("fast", trainings, None))
+    assert "2 of 3 trainings" in reason.text
+    assert "seed 1, 2: the loss is nan" in reason.text
+    assert "dvc repro -f -s train@fast-1 train@fast-2" in reason.advice
+
+
+def test_times_add_up_by_type_whichever_library_computes() -> None:
+    with_onednn = time_by_type([operation("_MklNativeFusedMatMul", 1.0), operation("_MklMatMul", 2.0)])
+    without_onednn = time_by_type([operation("_FusedMatMul", 1.0), operation("MatMul", 2.0)])
+    assert with_onednn == without_onednn == {"MatMul": 3.0}
+
+
+def test_fused_operations_of_two_libraries_count_as_moved_to_float16() -> None:
+    before = profile(operations=[operation("_MklNativeFusedMatMul", 10.0, "float32")])
+    after = profile(operations=[operation("_FusedMatMul", 50.0, "float16")], policy="mixed_float16")
+    (reason,) = explain(Evidence(before, after, (), SLOW, CPU))
+    assert reason.code == "emulated_float16"
+    assert reason.evidence["operations"] == [{"type": "MatMul", "baseline_ms": 10.0, "float16_ms": 50.0}]
+
+
+def test_comparison_explains_its_baseline_and_its_candidates(comparison: Comparison) -> None:
+    assert [reason.code for reason in comparison.baseline_reasons] == ["no_16bit_ops"]
+    codes = {item.variant: [reason.code for reason in item.reasons] for item in comparison.candidates}
+    assert codes == {
+        "mixed_float16": ["emulated_float16", "cast_overhead"],
+        "mixed_bfloat16": ["at_limit"],
+        "float16": ["arm_failed"],
+    }
+
+
+def test_comparison_passes_on_the_required_speedup(project: SmallStudy) -> None:
+    fast = project.compare(min_speedup=1.8).candidates[1]
+    assert fast.limit == pytest.approx(10 / (1.5 + 8.5 / 2))
+    assert "compare.min_speedup is 1.8" in fast.reasons[0].text

@@ -1,0 +1,139 @@
+"""The limit: computed by hand, and absent if a trace or the hardware does not give it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from stages.compare.explain.hardware import PeakRatios, peak_ratios
+from stages.compare.explain.limit import Work, best_speedup, limit_if_compute_faster, train_limit, work_of
+from stages.results.profile import OperationTime
+from tests.small_study import environment, operation, profile
+
+SHARES = {"profiler/matrix_percent": 60.0, "profiler/memory_bound_percent": 30.0}
+ON_GPU = {"profiler/step_time_ms": 100.0, "profiler/device_compute_ms": 80.0, "profiler/host_compute_ms": 5.0}
+ON_CPU = {"profiler/step_time_ms": 100.0, "profiler/host_compute_ms": 80.0}
+A100 = environment(gpu={"compute_capability": "8.0"})
+BFLOAT16_CPU = environment("avx512_bf16")
+ONEDNN_OFF: dict[str, Any] = {"onednn": False}
+
+
+def _limit(
+    metrics: dict[str, float],
+    machine: dict[str, Any],
+    *operations: OperationTime,
+    device: str = "GPU",
+    policies: tuple[str, str] = ("float32", "mixed_bfloat16"),
+    baseline_in_force: dict[str, Any] | None = None,
+    **entry: Any,
+) -> float | None:
+    """The limit of a candidate whose entry also sets `entry`."""
+    before = profile(metrics, operations, policy=policies[0], device=device, in_force=baseline_in_force)
+    after = profile(metrics, operations, policy=policies[1], device=device, entry=entry)
+    return train_limit(before, after, machine)
+
+
+@pytest.mark.parametrize(("times", "limit"), [(3, 2.65), (8, 5.5), (math.inf, 15.4)])
+def test_step_of_631_ms_with_590_ms_of_device_compute(times: float, limit: float) -> None:
+    assert limit_if_compute_faster(631, 590, times) == pytest.approx(limit, rel=0.003)
+
+
+def test_formula() -> None:
+    work = Work(step_ms=100, matrix_ms=48, memory_ms=24, tf32_ms=16)
+    assert work.rest_ms == 28
+    assert best_speedup(work, PeakRatios(matrix=16, matrix_from_tf32=2)) == pytest.approx(100 / (28 + 2 + 8 + 12))
+
+
+@pytest.mark.parametrize(("device", "metrics"), [("GPU", ON_GPU), ("CPU", ON_CPU)])
+def test_shares_are_of_compute_on_the_device(device: str, metrics: dict[str, float]) -> None:
+    work = work_of(profile(metrics | SHARES, device=device))
+    assert work is not None
+    assert [work.step_ms, work.matrix_ms, work.memory_ms] == pytest.approx([100, 48, 24])
+
+
+def test_tf32_gains_less_than_float32() -> None:
+    assert _limit(ON_GPU | SHARES, A100) == pytest.approx(100 / (28 + 48 / 16 + 12))
+    in_tf32 = {"profiler/compute_tf32_percent": 60.0}
+    assert _limit(ON_GPU | SHARES | in_tf32, A100) == pytest.approx(100 / (28 + 48 / 2 + 12))
+
+
+def test_op_types_replace_shares_that_were_not_measured() -> None:
+    operations = (
+        operation("_MklNativeFusedConv2D", 3.0, "float32"),
+        operation("MatMul", 1.0, "float32"),
+        operation("Relu", 4.0, "float32"),
+        operation("Dataset", 50.0, name="Iterator::Root"),
+        operation("PyFunc", 50.0),
+    )
+    assert work_of(profile(ON_CPU, operations)) == Work(100, 40, 40)
+    assert _limit(ON_CPU, BFLOAT16_CPU, *operations, device="CPU") == pytest.approx(100 / (20 + 20 + 20))
+
+
+def test_xla_convolutions_are_matrix_work() -> None:
+    operations = (operation("XlaConvV2", 3.0, "float32"), operation("Relu", 1.0, "float32"))
+    assert work_of(profile(ON_CPU, operations)) == Work(100, 60, 20)
+
+
+def test_host_operations_are_not_work_of_a_gpu() -> None:
+    operations = (
+        operation("Conv2D", 3.0, "tf32", tensor_core=True),
+        operation("Relu", 1.0, "float32", tensor_core=False),
+        operation("Relu", 9.0, "float32"),
+    )
+    assert work_of(profile(ON_GPU, operations, device="GPU")) == Work(100, 60, 20, tf32_ms=60)
+
+
+@pytest.mark.parametrize(
+    ("policy", "machine", "matrix"),
+    [
+        ("mixed_float16", environment(gpu={"compute_capability": "7.0"}), 7.96),
+        ("mixed_float16", A100, 16.0),
+        ("mixed_bfloat16", environment(gpu={"compute_capability": "9.0"}), 14.79),
+        ("mixed_float16", environment(gpu={"compute_capability": "6.1"}), 1.0),
+        ("mixed_bfloat16", environment(gpu={"compute_capability": "7.5"}), 1.0),
+        ("mixed_float16", environment(gpu={"name": "unknown"}), 16.0),
+        ("mixed_bfloat16", BFLOAT16_CPU, 2.0),
+        ("mixed_bfloat16", environment("avx512_bf16", "amx_bf16"), 16.0),
+        ("mixed_bfloat16", environment("avx512_fp16"), None),
+        ("mixed_float16", environment("avx512_bf16", "amx_bf16"), None),
+        ("mixed_float16", environment("avx512_fp16"), 2.0),
+        ("mixed_bfloat16", environment(), None),
+    ],
+)
+def test_peak_ratios(policy: str, machine: dict[str, Any], matrix: float | None) -> None:
+    found = peak_ratios(policy, machine, on_gpu=bool(machine["gpus"]))
+    assert (found and found.matrix) == (matrix if matrix is None else pytest.approx(matrix, abs=0.005))
+
+
+ABSENT: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
+    "nothing": ({}, {}),
+    "no operations": (ON_GPU, {}),
+    "no step": (SHARES, {}),
+    "metrics of another device": (ON_CPU | SHARES, {}),
+    "16 bit before": (ON_GPU | SHARES, {"policies": ("mixed_bfloat16", "mixed_float16")}),
+    "32 bit after": (ON_GPU | SHARES, {"policies": ("float32", "float32")}),
+    "XLA differs": (ON_GPU | SHARES, {"xla": True}),
+    "no hardware": (ON_CPU | SHARES, {"device": "CPU"}),
+}
+
+
+@pytest.mark.parametrize(("metrics", "changes"), ABSENT.values(), ids=ABSENT.keys())
+def test_unknown_limit_is_absent(metrics: dict[str, float], changes: dict[str, Any]) -> None:
+    assert _limit(ON_GPU | SHARES, A100) is not None
+    assert _limit(metrics, A100, **changes) is None
+
+
+def test_onednn_matters_on_a_cpu_only() -> None:
+    """The default entry of mixed_float16 has `onednn: false`, which has no effect on a GPU."""
+    on_gpu = _limit(ON_GPU | SHARES, A100, policies=("float32", "mixed_float16"), **ONEDNN_OFF)
+    assert on_gpu == _limit(ON_GPU | SHARES, A100)
+    assert _limit(ON_CPU | SHARES, BFLOAT16_CPU, device="CPU") is not None
+    assert _limit(ON_CPU | SHARES, BFLOAT16_CPU, device="CPU", **ONEDNN_OFF) is None
+
+
+def test_settings_in_force_count_and_not_the_requested_ones() -> None:
+    """With TF_ENABLE_ONEDNN_OPTS=0 oneDNN is off in both variants, whatever their entries request."""
+    limit = _limit(ON_CPU | SHARES, BFLOAT16_CPU, device="CPU", baseline_in_force=ONEDNN_OFF, **ONEDNN_OFF)
+    assert limit == _limit(ON_CPU | SHARES, BFLOAT16_CPU, device="CPU")

@@ -1,0 +1,297 @@
+"""Each rule: measurements on which it fires, and the nearest ones on which it does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stages.compare.explain import explain
+from stages.compare.explain.evidence import Evidence
+from stages.results.training import Training
+from stages.stats.speedup import Speedup
+from tests.small_study import environment, operation, profile, training_metrics
+
+STEP = {"profiler/step_time_ms": 100.0}
+OpRow = tuple[str, float, str] | tuple[str, float, str, bool]  # op type, ms a step, data type, whether on tensor cores
+
+
+@dataclass(frozen=True)
+class Case:
+    """What differs from a mixed_float16 candidate without problems, of twice the baseline's speed."""
+
+    code: str
+    fires: bool
+    name: str
+    after: dict[str, float] = field(default_factory=dict)
+    before: dict[str, float] = field(default_factory=dict)
+    after_ops: list[OpRow] = field(default_factory=list)
+    before_ops: list[OpRow] = field(default_factory=list)
+    policy: str = "mixed_float16"
+    before_policy: str = "float32"
+    entry: dict[str, Any] = field(default_factory=dict)
+    before_entry: dict[str, Any] = field(default_factory=dict)
+    in_force: dict[str, Any] = field(default_factory=dict)
+    before_in_force: dict[str, Any] = field(default_factory=dict)
+    configuration: dict[str, Any] = field(default_factory=dict)
+    device: str = "CPU"
+    ratio: float = 2.0
+    capability: str | None = "8.0"
+    min_speedup: float = 1.05
+    loss_scale: float | None = None
+    instruction_sets: tuple[str, ...] = ("avx2",)
+
+    def evidence(self) -> Evidence:
+        after = profile(
+            self.after,
+            [_operation(*row) for row in self.after_ops],
+            policy=self.policy,
+            device=self.device,
+            entry=self.entry,
+            in_force=self.in_force,
+            configuration=self.configuration,
+        )
+        before = profile(
+            self.before,
+            [_operation(*row) for row in self.before_ops],
+            policy=self.before_policy,
+            device=self.device,
+            entry=self.before_entry,
+            in_force=self.before_in_force,
+        )
+        gpu = {"name": "GPU"} | ({"compute_capability": self.capability} if self.capability else {})
+        return Evidence(
+            before,
+            after,
+            (Training(0, training_metrics(loss_scale=self.loss_scale)),),
+            Speedup(((np.log(self.ratio),), (np.log(self.ratio) + 0.001,))),
+            environment(*self.instruction_sets, gpu=gpu if self.device == "GPU" else None),
+            self.min_speedup,
+            classes=10,
+        )
+
+
+def _operation(op_type: str, time_ms: float, dtype: str, tensor_core: bool | None = None) -> Any:
+    return operation(op_type, time_ms, dtype, tensor_core=tensor_core)
+
+
+SLOW: dict[str, Any] = {
+    "ratio": 0.2,
+    "after_ops": [("Conv2D", 50.0, "float16")],
+    "before_ops": [("Conv2D", 10.0, "float32")],
+}
+SLOW_CONVOLUTION: OpRow = ("Conv2D", 20.0, "float32")
+SAME: dict[str, Any] = {
+    "ratio": 0.95,
+    "after_ops": [("Conv2D", 9.5, "bfloat16")],
+    "before_ops": [("Conv2D", 10.0, "float32")],
+}
+BF16, FP32 = "mixed_bfloat16", "float32"
+NO_16BIT = {"profiler/compute_16bit_percent": 0.0}
+MIXED = {"profiler/compute_16bit_percent": 40.0}
+BUSY: list[OpRow] = [("Conv2D", 30.0, "float16", True)]
+IDLE: list[OpRow] = [("Conv2D", 30.0, "float16", False)]
+SHARES = {"profiler/matrix_percent": 70.0}
+TRACED = {
+    **STEP,
+    "profiler/device_compute_ms": 100.0,
+    "profiler/matrix_percent": 60.0,
+    "profiler/memory_bound_percent": 30.0,
+}
+WITH_INPUT = {"step_time_ms/with_input": 50.0}
+CAST = {**STEP, "profiler/cast_ms": 20.0}
+CASES = [
+    Case("emulated_float16", True, "slower in float16", **SLOW),
+    Case("emulated_float16", False, "bfloat16 is not float16", policy=BF16, **SLOW),
+    Case("emulated_float16", False, "on a GPU", device="GPU", **SLOW),
+    Case(
+        "emulated_float16", True, "instructions that the kernels do not use", instruction_sets=("avx512_fp16",), **SLOW
+    ),
+    Case("emulated_float16", False, "not slower", **{**SLOW, "ratio": 1.1}),
+    Case(
+        "emulated_float16",
+        False,
+        "slower, but not in operations that moved",
+        **{**SLOW, "after_ops": [("Conv2D", 9.0, "float16")]},
+    ),
+    Case("emulated_float16", False, "no operations", ratio=0.2),
+    Case("slow_16bit_ops", True, "as slow as before", policy=BF16, **SAME),
+    Case("slow_16bit_ops", False, "faster as a whole", policy=BF16, **{**SAME, "ratio": 1.1}),
+    Case(
+        "slow_16bit_ops",
+        False,
+        "faster in operations that moved",
+        policy=BF16,
+        **{**SAME, "before_ops": [SLOW_CONVOLUTION]},
+    ),
+    Case("slow_16bit_ops", False, "emulated, which is the other reason", **SLOW),
+    Case("slow_16bit_ops", False, "not in 16 bit", policy=FP32, **SAME),
+    Case("onednn_differs", True, "off", entry={"onednn": False}),
+    Case("onednn_differs", False, "on in both", entry={"onednn": True}),
+    Case(
+        "onednn_differs",
+        False,
+        "off in both, as the environment sets it",
+        entry={"onednn": False},
+        before_in_force={"onednn": False},
+    ),
+    Case("onednn_differs", False, "on a GPU", device="GPU", entry={"onednn": False}),
+    Case("no_16bit_ops", True, "almost none", after={"profiler/compute_16bit_percent": 9.9}),
+    Case("no_16bit_ops", False, "enough", after={"profiler/compute_16bit_percent": 10.0}),
+    Case("no_16bit_ops", False, "not measured"),
+    Case(
+        "no_16bit_ops",
+        False,
+        "not requested",
+        after={"profiler/compute_16bit_percent": 0.0},
+        policy=FP32,
+    ),
+    Case("no_16bit_ops", True, "hardware for it", after=NO_16BIT, policy=FP32, instruction_sets=("avx512_bf16",)),
+    Case("no_16bit_ops", True, "hardware for it on a GPU", after=NO_16BIT, policy=FP32, device="GPU"),
+    Case("no_16bit_ops", False, "old GPU", after=NO_16BIT, policy=FP32, device="GPU", capability="6.1"),
+    Case("no_tensor_cores", True, "6.1", device="GPU", capability="6.1"),
+    Case("no_tensor_cores", False, "7.0", device="GPU", capability="7.0"),
+    Case("no_tensor_cores", True, "7.5 with bfloat16", device="GPU", capability="7.5", policy=BF16),
+    Case("no_tensor_cores", False, "8.0 with bfloat16", device="GPU", policy=BF16),
+    Case("no_tensor_cores", False, "not reported by the driver", device="GPU", capability=None),
+    Case("no_tensor_cores", False, "on a CPU", capability="6.1"),
+    Case("no_tensor_cores", False, "both in 32 bit", device="GPU", capability="6.1", policy=FP32),
+    Case("tensor_cores_idle", True, "a quarter", device="GPU", after_ops=[*BUSY, ("MatMul", 10.0, "float16", False)]),
+    Case("tensor_cores_idle", False, "less", device="GPU", after_ops=[*BUSY, ("MatMul", 9.9, "float16", False)]),
+    Case(
+        "tensor_cores_idle", False, "no matrix work", device="GPU", after_ops=[*BUSY, ("Relu", 50.0, "float16", False)]
+    ),
+    Case("tensor_cores_idle", False, "no tensor cores", device="GPU", capability="6.1", after_ops=IDLE),
+    Case("tensor_cores_idle", False, "not in 16 bit", device="GPU", policy=FP32, after_ops=IDLE),
+    Case("tensor_cores_idle", False, "on a CPU", after_ops=IDLE),
+    Case("tensor_cores_idle", True, "by shares", device="GPU", after=SHARES | {"profiler/tensor_core_percent": 45.0}),
+    Case("tensor_cores_idle", False, "by shares", device="GPU", after=SHARES | {"profiler/tensor_core_percent": 46.0}),
+    Case("mostly_32bit_ops", True, "half", after=MIXED | {"profiler/compute_32bit_percent": 50.0}),
+    Case("mostly_32bit_ops", False, "less", after=MIXED | {"profiler/compute_32bit_percent": 49.9}),
+    Case(
+        "mostly_32bit_ops", False, "not requested", policy=FP32, after=MIXED | {"profiler/compute_32bit_percent": 60.0}
+    ),
+    Case("mostly_32bit_ops", False, "nothing in 16 bit", after=NO_16BIT | {"profiler/compute_32bit_percent": 99.0}),
+    Case("memory_bound", True, "half", before={"profiler/memory_bound_percent": 50.0}),
+    Case("memory_bound", False, "less", before={"profiler/memory_bound_percent": 49.9}),
+    Case("memory_bound", False, "after the change", after={"profiler/memory_bound_percent": 90.0}),
+    Case("memory_bound", False, "both in 32 bit", policy=FP32, before={"profiler/memory_bound_percent": 90.0}),
+    # limit: 100 / (10 + 60 / 16 + 30 / 2) = 3.48, 90 % of which is 3.13
+    Case("at_limit", True, "reached", before=TRACED, device="GPU", ratio=3.14),
+    Case("at_limit", False, "not reached", before=TRACED, device="GPU", ratio=3.08),
+    Case("at_limit", True, "below min_speedup", before=TRACED, device="GPU", min_speedup=3.5),
+    Case("at_limit", False, "no trace", device="GPU", ratio=20.0),
+    Case("input_bound", True, "a fifth", after={**STEP, "profiler/input_ms": 20.0}),
+    Case("input_bound", False, "less", after={**STEP, "profiler/input_ms": 19.9}),
+    Case("input_bound", False, "no step", after={"profiler/input_ms": 20.0}),
+    Case("input_bound", True, "a fifth by interleaved rounds", after=WITH_INPUT | {"step_time_ms/cached_batch": 40.0}),
+    Case("input_bound", False, "less by interleaved rounds", after=WITH_INPUT | {"step_time_ms/cached_batch": 40.1}),
+    Case(
+        "input_bound",
+        False,
+        "interleaved rounds before the trace",
+        after={**STEP, **WITH_INPUT, "profiler/input_ms": 50.0, "step_time_ms/cached_batch": 49.0},
+    ),
+    Case("kernel_launch_moderate", True, "3 %", after={**STEP, "profiler/kernel_launch_ms": 3.0}),
+    Case("kernel_launch_moderate", False, "below", after={**STEP, "profiler/kernel_launch_ms": 2.9}),
+    Case("kernel_launch_moderate", False, "high instead", after={**STEP, "profiler/kernel_launch_ms": 15.0}),
+    Case("kernel_launch_high", True, "15 %", after={**STEP, "profiler/kernel_launch_ms": 15.0}),
+    Case("kernel_launch_high", False, "below", after={**STEP, "profiler/kernel_launch_ms": 14.9}),
+    Case(
+        "model_too_small",
+        True,
+        "overhead",
+        after={**STEP, "profiler/other_ms": 40.0, "profiler/kernel_launch_ms": 11.0},
+    ),
+    Case(
+        "model_too_small", False, "half", after={**STEP, "profiler/other_ms": 40.0, "profiler/kernel_launch_ms": 10.0}
+    ),
+    Case("model_too_small", False, "not measured", after=STEP),
+    Case("sizes_not_multiple_of_8", True, "30", device="GPU", configuration={"batch_size": 30}),
+    Case("sizes_not_multiple_of_8", False, "32", device="GPU"),
+    Case("sizes_not_multiple_of_8", False, "on a CPU", configuration={"batch_size": 30}),
+    Case("sizes_not_multiple_of_8", True, "channels", device="GPU", configuration={"layer_widths": (16, 20)}),
+    Case(
+        "sizes_not_multiple_of_8",
+        False,
+        "images, classes and depthwise kernels",
+        device="GPU",
+        configuration={"layer_widths": (1, 3, 10, 16)},
+    ),
+    Case("baseline_is_tf32", True, "some TF32", device="GPU", before={"profiler/compute_tf32_percent": 80.0}),
+    Case("baseline_is_tf32", False, "no TF32", device="GPU", before={"profiler/compute_tf32_percent": 0.0}),
+    Case("baseline_is_tf32", False, "not measured", device="GPU"),
+    Case(
+        "baseline_is_tf32",
+        False,
+        "not a float32 baseline",
+        device="GPU",
+        before={"profiler/compute_tf32_percent": 5.0},
+        before_policy=BF16,
+    ),
+    Case("xla_differs", True, "on", entry={"xla": True}),
+    Case("xla_differs", False, "off in both"),
+    Case(
+        "xla_differs",
+        True,
+        "requested but not in force",
+        entry={"xla": True},
+        before_entry={"xla": True},
+        in_force={"xla": False},
+    ),
+    Case("xla_differs", False, "on in both", entry={"xla": True}, before_entry={"xla": True}),
+    Case("cast_overhead", True, "5 %", after=STEP, after_ops=[("Cast", 5.0, "float32")]),
+    Case("cast_overhead", False, "less", after=STEP, after_ops=[("Cast", 4.9, "float32")]),
+    Case(
+        "cast_overhead",
+        False,
+        "as much as before",
+        after=STEP,
+        after_ops=[("Cast", 9.0, "float32")],
+        before_ops=[("Cast", 9.0, "uint8")],
+    ),
+    Case(
+        "cast_overhead",
+        False,
+        "without oneDNN as much as with it before",
+        after=STEP,
+        after_ops=[("Cast", 9.0, "float32")],
+        before_ops=[("_MklCast", 9.0, "float32")],
+    ),
+    Case("cast_overhead", True, "by shares", after=CAST | {"profiler/cast_percent": 5.0}),
+    Case("cast_overhead", False, "less by shares", after=CAST | {"profiler/cast_percent": 4.9}),
+    Case("cast_overhead", False, "as much as before", after=CAST | {"profiler/cast_percent": 9.0}, before=CAST),
+    Case("loss_scale_collapse", True, "below 1", loss_scale=0.5),
+    Case("loss_scale_collapse", False, "1", loss_scale=1.0),
+    Case("loss_scale_collapse", False, "no scaling"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.code}-{case.name}")
+def test_reason(case: Case) -> None:
+    codes = [reason.code for reason in explain(case.evidence())]
+    assert (case.code in codes) is case.fires
+
+
+def test_candidate_without_problems_has_no_reasons() -> None:
+    assert explain(Case("", True, "healthy").evidence()) == ()
+
+
+def test_reason_contains_the_numbers() -> None:
+    reason = explain(CASES[0].evidence())[0]
+    assert reason.evidence["operations"] == [{"type": "Conv2D", "baseline_ms": 10.0, "float16_ms": 50.0}]
+    assert reason.time_ms == pytest.approx(40.0)
+    assert "Conv2D 10 → 50 ms" in reason.text
+
+
+def test_reasons_are_ordered_by_the_time_they_explain() -> None:
+    after = {**STEP, "profiler/input_ms": 25.0, "profiler/kernel_launch_ms": 5.0, "profiler/other_ms": 50.0}
+    case = Case("", True, "many", after=after, entry={"xla": True})
+    assert [reason.code for reason in explain(case.evidence())] == [
+        "model_too_small",
+        "input_bound",
+        "kernel_launch_moderate",
+        "xla_differs",
+    ]

@@ -1,0 +1,59 @@
+"""Variants that must not be compared are named, with what differs and the command to run."""
+
+from __future__ import annotations
+
+import pytest
+
+from stages.compare.compatibility import check_profiles, check_trainings
+from stages.errors import ComparisonError
+from tests.small_study import CONFIGURATION, SmallStudy
+
+
+@pytest.mark.parametrize("name", ["mixed_bfloat16", "_control"])
+def test_profile_of_another_configuration_is_rejected(project: SmallStudy, name: str) -> None:
+    project.edit_profile(name, configuration=CONFIGURATION.model_copy(update={"batch_size": 64}))
+    with pytest.raises(ComparisonError) as raised:
+        check_profiles(project.load())
+    assert str(raised.value) == (
+        f"data/profile/{name}: '{name}' was not measured like 'float32' (batch size 64 instead of 32): "
+        "run `dvc repro -f -s profile`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "difference"),
+    [
+        ("data_sha256", "e" * 64, f"data {'e' * 12} instead of {'d' * 12}"),
+        ("batch_size", 64, "batch size 64 instead of 32"),
+        ("environment", "other", "environment other instead of Test CPU 9000; tensorflow 2.21.0"),
+    ],
+)
+def test_training_under_other_conditions_is_rejected(
+    project: SmallStudy, key: str, value: object, difference: str
+) -> None:
+    project.edit_training("mixed_bfloat16", 3, **{key: value})
+    with pytest.raises(ComparisonError) as raised:
+        check_trainings(project.load())
+    assert str(raised.value) == (
+        "data/train/mixed_bfloat16-3: 'mixed_bfloat16', seed 3, was not trained like 'float32', seed 1 "
+        f"({difference}): run `dvc repro -f -s train@mixed_bfloat16-3`, then `dvc repro`"
+    )
+
+
+def test_comparison_checks_both(project: SmallStudy) -> None:
+    project.edit_profile("_control", configuration=CONFIGURATION.model_copy(update={"input_threads": 1}))
+    with pytest.raises(ComparisonError, match="input_threads 1 instead of 2"):
+        project.compare()
+    project.edit_training("mixed_float16", 1, batch_size=64)
+    with pytest.raises(ComparisonError, match="'mixed_float16', seed 1, was not trained like"):
+        project.compare()
+
+
+def test_failed_training_is_not_checked(project: SmallStudy) -> None:
+    project.edit_training("float16", 1, data_sha256="e" * 64)
+    check_trainings(project.load())
+
+
+def test_nothing_is_checked_against_a_failed_baseline(project: SmallStudy) -> None:
+    project.edit_training("float32", 1, status="failed", reason="the loss is inf", batch_size=64)
+    project.compare()

@@ -1,0 +1,72 @@
+"""The loss scale of trainings, and the time until an accuracy that all trainings reach."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from stages.compare.training_curves import loss_scaling, time_to_accuracy
+from stages.results.study import VariantResult
+from stages.results.training import Training
+from tests.small_study import training_metrics
+
+SCALES = pd.DataFrame({"epoch": [0, 1, 2], "loss_scale": [32768.0, 65536.0, 16384.0], "skipped_steps": [0, 1, 2]})
+NAN = float("nan")
+
+
+def _texts(*trainings: Training) -> list[str]:
+    return [item.text for item in loss_scaling((VariantResult("half", trainings, None),))]
+
+
+def test_loss_scale_and_skipped_steps() -> None:
+    assert _texts(Training(3, training_metrics(), SCALES)) == [
+        "half, seed 3: the loss scale was 32,768 after the first epoch and 16,384 after the last; "
+        "3 steps skipped for overflow."
+    ]
+
+
+def test_first_loss_that_is_not_finite_is_located() -> None:
+    failed = training_metrics(status="failed", reason="the loss is nan", epoch=2, step=17, loss_scale=1.0)
+    (text,) = _texts(Training(0, failed))
+    assert text.endswith("the first loss that is not finite occurred at epoch 2, step 17, loss scale 1.")
+
+
+def test_training_without_loss_scaling_is_left_out() -> None:
+    failed = training_metrics(status="failed", reason="the probabilities are not finite")
+    assert _texts(Training(0, training_metrics(), SCALES[["epoch"]]), Training(1, failed)) == []
+
+
+def _training(seed: int, accuracies: list[float], seconds: list[float], **metrics: str) -> Training:
+    history = pd.DataFrame({"val_accuracy": accuracies, "epoch_time_s": seconds})
+    return Training(seed, training_metrics(**metrics), history)
+
+
+def _variant(name: str, *trainings: Training) -> VariantResult:
+    return VariantResult(name, trainings, None)
+
+
+def test_target_is_the_best_accuracy_that_all_trainings_reach() -> None:
+    found = time_to_accuracy(
+        [
+            _variant("float32", _training(0, [0.5, 0.9, 0.8], [3, 1, 1]), _training(1, [0.7, 0.7, 0.95], [3, 1, 1])),
+            _variant("half", _training(0, [0.6, 0.99, 0.9], [2, 0.5, 0.5]), _training(1, [0.9] * 3, [2, 0.5, 0.5])),
+        ]
+    )
+    assert found is not None
+    assert found.target == 0.9
+    assert found.seconds == {"float32": (4.0, 5.0), "half": (2.5, 2.0)}
+    assert found.means_s == pytest.approx({"float32": 4.5, "half": 2.25})
+
+
+def test_failed_variant_is_left_out_and_does_not_lower_the_target() -> None:
+    failed = _variant("half", _training(0, [0.1], [1], status="failed", reason="the loss is nan"))
+    found = time_to_accuracy([_variant("float32", _training(0, [0.5, 0.9], [1, 1])), failed])
+    assert found is not None
+    assert found.target == 0.9
+    assert found.means_s == {"float32": 2.0}
+
+
+@pytest.mark.parametrize("accuracies", [[NAN], [0.9, NAN], [NAN, 0.9]])
+def test_training_without_accuracy_gives_no_target(accuracies: list[float]) -> None:
+    trainings = (_training(seed, [accuracy], [1.0]) for seed, accuracy in enumerate(accuracies))
+    assert time_to_accuracy([_variant("float32", *trainings)]) is None

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.digests import own_model_file
+from stages.environment.preflight import input_problems, keras_applications
+from stages.params import DataParams, ModelParams, Params, TrackingParams
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def model_problems(name: str) -> list[str]:
+    return input_problems(Params(model=ModelParams(name=name)))
+
+
+def folder_problems(path: str) -> list[str]:
+    return input_problems(Params(data=DataParams(source="folder", path=path)))
+
+
+@pytest.mark.parametrize("name", ["cnn", "resnet20", "resnet50", "keras.applications.MobileNetV2"])
+def test_known_models_are_accepted(name: str) -> None:
+    assert model_problems(name) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "fragments"),
+    [
+        ("resnet21", ["model.name is 'resnet21'; it must be one of cnn, resnet20,", "did you mean 'resnet20'?"]),
+        ("keras.applications.ResNet51", ["keras.applications has no 'ResNet51'", "did you mean 'ResNet"]),
+        ("keras.applications.", ["keras.applications has no ''"]),
+        ("keras.applications.resnet", ["keras.applications has no 'resnet'"]),
+        ("own:", ["model.name is 'own:'; it must be one of"]),
+        ("no_such_module:build", ["there is no module 'no_such_module' next to params.yaml"]),
+        ("../own:build", ["it must be one of"]),
+    ],
+)
+def test_unknown_models_are_rejected(name: str, fragments: list[str]) -> None:
+    (line,) = model_problems(name)
+    assert [fragment for fragment in fragments if fragment not in line] == []
+
+
+def test_keras_applications_are_listed_completely() -> None:
+    import keras
+
+    real = [
+        name for name in dir(keras.applications) if name[0].isupper() and callable(getattr(keras.applications, name))
+    ]
+    assert keras_applications() == sorted(real)
+
+
+@pytest.mark.parametrize(
+    ("source", "fragment"),
+    [
+        ("def buidl(shape, classes): ...", "own.py does not define 'build'; did you mean 'buidl'?"),
+        ("x = 1", "own.py does not define 'build'"),
+        ("def build(:", "own.py is not valid Python"),
+    ],
+)
+def test_invalid_user_model_is_rejected(project: Path, source: str, fragment: str) -> None:
+    (project / "own.py").write_text(source)
+    (line,) = model_problems("own:build")
+    assert fragment in line
+    assert "\n" not in line
+
+
+def test_user_model_with_a_null_byte_is_rejected(project: Path) -> None:
+    (project / "own.py").write_bytes(b"def build(): ...\0")
+    (line,) = model_problems("own:build")
+    assert "own.py is not valid Python" in line
+
+
+@pytest.mark.parametrize(
+    "source", ["def build(shape, classes): ...", "build = print", "from os import path as build", "class build: ..."]
+)
+def test_valid_user_model_is_accepted(project: Path, source: str) -> None:
+    (project / "package").mkdir()
+    (project / "package" / "own.py").write_text(source)
+    assert model_problems("package.own:build") == []
+    assert own_model_file("package.own:build") == project / "package" / "own.py"
+
+
+def test_built_in_model_has_no_user_file() -> None:
+    assert own_model_file("cnn") is None
+
+
+def test_unusable_directories_are_rejected(project: Path) -> None:
+    (project / "file").write_text("")
+    (project / "empty").mkdir()
+    (project / "hidden" / ".git").mkdir(parents=True)
+    expected: dict[str, Any] = {
+        "no_such": "which does not exist; create it with a folder of images",
+        "file": "which is not a folder",
+        "empty": "which holds no folders",
+        "hidden": "which holds no folders",
+    }
+    for name, fragment in expected.items():
+        (line,) = folder_problems(name)
+        assert line.startswith(f"data.path is '{name}'")
+        assert fragment in line
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
+def test_unreadable_directory_is_rejected(project: Path) -> None:
+    (project / "locked").mkdir(mode=0)
+    (line,) = folder_problems("locked")
+    assert "may not be read" in line
+
+
+def test_directory_of_class_folders_is_accepted(project: Path) -> None:
+    (project / "pictures" / "cat").mkdir(parents=True)
+    assert folder_problems("pictures") == []
+    assert input_problems(Params(data=DataParams(source="digits", path="no_such"))) == []
+
+
+def test_all_problems_are_listed() -> None:
+    params = Params(
+        data=DataParams(source="folder", path="no_such"),
+        model=ModelParams(name="resnet21"),
+        tracking=TrackingParams(uri="mlruns"),
+    )
+    assert [line.split(" is ")[0] for line in input_problems(params)] == ["data.path", "model.name", "tracking.uri"]

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import psutil
+
+from stages.profile.machine_load import OtherLoad, _own_busy_s
+
+BUSY = "import time\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass"
+
+
+def test_load_of_another_program_is_measured() -> None:
+    # started by a shell that ends immediately, so that it is not a child of this process
+    subprocess.run(["sh", "-c", '"$0" -c "$1" >/dev/null 2>&1 &', sys.executable, BUSY], check=True)
+    load = OtherLoad()
+    with load.counted():
+        time.sleep(1.5)
+    cores = load.cores()
+    assert cores is not None
+    assert cores > 0.3
+    (line,) = load.warnings(0.05)
+    assert line.startswith(f"other programs kept {cores:.2f} of ")
+    assert list(load.warnings(1.0)) == []
+
+
+def test_own_load_includes_child_processes() -> None:
+    before_s = _own_busy_s()
+    child = subprocess.Popen([sys.executable, "-c", BUSY])
+    started_s = time.process_time()
+    while time.process_time() - started_s < 1:
+        pass
+    own_s, of_child_s = _own_busy_s() - before_s, psutil.Process(child.pid).cpu_times().user
+    child.kill()
+    child.wait()
+    assert own_s >= 0.9 + 0.9 * of_child_s
+    assert of_child_s > 0.1
+
+
+def test_load_is_unknown_before_the_first_block() -> None:
+    assert OtherLoad().cores() is None
+    assert list(OtherLoad().warnings(0.05)) == []

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import multiprocessing
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stages import files
+from stages.errors import ProfileError
+from stages.params import ModelParams, ProfileParams, TrainParams, Variant
+from stages.profile import max_batch
+from stages.profile.max_batch import LARGEST, MIB, Attempt, largest_batch, search, try_batch
+from stages.profile.records import ArmConfig
+from stages.results.prepared import PreparedInfo
+
+MODELS = """
+import os
+import keras
+
+def tiny(shape, classes):
+    pixels = keras.Input(shape, dtype="uint8")
+    scaled = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(pixels))
+    hidden = keras.layers.Dense(2)(scaled)
+    return keras.Model(pixels, keras.layers.Dense(classes, activation="softmax", dtype="float32")(hidden))
+
+def always_float32(shape, classes):
+    pixels = keras.Input(shape, dtype="uint8")
+    scaled = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255, dtype="float32")(pixels))
+    return keras.Model(pixels, keras.layers.Dense(classes, activation="softmax", dtype="float32")(scaled))
+
+def crashing(shape, classes):
+    os._exit(3)
+"""
+ROOT = Path(__file__).parents[2]
+FLOAT32 = Variant(policy="float32")
+LIMIT_MIB = 192
+
+
+def config(model: str, batch_size: int, variant: Variant = FLOAT32) -> ArmConfig:
+    return ArmConfig(
+        ModelParams(name=f"halfstep_test_models:{model}"), TrainParams(batch_size=batch_size), variant, seed=0
+    )
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the models above and the description of prepared images, without the images."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the fork server, if this file is the first to start it
+    (tmp_path / "halfstep_test_models.py").write_text(MODELS)
+    PreparedInfo(
+        source="synthetic",
+        synthetic=True,
+        classes=("a", "b"),
+        image_shape=(96, 96, 3),
+        images={},
+        class_counts={},
+        rejected=0,
+    ).write(files.PREPARED / "info.json")
+    return tmp_path
+
+
+@pytest.mark.parametrize("start", [1, 3, 8, 12, 32, 100, LARGEST])
+@pytest.mark.parametrize("capacity", [0, 1, 2, 5, 7, 8, 9, 15, 16, 31, 32, 100, 1000, 12_345, LARGEST, 10**9])
+def test_search_finds_the_largest_size_within_the_tolerance(start: int, capacity: int) -> None:
+    tried: list[int] = []
+
+    def fits(size: int) -> bool:
+        tried.append(size)
+        return size <= capacity
+
+    found = search(start, fits)
+    assert found == 0 or found in tried
+    assert found <= min(capacity, LARGEST)
+    too_large = [size for size in tried if size > capacity]
+    assert len(set(tried)) == len(tried) < 40
+    assert all(size <= 8 or size % 8 == 0 or size == start for size in tried)
+    if capacity < LARGEST:  # the smallest size that was too large is within 12.5 %, or the next on the grid
+        assert min(too_large) <= max(found * 1.125, found + 1 if found < 8 else found // 8 * 8 + 8)
+    else:
+        assert found == LARGEST
+
+
+def test_larger_limit_gives_larger_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(max_batch, "TOLERANCE", 0.5)  # for fewer children
+    small, large = (
+        largest_batch(config("tiny", start), ProfileParams(memory_limit_mib=limit_mib), "CPU")
+        for start, limit_mib in ((768, LIMIT_MIB), (1792, 2 * LIMIT_MIB))
+    )
+    assert 64 <= small.batch_size < large.batch_size
+    for found, limit_mib in ((small, LIMIT_MIB), (large, 2 * LIMIT_MIB)):
+        assert found.limit_mib == limit_mib
+        assert found.peak_mib is not None
+        assert 0.5 * limit_mib < found.peak_mib <= limit_mib
+        assert max(size for size, fits in found.tried if fits) == found.batch_size
+        assert found.batch_size < min(size for size, fits in found.tried if not fits) <= found.batch_size * 1.5
+    assert multiprocessing.active_children() == []
+
+
+def test_child_that_exceeds_the_limit_is_killed() -> None:
+    """32,768 images are 0.9 GB as uint8 and 3.6 GB as float32."""
+    started_s = time.monotonic()
+    assert try_batch(config("tiny", 8), 32_768, LIMIT_MIB) == Attempt()
+    assert time.monotonic() - started_s < 30
+    assert multiprocessing.active_children() == []
+
+
+def test_child_that_would_fill_the_memory_of_the_machine_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(max_batch, "MIN_FREE", 1.0)
+    assert try_batch(config("tiny", 8), 8, 10**6) == Attempt()
+
+
+def test_batch_whose_child_dies_does_not_fit() -> None:
+    found = largest_batch(config("crashing", 2), ProfileParams(memory_limit_mib=LIMIT_MIB), "CPU")
+    assert found.tried == ((2, False), (1, False))
+    assert (found.batch_size, found.peak_mib) == (0, None)
+
+
+def test_error_of_the_first_size_is_raised_in_one_line() -> None:
+    bad = config("always_float32", 8, Variant(policy="mixed_bfloat16"))
+    with pytest.raises(ProfileError, match=r"^profile\.find_max_batch: the variant .* is not in force") as caught:
+        largest_batch(bad, ProfileParams(memory_limit_mib=LIMIT_MIB), "CPU")
+    assert "\n" not in str(caught.value)
+
+
+def test_size_with_an_error_after_a_size_that_trains_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attempt(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
+        return Attempt(batch_size * MIB) if batch_size <= 16 else Attempt(error_message="an index is too large")
+
+    monkeypatch.setattr(max_batch, "try_batch", attempt)
+    found = largest_batch(config("tiny", 8), ProfileParams(memory_limit_mib=1024), "CPU")
+    assert (found.batch_size, found.peak_mib) == (16, 16)
+    assert found.tried == ((8, True), (16, True), (32, False), (24, False))
+    with pytest.raises(ProfileError, match="an index is too large"):
+        largest_batch(config("tiny", 64), ProfileParams(memory_limit_mib=1024), "CPU")
+
+
+def test_peak_above_the_limit_does_not_fit_even_if_the_child_was_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(max_batch, "try_batch", lambda config, size, limit: Attempt(peak_bytes=size * MIB))
+    found = largest_batch(config("tiny", 64), ProfileParams(memory_limit_mib=100), "CPU")
+    assert (found.batch_size, found.peak_mib) == (96, 96)
+    assert found.tried == ((64, True), (128, False), (96, True), (112, False), (104, False))
+
+
+def test_gpu_has_no_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        max_batch, "try_batch", lambda config, size, limit: Attempt(5 * MIB) if size <= 64 else Attempt()
+    )
+    found = largest_batch(config("tiny", 64), ProfileParams(memory_limit_mib=64), "GPU")
+    assert (found.batch_size, found.limit_mib, found.peak_mib) == (64, None, 5)
+
+
+def test_default_limit_is_half_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(max_batch, "try_batch", lambda *_: Attempt())
+    found = largest_batch(config("tiny", 1), ProfileParams(), "CPU")
+    assert found.limit_mib is not None
+    assert 1 <= found.limit_mib <= psutil.virtual_memory().total // 2 // MIB
+
+
+def test_child_runs_with_the_onednn_setting_of_its_variant() -> None:
+    """TensorFlow reads the setting at import. The child checks it when it compiles the model."""
+    attempt = try_batch(config("tiny", 8, Variant(policy="float32", onednn=False)), 8, 1024)
+    assert attempt.error_message is None
+    assert attempt.peak_bytes is not None

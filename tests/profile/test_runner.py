@@ -1,0 +1,274 @@
+"""A small real measurement: worker processes run interleaved rounds and are traced."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from stages import files, models
+from stages.dataset import open_prepared
+from stages.errors import ProfileError
+from stages.params import ModelParams, ProfileParams, TrainParams, Variant
+from stages.profile.__main__ import find_trace
+from stages.profile.records import ArmConfig, ArmRecord, Measurement
+from stages.profile.runner import Extras, measure
+from stages.profile.summary import Context, summarize
+from stages.profile.trace import Trace, read_trace
+from stages.profile.worker_process import WorkerProcess
+from stages.results.profile import (
+    TABLES,
+    InputRound,
+    Protocol,
+    RawTimes,
+    Round,
+    Step,
+    read_profile,
+    write_profile,
+)
+
+PROTOCOL = ProfileParams(
+    processes=2,
+    rounds=3,
+    steps_per_round=2,
+    warmup_steps=1,
+    single_step_rounds=1,
+    trace_steps=3,
+    inference_batch_sizes=(1, 50),
+    inference_calls_per_round=2,
+    seed=2,
+)
+ENTRIES = {"float32": Variant(policy="float32"), "mixed_bfloat16": Variant(policy="mixed_bfloat16")}
+ROUNDS = PROTOCOL.processes * PROTOCOL.rounds
+PROTOCOL_RESULT = Protocol(
+    confidence=0.95,
+    processes=2,
+    rounds=4,
+    timing_seconds=1.0,
+    ended_by="rounds",
+    target_precision=0.02,
+    interim_looks=1,
+)
+
+
+def config(entry: Variant, batch_size: int = 8) -> ArmConfig:
+    return ArmConfig(ModelParams(), TrainParams(batch_size=batch_size), entry, seed=0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, prepared_template: Path) -> Iterator[Path]:
+    folder, before = tmp_path_factory.mktemp("profile"), Path.cwd()
+    shutil.copytree(prepared_template, folder / files.PREPARED)
+    os.chdir(folder)
+    yield folder
+    os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> Path:
+    """A training's folder with weights and their predictions in float32; those of one image are changed."""
+    prepared = open_prepared()
+    model = models.build(ModelParams(), prepared.image_shape, len(prepared.classes))
+    (folder / "trained").mkdir()
+    model.save(folder / "trained" / "model.keras")
+    predictions = np.array(model(np.asarray(prepared.test.images), training=False))
+    predictions[0] = np.roll(np.eye(len(prepared.classes))[predictions[0].argmax()], 1)
+    np.save(folder / "trained" / "predictions.npy", predictions)
+    files.write_manifest(folder / "trained")
+    return folder / "trained"
+
+
+def extras(folder: Path, traced: frozenset[str] = frozenset()) -> Extras:
+    return Extras(traced, folder / "scratch", trained={})
+
+
+@pytest.fixture(scope="module")
+def measurement(folder: Path, trained: Path) -> Measurement:
+    configs = {name: config(entry) for name, entry in ENTRIES.items()}
+    once = Extras(frozenset(ENTRIES), folder / "scratch", {"mixed_bfloat16": trained})
+    return measure(configs, "float32", PROTOCOL, once)
+
+
+@pytest.fixture(scope="module")
+def records(measurement: Measurement) -> dict[str, ArmRecord]:
+    return measurement.records
+
+
+@pytest.fixture(scope="module")
+def traces(records: dict[str, ArmRecord]) -> dict[str, Trace]:
+    taken = {name: record.trace for name, record in records.items() if record.trace is not None}
+    return {name: read_trace(find_trace(trace.directory), trace.graph_dtypes) for name, trace in taken.items()}
+
+
+def test_every_arm_has_all_times(records: dict[str, ArmRecord]) -> None:
+    assert list(records) == list(ENTRIES)
+    for record in records.values():
+        assert [(row.process, row.round) for row in record.times.rounds] == [(p, r) for p in range(2) for r in range(3)]
+        assert {row.steps for row in record.times.rounds} == {2}
+        assert [(row.process, row.step) for row in record.times.steps] == [(p, s) for p in range(2) for s in range(2)]
+        assert Counter(row.batch_size for row in record.times.calls) == {1: 2 * ROUNDS, 50: 2 * ROUNDS}
+        times_ms = [
+            *(row.round_time_ms for row in record.times.rounds),
+            *(row.step_time_ms for row in record.times.steps),
+        ]
+        assert all(time_ms > 0 for time_ms in [*times_ms, *(row.latency_ms for row in record.times.calls)])
+
+
+def test_every_arm_has_one_turn_per_round(records: dict[str, ArmRecord]) -> None:
+    orders = [tuple(records[name].times.rounds[turn].position for name in records) for turn in range(ROUNDS)]
+    assert all(sorted(order) == [0, 1] for order in orders)
+    assert len(set(orders)) > 1
+
+
+def test_arms_differ_only_in_their_entries(records: dict[str, ArmRecord]) -> None:
+    first, second = (record.settings.configuration for record in records.values())
+    assert first == second
+    assert [record.settings.in_force.policy for record in records.values()] == list(ENTRIES)
+    assert (first.batch_size, first.input_shape) == (8, (8, 8, 3))
+    assert first.parameters > 1000
+
+
+def test_protocol_describes_the_measurement(measurement: Measurement) -> None:
+    protocol = measurement.protocol
+    assert (protocol.processes, protocol.rounds, protocol.ended_by) == (2, ROUNDS, "rounds")
+    assert protocol.confidence == 0.95
+    assert 0 < protocol.timing_seconds < PROTOCOL.max_seconds
+
+
+def test_input_rounds_use_the_pipeline_and_a_cached_batch(records: dict[str, ArmRecord]) -> None:
+    for record in records.values():
+        assert Counter(row.batches for row in record.times.input_rounds) == {"pipeline": 6, "cached": 6}
+        assert all(row.round_time_ms > 0 and row.steps == 2 for row in record.times.input_rounds)
+
+
+def test_trained_weights_are_evaluated_in_the_precision_of_the_baseline(measurement: Measurement) -> None:
+    found = measurement.same_weights["mixed_bfloat16"]
+    images = len(open_prepared().test)
+    assert found.images == images
+    assert found.agreement == pytest.approx((images - 1) / images)
+    assert 0.5 < found.max_probability_difference <= 1
+
+
+def test_trace_has_the_requested_steps(traces: dict[str, Trace]) -> None:
+    assert all(len(trace.steps) >= PROTOCOL.trace_steps for trace in traces.values())
+    for step in (step for trace in traces.values() for step in trace.steps):
+        assert sum(step.parts().values()) == pytest.approx(step.step_time_ms, rel=0.02)
+
+
+@pytest.mark.skipif(bool(Path("/dev/nvidia0").exists()), reason="the bounds are those of a CPU")
+def test_trace_shows_16_bit_compute(traces: dict[str, Trace]) -> None:
+    shares = {name: trace.metrics()["profiler/compute_16bit_percent"] for name, trace in traces.items()}
+    assert shares["float32"] == 0
+    assert 5 < shares["mixed_bfloat16"] < 100
+    assert all((trace.matched_percent or 0) > 80 for trace in traces.values())
+
+
+def test_files_have_the_documented_columns(measurement: Measurement, traces: dict[str, Trace], folder: Path) -> None:
+    record = measurement.records["float32"]
+    assert record.trace is not None
+    context = Context(measurement.protocol, PROTOCOL.trace_steps)
+    summary = summarize("float32", ENTRIES["float32"], record, context, traces["float32"])
+    digest = write_profile("float32", summary, record.times, find_trace(record.trace.directory))
+    directory = files.profile_dir("float32")
+    assert files.verify_manifest(directory) == digest
+    columns = {
+        "rounds.csv": ["process", "round", "position", "steps", "round_time_ms"],
+        "input_rounds.csv": ["process", "round", "batches", "steps", "round_time_ms"],
+        "timings.csv": ["process", "round", "step", "step_time_ms"],
+        "inference.csv": ["process", "round", "batch_size", "call", "latency_ms"],
+    }
+    tables = {name: pd.read_csv(directory / name) for name in columns}
+    assert {name: list(table.columns) for name, table in tables.items()} == columns
+    assert {name: len(table) for name, table in tables.items()} == {
+        "rounds.csv": ROUNDS,
+        "input_rounds.csv": 12,
+        "timings.csv": 4,
+        "inference.csv": 4 * ROUNDS,
+    }
+    assert read_trace(files.trace_file("float32")).device_type == traces["float32"].device_type
+    assert {"step_time_ms/p50", "step_time_ms/p95", "step_time_ms/mean", "train_images_per_s"} <= set(summary.metrics)
+    assert {"profiler/step_time_ms", "profiler/overhead_percent", "inference/b50/p99_ms"} <= set(summary.metrics)
+    found = read_profile("float32")
+    assert found.summary == summary
+    assert found.rounds["round_time_ms"].tolist() == pytest.approx([row.round_time_ms for row in record.times.rounds])
+
+
+def test_control_has_all_files_except_the_trace(measurement: Measurement, folder: Path) -> None:
+    record = replace(measurement.records["float32"], trace=None)
+    context = Context(measurement.protocol, PROTOCOL.trace_steps)
+    summary = summarize(files.CONTROL, ENTRIES["float32"], record, context, None)
+    write_profile(files.CONTROL, summary, record.times, None)
+    names = {path.name for path in files.profile_dir(files.CONTROL).iterdir()}
+    assert names == {name for name, _ in TABLES.values()} | {"summary.json", "manifest.json"}
+
+
+def test_summary_has_the_settings_in_force_in_the_worker(folder: Path) -> None:
+    """`compare` explains by the settings in force, not by those that the entry requests."""
+    with closing(WorkerProcess("float32", config(Variant(policy="float32", onednn=False)))) as worker:
+        settings = worker.call("settings")
+        time_ms = worker.call("train_round", 1)
+    times = RawTimes(
+        rounds=[Round(0, 0, 0, 1, time_ms)],
+        input_rounds=[InputRound(0, 0, "pipeline", 1, time_ms)],
+        steps=[Step(0, 0, 0, time_ms)],
+    )
+    record = ArmRecord(settings, times)
+    summary = summarize("float32", ENTRIES["float32"], record, Context(PROTOCOL_RESULT, 2), None)
+    write_profile("in_force", summary, times, None)
+    assert summary.entry.onednn is True
+    assert read_profile("in_force").summary.in_force.onednn is False
+
+
+def test_error_of_a_worker_is_one_line_and_ends_all_workers(folder: Path) -> None:
+    configs = {"bad": config(ENTRIES["float32"], batch_size=4096)}
+    with pytest.raises(ProfileError, match=r"^profile: bad: train\.batch_size is 4096") as caught:
+        measure(configs, "bad", PROTOCOL, extras(folder))
+    assert "\n" not in str(caught.value)
+    assert multiprocessing.active_children() == []
+
+
+def test_arms_that_differ_in_more_than_their_entries_are_rejected(folder: Path) -> None:
+    configs = {"float32": config(ENTRIES["float32"]), "larger": config(ENTRIES["float32"], batch_size=16)}
+    with pytest.raises(ProfileError, match=r"'larger' does not run like 'float32' \(batch_size 16 instead of 8\)"):
+        measure(configs, "float32", PROTOCOL, extras(folder))
+    assert multiprocessing.active_children() == []
+
+
+def test_killed_worker_is_reported_in_one_line(folder: Path) -> None:
+    with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
+        worker.send("train_round", 10_000)
+        assert worker._process.pid is not None
+        os.kill(worker._process.pid, signal.SIGKILL)
+        with pytest.raises(ProfileError, match=r"^profile: the process of float32 ended with status -9") as caught:
+            worker.receive()
+        assert "\n" not in str(caught.value)
+        with pytest.raises(ProfileError, match="ended with status -9"):
+            worker.call("train_round", 1)
+    assert multiprocessing.active_children() == []
+
+
+def test_onednn_is_off_only_in_workers_that_request_it(folder: Path) -> None:
+    """TensorFlow reads the setting at import, so the worker needs a separate fork server."""
+    with closing(WorkerProcess("mixed_float16", config(Variant(policy="mixed_float16", onednn=False)))) as worker:
+        assert worker.call("settings").in_force.onednn is False
+        assert worker.call("train_round", 1) > 0
+    assert "TF_ENABLE_ONEDNN_OPTS" not in os.environ
+
+
+def test_folder_must_contain_exactly_one_trace(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="wrote 0 traces"):
+        find_trace(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.xplane.pb").write_text("")
+    with pytest.raises(ProfileError, match="wrote 2 traces"):
+        find_trace(tmp_path)

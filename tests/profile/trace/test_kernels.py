@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stages.profile.trace.kernels import (
+    canonical_dtype,
+    is_cast_kernel,
+    is_compute,
+    kernel_category,
+    kernel_dtype,
+    shapes_dtype,
+    uses_tensor_cores,
+)
+
+TENSOR_CORES = {"yes": True, "no": False, "?": None}
+EIGEN = "void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<Eigen::TensorAssignOp<{}>>>"
+INTEGERS = EIGEN.format("Eigen::TensorMap<Eigen::Tensor<int, 1, 1, int>, 16>, scalar_inverse_op<int>")
+
+
+def public_names() -> Iterator[tuple[str, ...]]:
+    """Data type, use of tensor cores, category and name of each kernel in `kernel_names.txt`."""
+    for line in Path(__file__).with_name("kernel_names.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            yield tuple(line.split(" ", 3))
+
+
+# names that are in no public trace of the table
+MORE_NAMES = [
+    ("float16", "yes", "matrix", "cutlass_75_tensorop_s1688gemm_128x128_32x2_nn_align8"),
+    ("float16", "no", "memory", "_ZN10tensorflow7functor15RowReduceKernelIPKN5Eigen4halfEPS3_EEvT_"),
+    ("float16", "no", "matrix", "void tensorflow::DepthwiseConv2dGPUKernelNHWC<Eigen::half, 3, 3, 1>"),
+    ("bfloat16", "no", "memory", "AddV2_GPU_DT_BFLOAT16_DT_BFLOAT16_kernel"),
+    ("other", "no", "memory", "LogicalAnd_GPU_DT_BOOL_DT_BOOL_kernel"),
+    ("other", "no", "memory", INTEGERS),
+    ("float32", "no", "cast", "Cast_GPU_DT_FLOAT_DT_HALF_kernel"),
+    ("float32", "no", "cast", "Cast_GPU_DT_UINT8_DT_FLOAT_kernel"),
+    ("float16", "no", "cast", "void cudnn::ops::convertTensor_kernel<__half, float, float, (cudnnKernelDataType_t)2>"),
+    ("?", "no", "memory", "loop_multiply_fusion_3"),
+    ("?", "no", "memory", "input_reduce_fusion"),
+    ("?", "no", "cast", "wrapped_convert"),
+    ("?", "no", "cast", "loop_convert_fusion_2"),
+    ("?", "no", "memory", "loop_add_convert_fusion"),
+    ("?", "?", "matrix", "triton_gemm_dot.4"),
+    ("?", "?", "matrix", "triton_tem_fused_mm"),
+    ("?", "?", "matrix", "my_matmul_kernel"),
+    ("?", "yes", "matrix", "persistent_umma_kernel"),
+    ("?", "no", "other", "some_library::half_warp_scan"),
+]
+KERNELS = [*public_names(), *MORE_NAMES]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tensor_cores", "category", "name"),
+    KERNELS,
+    ids=[f"{number}-{row[3][:60]}" for number, row in enumerate(KERNELS)],
+)
+def test_dtype_tensor_cores_and_category_of_a_kernel(dtype: str, tensor_cores: str, category: str, name: str) -> None:
+    found = kernel_dtype(name)
+    assert (found or "?") == dtype
+    assert uses_tensor_cores(name, found, flagged=False) is TENSOR_CORES[tensor_cores]
+    assert is_cast_kernel(name) is (category == "cast")
+    assert kernel_category(name) == category.replace("cast", "memory")
+
+
+def test_xprof_knows_kernels_on_tensor_cores_that_their_name_does_not_show() -> None:
+    assert uses_tensor_cores("first_layer_wgrad_kernel", None, flagged=True) is True
+
+
+def test_xprof_flags_xmma_kernels_for_cuda_cores() -> None:
+    name = "sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4"
+    assert uses_tensor_cores(name, "float32", flagged=True) is False
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtype"),
+    [
+        ("(half[32,10];half[128,10])", "float16"),
+        ("(bfloat16[4,384,1024])", "bfloat16"),
+        ("(half[32,16,16,8];float[8];float[8])", "float16"),  # batch normalization: the images are larger
+        ("(float[32,10];int32[])", "float32"),
+        ("(double[2])", "float64"),
+        ("(int32[3])", "other"),
+        ("", None),
+        ("()", None),
+    ],
+)
+def test_shapes_give_the_type_of_the_largest_tensor(shapes: str, dtype: str | None) -> None:
+    assert shapes_dtype(shapes) == dtype
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("DT_HALF", "float16"), ("f16", "float16"), ("bf16", "bfloat16"), ("float", "float32"), ("int32", "other")],
+)
+def test_each_type_has_one_name(name: str, dtype: str) -> None:
+    assert canonical_dtype(name) == dtype
+
+
+@pytest.mark.parametrize(
+    "name", ["MemcpyH2D", "MEMCPYD2D", "Memset", "[CUDA memcpy HtoD]", "ncclDevKernel_AllReduce_Sum_f32"]
+)
+def test_data_movement_is_not_compute(name: str) -> None:
+    assert not is_compute(name)
+    assert is_compute("ampere_sgemm_128x64_tn")

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from stages.profile.trace import Kernel, Operation, Trace
+
+
+def kernel(name: str, operation_type: str = "", duration_us: float = 1.0) -> Kernel:
+    return Kernel(name, "layer/op", 1, duration_us, "float32", False, operation_type)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, (cudnnKernelDataType_t)0>",
+        "void cudnn::ops::convertTensor_kernel<float, float, float, (cudnnKernelDataType_t)2>",
+        "void cudnn::ops::genericTranspose_kernel<float, float>",
+        "void splitKreduce_kernel<32, 16, int, float, __half, float, __half, true>",
+        "void cask_cudnn::computeOffsetsKernel<false, false>(cask_cudnn::ComputeOffsetsParams)",
+    ],
+)
+def test_auxiliary_kernels_of_a_convolution_are_bound_by_memory(name: str) -> None:
+    assert kernel(name, "Conv2D").category == "memory"
+
+
+def test_a_kernel_with_an_unknown_name_has_the_category_of_its_operation() -> None:
+    assert kernel("cudnn_helper", "Conv2D").category == "matrix"
+    assert kernel("cudnn_helper", "ReluGrad").category == "memory"
+    assert kernel("cudnn_helper").category == "other"
+
+
+def test_a_cast_is_known_by_the_kernel_or_by_its_operation() -> None:
+    assert kernel("wrapped_convert", "Conv2D").is_cast
+    assert kernel("loop_multiply_fusion", "Cast").is_cast
+    assert not kernel("loop_multiply_fusion", "Mul").is_cast
+
+
+def test_rows_of_the_input_pipeline() -> None:
+    assert Operation("Dataset", "Iterator::Root::Prefetch", "Host", 1, 1.0).category == "input"
+    assert Operation("Unknown", "Iterator::Root::Prefetch", "Host", 1, 1.0).category == "input"
+    assert Operation("MatMul", "dense/MatMul", "Host", 1, 1.0).category == "matrix"
+
+
+def test_times_per_step_are_those_of_one_device() -> None:
+    """Two devices ran 4 steps; each cast took 100 us, and the trace sums all of them."""
+    trace = Trace("GPU", (), (), (kernel("wrapped_convert", duration_us=800.0),), None, device_count=2)
+    assert trace.cast_ms(steps=4) == pytest.approx(0.1)
+    on_device = Operation("Cast", "layer/Cast", "Device", occurrences=8, self_time_us=800.0)
+    assert trace.operation_per_step(on_device, steps=4) == pytest.approx((1, 0.1))
+    on_host = Operation("Cast", "layer/Cast", "Host", occurrences=4, self_time_us=800.0)
+    assert trace.operation_per_step(on_host, steps=4) == pytest.approx((1, 0.2))
+
+
+def test_without_compute_time_there_is_no_cast_time() -> None:
+    assert Trace("CPU", (), (), (), None).cast_ms(steps=4) is None

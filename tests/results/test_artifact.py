@@ -1,0 +1,306 @@
+"""What all result files have in common: versions, unknown keys, and what is read is what was written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stages import files
+from stages.errors import CorruptFileError, DataError
+from stages.params import Variant
+from stages.results.artifact import Document, read_array, read_table, write_table
+from stages.results.comparison import (
+    COMPARISON,
+    BeforeAfter,
+    CandidateResult,
+    ComparisonResult,
+    ControlResult,
+    OpChangeResult,
+    QualityResult,
+    Reason,
+    SpeedupResult,
+    TimeToAccuracyResult,
+)
+from stages.results.prepared import PreparedInfo
+from stages.results.profile import SUMMARY, LargestBatch, ProfileSummary, Round, SameWeights
+from stages.results.training import METRICS, TrainingMetrics
+from tests.small_study import CONFIGURATION, ENVIRONMENT, PROTOCOL, operation, summary, training_metrics
+
+SAME_WEIGHTS = SameWeights(images=400, agreement=0.995, max_probability_difference=1 / 3, accuracy=0.98)
+LEAST_CANDIDATE = CandidateResult(verdict="inconclusive", sentence="x could not be compared.", reasons=())
+FULL_CANDIDATE = CandidateResult(
+    speedup={"train": SpeedupResult(ratio=1.6, low=1.5, high=1.7, confidence=0.95, rounds=20, processes=4)},
+    quality=QualityResult(
+        name="accuracy",
+        baseline=0.98,
+        candidate=0.97,
+        delta=-0.01,
+        low=-0.02,
+        high=0.01,
+        margin=0.01,
+        seeds=1,
+        examples=400,
+        outcome="not established",
+        mcnemar_p=0.25,
+        sample_size={"examples": 1000, "seeds": 4},
+    ),
+    limit={"train": 1.9},
+    verdict="adopt",
+    sentence="Use x: …",
+    next_steps=("set profile.max_seconds to about 60",),
+    reasons=(
+        Reason(
+            code="at_limit", measure="train", text="…", evidence={"limit": 1.9, "seen": [1]}, advice="…", time_ms=0.1
+        ),
+    ),
+    peak_memory_mib=BeforeAfter(baseline=210.0, candidate=180.5),
+    max_batch_size=BeforeAfter(baseline=512, candidate=896),
+    same_weights=SAME_WEIGHTS,
+    operations={"lost": (OpChangeResult(layer="cnn", operation="Cast", candidate_ms=0.5, delta_ms=0.5),)},
+    verdict_inference_b1="reject",
+    verdict_inference_b32="inconclusive",
+)
+LEAST_COMPARISON = ComparisonResult(
+    baseline="float32", environment=ENVIRONMENT, control={}, noise_floor={}, min_speedup=1.05, candidates={}
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of document, where its file is, the stage that writes it, and instances with few and with all fields."""
+
+    document: type[Document]
+    path: Path
+    stage: str
+    instances: tuple[Document, ...]
+
+
+KINDS = (
+    Kind(
+        PreparedInfo,
+        files.PREPARED / "info.json",
+        "prepare",
+        (
+            PreparedInfo(
+                source="folder",
+                synthetic=False,
+                classes=("ä", "b"),
+                image_shape=(32, 32, 1),
+                images={"train": 3, "test": 1},
+                class_counts={"train": {"ä": 1, "b": 2}, "test": {"ä": 1}},
+                rejected=1,
+            ),
+        ),
+    ),
+    Kind(
+        TrainingMetrics,
+        files.train_dir("mixed_float16", 3) / METRICS,
+        "train@mixed_float16-3",
+        (
+            training_metrics(),
+            training_metrics(test_accuracy=1 / 3, test_loss=1e-300, loss_scale=2.0**15),
+            training_metrics(status="failed", reason="the loss is nan", epoch=2, step=17, loss_scale=1.0),
+        ),
+    ),
+    Kind(
+        ProfileSummary,
+        files.profile_dir("float32") / SUMMARY,
+        "profile",
+        (
+            summary("float32", metrics={"step_time_ms/mean": 0.1 + 0.2}, operations=()),
+            summary(
+                "mixed_float16",
+                entry=Variant(policy="mixed_float16", xla=True, tf32=False, onednn=False),
+                configuration=CONFIGURATION.model_copy(update={"op_determinism": True}),
+                protocol=PROTOCOL.model_copy(
+                    update={"other_load_cores": 0.1, "gpus": ({"throttled": None, "mhz": 1200},), "warnings": ("hot",)}
+                ),
+                operations=(operation("Conv2D", 1 / 3, "float16", tensor_core=True), operation("", 0.1)),
+                warnings=("the trace is truncated",),
+                same_weights=SAME_WEIGHTS,
+                largest_batch=LargestBatch(
+                    batch_size=96, limit_mib=100, peak_mib=99.5, tried=((64, True), (128, False))
+                ),
+            ),
+        ),
+    ),
+    Kind(
+        ComparisonResult,
+        COMPARISON,
+        "compare",
+        (
+            LEAST_COMPARISON,
+            ComparisonResult(
+                baseline="float32",
+                environment=ENVIRONMENT | {"gpus": [{"name": "A100", "driver": None}]},
+                control={"train": ControlResult(ratio=1.001, low=0.985, high=1.016)},
+                noise_floor={"train": 0.016},
+                min_speedup=1.05,
+                gate="passed",
+                time_to_accuracy=TimeToAccuracyResult(val_accuracy=0.9, time_to_accuracy_s={"float32": 1.5}),
+                baseline_reasons=(Reason(code="no_16bit_ops", measure="train", text="…", evidence={}, advice="…"),),
+                candidates={"x": FULL_CANDIDATE, "y": LEAST_CANDIDATE},
+            ),
+        ),
+    ),
+)
+INSTANCES = [(kind, instance) for kind in KINDS for instance in kind.instances]
+
+
+def _name(kind: Kind) -> str:
+    return kind.document.__name__
+
+
+def _write(kind: Kind, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Writes the file of an instance, with a change."""
+    content = kind.instances[-1].as_json()
+    change(content)
+    files.write_json(kind.path, content)
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "instance"), INSTANCES, ids=[_name(kind) for kind, _ in INSTANCES])
+def test_document_is_read_as_it_was_written(kind: Kind, instance: Document) -> None:
+    instance.write(kind.path)
+    assert kind.document.read(kind.path) == instance
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=_name)
+def test_document_of_release_0_1_0_is_rejected_with_the_command(kind: Kind) -> None:
+    """Release 0.1.0 wrote no schema_version, which counts as 1."""
+    _write(kind, lambda content: content.pop("schema_version"))
+    with pytest.raises(CorruptFileError) as raised:
+        kind.document.read(kind.path)
+    assert str(raised.value) == (
+        f"{kind.path} has schema version 1 and this release of halfstep reads 2: run `dvc repro -f -s {kind.stage}`"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=_name)
+def test_document_of_a_later_release_is_rejected(kind: Kind) -> None:
+    _write(kind, lambda content: content.update(schema_version=3))
+    with pytest.raises(CorruptFileError, match="has schema version 3 and this release of halfstep reads 2"):
+        kind.document.read(kind.path)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=_name)
+def test_unknown_key_is_rejected_by_name(kind: Kind) -> None:
+    _write(kind, lambda content: content.update(colour="red"))
+    with pytest.raises(CorruptFileError) as raised:
+        kind.document.read(kind.path)
+    message = str(raised.value)
+    assert message.startswith(f"{kind.path} cannot be used (colour: ")
+    assert f"`dvc repro -f -s {kind.stage}`" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("settle", ["wait"]), ("accuracy", {}), ("verdict_inference", "adopt"), ("colour", "adopt")],
+)
+def test_unknown_key_of_a_candidate_is_rejected(key: str, value: Any) -> None:
+    kind = KINDS[-1]
+    _write(kind, lambda content: content["candidates"]["x"].update({key: value}))
+    with pytest.raises(CorruptFileError, match=rf"candidates\.x.*{key}|candidates\.x\.{key}"):
+        kind.document.read(kind.path)
+
+
+def test_verdict_of_inference_is_one_of_three(tmp_path: Path) -> None:
+    _write(KINDS[-1], lambda content: content["candidates"]["x"].update(verdict_inference_b8="maybe"))
+    with pytest.raises(CorruptFileError, match=r"candidates\.x\.verdict_inference_b8"):
+        ComparisonResult.read(COMPARISON)
+
+
+def test_candidate_gives_its_verdicts_by_measure() -> None:
+    assert FULL_CANDIDATE.verdicts == {"train": "adopt", "inference_b1": "reject", "inference_b32": "inconclusive"}
+    assert LEAST_CANDIDATE.verdicts == {"train": "inconclusive"}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=_name)
+def test_missing_key_is_rejected_by_name(kind: Kind) -> None:
+    required = next(name for name, field in kind.document.model_fields.items() if field.is_required())
+    _write(kind, lambda content: content.pop(required))
+    with pytest.raises(CorruptFileError, match=rf"\({required}: Field required\)"):
+        kind.document.read(kind.path)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=_name)
+def test_missing_file_is_named(kind: Kind) -> None:
+    with pytest.raises(DataError, match=f"{kind.path} is missing"):
+        kind.document.read(kind.path)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '"text"'])
+def test_json_that_is_not_an_object_is_rejected(text: str) -> None:
+    files.write_text(COMPARISON, text)
+    with pytest.raises(CorruptFileError, match="it is not a JSON object"):
+        ComparisonResult.read(COMPARISON)
+
+
+def test_fields_that_do_not_apply_are_absent_from_the_file() -> None:
+    path = files.train_dir("float32", 0) / METRICS
+    training_metrics().write(path)
+    assert "test_accuracy" not in json.loads(path.read_text())
+    assert json.loads(path.read_text())["schema_version"] == 2
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_not_written(value: float) -> None:
+    reason = Reason(code="x", measure="train", text="…", evidence={"value": value}, advice="…")
+    for document in (
+        training_metrics(test_loss=value),
+        summary("float32", metrics={"step_time_ms/mean": value}),
+        LEAST_COMPARISON.model_copy(update={"baseline_reasons": (reason,)}),
+    ):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            document.write(COMPARISON)
+
+
+def test_documents_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        training_metrics().batch_size = 1  # type: ignore[misc]
+
+
+def test_table_has_a_column_for_each_field() -> None:
+    path = files.PROFILE / "float32" / "rounds.csv"
+    write_table(path, Round, [Round(process=0, round=1, position=2, steps=6, round_time_ms=1 / 3)])
+    columns = ["process", "round", "position", "steps", "round_time_ms"]
+    table = read_table(path, columns)
+    assert list(table) == columns
+    assert table.to_dict("records") == [
+        {"process": 0, "round": 1, "position": 2, "steps": 6, "round_time_ms": pytest.approx(1 / 3, abs=1e-6)}
+    ]
+
+
+def test_table_without_rows_is_rejected_unless_it_may_be_empty() -> None:
+    path = files.PROFILE / "float32" / "rounds.csv"
+    write_table(path, Round, [])
+    assert read_table(path, ["process"], may_be_empty=True).empty
+    with pytest.raises(CorruptFileError, match=r"rounds.csv cannot be used \(it has no rows\)"):
+        read_table(path, ["process"])
+
+
+def test_missing_columns_are_named() -> None:
+    path = files.PROFILE / "float32" / "rounds.csv"
+    files.write_text(path, "process,round\n0,0\n")
+    with pytest.raises(CorruptFileError, match=r"columns steps, round_time_ms are missing.*dvc repro -f -s profile"):
+        read_table(path, ["process", "round", "steps", "round_time_ms"], may_be_empty=True)
+
+
+@pytest.mark.parametrize("array", [np.zeros((2, 2)), np.array([0.0, np.nan]), np.array([np.inf]), np.array(["1"])])
+def test_array_of_other_dimensions_or_values_is_rejected(array: np.ndarray) -> None:
+    path = files.PREPARED / "test_labels.npy"
+    path.parent.mkdir(parents=True)
+    np.save(path, array)
+    with pytest.raises(CorruptFileError, match="it must have 1 dimensions of finite numbers"):
+        read_array(path, dimensions=1)

@@ -1,0 +1,128 @@
+"""Reading the files of a whole study, and rejecting files that cannot be used."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from stages import files
+from stages.errors import ComparisonError, CorruptFileError, DataError, HalfstepError
+from stages.results.profile import TABLES, InputRound, read_profile
+from stages.results.training import finished_accuracies
+from tests.small_study import SmallStudy, raw_times, summary
+
+
+def test_study_contains_every_variant(project: SmallStudy) -> None:
+    study = project.load()
+    assert study.baseline.variant == "float32"
+    assert [result.variant for result in study.candidates] == ["mixed_float16", "mixed_bfloat16", "float16"]
+    assert [training.seed for training in study.baseline.trainings] == [1, 2, 3]
+    assert study.control is not None
+    assert len(study.control.rounds) == 20
+    assert study.labels.shape == (400,)
+    assert study.baseline.profile is not None
+    assert study.baseline.profile.operations[0].type == "Conv2D"
+    assert study.baseline.mean_test_accuracy == pytest.approx(0.98)
+
+
+@pytest.mark.parametrize("name", ["float32", "_control"])
+def test_profile_is_read_as_it_was_written(project: SmallStudy, name: str) -> None:
+    found, times = read_profile(name), raw_times(name)
+    assert found.summary == summary(name)
+    tables = {"rounds": found.rounds, "input_rounds": found.input_rounds, "steps": found.steps, "calls": found.calls}
+    assert set(tables) == set(TABLES)
+    for attribute, table in tables.items():
+        rows = getattr(times, attribute)
+        expected = pd.DataFrame([vars(row) for row in rows], columns=[field.name for field in fields(rows[0])])
+        pd.testing.assert_frame_equal(table, expected, check_dtype=False, rtol=0, atol=1e-6)
+
+
+def test_input_rounds_are_read_and_required(project: SmallStudy) -> None:
+    table = read_profile("mixed_bfloat16").input_rounds
+    assert list(table) == [field.name for field in fields(InputRound)]
+    assert set(table["batches"]) == {"pipeline", "cached"}
+    path = files.profile_dir("mixed_bfloat16") / "input_rounds.csv"
+    path.unlink()
+    files.write_manifest(path.parent)
+    with pytest.raises(DataError, match=f"{path} is missing: run `dvc repro -f -s profile`"):
+        project.load()
+
+
+def test_variant_with_a_failed_training_has_no_profile(project: SmallStudy) -> None:
+    failed = project.load().candidates[2]
+    assert failed.profile is None
+    assert failed.mean_test_accuracy is None
+    assert [training.metrics.reason for training in failed.failures] == ["the loss is nan in epoch 2"] * 3
+    assert [training.history for training in failed.trainings] == [None] * 3
+    assert finished_accuracies("float16", (1, 2, 3)) == []
+
+
+def test_failed_baseline_has_no_control(project: SmallStudy) -> None:
+    project.edit_training("float32", 2, status="failed", reason="the loss is inf")
+    study = project.load()
+    assert study.baseline.profile is None
+    assert study.control is None
+
+
+def test_predictions_of_another_test_set_are_rejected(project: SmallStudy) -> None:
+    folder = files.train_dir("mixed_float16", 2)
+    np.save(folder / "predictions.npy", np.zeros((7, 4), np.float32))
+    files.write_manifest(folder)
+    with pytest.raises(ComparisonError, match=r"has 7 rows and the test set has 400 images: .*train@mixed_float16-2"):
+        project.load()
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "stage"),
+    [
+        ("train/mixed_float16-1/predictions.npy", b"not an array", "train@mixed_float16-1"),
+        ("train/mixed_float16-1/history.csv", b"epoch,loss\n1,2\n", "train@mixed_float16-1"),
+        ("train/mixed_float16-1/metrics.json", b'{"status": "finished"}', "train@mixed_float16-1"),
+        ("profile/float32/rounds.csv", b"", "profile"),
+        ("profile/float32/inference.csv", b"process,round\n1,2\n", "profile"),
+        ("profile/float32/input_rounds.csv", b"process,round,batches,steps,round_time_ms\n", "profile"),
+        ("profile/float32/summary.json", b'{"variant": "float32"}', "profile"),
+        ("profile/float32/summary.json", b'{"schema_version": 2, "variant": "float32"}', "profile"),
+        ("prepared/test_labels.npy", b"\x93NUMPY", "prepare"),
+        ("prepared/info.json", b"{}", "prepare"),
+    ],
+)
+def test_unusable_file_is_named_with_the_stage_that_writes_it(
+    project: SmallStudy, path: str, content: bytes, stage: str
+) -> None:
+    target = files.DATA / path
+    target.write_bytes(content)
+    if target.name != "test_labels.npy":
+        files.write_manifest(target.parent)
+    with pytest.raises(CorruptFileError) as raised:
+        project.load()
+    message = str(raised.value)
+    assert message.startswith(str(target))
+    assert f"`dvc repro -f -s {stage}`" in message
+    assert "\n" not in message
+
+
+def test_file_that_differs_from_its_manifest_is_rejected(project: SmallStudy) -> None:
+    path = files.profile_dir("mixed_float16") / "rounds.csv"
+    path.write_text(path.read_text().replace("6", "5", 1))
+    with pytest.raises(CorruptFileError, match=str(path)):
+        project.load()
+
+
+@pytest.mark.parametrize("path", ["profile/float32/summary.json", "prepared/test_labels.npy", "environment.json"])
+def test_missing_file_is_named(project: SmallStudy, path: str) -> None:
+    target: Path = files.DATA / path
+    target.unlink()
+    with pytest.raises(HalfstepError, match=str(target)) as raised:
+        project.load()
+    assert isinstance(raised.value, DataError | CorruptFileError)
+    assert "dvc repro" in str(raised.value)
+
+
+def test_empty_inference_table_can_be_read(project: SmallStudy) -> None:
+    project.remove_inference()
+    assert read_profile("float32").calls.empty

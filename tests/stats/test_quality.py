@@ -1,0 +1,132 @@
+"""Intervals against published values, their definition, and their nominal coverage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from stages.stats.quality import QualityChange, examples_interval, mcnemar_p, tango_interval
+from stages.stats.speedup import t_interval
+
+
+def test_tango_published_value() -> None:
+    """Airway hyper-responsiveness before and after transplantation, 1 and 7 discordant of 21 pairs (Fagerland 2014)."""
+    assert tango_interval(1, 7, 21) == pytest.approx((-0.517, -0.026), abs=5e-4)
+
+
+def test_mcnemar_published_value() -> None:
+    """The same patients: exact conditional p = 0.070 (Fagerland, Lydersen and Laake 2013), which is 18 / 256."""
+    assert mcnemar_p(1, 7) == pytest.approx(0.070, abs=5e-4)
+    assert mcnemar_p(1, 7) == mcnemar_p(7, 1) == pytest.approx(18 / 256)
+
+
+def test_mcnemar_of_equal_variants_is_one() -> None:
+    assert mcnemar_p(0, 0) == 1.0
+    right = np.ones((1, 50), bool)
+    assert QualityChange(right, right).mcnemar_p == 1.0
+    assert QualityChange(np.ones((2, 50), bool), np.ones((2, 50), bool)).mcnemar_p is None
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "pairs"),
+    [(1, 7, 21), (40, 20, 160), (3, 0, 400), (0, 5, 381), (10, 10, 60), (5, 4, 9), (1, 0, 44)],
+)
+def test_tango_ends_are_where_the_score_test_rejects(gained: int, lost: int, pairs: int) -> None:
+    low, high = tango_interval(gained, lost, pairs)
+    assert low <= (gained - lost) / pairs <= high
+    for end, outwards in ((low, -1), (high, 1)):
+        assert _score_z(end, gained, lost, pairs) == pytest.approx(stats.norm.ppf(0.975), rel=1e-3)
+        assert _score_z(end + outwards * 0.003, gained, lost, pairs) > 1.96
+        assert _score_z(end - outwards * 0.003, gained, lost, pairs) < 1.96
+
+
+def _score_z(difference: float, gained: int, lost: int, pairs: int) -> float:
+    """|z| of the score test with the nuisance found by maximising the likelihood, without Tango's formula."""
+    least = max(0.0, -difference)
+
+    def negative_log_likelihood(losing: float) -> float:
+        rest = 1 - 2 * losing - difference
+        return -float(
+            stats.multinomial.logpmf([gained, lost, pairs - gained - lost], pairs, [losing + difference, losing, rest])
+        )
+
+    found = optimize.minimize_scalar(
+        negative_log_likelihood, bounds=(least, (1 - difference) / 2), method="bounded", options={"xatol": 1e-12}
+    )
+    variance = (2 * found.x + difference - difference**2) * pairs
+    return float(abs(gained - lost - pairs * difference) / np.sqrt(variance))
+
+
+@pytest.mark.parametrize(("pairs", "shown"), [(380, False), (381, True)])
+def test_equal_variants_need_381_examples_to_show_a_margin_of_one_percent(pairs: int, shown: bool) -> None:
+    assert (tango_interval(0, 0, pairs)[0] >= -0.01) is shown
+
+
+def test_tango_is_antisymmetric_and_closed_at_the_ends() -> None:
+    low, high = tango_interval(9, 2, 50)
+    assert tango_interval(2, 9, 50) == pytest.approx((-high, -low))
+    assert tango_interval(20, 0, 20)[1] == 1.0
+    assert tango_interval(0, 20, 20)[0] == -1.0
+
+
+def test_examples_interval_is_bonett_price_for_one_seed() -> None:
+    gained, lost, pairs = 12, 5, 300
+    differences = np.repeat([1.0, -1.0, 0.0], [gained, lost, pairs - gained - lost])
+    p_gained, p_lost = (gained + 1) / (pairs + 2), (lost + 1) / (pairs + 2)
+    half = stats.norm.ppf(0.975) * np.sqrt((p_gained + p_lost - (p_gained - p_lost) ** 2) / (pairs + 2))
+    assert examples_interval(differences) == pytest.approx((p_gained - p_lost - half, p_gained - p_lost + half))
+
+
+def test_one_seed_uses_tango() -> None:
+    baseline, candidate = np.ones((1, 400), bool), np.ones((1, 400), bool)
+    candidate[0, :3], baseline[0, 10] = False, False
+    change = QualityChange(baseline, candidate)
+    assert change.delta == pytest.approx(-2 / 400)
+    assert (change.low, change.high) == tango_interval(1, 3, 400)
+
+
+def test_two_seeds_average_each_example_first() -> None:
+    baseline, candidate = np.ones((2, 400), bool), np.ones((2, 400), bool)
+    candidate[0, :4] = False
+    change = QualityChange(baseline, candidate)
+    per_example = np.repeat([-0.5, 0.0], [4, 396])
+    assert change.delta == pytest.approx(-2 / 400)
+    assert (change.low, change.high) == pytest.approx(examples_interval(per_example))
+
+
+def test_three_seeds_use_the_wider_interval() -> None:
+    baseline, candidate = np.ones((3, 400), bool), np.ones((3, 400), bool)
+    candidate[0, :12] = False  # one seed is unlucky: seeds differ more than examples
+    change = QualityChange(baseline, candidate)
+    examples, seeds = examples_interval(np.repeat([-1 / 3, 0.0], [12, 388])), t_interval([-12 / 400, 0.0, 0.0])
+    assert change.low == pytest.approx(min(examples[0], seeds[0]))
+    assert change.high == pytest.approx(max(examples[1], seeds[1]))
+    assert change.low == pytest.approx(seeds[0])
+
+
+@pytest.mark.parametrize(
+    ("lost", "images", "outcome"), [(0, 400, "shown"), (0, 380, "not established"), (40, 400, "refuted")]
+)
+def test_outcome(lost: int, images: int, outcome: str) -> None:
+    candidate = np.ones((1, images), bool)
+    candidate[0, :lost] = False
+    change = QualityChange(np.ones((1, images), bool), candidate)
+    assert change.outcome(0.01) == outcome
+    assert (change.gained, change.lost) == (0, lost)
+
+
+def test_arrays_of_different_shapes_are_rejected() -> None:
+    with pytest.raises(ValueError, match="one shape"):
+        QualityChange(np.ones((1, 2), bool), np.ones((1, 1), bool))
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_loss_at_the_margin_is_rarely_shown_as_the_same(seeds: int) -> None:
+    """A candidate exactly at the margin passes in at most 5 % of cases, the risk of a wrong adoption."""
+    generator, images, margin, runs = np.random.default_rng(1), 400, 0.01, 2000
+    shown = 0
+    for _ in range(runs):
+        outcome = generator.choice([0, 1, 2], size=(seeds, images), p=[0.9825, 0.00375, 0.01375])
+        shown += QualityChange(outcome != 1, outcome != 2).low >= -margin
+    assert shown / runs <= 0.05

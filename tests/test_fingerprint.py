@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+import os
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from stages import files, fingerprint
+from stages.errors import CorruptFileError, DataError
+
+
+def test_fingerprint_is_stable_and_valid_json() -> None:
+    first, second = fingerprint.fingerprint(), fingerprint.fingerprint()
+    assert first == second
+    assert json.loads(json.dumps(first, allow_nan=False)) == first
+    assert set(first) == {"device", "cpu", "gpus", "versions", "settings", "sha256"}
+
+
+def test_fingerprint_names_the_device_and_the_versions() -> None:
+    found = fingerprint.fingerprint()
+    assert found["versions"]["keras"] == metadata.version("keras")
+    assert found["cpu"]["usable_cores"] == len(os.sched_getaffinity(0))
+    assert found["device"] == (
+        found["gpus"][0]["name"] if found["gpus"] else f"{found['cpu']['model']}, {found['cpu']['usable_cores']} cores"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "included"),
+    [
+        ("OMP_NUM_THREADS", True),
+        ("TF_ENABLE_ONEDNN_OPTS", True),
+        ("NVIDIA_TF32_OVERRIDE", True),
+        ("XLA_FLAGS", True),
+        ("CUDA_VISIBLE_DEVICES", True),
+        ("TF_CPP_MIN_LOG_LEVEL", False),
+        ("HOME_OMP_NUM_THREADS", False),
+        ("NO_SUCH_SETTING", False),
+    ],
+)
+def test_only_settings_that_change_a_timing_are_included(
+    name: str, included: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    before = fingerprint.fingerprint()
+    monkeypatch.setenv(name, "1")
+    after = fingerprint.fingerprint()
+    assert (after["settings"].get(name) == "1") is included
+    assert (fingerprint.digest(before) != fingerprint.digest(after)) is included
+
+
+def test_digest_does_not_depend_on_the_order_of_keys() -> None:
+    assert fingerprint.digest({"a": 1, "b": 2}) == fingerprint.digest({"b": 2, "a": 1})
+    assert fingerprint.digest({"a": 1}) != fingerprint.digest({"a": 2})
+    assert len(fingerprint.digest({})) == 12
+
+
+def test_changed_file_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "environment.json"
+    with pytest.raises(DataError, match="is missing"):
+        fingerprint.read(path)
+    found = fingerprint.fingerprint()
+    files.write_json(path, found)
+    assert fingerprint.read(path) == found
+    for changed in ({"device": "another"}, {"sha256": "0" * 64}, {"added": 1}):
+        files.write_json(path, found | changed)
+        with pytest.raises(CorruptFileError, match=r"environment\.json is damaged"):
+            fingerprint.read(path)
+    files.write_json(path, [1])
+    with pytest.raises(CorruptFileError, match=r"environment\.json is damaged"):
+        fingerprint.read(path)
+
+
+@pytest.mark.parametrize(
+    ("contents", "cores"),
+    [
+        ({"cpu.max": "250000 100000"}, 2.5),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+    ],
+    ids=["cgroup v2", "v2 without a limit", "cgroup v1", "v1 without a limit", "no cgroup"],
+)
+def test_cpu_quota(
+    contents: dict[str, str], cores: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprint, "CGROUP", tmp_path)
+    for name, content in contents.items():
+        files.write_text(tmp_path / name, content)
+    assert fingerprint.cpu_quota_cores() == cores
+    assert fingerprint.fingerprint()["cpu"].get("quota_cores") == cores

@@ -1,0 +1,114 @@
+"""Modules of `stages/` import only their own package and lower layers, and few of them import slow libraries."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# From the lowest to the highest. Packages of one layer do not import each other.
+LAYERS = (
+    {"errors"},
+    {"cache", "op_types"},
+    {"files"},
+    {"locking", "fingerprint"},
+    {"params"},
+    {"digests", "stats", "tensorflow_import"},
+    {"results"},
+    {"tracking", "models", "precision"},
+    {"dataset", "recipe"},
+    {"environment", "prepare", "train", "profile", "compare"},
+)
+LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
+SLOW = {"tensorflow", "keras"}
+
+
+def sources(root: Path) -> list[Path]:
+    return sorted(path.relative_to(root) for path in (root / "stages").rglob("*.py"))
+
+
+def package_of(path: Path) -> str:
+    return path.parts[1].removesuffix(".py")
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[str, ...]]:
+    """The imported names, split at the dots: `("stages", "files")` for `from stages import files`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (tuple(alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from ((*(node.module or "").split("."), alias.name) for alias in node.names)
+
+
+def misplaced(path: Path, text: str) -> list[str]:
+    """Packages that a file imports although they are in its own layer or a higher one."""
+    package = package_of(path)
+    names = {name[1] for name in imported(ast.parse(text)) if name[0] == "stages" and len(name) > 1} - {package}
+    return sorted(name for name in names if package == "__init__" or LAYER[name] >= LAYER[package])
+
+
+def test_every_package_has_a_layer(root: Path) -> None:
+    assert {package_of(path) for path in sources(root)} - {"__init__"} == set(LAYER)
+
+
+def test_modules_import_only_lower_layers(root: Path) -> None:
+    found = {path.as_posix(): misplaced(path, (root / path).read_text(encoding="utf-8")) for path in sources(root)}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "names"),
+    [
+        ("stages/train/training.py", "from stages.profile import worker", ["profile"]),
+        ("stages/dataset.py", "from stages import train", ["train"]),
+        ("stages/files.py", "import stages.tracking.tracker", ["tracking"]),
+        ("stages/tracking/store.py", "from stages import environment", ["environment"]),
+        ("stages/train/training.py", "def f():\n    from stages.compare import report", ["compare"]),
+        ("stages/dataset.py", "if TYPE_CHECKING:\n    from stages import recipe", ["recipe"]),
+        ("stages/train/training.py", "from stages import dataset, files", []),
+    ],
+)
+def test_misplaced_import_is_detected(path: str, line: str, names: list[str]) -> None:
+    assert misplaced(Path(path), line) == names
+
+
+def test_only_one_module_imports_tensorflow(root: Path) -> None:
+    importing = {
+        path.as_posix()
+        for path in sources(root)
+        if any(name[0] in SLOW for name in imported(ast.parse((root / path).read_text(encoding="utf-8"))))
+    }
+    assert importing == {"stages/tensorflow_import.py"}
+
+
+MODULES_WITHOUT_TENSORFLOW = (
+    "stages.environment.__main__",
+    "stages.profile.runner",
+    "stages.train.__main__",  # it reads the parameters before it imports TensorFlow
+    "stages.profile.__main__",
+    "stages.prepare.__main__",
+    "stages.compare.__main__",
+)
+
+
+def test_modules_do_not_import_tensorflow(root: Path) -> None:
+    check = (
+        "import importlib, sys\n"
+        f"for module in {MODULES_WITHOUT_TENSORFLOW}:\n"
+        "    importlib.import_module(module)\n"
+        "    found = sorted({'tensorflow', 'keras'} & set(sys.modules))\n"
+        "    assert not found, f'{module} imports {found}'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", check], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_environment_does_not_import_mlflow_or_pandas(root: Path) -> None:
+    check = "import sys, stages.environment.__main__; print('mlflow' in sys.modules, 'pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
