@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import io
 import os
 import re
 import signal
@@ -89,6 +90,8 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
 
     @functools.wraps(main)
     def entry() -> int:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without UTF-8 must not end a stage that has succeeded
+            sys.stdout.reconfigure(errors="backslashreplace")
         # SIGTERM unwinds the stack as Ctrl-C does, so that MLflow runs are ended and temporary files are removed.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:

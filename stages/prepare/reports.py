@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from stages.escaping import printable, table_text
 from stages.files import atomic_path, write_text
 from stages.prepare.batches import Rejection
 from stages.prepare.samples import choose_samples, draw_grid
@@ -18,17 +20,19 @@ from stages.results.prepared import PreparedInfo
 
 
 def write_reports(info: PreparedInfo, rejected: Sequence[Rejection], directory: Path) -> None:
-    """Writes `info.json`, `rejected.csv`, `class_counts.csv` and `sample_grid.png` to the folder of the images."""
+    """Writes `info.json`, `rejected.csv`, `class_counts.csv` and `sample_grid.png` to the folder of the images.
+
+    If the grid cannot be drawn, one line on standard error says so, and the rest is complete.
+    """
     info.write(directory / "info.json")
     write_text(directory / "rejected.csv", rejections_csv(rejected))
     counts = ((name, *(info.class_counts[split][name] for split in SPLITS)) for name in info.classes)
     write_text(directory / "class_counts.csv", _csv(("class", *SPLITS), counts))
-    with atomic_path(directory / "sample_grid.png") as temporary_path:
-        _sample_grid(info, directory).save(temporary_path)
+    _write_sample_grid(info, directory / "sample_grid.png")
 
 
 def rejections_csv(rejected: Iterable[Rejection]) -> str:
-    """CSV with the columns `path` and `reason`."""
+    """CSV with the columns `path` and `reason`, as text that no spreadsheet computes."""
     return _csv(("path", "reason"), ((rejection.path, rejection.reason) for rejection in rejected))
 
 
@@ -42,8 +46,19 @@ def _csv(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerows([table_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     return text.getvalue()
+
+
+def _write_sample_grid(info: PreparedInfo, path: Path) -> None:
+    try:
+        grid = _sample_grid(info, path.parent)
+    except Exception as error:  # of Pillow or its fonts: nothing else needs the picture
+        reason = " ".join(printable(f"{type(error).__name__}: {error}").split())
+        print(f"{path} cannot be drawn ({reason}); everything else in {path.parent} is complete", file=sys.stderr)
+        return
+    with atomic_path(path) as temporary_path:
+        grid.save(temporary_path)
 
 
 def _sample_grid(info: PreparedInfo, directory: Path) -> Image.Image:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -56,9 +57,16 @@ class ActiveRun:
         log = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
         self.attempt(lambda: log(self.run_id, str(path), folder))
 
-    def figure(self, figure: Any, name: str) -> None:
-        """Logs a matplotlib figure as an image."""
-        self.attempt(lambda: self._client.log_figure(self.run_id, figure, name))
+    def file(self, content: bytes, name: str) -> None:
+        """Logs a file with this content."""
+
+        def log() -> None:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / name
+                path.write_bytes(content)
+                self._client.log_artifact(self.run_id, str(path))
+
+        self.attempt(log)
 
     def describe(self, markdown: str) -> None:
         """Sets the description that the UI shows at the top of the run."""
