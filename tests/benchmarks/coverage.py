@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.coverage
 
-Logarithms of ratios are drawn with a spread between processes and one between rounds; some rounds are outliers with five
-times the spread. For each number of processes and each spread the table shows the share of intervals that contain the
-true ratio, their width, and the number of processes that were measured. For comparison it shows a look after every
+Logarithms of ratios are drawn with a spread between processes and one between rounds; some rounds are outliers with
+five times the spread. For each number of processes and each spread the table shows the share of intervals that contain
+the true ratio, their width, and the number of processes that were measured. For comparison it shows a look after every
 process without a correction, and a bootstrap over processes and rounds.
 """
 
