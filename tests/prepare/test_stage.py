@@ -41,10 +41,10 @@ def write_params(project: Path, **data: object) -> None:
     (project / "params.yaml").write_text(yaml.safe_dump(content))
 
 
-def start(project: Path, root: Path, prefix: Sequence[str] = ()) -> subprocess.Popen[str]:
+def start(project: Path, root: Path, prefix: Sequence[str] = (), stage: str = "prepare") -> subprocess.Popen[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DVC_"))}
     return subprocess.Popen(
-        [*prefix, sys.executable, "-m", "stages.prepare"],
+        [*prefix, sys.executable, "-m", f"stages.{stage}"],
         cwd=project,
         env=kept | {"PYTHONPATH": str(root), "HOME": str(project)},
         stdout=subprocess.PIPE,
@@ -54,8 +54,8 @@ def start(project: Path, root: Path, prefix: Sequence[str] = ()) -> subprocess.P
     )
 
 
-def run(project: Path, root: Path, prefix: Sequence[str] = ()) -> tuple[int, str, str]:
-    process = start(project, root, prefix)
+def run(project: Path, root: Path, prefix: Sequence[str] = (), stage: str = "prepare") -> tuple[int, str, str]:
+    process = start(project, root, prefix, stage)
     output, errors = process.communicate(timeout=LIMIT_S)
     return process.returncode, output, errors
 
@@ -148,6 +148,20 @@ def test_files_without_read_permission_are_listed_and_counted(project: Path, pho
     assert "2 rejected" in output
     rows = (project / files.PREPARED / "rejected.csv").read_text().splitlines()
     assert rows == ["path,reason", "cat/0.jpg,no permission to read it", "dog/2.png,no permission to read it"]
+
+
+@pytest.mark.parametrize("stage", ["environment", "prepare"])
+def test_folder_without_read_permission_is_refused_with_one_line(
+    stage: str, project: Path, photographs: Path, root: Path
+) -> None:
+    (photographs / "cat" / "small").mkdir(mode=0)
+    status, _, errors = run(project, root, as_ordinary_user(), stage)
+    assert status == 1
+    assert errors.startswith("data.path: ")
+    assert "small" in errors
+    assert "cannot be read (Permission denied); change its permissions, or move it out of the folder" in errors
+    assert errors.count("\n") == 1
+    assert not (project / files.SOURCE_FILE).exists()
 
 
 @pytest.fixture
