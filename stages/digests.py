@@ -5,6 +5,7 @@ DVC cannot depend on a folder that may be missing or that `params.yaml` names, s
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from stages.errors import DataError
 from stages.files import resolve_data_path, sha256_file
 from stages.params import DataParams, ModelParams
 
@@ -24,7 +26,11 @@ def source_digest(data: DataParams) -> dict[str, Any]:
 
     Returns:
         `source`, and for `folder` the number of `files` and the `sha256` of their listing. The files are not read:
-        listing a million files takes seconds, reading them hours.
+        listing a million files takes seconds, reading them hours. Hidden files and folders are ignored, as in
+        `prepare`. What is removed or renamed meanwhile is left out: the next `dvc repro` finds another digest.
+
+    Raises:
+        DataError: a folder cannot be listed.
     """
     if data.source != "folder":
         return {"source": data.source}
@@ -43,12 +49,25 @@ def model_digest(model: ModelParams) -> dict[str, Any]:
 
 
 def _listing(root: Path) -> Iterator[str]:
-    for folder, folders, names in os.walk(root):
-        folders.sort()
-        for name in sorted(names):
+    for folder, folders, names in os.walk(root, onerror=functools.partial(_refuse_unless_removed, root)):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(name for name in names if not name.startswith(".")):
             path = Path(folder) / name
-            status = path.lstat()
-            yield f"{path.relative_to(root)}\0{status.st_size}\0{status.st_mtime_ns}\n"
+            try:
+                status = path.lstat()
+                yield f"{path.relative_to(root)}\0{status.st_size}\0{status.st_mtime_ns}\n"
+            except PermissionError:  # `prepare` lists such files with the reason
+                yield f"{path.relative_to(root)}\0unreadable\n"
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+
+
+def _refuse_unless_removed(root: Path, error: OSError) -> None:
+    removed = isinstance(error, FileNotFoundError | NotADirectoryError)
+    if removed and error.filename != str(root):
+        return
+    advice = "run `dvc repro` again" if removed else "change its permissions, or move it out of the folder"
+    raise DataError(f"data.path: {error.filename!r} cannot be read ({error.strerror}); {advice}") from error
 
 
 def own_model_file(name: str, root: Path | None = None) -> Path | None:

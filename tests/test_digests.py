@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stages.digests import model_digest, source_digest
+from stages.errors import DataError
 from stages.params import DataParams, ModelParams
 
 FOLDER = DataParams(source="folder", path="pictures")
@@ -46,6 +48,71 @@ def test_names_that_are_not_utf8_and_broken_links(pictures: Path) -> None:
     (Path(os.fsdecode(os.fsencode(pictures) + b"/cat/\xff.png"))).write_text("x")
     (pictures / "dog" / "link.png").symlink_to("no_such")
     assert source_digest(FOLDER)["sha256"] != before
+
+
+def test_hidden_files_and_folders_are_ignored_as_in_prepare(pictures: Path) -> None:
+    before = source_digest(FOLDER)
+    (pictures / "cat" / ".DS_Store").write_text("x")
+    (pictures / ".Trash").mkdir()
+    (pictures / ".Trash" / "1.png").write_text("x")
+    assert source_digest(FOLDER) == before
+
+
+@pytest.mark.parametrize("removed", ["pictures/cat/1.png", "pictures/dog"])
+def test_what_is_removed_during_the_listing_is_left_out(
+    removed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lstat = Path.lstat
+
+    def remove_first(path: Path) -> os.stat_result:
+        (tmp_path / removed).rename(tmp_path / "renamed") if (tmp_path / removed).exists() else None
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", remove_first)
+    during = source_digest(FOLDER)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert during["files"] == 1
+    assert during == source_digest(FOLDER)
+
+
+def test_missing_folder_is_refused(pictures: Path) -> None:
+    pictures.rename(pictures.with_name("renamed"))
+    with pytest.raises(DataError, match=r"^data\.path: .*pictures' cannot be read \(No such file or directory\); run"):
+        source_digest(FOLDER)
+
+
+@pytest.fixture
+def as_nobody(tmp_path: Path) -> Iterator[None]:
+    """Root may read everything: become an ordinary user until the end of the test."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+            folder.chmod(0o755)
+        os.seteuid(65534)
+    yield
+    if is_root:
+        os.seteuid(0)
+
+
+def test_unreadable_folder_is_refused(pictures: Path, request: pytest.FixtureRequest) -> None:
+    (pictures / "dog" / "small").mkdir(mode=0)
+    request.getfixturevalue("as_nobody")
+    with pytest.raises(DataError) as caught:
+        source_digest(FOLDER)
+    message = str(caught.value)
+    assert message.startswith("data.path: ")
+    assert message.endswith(
+        "small' cannot be read (Permission denied); change its permissions, or move it out of the folder"
+    )
+    assert message.isprintable()
+
+
+def test_folder_whose_files_cannot_be_examined_is_listed(pictures: Path, request: pytest.FixtureRequest) -> None:
+    (pictures / "dog").chmod(0o644)  # its names can be read, and nothing else
+    (pictures / "cat" / "1.png").chmod(0)
+    request.getfixturevalue("as_nobody")
+    assert source_digest(FOLDER)["files"] == 2
 
 
 def test_other_sources_have_only_a_name() -> None:
