@@ -8,17 +8,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from stages.errors import DataError
 from stages.files import resolve_data_path, sha256_file
+from stages.own_model import own_model_files
 from stages.params import DataParams, ModelParams
-
-OWN_MODEL = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")
 
 
 def source_digest(data: DataParams) -> dict[str, Any]:
@@ -43,9 +40,17 @@ def source_digest(data: DataParams) -> dict[str, Any]:
 
 
 def model_digest(model: ModelParams) -> dict[str, Any]:
-    """Returns the model's `name`, and for the user's own model the `sha256` of the file that defines it."""
-    path = own_model_file(model.name)
-    return {"name": model.name} | ({"sha256": sha256_file(path)} if path else {})
+    """Identifies the model by its name, and the user's own model also by the content of its source files.
+
+    Returns:
+        `name`, and for the user's own model the `files` and the `sha256` of their names and contents. Neither depends
+        on modification times or on the folder of the checkout.
+    """
+    found = own_model_files(model.name)
+    if not found:
+        return {"name": model.name}
+    lines = [f"{name}\0{sha256_file(path)}\n" for name, path in sorted(found.items())]
+    return {"name": model.name, "files": sorted(found), "sha256": hashlib.sha256("".join(lines).encode()).hexdigest()}
 
 
 def _listing(root: Path) -> Iterator[str]:
@@ -68,24 +73,3 @@ def _refuse_unless_removed(root: Path, error: OSError) -> None:
         return
     advice = "run `dvc repro` again" if removed else "change its permissions, or move it out of the folder"
     raise DataError(f"data.path: {error.filename!r} cannot be read ({error.strerror}); {advice}") from error
-
-
-def own_model_file(name: str, root: Path | None = None) -> Path | None:
-    """Source file of the user's own model; None if `name` does not have the form `package.module:function`.
-
-    Imports nothing: the module may import TensorFlow, which takes seconds.
-    """
-    match = OWN_MODEL.fullmatch(name)
-    if not match:
-        return None
-    return module_file(match["module"], root or Path.cwd())
-
-
-def module_file(module: str, root: Path) -> Path | None:
-    """Source file of a module in `root` or on Python's path; None if there is no such file."""
-    relative = Path(*module.split("."))
-    for folder in (root, *map(Path, sys.path)):
-        for candidate in (folder / relative.with_suffix(".py"), folder / relative / "__init__.py"):
-            if candidate.is_file():
-                return candidate
-    return None

@@ -127,3 +127,28 @@ def test_user_model_is_identified_by_its_source_code(tmp_path: Path) -> None:
     assert first["sha256"] == model_digest(own)["sha256"]
     (tmp_path / "own.py").write_text("def build(): pass")
     assert model_digest(own)["sha256"] != first["sha256"]
+
+
+def test_user_model_is_identified_by_the_helpers_that_it_imports(tmp_path: Path) -> None:
+    own = ModelParams(name="own:build")
+    (tmp_path / "own.py").write_text("def build():\n    from helper import layer")
+    (tmp_path / "helper.py").write_text("layer = 1")
+    (tmp_path / "other.py").write_text("x = 1")
+    first = model_digest(own)
+    assert first["files"] == ["helper.py", "own.py"]
+    (tmp_path / "other.py").write_text("x = 2")
+    os.utime(tmp_path / "helper.py", ns=(0, 0))
+    assert model_digest(own) == first
+    (tmp_path / "helper.py").write_text("layer = 2")
+    assert model_digest(own)["sha256"] != first["sha256"]
+
+
+def test_digest_of_a_model_does_not_depend_on_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = []
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.py").write_text("import helper")
+        (tmp_path / folder / "helper.py").write_text("x = 1")
+        monkeypatch.chdir(tmp_path / folder)
+        digests.append(model_digest(ModelParams(name="own:build")))
+    assert digests[0] == digests[1]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import symtable
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from stages import fingerprint
-from stages.digests import OWN_MODEL, module_file
 from stages.environment.server_preflight import server_problem
 from stages.errors import without_password
 from stages.files import resolve_data_path
+from stages.own_model import OWN_MODEL, module_file, parse_source
 from stages.params import DataParams, Params, TrackingParams, TrainParams
 from stages.params.rules import did_you_mean
 from stages.tracking import store
@@ -81,24 +83,46 @@ def _user_model(name: str, module: str, function: str) -> Iterator[str]:
         yield f"model.name is '{name}'; there is no module '{module}' next to params.yaml or among installed packages"
         return
     try:
-        names = _top_level_names(path)
-    except (SyntaxError, UnicodeDecodeError) as error:
+        tree = parse_source(path.read_bytes())
+        names = _top_level_names(tree)
+    except (SyntaxError, RecursionError) as error:
         yield f"model.name is '{name}'; {path.name} is not valid Python: {error}"
         return
-    if function not in names:
+    if function not in names and not _defines_unseen_names(tree):
         yield f"model.name is '{name}'; {path.name} does not define '{function}'" + did_you_mean(function, names)
+    elif problem := _wrong_definition(tree, function):
+        yield f"model.name is '{name}'; {path.name} defines {problem}; it must be def {function}(input_shape, classes)"
 
 
-def _top_level_names(path: Path) -> list[str]:
-    names: list[str] = []
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.append(node.name)
-        elif isinstance(node, ast.Assign):
-            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names += [alias.asname or alias.name for alias in node.names]
-    return names
+def _top_level_names(tree: ast.Module) -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the compiler, about the user's code
+        table = symtable.symtable(ast.unparse(tree), "module", "exec")
+    return [symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()]
+
+
+def _defines_unseen_names(tree: ast.Module) -> bool:
+    """Whether a module has names that its text does not contain."""
+    star = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree))
+    return star or any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body)
+
+
+def _wrong_definition(tree: ast.Module, name: str) -> str | None:
+    """The definition of a function that cannot be called with two arguments; None if it can, or if this is unknown."""
+    defined = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    found = [node for node in defined if node.name == name]
+    if not found or found[-1].decorator_list:  # a decorator may change the arguments
+        return None
+    if isinstance(found[-1], ast.AsyncFunctionDef):
+        return f"async def {name}"
+    arguments = found[-1].args
+    return None if _takes_two(arguments) else f"{name}({ast.unparse(arguments)[:100]})"
+
+
+def _takes_two(arguments: ast.arguments) -> bool:
+    positional = len(arguments.posonlyargs) + len(arguments.args)
+    enough = positional >= 2 or arguments.vararg is not None
+    return enough and positional - len(arguments.defaults) <= 2 and None not in arguments.kw_defaults
 
 
 def _gpu(train: TrainParams) -> Iterator[str]:
