@@ -35,7 +35,7 @@ def checked_params() -> Params:
     if params is not None and not lines:  # other errors are reported without waiting for the network
         lines = [f"params.yaml: {line}" for line in preflight.server_problems(params)]
     if lines or params is None:
-        raise ParameterError("\n".join(lines))
+        raise ParameterError(*lines)
     return params
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.errors import DataError
+from stages.errors import DataError, printable
 from stages.prepare.batches import Rejection
 from stages.prepare.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION
 
@@ -69,12 +69,6 @@ def list_images(root: Path) -> Listing:
             f"data.path: {printable(str(error.filename or root))} cannot be read ({error.strerror}); "
             "change its permissions, or move it out of the folder"
         ) from error
-
-
-def printable(name: str) -> str:
-    """Returns `name` on one line of valid UTF-8. File names may contain line breaks and arbitrary bytes."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _listing(root: Path) -> Listing:
