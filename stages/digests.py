@@ -67,6 +67,6 @@ def module_file(module: str, root: Path) -> Path | None:
     relative = Path(*module.split("."))
     for folder in (root, *map(Path, sys.path)):
         for candidate in (folder / relative.with_suffix(".py"), folder / relative / "__init__.py"):
-            if candidate.is_file():
+            if os.path.isfile(candidate):  # noqa: PTH113  Path.is_file raises an error for a long name
                 return candidate
     return None

@@ -11,7 +11,7 @@ from pathlib import Path
 from stages import fingerprint
 from stages.digests import OWN_MODEL, module_file
 from stages.environment.server_preflight import server_problem
-from stages.errors import without_password
+from stages.errors import one_line
 from stages.files import resolve_data_path
 from stages.params import DataParams, Params, TrackingParams, TrainParams
 from stages.params.rules import did_you_mean
@@ -19,6 +19,7 @@ from stages.tracking import store
 
 BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
 APPLICATIONS = "keras.applications."
+_LONGEST_VALUE = 300  # characters of a value in a message: what to do comes after it
 
 
 def input_problems(params: Params) -> list[str]:
@@ -39,15 +40,15 @@ def server_problems(params: Params) -> list[str]:
 def _data_path(data: DataParams) -> Iterator[str]:
     if data.source != "folder":
         return
-    root = resolve_data_path(data.path)
-    if not root.exists():
-        yield f"data.path is '{data.path}', which does not exist; create it with a folder of images for each class"
+    root, shown = resolve_data_path(data.path), one_line(data.path, _LONGEST_VALUE)
+    if not os.path.exists(root):  # noqa: PTH110  Path.exists raises an error for a long name
+        yield f"data.path is '{shown}', which does not exist; create it with a folder of images for each class"
     elif not root.is_dir():
-        yield f"data.path is '{data.path}', which is not a folder; it must hold a folder of images for each class"
+        yield f"data.path is '{shown}', which is not a folder; it must hold a folder of images for each class"
     elif not os.access(root, os.R_OK | os.X_OK):
-        yield f"data.path is '{data.path}', which may not be read by this user; grant read permission (chmod -R u+rX)"
+        yield f"data.path is '{shown}', which may not be read by this user; grant read permission (chmod -R u+rX)"
     elif not any(entry.is_dir() and not entry.name.startswith(".") for entry in root.iterdir()):
-        yield f"data.path is '{data.path}', which holds no folders; it must hold a folder of images for each class"
+        yield f"data.path is '{shown}', which holds no folders; it must hold a folder of images for each class"
 
 
 def _model(name: str) -> Iterator[str]:
@@ -57,6 +58,8 @@ def _model(name: str) -> Iterator[str]:
         names = keras_applications()
         if (wanted := name.removeprefix(APPLICATIONS)) not in names:
             yield f"model.name is '{name}'; keras.applications has no '{wanted}'" + did_you_mean(wanted, names)
+    elif len(name) > _LONGEST_VALUE:
+        yield f"model.name has {len(name)} characters; it must be shorter than {_LONGEST_VALUE}"
     elif match := OWN_MODEL.fullmatch(name):
         yield from _user_model(name, match["module"], match["function"])
     else:
@@ -82,7 +85,7 @@ def _user_model(name: str, module: str, function: str) -> Iterator[str]:
         return
     try:
         names = _top_level_names(path)
-    except (SyntaxError, UnicodeDecodeError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: too many nested brackets
         yield f"model.name is '{name}'; {path.name} is not valid Python: {error}"
         return
     if function not in names:
@@ -111,5 +114,5 @@ def _gpu(train: TrainParams) -> Iterator[str]:
 
 def _tracking(tracking: TrackingParams, problem: str | None) -> Iterator[str]:
     if problem:
-        uri = "null" if tracking.uri is None else repr(without_password(tracking.uri))
+        uri = "null" if tracking.uri is None else repr(one_line(tracking.uri, _LONGEST_VALUE))
         yield f"tracking.uri is {uri}: {problem}"
