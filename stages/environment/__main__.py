@@ -16,6 +16,7 @@ from stages.tracking import store
 def main() -> None:
     """Entry point of the stage. It runs at every `dvc repro`, so it imports no TensorFlow and takes about a second."""
     params = checked_params()
+    preflight.require_address_space()
     files.write_json(files.ENVIRONMENT_FILE, fingerprint.fingerprint())
     files.write_json(files.TRACKING_FILE, store.identity(params.tracking))
     files.write_json(files.SOURCE_FILE, digests.source_digest(params.data))

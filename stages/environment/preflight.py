@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 from stages import fingerprint
 from stages.digests import OWN_MODEL, module_file
 from stages.environment.server_preflight import server_problem
-from stages.errors import one_line
+from stages.errors import HalfstepError, one_line
 from stages.files import resolve_data_path
 from stages.params import DataParams, Params, TrackingParams, TrainParams
 from stages.params.rules import did_you_mean
@@ -19,6 +20,7 @@ from stages.tracking import store
 
 BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
 APPLICATIONS = "keras.applications."
+MIN_ADDRESS_SPACE_BYTES = 7 * 2**29  # measured: 2.4 GiB are too little for one training of a small network
 _LONGEST_VALUE = 300  # characters of a value in a message: what to do comes after it
 
 
@@ -35,6 +37,20 @@ def input_problems(params: Params) -> list[str]:
 def server_problems(params: Params) -> list[str]:
     """One line if the tracking server does not respond. Takes at most some seconds."""
     return list(_tracking(params.tracking, server_problem(params.tracking)))
+
+
+def require_address_space() -> None:
+    """Checks the limit of virtual memory (`ulimit -v`). With less, TensorFlow ends the process without a message.
+
+    Raises:
+        HalfstepError: it is below `MIN_ADDRESS_SPACE_BYTES`.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < MIN_ADDRESS_SPACE_BYTES:
+        raise HalfstepError(
+            f"the limit of virtual memory is {limit / 2**30:.1f} GiB (`ulimit -v`); TensorFlow needs at least "
+            f"{MIN_ADDRESS_SPACE_BYTES / 2**30:.1f} GiB: raise it with `ulimit -v unlimited`"
+        )
 
 
 def _data_path(data: DataParams) -> Iterator[str]:

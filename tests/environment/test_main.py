@@ -72,6 +72,26 @@ def test_missing_params_yaml_gives_one_line(run: Callable[[], Any]) -> None:
     assert not Path("data").exists()
 
 
+def test_limit_of_virtual_memory_gives_one_line(
+    root: Path, tmp_path: Path, write_params: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_params()
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -v 2500000; '{sys.executable}' -m stages.environment"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "the limit of virtual memory is 2.4 GiB (`ulimit -v`); TensorFlow needs at least 3.5 GiB: raise it with "
+        "`ulimit -v unlimited`\n",
+    )
+    assert not Path("data").exists()
+
+
 def test_store_that_is_not_a_database_gives_one_line(run: Callable[[], Any], write_params: Callable[..., Path]) -> None:
     write_params()
     Path("mlflow.db").write_text("this is not a database" * 20)
