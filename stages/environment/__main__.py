@@ -15,6 +15,7 @@ from stages.tracking import store
 @cli_entry
 def main() -> None:
     """Entry point of the stage. It runs at every `dvc repro`, so it imports no TensorFlow and takes about a second."""
+    preflight.require_writable_checkout()
     params = checked_params()
     preflight.require_address_space()
     files.write_json(files.ENVIRONMENT_FILE, fingerprint.fingerprint())

@@ -39,6 +39,20 @@ def server_problems(params: Params) -> list[str]:
     return list(_tracking(params.tracking, server_problem(params.tracking)))
 
 
+def require_writable_checkout() -> None:
+    """Checks that this user may write in the working directory.
+
+    Raises:
+        HalfstepError: the disk is read-only, or the permissions forbid it.
+    """
+    here = Path.cwd()
+    if not os.access(here, os.W_OK | os.X_OK):
+        raise HalfstepError(
+            f"{here}: this user may not write here (a read-only disk, or the permissions of the folder); "
+            "use a copy of the checkout in a folder that you own"
+        )
+
+
 def require_address_space() -> None:
     """Checks the limit of virtual memory (`ulimit -v`). With less, TensorFlow ends the process without a message.
 

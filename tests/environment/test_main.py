@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -90,6 +91,29 @@ def test_limit_of_virtual_memory_gives_one_line(
         "`ulimit -v unlimited`\n",
     )
     assert not Path("data").exists()
+
+
+def _may_mount() -> bool:
+    return bool(shutil.which("unshare")) and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
+
+
+@pytest.mark.skipif(not _may_mount(), reason="this user may not mount")
+def test_read_only_disk_gives_one_line(
+    root: Path, tmp_path: Path, write_params: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_params()
+    mount = f"mount --bind '{tmp_path}' '{tmp_path}' && mount -o remount,ro,bind '{tmp_path}' && cd '{tmp_path}'"
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-c", f"{mount} && '{sys.executable}' -m stages.environment"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert line.startswith(f"{tmp_path}: this user may not write here (a read-only disk, ")
 
 
 def test_store_that_is_not_a_database_gives_one_line(run: Callable[[], Any], write_params: Callable[..., Path]) -> None:
