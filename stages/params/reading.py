@@ -190,9 +190,8 @@ def _explain(root: yaml.Node | None, location: Location, ours: Any, dvc: Any) ->
     line = f" line {node.start_mark.line + 1}" if node else ""
     written = f" is {printable(node.value, 80)}" if isinstance(node, yaml.ScalarNode) else ""
     dvc_value, own_value = _shown(dvc), _shown(ours)
-    return (
-        f"{line}: {dotted(location)}{written}, which DVC reads as {dvc_value} and halfstep as {own_value}; "
-        f"write {dvc_value} or {own_value}"
+    return f"{line}: {dotted(location)}{written}, which DVC reads as {dvc_value} and halfstep as {own_value}; " + (
+        "quote it" if location[-1:] == (ours,) and not isinstance(dvc, str) else f"write {dvc_value} or {own_value}"
     )
 
 

@@ -34,7 +34,10 @@ DIFFERENT = {
         for word in ("yes", "no", "on", "off", "Yes", "OFF")
     },
     "a name": ("tracking: {experiment: on}", "write 'on' or true"),
-    "a key": ("variants: {0o10: {policy: float32}}", "variants.0o10"),
+    "a key": (
+        "variants: {0o10: {policy: float32}}",
+        "which DVC reads as 8 and halfstep as '0o10'; quote it",
+    ),
 }
 
 
