@@ -18,17 +18,23 @@ _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # The cause is outside the program: a read-only disk, or a file where a folder should be.
 REFUSALS = _DISK_FULL | frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
+    | {errno.ENAMETOOLONG}
 )
+_LONGEST_LINE = 2000  # characters
+_ESCAPED_BYTES = range(0xDC80, 0xDD00)  # how Python represents the bytes of a file name that are not UTF-8
 
 
 class HalfstepError(Exception):
-    """A failure that is reported by its message alone, without a traceback."""
+    """A failure that is reported by its message alone, without a traceback. Each argument is one line of it."""
 
     exit_status = 1
 
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
+
 
 class ParameterError(HalfstepError):
-    """Invalid values in `params.yaml`; the message has one line for each."""
+    """Invalid values in `params.yaml`, one line for each: `ParameterError(*lines)`."""
 
     exit_status = 2
 
@@ -80,6 +86,33 @@ def without_password(text: str) -> str:
     return _SECRET_FIELDS.sub(r"\1***", _CREDENTIALS.sub("", text))
 
 
+def printable(text: str, limit: int | None = None) -> str:
+    """Returns `text` on one line, with an escape sequence for each character that is not printable.
+
+    For text from outside: names, paths, values, and messages of other programs. They can contain line breaks, commands
+    to the terminal, marks that reverse the direction of writing, and bytes that are not UTF-8.
+
+    Args:
+        text: the text. Text that is printable already is not changed.
+        limit: largest number of characters; a longer text is cut, and ends with `...`.
+    """
+    start = text if limit is None else text[: limit + 1]  # escaping never makes a text shorter
+    shown = "".join(char if char.isprintable() else _escaped(char) for char in start)
+    return shown if limit is None or len(shown) <= limit else shown[: limit - 3] + "..."
+
+
+def _escaped(char: str) -> str:
+    if ord(char) in _ESCAPED_BYTES:
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char.encode("unicode_escape").decode()
+
+
+def one_line(text: str, limit: int = _LONGEST_LINE) -> str:
+    """Returns `text` printable, without passwords, and not longer than `limit`."""
+    # It is cut last: without its "@", a password would not be recognised.
+    return printable(without_password(printable(text)), limit)
+
+
 def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
     """Wraps the entry point of a stage: an error that the user caused becomes one line on standard error.
 
@@ -97,12 +130,12 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
         try:
             main()
         except HalfstepError as error:
-            print(f"{without_password(str(error))}{_restore_hint()}", file=sys.stderr)
+            _report(*error.args)
             return error.exit_status
         except OSError as error:
             if error.errno not in REFUSALS:
                 raise
-            print(f"{_os_error_message(error)}{_restore_hint()}", file=sys.stderr)
+            _report(_os_error_message(error))
             return HalfstepError.exit_status
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
@@ -110,6 +143,11 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
         return 0
 
     return entry
+
+
+def _report(*lines: object) -> None:
+    text = "\n".join(one_line(str(line)) for line in lines)
+    print(f"{text}{_restore_hint()}", file=sys.stderr)
 
 
 def _os_error_message(error: OSError) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 from filelock import FileLock, Timeout
 
-from stages.errors import BusyError, ProfileError
+from stages.errors import BusyError, ProfileError, printable
 from stages.files import WORK_DIR
 
 WAIT_S = 10.0  # a stage whose pipeline was killed ends within this time
@@ -130,7 +130,8 @@ def _write_holder(descriptor: int) -> None:
 def _holder(path: Path) -> str:
     try:
         holder = json.loads(path.read_text(encoding="utf-8"))
-        return f"process {holder['pid']} on {holder['host']} in {holder['folder']} since {holder['since']}"
+        text = f"process {holder['pid']} on {holder['host']} in {holder['folder']} since {holder['since']}"
+        return printable(text, 300)
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
 

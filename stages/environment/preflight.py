@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import resource
 import symtable
 import warnings
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from stages import fingerprint
 from stages.environment.server_preflight import server_problem
-from stages.errors import without_password
+from stages.errors import HalfstepError, one_line
 from stages.files import resolve_data_path
 from stages.own_model import OWN_MODEL, module_file, parse_source
 from stages.params import DataParams, Params, TrackingParams, TrainParams
@@ -21,6 +22,8 @@ from stages.tracking import store
 
 BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
 APPLICATIONS = "keras.applications."
+MIN_ADDRESS_SPACE_BYTES = 7 * 2**29  # measured: 2.4 GiB are too little for one training of a small network
+_LONGEST_VALUE = 300  # characters of a value in a message: what to do comes after it
 
 
 def input_problems(params: Params) -> list[str]:
@@ -38,18 +41,46 @@ def server_problems(params: Params) -> list[str]:
     return list(_tracking(params.tracking, server_problem(params.tracking)))
 
 
+def require_writable_checkout() -> None:
+    """Checks that this user may write in the working directory.
+
+    Raises:
+        HalfstepError: the disk is read-only, or the permissions forbid it.
+    """
+    here = Path.cwd()
+    if not os.access(here, os.W_OK | os.X_OK):
+        raise HalfstepError(
+            f"{here}: this user may not write here (a read-only disk, or the permissions of the folder); "
+            "use a copy of the checkout in a folder that you own"
+        )
+
+
+def require_address_space() -> None:
+    """Checks the limit of virtual memory (`ulimit -v`). With less, TensorFlow ends the process without a message.
+
+    Raises:
+        HalfstepError: it is below `MIN_ADDRESS_SPACE_BYTES`.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < MIN_ADDRESS_SPACE_BYTES:
+        raise HalfstepError(
+            f"the limit of virtual memory is {limit / 2**30:.1f} GiB (`ulimit -v`); TensorFlow needs at least "
+            f"{MIN_ADDRESS_SPACE_BYTES / 2**30:.1f} GiB: raise it with `ulimit -v unlimited`"
+        )
+
+
 def _data_path(data: DataParams) -> Iterator[str]:
     if data.source != "folder":
         return
-    root = resolve_data_path(data.path)
-    if not root.exists():
-        yield f"data.path is '{data.path}', which does not exist; create it with a folder of images for each class"
+    root, shown = resolve_data_path(data.path), one_line(data.path, _LONGEST_VALUE)
+    if not os.path.exists(root):  # noqa: PTH110  Path.exists raises an error for a long name
+        yield f"data.path is '{shown}', which does not exist; create it with a folder of images for each class"
     elif not root.is_dir():
-        yield f"data.path is '{data.path}', which is not a folder; it must hold a folder of images for each class"
+        yield f"data.path is '{shown}', which is not a folder; it must hold a folder of images for each class"
     elif not os.access(root, os.R_OK | os.X_OK):
-        yield f"data.path is '{data.path}', which may not be read by this user; grant read permission (chmod -R u+rX)"
+        yield f"data.path is '{shown}', which may not be read by this user; grant read permission (chmod -R u+rX)"
     elif not any(entry.is_dir() and not entry.name.startswith(".") for entry in root.iterdir()):
-        yield f"data.path is '{data.path}', which holds no folders; it must hold a folder of images for each class"
+        yield f"data.path is '{shown}', which holds no folders; it must hold a folder of images for each class"
 
 
 def _model(name: str) -> Iterator[str]:
@@ -59,6 +90,8 @@ def _model(name: str) -> Iterator[str]:
         names = keras_applications()
         if (wanted := name.removeprefix(APPLICATIONS)) not in names:
             yield f"model.name is '{name}'; keras.applications has no '{wanted}'" + did_you_mean(wanted, names)
+    elif len(name) > _LONGEST_VALUE:
+        yield f"model.name has {len(name)} characters; it must be shorter than {_LONGEST_VALUE}"
     elif match := OWN_MODEL.fullmatch(name):
         yield from _user_model(name, match["module"], match["function"])
     else:
@@ -85,7 +118,7 @@ def _user_model(name: str, module: str, function: str) -> Iterator[str]:
     try:
         tree = parse_source(path.read_bytes())
         names = _top_level_names(tree)
-    except (SyntaxError, RecursionError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: too many nested brackets
         yield f"model.name is '{name}'; {path.name} is not valid Python: {error}"
         return
     if function not in names and not _defines_unseen_names(tree):
@@ -135,5 +168,5 @@ def _gpu(train: TrainParams) -> Iterator[str]:
 
 def _tracking(tracking: TrackingParams, problem: str | None) -> Iterator[str]:
     if problem:
-        uri = "null" if tracking.uri is None else repr(without_password(tracking.uri))
+        uri = "null" if tracking.uri is None else repr(one_line(tracking.uri, _LONGEST_VALUE))
         yield f"tracking.uri is {uri}: {problem}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.errors import DataError
+from stages.errors import DataError, printable
 from stages.prepare.batches import Rejection
 from stages.prepare.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION
 
@@ -78,12 +78,6 @@ def unreadable(root: Path, error: OSError) -> DataError:
     return DataError(
         f"data.path: {path} cannot be read ({error.strerror}); change its permissions, or move it out of the folder"
     )
-
-
-def printable(name: str) -> str:
-    """Returns `name` on one line of valid UTF-8. File names may contain line breaks and arbitrary bytes."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _listing(root: Path) -> Listing:

@@ -14,7 +14,7 @@ from typing import Any
 import mlflow
 from mlflow.entities import Metric, RunTag
 
-from stages.errors import without_password
+from stages.errors import one_line
 
 RESULT_TAG = "result.sha256"
 _BATCH = 900  # metrics in one call; the server's limit is 1,000
@@ -101,6 +101,6 @@ class ActiveRun:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error message of MLflow, without passwords: database drivers include the whole URI."""
-    lines = without_password(str(error)).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
+    """The first line of an error message of MLflow, printable and without passwords: drivers include the whole URI."""
+    lines = str(error).strip().splitlines()
+    return one_line(lines[0], 200) if lines else type(error).__name__

@@ -130,7 +130,7 @@ class Tracker:
         with self._store_errors():
             known = self._client.get_experiment_by_name(name)
             if known is None:
-                return self._client.create_experiment(name, _artifact_location(uri), _EXPERIMENT_TAGS)
+                return self._client.create_experiment(name, artifact_location(uri), _EXPERIMENT_TAGS)
         if known.lifecycle_stage != "active":
             raise TrackingError(
                 f"tracking.experiment is '{name}', which has been deleted in {self._shown_uri}; restore it with "
@@ -202,7 +202,7 @@ def _as_text(value: Any) -> str:
     return text if len(text) <= 6000 else text[:5997] + "..."  # MLflow's limit
 
 
-def _artifact_location(uri: str) -> str | None:
+def artifact_location(uri: str) -> str | None:
     """`mlruns/` next to a SQLite store, as an absolute path for temporary checkouts; None: the server chooses."""
     path = store.sqlite_path(uri)
     return (path.parent / "mlruns").as_uri() if path else None

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.errors import DataError
-from stages.prepare.folder import list_images, printable
+from stages.errors import DataError, printable
+from stages.prepare.folder import list_images
 from stages.prepare.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION
 
 
