@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from stages.errors import printable
+
 _SPACES = re.compile(r"[ \t\n\r\f\v]+")
 _MARKDOWN = str.maketrans(
     {character: f"\\{character}" for character in "\\`*_[]|#~"}
@@ -14,11 +16,6 @@ _LINE_START = re.compile(r"^(?=[-+=])|^(\d+)(?=[.)](?: |$))")  # of a list, a ru
 # A spreadsheet computes a cell that begins with one of these characters, also with their full-width forms.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-
-
-def printable(text: str) -> str:
-    """Returns the text with escape sequences for control characters, which are invisible or reverse the line."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def markdown_text(text: str) -> str:

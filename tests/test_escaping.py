@@ -6,7 +6,8 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from stages.escaping import markdown_text, printable, table_text, truncated_markdown
+from stages.errors import printable
+from stages.escaping import markdown_text, table_text, truncated_markdown
 from tests.hostile_names import FORMULAS, HIDDEN, NAMES, NUMBERS
 
 GFM = MarkdownIt("gfm-like", {"linkify": False})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stages.errors import HalfstepError, ModelError
+from stages.errors import HalfstepError, ModelError, printable
 
 SLOW_S = 60.0  # the largest networks of `keras.applications` are built in less
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -50,9 +50,7 @@ def describe(error: BaseException) -> str:
 
 def one_line(text: str) -> str:
     """A text in one printable line of limited length."""
-    line = " ".join(text.split())
-    line = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
-    return line if len(line) <= _MAX_LENGTH else line[: _MAX_LENGTH - 3] + "..."
+    return printable(" ".join(text.split()), _MAX_LENGTH)
 
 
 def _text(error: BaseException) -> str:

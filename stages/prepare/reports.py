@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from stages.escaping import printable, table_text
+from stages.errors import printable
+from stages.escaping import table_text
 from stages.files import atomic_path, write_text
 from stages.prepare.batches import Rejection
 from stages.prepare.samples import choose_samples, draw_grid

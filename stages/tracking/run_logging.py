@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 from stages import files
-from stages.escaping import markdown_text, printable, truncated_markdown
+from stages.errors import printable
+from stages.escaping import markdown_text, truncated_markdown
 from stages.results.prepared import PreparedInfo
 from stages.results.profile import SUMMARY, TABLES, ProfileSummary
 from stages.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_probabilities

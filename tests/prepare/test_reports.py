@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageFont
 
+from stages.errors import printable
 from stages.params import DataParams
 from stages.prepare.batches import Rejection
-from stages.prepare.folder import printable
 from stages.prepare.pipeline import prepare
 from stages.prepare.reports import rejections_csv
 from stages.prepare.samples import draw_grid

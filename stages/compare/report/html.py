@@ -13,7 +13,7 @@ from stages.compare.report import sections, tables
 from stages.compare.report.charts import HEIGHT, WIDTH, accuracy_chart
 from stages.compare.report.next_steps import next_steps
 from stages.compare.report.text import SYNTHETIC_NOTE, margin_text, measure_label, verdict_sentence
-from stages.escaping import printable
+from stages.errors import printable
 from stages.results.comparison import Reason
 from stages.results.profile import Protocol
 

@@ -19,7 +19,8 @@ from stages.compare.explain.layer_diff import OpChange
 from stages.compare.report.html import render_report
 from stages.compare.report.tables import write_plots
 from stages.compare.report.terminal import render
-from stages.escaping import printable, table_text
+from stages.errors import printable
+from stages.escaping import table_text
 from stages.results.study import VariantResult
 from tests.compare.report.test_html import _Balance
 from tests.hostile_names import NAMES
