@@ -16,7 +16,7 @@ from stages import files
 from stages.results.prepared import PreparedInfo
 from stages.results.profile import SUMMARY, TABLES, ProfileSummary
 from stages.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_probabilities
-from stages.tracking.active_run import ActiveRun
+from stages.tracking.active_run import FAILURE_TAG, ActiveRun
 from stages.tracking.tracker import RunIdentity
 
 Logger = Callable[[ActiveRun], None]
@@ -69,7 +69,7 @@ def log_training(run: ActiveRun, directory: Path, classes: Sequence[str], labels
     run.artifact(directory / HISTORY)
     run.artifact(directory / METRICS)
     if metrics.reason is not None:
-        run.tags({"failure": metrics.reason})
+        run.tags({FAILURE_TAG: metrics.reason})
         run.describe(f"Failed: {metrics.reason}.")
         run.fail()
     if (directory / PREDICTIONS).exists():
