@@ -16,12 +16,11 @@ import numpy as np
 import pandas as pd
 
 from stages import files
-from stages.errors import printable
 from stages.escaping import markdown_text, truncated_markdown
 from stages.results.prepared import PreparedInfo
 from stages.results.profile import SUMMARY, TABLES, ProfileSummary
 from stages.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_probabilities
-from stages.tracking.active_run import ActiveRun, first_line
+from stages.tracking.active_run import FAILURE_TAG, ActiveRun, first_line
 from stages.tracking.tracker import RunIdentity
 
 Logger = Callable[[ActiveRun], None]
@@ -79,7 +78,7 @@ def log_training(run: ActiveRun, directory: Path, classes: Sequence[str], labels
     run.artifact(directory / HISTORY)
     run.artifact(directory / METRICS)
     if metrics.reason is not None:
-        run.tags({"failure": metrics.reason})
+        run.tags({FAILURE_TAG: metrics.reason})
         run.describe(f"Failed: {markdown_text(metrics.reason)}.")
         run.fail()
     if (directory / PREDICTIONS).exists():
@@ -129,7 +128,7 @@ def _log_confusion_matrix(
     try:
         image = confusion_matrix_png(predicted, labels, classes)
     except Exception as error:  # of matplotlib, its fonts or its configuration: the results are complete without it
-        reason = printable(first_line(error))
+        reason = first_line(error)
         print(
             f"{directory}: {CONFUSION_MATRIX} cannot be drawn ({reason}); MLflow's run has everything else",
             file=sys.stderr,

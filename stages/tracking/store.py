@@ -10,10 +10,13 @@ import os
 import re
 import secrets
 import sqlite3
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
+from stages import files
 from stages.errors import TrackingError, without_password
 from stages.files import original_root
 from stages.params import TrackingParams
@@ -25,6 +28,7 @@ _SCHEMES = ("http", "https", "sqlite", "mysql", "postgresql", "mssql", "databric
 _SQLITE = "sqlite:///"
 _SECONDS = re.compile(r"\d+(\.\d+)?")
 _SQLITE_HEADER = b"SQLite format 3\0"
+_ID_FILE = ".halfstep-id"
 
 
 def resolve_uri(tracking: TrackingParams) -> str:
@@ -112,15 +116,53 @@ def sqlite_path(uri: str) -> Path | None:
 def identity(tracking: TrackingParams) -> dict[str, Any]:
     """The content of `data/tracking.json`: a digest of the store and the experiment, which contains no password.
 
-    A SQLite store that was deleted and created again is another store, because it has another random identifier.
+    It changes, so that `compare` runs again, if a SQLite store or its folder of artifacts was deleted, because a new
+    one has another random identifier, and after `log_again`.
 
     Raises:
         TrackingError: the SQLite file cannot be used.
+        DataError: the folder of artifacts cannot be written.
     """
     uri = resolve_uri(tracking)
     path = sqlite_path(uri)
-    parts = (without_password(uri), tracking.experiment, str(_sqlite_id(path)) if path else "")
+    identifiers = (str(_sqlite_id(path)), _folder_id(artifact_folder(path))) if path else ()
+    parts = (without_password(uri), tracking.experiment, _known_id(_log_again_file()), *identifiers)
     return {"sha256": hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()}
+
+
+def log_again() -> None:
+    """Makes the next `dvc repro` run `compare`: not everything could be logged. Later ones do not run it again."""
+    files.write_text(_log_again_file(), uuid.uuid4().hex)
+
+
+def artifact_folder(sqlite: Path) -> Path:
+    """The folder of the artifacts of a SQLite store."""
+    return sqlite.parent / "mlruns"
+
+
+def has_artifacts(artifact_uri: str) -> bool:
+    """Whether there is a file at the `file:` URI of a run's artifacts."""
+    folder = Path(unquote(urlsplit(artifact_uri).path))
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def _log_again_file() -> Path:
+    return original_root() / files.WORK_DIR / "log-again"
+
+
+def _folder_id(folder: Path) -> str:
+    """The random identifier of a folder; created if it has none."""
+    path = folder / _ID_FILE
+    if not _known_id(path):
+        files.write_text(path, uuid.uuid4().hex)
+    return _known_id(path)
+
+
+def _known_id(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _sqlite_id(path: Path) -> int:

@@ -192,3 +192,20 @@ def test_file_that_is_not_a_database_has_a_problem(folder: Path) -> None:
     problem = store.problem_with(f"sqlite:///{folder}/notes.txt")
     assert problem is not None
     assert "is not a SQLite database" in problem
+
+
+def test_deleted_folder_of_artifacts_changes_the_identity_once(folder: Path) -> None:
+    before = digest()
+    shutil.rmtree(folder / "mlruns")
+    changed = digest()
+    assert changed != before
+    assert digest() == changed
+
+
+def test_request_to_log_again_changes_the_identity_once() -> None:
+    before = digest()
+    store.log_again()
+    changed = digest()
+    store.log_again()
+    assert len({before, changed, digest()}) == 3
+    assert digest() == digest()
