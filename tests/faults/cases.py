@@ -40,9 +40,9 @@ class Case:
 
 def all_cases() -> list[Case]:
     """All cases, in the order of the stages."""
-    from tests.faults import cases_of_images, cases_of_params, cases_of_results
+    from tests.faults import cases_of_images, cases_of_locks, cases_of_params, cases_of_results
 
-    return [*cases_of_params.CASES, *cases_of_images.CASES, *cases_of_results.CASES]
+    return [*cases_of_params.CASES, *cases_of_images.CASES, *cases_of_results.CASES, *cases_of_locks.CASES]
 
 
 def main() -> None:
