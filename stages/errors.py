@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import functools
+import io
 import os
 import re
 import signal
@@ -14,6 +16,7 @@ from pathlib import Path
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^\s@/?#:]*:[^\s@]*|[^/?#\s]*)@")
 _SECRET_FIELDS = re.compile(r"(?i)([?&;](?:password|passwd|pwd|sslpassword|token|access_token)=)[^&;\s'\"]*")
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_IN_ASCII = {"−": "-", "–": "-", "×": "x", "…": "...", "±": "+-", "≥": ">=", "≤": "<=", "→": "->", "·": "."}
 # The cause is outside the program: a read-only disk, or a file where a folder should be.
 REFUSALS = _DISK_FULL | frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
@@ -91,6 +94,7 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
     def entry() -> int:
         # SIGTERM unwinds the stack as Ctrl-C does, so that MLflow runs are ended and temporary files are removed.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        _print_in_any_encoding()
         try:
             main()
         except HalfstepError as error:
@@ -123,3 +127,18 @@ def _restore_hint() -> str:
     if f"\n  {stage}:\n" not in lock.read_text(encoding="utf-8"):
         return ""
     return f"; `dvc checkout {stage}` restores the previous result"
+
+
+def _print_in_any_encoding() -> None:
+    """Replaces characters that the encoding of the terminal or the file does not have, instead of failing."""
+    codecs.register_error("halfstep", _replaced)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="halfstep")
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    characters = error.object[error.start : error.end]
+    return "".join(_IN_ASCII.get(one) or ascii(one)[1:-1] for one in characters), error.end
