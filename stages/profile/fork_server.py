@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+from stages.locking import private_folder
 
 ROOT = Path(__file__).parents[2]
 PRELOADED = ["stages.profile.worker"]  # it imports TensorFlow
@@ -26,9 +29,23 @@ def start_process(
 ) -> BaseProcess:
     """Starts `target(*arguments)` in a process with these environment variables, forked from their server."""
     process = multiprocessing.get_context("forkserver").Process(target=target, args=arguments, name=name, daemon=True)
-    with _environment({**variables, **_search_path()}), _installed(_server(variables)):
+    server = _server(variables)
+    with _environment({**variables, **_search_path()}), _installed(server):
+        _create_short_temporary_folder()
         process.start()
     return process
+
+
+def _create_short_temporary_folder() -> None:
+    """Creates the folder of the servers' sockets: a socket's path has at most 107 bytes; `TMPDIR` may have more.
+
+    `multiprocessing` creates the folder once, and removes it when this process ends.
+    """
+    before, tempfile.tempdir = tempfile.tempdir, str(private_folder())
+    try:
+        util.get_temp_dir()
+    finally:
+        tempfile.tempdir = before
 
 
 def _server(variables: Mapping[str, str]) -> forkserver.ForkServer:

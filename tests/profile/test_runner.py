@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -255,6 +257,26 @@ def test_killed_worker_is_reported_in_one_line(folder: Path) -> None:
         with pytest.raises(ProfileError, match="ended with status -9"):
             worker.call("train_round", 1)
     assert multiprocessing.active_children() == []
+
+
+def test_path_of_the_temporary_folder_may_be_long(folder: Path, root: Path, tmp_path: Path) -> None:
+    """The path of a socket may have 107 bytes."""
+    temporary = tmp_path / ("t" * 150)
+    temporary.mkdir()
+    check = (
+        "from contextlib import closing; from stages.profile.worker_process import WorkerProcess\n"
+        "from tests.profile.test_runner import ENTRIES, config\n"
+        "with closing(WorkerProcess('float32', config(ENTRIES['float32']))) as worker:\n"
+        "    print(worker.call('train_round', 1) > 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check],
+        env=os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 def test_onednn_is_off_only_in_workers_that_request_it(folder: Path) -> None:
