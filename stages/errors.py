@@ -10,7 +10,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^\s@/?#:]*:[^\s@]*|[^/?#\s]*)@")
@@ -94,6 +95,8 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
     def entry() -> int:
         # SIGTERM unwinds the stack as Ctrl-C does, so that MLflow runs are ended and temporary files are removed.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        if callable(signal.getsignal(signal.SIGINT)):  # it is ignored in a background job of a shell script
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         _print_in_any_encoding()
         try:
             main()
@@ -127,6 +130,24 @@ def _restore_hint() -> str:
     if f"\n  {stage}:\n" not in lock.read_text(encoding="utf-8"):
         return ""
     return f"; `dvc checkout {stage}` restores the previous result"
+
+
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """In the block, Ctrl-C ends the process at once: for a slow import, in which an exception may be lost."""
+    stderr, previous = os.dup(2), signal.getsignal(signal.SIGINT)  # an import may redirect standard error
+
+    def end(*_: object) -> None:
+        os.write(stderr, b"interrupted\n")
+        os._exit(128 + signal.SIGINT)
+
+    if callable(previous):
+        signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        os.close(stderr)
 
 
 def _print_in_any_encoding() -> None:

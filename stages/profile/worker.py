@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,15 @@ def serve(connection: Connection, make_worker: Callable[[ArmConfig], Worker], co
     while True:
         try:
             method, arguments = connection.recv()
-        except (EOFError, KeyboardInterrupt):
+        except (EOFError, ConnectionError):
             return
         try:
             worker = worker or make_worker(config)
-            connection.send((True, getattr(worker, method)(*arguments)))
+            answer = True, getattr(worker, method)(*arguments)
         except (HalfstepError, tf.errors.OpError) as error:
-            connection.send((False, " ".join(str(error).split())[:500]))
+            answer = False, " ".join(str(error).split())[:500]
+        with suppress(ConnectionError):  # the parent has ended, or needs no more results
+            connection.send(answer)
 
 
 class Worker:

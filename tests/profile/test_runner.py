@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -27,7 +28,7 @@ from stages.profile.records import ArmConfig, ArmRecord, Measurement
 from stages.profile.runner import Extras, measure
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import Trace, read_trace
-from stages.profile.worker_process import WorkerProcess
+from stages.profile.worker_process import STOP_TIMEOUT_S, WorkerProcess
 from stages.results.profile import (
     TABLES,
     InputRound,
@@ -277,6 +278,22 @@ def test_path_of_the_temporary_folder_may_be_long(folder: Path, root: Path, tmp_
         check=False,
     )
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_busy_worker_is_ended_at_once(folder: Path) -> None:
+    with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
+        worker.call("warm_up", 1)
+        worker.send("train_round", 100_000)
+        started_s = time.monotonic()
+    assert time.monotonic() - started_s < STOP_TIMEOUT_S / 2
+    assert multiprocessing.active_children() == []
+
+
+def test_ctrl_c_does_not_reach_a_worker(folder: Path) -> None:
+    with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
+        assert worker._process.pid is not None
+        os.kill(worker._process.pid, signal.SIGINT)
+        assert worker.call("train_round", 1) > 0
 
 
 def test_onednn_is_off_only_in_workers_that_request_it(folder: Path) -> None:
