@@ -25,7 +25,7 @@ from stages.errors import ProfileError
 from stages.params import ModelParams, ProfileParams, TrainParams, Variant
 from stages.profile.__main__ import find_trace
 from stages.profile.records import ArmConfig, ArmRecord, Measurement
-from stages.profile.runner import Extras, measure
+from stages.profile.runner import Extras, measure, repetition_warnings
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import Trace, read_trace
 from stages.profile.worker_process import STOP_TIMEOUT_S, WorkerProcess
@@ -294,6 +294,58 @@ def test_ctrl_c_does_not_reach_a_worker(folder: Path) -> None:
         assert worker._process.pid is not None
         os.kill(worker._process.pid, signal.SIGINT)
         assert worker.call("train_round", 1) > 0
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["a worker", "all processes"])
+def test_round_is_repeated_if_a_process_was_stopped_during_it(alone: bool, folder: Path, root: Path) -> None:
+    measuring = subprocess.Popen(
+        [sys.executable, "-c", MEASURING],
+        env=os.environ | {"PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert measuring.stdout is not None
+    pid = int(measuring.stdout.readline())
+    time.sleep(1)  # the rounds have begun
+    stop, target = (os.kill, pid) if alone else (os.killpg, measuring.pid)
+    stop(target, signal.SIGSTOP)
+    time.sleep(3)
+    stop(target, signal.SIGCONT)
+    output, _ = measuring.communicate(timeout=60)
+    largest_ms, repetitions, rows = map(float, output.split())
+    assert largest_ms < 2500
+    assert repetitions >= 1
+    assert rows == 1
+
+
+MEASURING = """
+import random, time
+from collections import Counter
+from contextlib import closing
+from stages.profile.runner import _Arms
+from stages.profile.worker_process import WorkerProcess
+from tests.profile.test_runner import ENTRIES, PROTOCOL, config
+
+with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
+    records, profile = {}, PROTOCOL.model_copy(update={"steps_per_round": 20})
+    arms = _Arms([worker], records, profile, random.Random(0), 0)
+    arms.warm_up()
+    print(worker._process.pid, flush=True)
+    ends_s, repetitions, number = time.monotonic() + 6, 0, 0
+    while time.monotonic() < ends_s:
+        repetitions += arms.run_round(number)
+        number += 1
+    times = records["float32"].times
+    times_ms = [row.round_time_ms for row in times.rounds] + [row.latency_ms for row in times.calls]
+    print(max(times_ms), repetitions, max(Counter(row.round for row in times.rounds).values()))
+"""
+
+
+def test_repeated_rounds_are_reported() -> None:
+    assert list(repetition_warnings(0)) == []
+    (line,) = repetition_warnings(2)
+    assert "rounds dropped and repeated: 2;" in line
 
 
 def test_onednn_is_off_only_in_workers_that_request_it(folder: Path) -> None:
