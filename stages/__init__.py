@@ -3,6 +3,7 @@
 Each sub-package is a stage of the pipeline in `dvc.yaml`, or a library that several stages share.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -23,3 +24,4 @@ def _end_at_once(*_: object) -> None:
 # extension, or become a long traceback. `errors.cli_entry` handles Ctrl-C from then on.
 if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _end_at_once)
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the result is complete, the status is known
