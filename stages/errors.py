@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import functools
 import io
@@ -9,12 +10,14 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^\s@/?#:]*:[^\s@]*|[^/?#\s]*)@")
 _SECRET_FIELDS = re.compile(r"(?i)([?&;](?:password|passwd|pwd|sslpassword|token|access_token)=)[^&;\s'\"]*")
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_IN_ASCII = {"−": "-", "–": "-", "×": "x", "…": "...", "±": "+-", "≥": ">=", "≤": "<=", "→": "->", "·": "."}
 # The cause is outside the program: a read-only disk, or a file where a folder should be.
 REFUSALS = _DISK_FULL | frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
@@ -123,10 +126,11 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
 
     @functools.wraps(main)
     def entry() -> int:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # a locale without UTF-8 must not end a stage that has succeeded
-            sys.stdout.reconfigure(errors="backslashreplace")
         # SIGTERM unwinds the stack as Ctrl-C does, so that MLflow runs are ended and temporary files are removed.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        if callable(signal.getsignal(signal.SIGINT)):  # it is ignored in a background job of a shell script
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        _print_in_any_encoding()
         try:
             main()
         except HalfstepError as error:
@@ -164,3 +168,36 @@ def _restore_hint() -> str:
     if f"\n  {stage}:\n" not in lock.read_text(encoding="utf-8"):
         return ""
     return f"; `dvc checkout {stage}` restores the previous result"
+
+
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """In the block, Ctrl-C ends the process at once: for a slow import, in which an exception may be lost."""
+    stderr, previous = os.dup(2), signal.getsignal(signal.SIGINT)  # an import may redirect standard error
+
+    def end(*_: object) -> None:
+        os.write(stderr, b"interrupted\n")
+        os._exit(128 + signal.SIGINT)
+
+    if callable(previous):
+        signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        os.close(stderr)
+
+
+def _print_in_any_encoding() -> None:
+    """Replaces characters that the encoding of the terminal or the file does not have, instead of failing."""
+    codecs.register_error("halfstep", _replaced)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="halfstep")
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    characters = error.object[error.start : error.end]
+    return "".join(_IN_ASCII.get(one) or ascii(one)[1:-1] for one in characters), error.end

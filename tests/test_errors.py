@@ -3,6 +3,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -118,6 +120,30 @@ def test_each_line_of_a_parameter_error_is_one_line(capsys: pytest.CaptureFixtur
 
 def test_success_returns_zero() -> None:
     assert cli_entry(lambda: None)() == 0
+
+
+@pytest.mark.parametrize(
+    ("encoding", "printed"),
+    [
+        ("utf-8", "−0.37 to 1.73 × ≥ é \\udcff"),
+        ("latin-1", "-0.37 to 1.73 × >= é \\udcff"),
+        ("ascii", "-0.37 to 1.73 x >= \\xe9 \\udcff"),
+    ],
+)
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_text_is_printed_in_any_encoding(encoding: str, printed: str, stream: str, root: Path) -> None:
+    check = (
+        "import sys; from stages.errors import cli_entry\n"
+        f"cli_entry(lambda: print('\u22120.37 to 1.73 \xd7 \u2265 \xe9 \udcff', file=sys.{stream}))()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check.encode("unicode_escape").decode().replace("\\n", "\n")],
+        cwd=root,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=True,
+    )
+    assert getattr(done, stream).decode(encoding) == f"{printed}\n"
 
 
 def test_sigterm_unwinds_the_stack() -> None:

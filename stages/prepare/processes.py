@@ -27,9 +27,9 @@ Decode = Callable[[Sequence[Path]], Decoded]
 
 def available_workers() -> int:
     """Number of decoding processes: one for each core that this process may use. Each needs about 60 MB of memory."""
-    from stages import fingerprint  # not needed by the decoding processes, which import this module
+    from stages import cgroups, fingerprint  # not needed by the decoding processes, which import this module
 
-    quota_cores = fingerprint.cpu_quota_cores() or MOST_WORKERS
+    quota_cores = cgroups.cpu_quota_cores() or MOST_WORKERS
     return min(fingerprint.usable_cores(), math.ceil(quota_cores), MOST_WORKERS)
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 
 from stages import params
-from stages.errors import ParameterError, cli_entry
+from stages.errors import ParameterError, cli_entry, ended_by_ctrl_c
 from stages.locking import stage_lock
 
 THREADS_S = 5.0  # for threads that end by themselves
@@ -25,7 +25,8 @@ def main() -> None:
         raise ParameterError(f"--variant is '{arguments.variant}'; allowed are the entries of variants: {known}")
     os.environ.update(settings.variants[arguments.variant].variables)
     with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
-        from stages.train.stage import run_stage  # imports TensorFlow
+        with ended_by_ctrl_c():
+            from stages.train.stage import run_stage  # imports TensorFlow
 
         run_stage(settings, arguments.variant, arguments.seed)
 
