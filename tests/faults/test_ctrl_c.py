@@ -20,6 +20,8 @@ from tests.small_study import training_metrics
 TRAIN = "train --variant float32 --seed 0"
 TIMEOUT_S = 120.0
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def start(

@@ -183,6 +183,7 @@ def first_of_each_kind(log: list[tuple[str, str]]) -> list[int]:
     return sorted({kinds.index(name) + 1 for name in kinds} | {len(log) // 2 + 1, len(log)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["environment", "prepare", "train", "profile", "compare"])
 def test_trouble_costs_seconds_and_one_line(
     name: str,

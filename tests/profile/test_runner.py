@@ -296,6 +296,7 @@ def test_ctrl_c_does_not_reach_a_worker(folder: Path) -> None:
         assert worker.call("train_round", 1) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [True, False], ids=["a worker", "all processes"])
 def test_round_is_repeated_if_a_process_was_stopped_during_it(alone: bool, folder: Path, root: Path) -> None:
     measuring = subprocess.Popen(
