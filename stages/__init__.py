@@ -3,10 +3,49 @@
 Each sub-package is a stage of the pipeline in `dvc.yaml`, or a library that several stages share.
 """
 
+import atexit
+import importlib.util
 import os
+import signal
+import sys
+
+_OLDEST_PYTHON = (3, 11)
+_PACKAGES = (
+    *("filelock", "google", "jinja2", "keras", "matplotlib", "mlflow", "numpy", "pandas", "PIL", "psutil", "pydantic"),
+    *("pynvml", "rich", "ruamel", "scipy", "sklearn", "sqlalchemy", "tensorboard", "tensorflow", "xprof", "yaml"),
+)
+
+
+def _problem_with_python() -> str:
+    """Why the running Python cannot run halfstep; empty if it can. An old Python must be able to read it."""
+    if sys.version_info < _OLDEST_PYTHON:
+        return "has version %d.%d, and halfstep needs 3.11 or newer" % sys.version_info[:2]  # noqa: UP031
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    others = f" and {len(missing) - 1} other packages" if missing[1:] else ""
+    return f"does not have {missing[0]}{others} that halfstep needs" if missing else ""
+
+
+# DVC starts `python`, which need not be the Python that runs DVC. `-m` is the name of a program until it is found.
+if sys.argv[:1] == ["-m"] and _problem_with_python():
+    sys.exit(
+        f"python is {sys.executable!r}, which {_problem_with_python()}: activate the environment of halfstep "
+        "(`. .venv/bin/activate`), or install requirements.txt in it, then run the same command again"
+    )
 
 # Libraries read these variables once, when they are first imported, so they are set before any of them.
 os.environ["KERAS_BACKEND"] = "tensorflow"  # the profiler, tf.data and LossScaleOptimizer belong to TensorFlow
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only: information lines hide what a user must read
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # without git, MLflow prints a long warning
+
+
+def _end_at_once(*_: object) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(128 + signal.SIGINT)
+
+
+# While `python -m stages...` imports its modules, nothing has to be cleaned up. An exception could be lost in a C
+# extension, or become a long traceback. `errors.cli_entry` handles Ctrl-C from then on.
+if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _end_at_once)
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the result is complete, the status is known

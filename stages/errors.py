@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import functools
+import io
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^\s@/?#:]*:[^\s@]*|[^/?#\s]*)@")
 _SECRET_FIELDS = re.compile(r"(?i)([?&;](?:password|passwd|pwd|sslpassword|token|access_token)=)[^&;\s'\"]*")
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_IN_ASCII = {"−": "-", "–": "-", "×": "x", "…": "...", "±": "+-", "≥": ">=", "≤": "<=", "→": "->", "·": "."}
 # The cause is outside the program: a read-only disk, or a file where a folder should be.
 REFUSALS = _DISK_FULL | frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
+    | {errno.ENAMETOOLONG}
 )
+_LONGEST_LINE = 2000  # characters
+_ESCAPED_BYTES = range(0xDC80, 0xDD00)  # how Python represents the bytes of a file name that are not UTF-8
 
 
 class HalfstepError(Exception):
-    """A failure that is reported by its message alone, without a traceback."""
+    """A failure that is reported by its message alone, without a traceback. Each argument is one line of it."""
 
     exit_status = 1
 
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
+
 
 class ParameterError(HalfstepError):
-    """Invalid values in `params.yaml`; the message has one line for each."""
+    """Invalid values in `params.yaml`, one line for each: `ParameterError(*lines)`."""
 
     exit_status = 2
 
@@ -79,6 +89,33 @@ def without_password(text: str) -> str:
     return _SECRET_FIELDS.sub(r"\1***", _CREDENTIALS.sub("", text))
 
 
+def printable(text: str, limit: int | None = None) -> str:
+    """Returns `text` on one line, with an escape sequence for each character that is not printable.
+
+    For text from outside: names, paths, values, and messages of other programs. They can contain line breaks, commands
+    to the terminal, marks that reverse the direction of writing, and bytes that are not UTF-8.
+
+    Args:
+        text: the text. Text that is printable already is not changed.
+        limit: largest number of characters; a longer text is cut, and ends with `...`.
+    """
+    start = text if limit is None else text[: limit + 1]  # escaping never makes a text shorter
+    shown = "".join(char if char.isprintable() else _escaped(char) for char in start)
+    return shown if limit is None or len(shown) <= limit else shown[: limit - 3] + "..."
+
+
+def _escaped(char: str) -> str:
+    if ord(char) in _ESCAPED_BYTES:
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char.encode("unicode_escape").decode()
+
+
+def one_line(text: str, limit: int = _LONGEST_LINE) -> str:
+    """Returns `text` printable, without passwords, and not longer than `limit`."""
+    # It is cut last: without its "@", a password would not be recognised.
+    return printable(without_password(printable(text)), limit)
+
+
 def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
     """Wraps the entry point of a stage: an error that the user caused becomes one line on standard error.
 
@@ -91,15 +128,18 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
     def entry() -> int:
         # SIGTERM unwinds the stack as Ctrl-C does, so that MLflow runs are ended and temporary files are removed.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        if callable(signal.getsignal(signal.SIGINT)):  # it is ignored in a background job of a shell script
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        _print_in_any_encoding()
         try:
             main()
         except HalfstepError as error:
-            print(f"{without_password(str(error))}{_restore_hint()}", file=sys.stderr)
+            _report(*error.args)
             return error.exit_status
         except OSError as error:
             if error.errno not in REFUSALS:
                 raise
-            print(f"{_os_error_message(error)}{_restore_hint()}", file=sys.stderr)
+            _report(_os_error_message(error))
             return HalfstepError.exit_status
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
@@ -107,6 +147,11 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
         return 0
 
     return entry
+
+
+def _report(*lines: object) -> None:
+    text = "\n".join(one_line(str(line)) for line in lines)
+    print(f"{text}{_restore_hint()}", file=sys.stderr)
 
 
 def _os_error_message(error: OSError) -> str:
@@ -123,3 +168,36 @@ def _restore_hint() -> str:
     if f"\n  {stage}:\n" not in lock.read_text(encoding="utf-8"):
         return ""
     return f"; `dvc checkout {stage}` restores the previous result"
+
+
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """In the block, Ctrl-C ends the process at once: for a slow import, in which an exception may be lost."""
+    stderr, previous = os.dup(2), signal.getsignal(signal.SIGINT)  # an import may redirect standard error
+
+    def end(*_: object) -> None:
+        os.write(stderr, b"interrupted\n")
+        os._exit(128 + signal.SIGINT)
+
+    if callable(previous):
+        signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        os.close(stderr)
+
+
+def _print_in_any_encoding() -> None:
+    """Replaces characters that the encoding of the terminal or the file does not have, instead of failing."""
+    codecs.register_error("halfstep", _replaced)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="halfstep")
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    characters = error.object[error.start : error.end]
+    return "".join(_IN_ASCII.get(one) or ascii(one)[1:-1] for one in characters), error.end

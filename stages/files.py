@@ -57,8 +57,8 @@ def resolve_data_path(path: str) -> Path:
 
     Directories that neither git nor DVC tracks are missing from the temporary copies of `dvc exp run --temp`.
     """
-    expanded = Path(path).expanduser()
-    if expanded.is_absolute() or expanded.exists():
+    expanded = Path(os.path.expanduser(path))  # noqa: PTH111  Path.expanduser raises an error for an unknown user
+    if expanded.is_absolute() or os.path.exists(expanded):  # noqa: PTH110  Path.exists raises one for a long name
         return expanded
     return original_root() / expanded
 

@@ -14,9 +14,8 @@ from typing import Any
 
 import psutil
 
-from stages import files
+from stages import cgroups, files
 
-CGROUP = Path("/sys/fs/cgroup")
 # Libraries whose version changes the speed of a step.
 _LIBRARIES = ("tensorflow", "keras", "numpy", "xprof")
 _CUDA_LIBRARIES = re.compile(r"nvidia-(cudnn|cublas|cuda-runtime|cuda-nvcc|nccl)-cu\d+")
@@ -87,7 +86,7 @@ def _cpu() -> dict[str, Any]:
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "instruction_sets": [flag for flag in _PRECISION_FLAGS if flag in described.get("flags", "").split()],
     }
-    quota = cpu_quota_cores()
+    quota = cgroups.cpu_quota_cores()
     return facts | ({"quota_cores": quota} if quota is not None else {})
 
 
@@ -103,19 +102,6 @@ def _proc_cpuinfo() -> dict[str, str]:
 def usable_cores() -> int:
     """Number of cores that this process may run on, without regard to a quota."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def cpu_quota_cores() -> float | None:
-    """CPU quota of the control group (cgroup v2 or v1), in cores; None without a limit."""
-    try:
-        quota, period = (CGROUP / "cpu.max").read_text(encoding="utf-8").split()
-    except (OSError, ValueError):
-        try:
-            quota = (CGROUP / "cpu" / "cpu.cfs_quota_us").read_text(encoding="utf-8").strip()
-            period = (CGROUP / "cpu" / "cpu.cfs_period_us").read_text(encoding="utf-8").strip()
-        except OSError:
-            return None
-    return round(int(quota) / int(period), 2) if quota.isdigit() else None
 
 
 def gpus() -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import sys
 import tempfile
 import threading
@@ -18,16 +19,16 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 from filelock import FileLock, Timeout
 
-from stages.errors import BusyError, ProfileError
+from stages.errors import BusyError, HalfstepError, ProfileError, printable
 from stages.files import WORK_DIR
 
 WAIT_S = 10.0  # a stage whose pipeline was killed ends within this time
-MACHINE_LOCK = Path(tempfile.gettempdir()) / "halfstep-profile.lock"
+# Not TMPDIR or XDG_RUNTIME_DIR: jobs set them. Not /run/user: it exists only while the user is logged in.
+_TEMPORARY_FOLDERS = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108  only names are shared
 _POLL_S = 0.5
 _FLOCK_UNSUPPORTED = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK})
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "busybox"}
@@ -59,24 +60,52 @@ def stage_lock(stage: str) -> Iterator[None]:
 
 
 @contextmanager
-def machine_lock(path: Path = MACHINE_LOCK) -> Iterator[None]:
-    """Waits until no other `profile` measures on this machine: two concurrent measurements would disturb each other.
+def machine_lock(path: Path | None = None) -> Iterator[None]:
+    """Waits until no other `profile` of this user measures here: two concurrent measurements would disturb each other.
 
-    Prints one line that names the process it waits for. All users of the machine share the lock.
+    Prints one line that names the process it waits for. Measurements of other users are not waited for, since a lock
+    that all users can open could be held forever by any of them; they count as other load.
+
+    Args:
+        path: the lock file; by default, the same for all processes of this user on this machine.
 
     Raises:
-        ProfileError: the lock file cannot be opened, for example because it is a symbolic link.
+        ProfileError: the lock file cannot be opened.
+        HalfstepError: it is not a regular file.
     """
+    path = path or private_folder() / "profile.lock"
     try:
-        lock = try_lock(path, mode=0o666)
+        lock = try_lock(path)
         if lock is None:
             print(f"profile: waiting for {_holder(path)}, which is measuring", file=sys.stderr, flush=True)
-            lock = try_lock(path, wait_s=-1, mode=0o666)
+            lock = try_lock(path, wait_s=-1)
     except OSError as error:
         raise ProfileError(f"profile: the lock file {path} cannot be opened ({error.strerror}): remove it") from error
     assert lock is not None, "without a time limit, it waits until the lock is free"
     with lock:
         yield
+
+
+def private_folder() -> Path:
+    """A folder of this user with a short path, which no environment variable changes. It is created if missing.
+
+    Raises:
+        ProfileError: it cannot be created, or it is not a folder that only this user can open.
+    """
+    usable = (folder for folder in _TEMPORARY_FOLDERS if os.access(folder, os.W_OK | os.X_OK))
+    folder = next(usable, Path(tempfile.gettempdir())) / f"halfstep-{os.getuid()}"
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+    except OSError as error:
+        raise ProfileError(f"profile: the folder {folder} cannot be created ({error.strerror})") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o777 != 0o700:
+        raise ProfileError(
+            f"profile: {folder} is {stat.filemode(found.st_mode)} of user {found.st_uid}; it must be a folder that "
+            f"only user {os.getuid()} can open (drwx------): remove it, or ask its owner to"
+        )
+    return folder
 
 
 def lock_file(stage: str, folder: Path = Path()) -> Path:
@@ -96,19 +125,22 @@ def is_unlocked(stage: str, folder: Path = Path()) -> bool:
         return True
 
 
-def try_lock(path: Path, wait_s: float = 0.0, **options: Any) -> AbstractContextManager[object] | None:
+def try_lock(path: Path, wait_s: float = 0.0) -> AbstractContextManager[object] | None:
     """Locks a file, which is created if missing.
 
     Args:
         path: the lock file. While it is locked, its content describes the process that holds the lock.
         wait_s: seconds to wait for another process to release the lock; negative: no limit.
-        options: of `filelock.FileLock`.
 
     Returns:
         The acquired lock as a context manager, which releases it; None if another process holds the lock. On a file
         system without locks, a context manager that does nothing: there, only DVC's own lock protects the outputs.
+
+    Raises:
+        HalfstepError: the path is not a regular file.
     """
-    lock = FileLock(path, preserve_lock_file=True, on_acquired=_write_holder, **options)
+    _require_regular_file(path)
+    lock = FileLock(path, preserve_lock_file=True, on_acquired=_write_holder)
     try:
         return lock.acquire(timeout=wait_s, poll_interval=_POLL_S)
     except Timeout:
@@ -117,6 +149,14 @@ def try_lock(path: Path, wait_s: float = 0.0, **options: Any) -> AbstractContext
         if error.errno not in _FLOCK_UNSUPPORTED:
             raise
         return nullcontext()
+
+
+def _require_regular_file(path: Path) -> None:
+    """A named pipe can be locked, but reading the holder from it would block."""
+    with suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode):
+            raise HalfstepError(f"the lock file {path} must be a regular file and is {stat.filemode(mode)}: remove it")
 
 
 def _write_holder(descriptor: int) -> None:
@@ -130,7 +170,8 @@ def _write_holder(descriptor: int) -> None:
 def _holder(path: Path) -> str:
     try:
         holder = json.loads(path.read_text(encoding="utf-8"))
-        return f"process {holder['pid']} on {holder['host']} in {holder['folder']} since {holder['since']}"
+        text = f"process {holder['pid']} on {holder['host']} in {holder['folder']} since {holder['since']}"
+        return printable(text, 300)
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 
 from stages import fingerprint
-from stages.errors import PrecisionError
+from stages.errors import PrecisionError, printable
 from stages.params import Variant
 from stages.tensorflow_import import captured_stderr, is_onednn_enabled, keras, tf
 
@@ -86,9 +86,9 @@ def _reason_for_no_gpu() -> str:
 def reason_in_log(log: str) -> str:
     """Names the libraries that are missing according to TensorFlow's log, or else the errors in it."""
     if missing := sorted(set(re.findall(r"Could not load dynamic library '([^']+)'", log))):
-        return "missing: " + ", ".join(missing)
+        return printable("missing: " + ", ".join(missing), 300)
     errors = [line.split("] ", 1)[-1].strip() for line in log.splitlines() if re.match(r"[EW]\d{4} .*(cuda|GPU)", line)]
-    return "; ".join(dict.fromkeys(errors))[:300] or _UNKNOWN_REASON
+    return printable("; ".join(dict.fromkeys(errors)), 300) or _UNKNOWN_REASON
 
 
 def verify(model: keras.Model, variant: Variant) -> None:

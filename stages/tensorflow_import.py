@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from stages.errors import HalfstepError
+
 
 @contextmanager
 def captured_stderr() -> Iterator[BinaryIO]:
@@ -37,10 +39,16 @@ def captured_stderr() -> Iterator[BinaryIO]:
             os.close(original)
 
 
-with captured_stderr():
-    import keras
-    import tensorflow as tf
-    from tensorflow.python.framework.config import is_op_determinism_enabled  # no public name
-    from tensorflow.python.util._pywrap_util_port import IsMklEnabled as is_onednn_enabled  # noqa: N813  no public name
+try:
+    with captured_stderr():
+        import keras
+        import tensorflow as tf
+        from tensorflow.python.framework.config import is_op_determinism_enabled  # no public name
+        from tensorflow.python.util._pywrap_util_port import IsMklEnabled as is_onednn_enabled  # noqa: N813  the same
+except (ImportError, MemoryError) as error:  # a library that does not fit in the memory is an ImportError
+    raise HalfstepError(
+        f"TensorFlow cannot be imported ({(str(error).splitlines() or ['not enough memory'])[-1]}): allow this process "
+        "4 GB of memory (`ulimit -v unlimited`), or install requirements.txt again"
+    ) from error
 
 __all__ = ["captured_stderr", "is_onednn_enabled", "is_op_determinism_enabled", "keras", "tf"]

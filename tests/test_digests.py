@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stages.digests import model_digest, source_digest
+from stages.errors import DataError
 from stages.params import DataParams, ModelParams
 
 FOLDER = DataParams(source="folder", path="pictures")
@@ -48,6 +50,71 @@ def test_names_that_are_not_utf8_and_broken_links(pictures: Path) -> None:
     assert source_digest(FOLDER)["sha256"] != before
 
 
+def test_hidden_files_and_folders_are_ignored_as_in_prepare(pictures: Path) -> None:
+    before = source_digest(FOLDER)
+    (pictures / "cat" / ".DS_Store").write_text("x")
+    (pictures / ".Trash").mkdir()
+    (pictures / ".Trash" / "1.png").write_text("x")
+    assert source_digest(FOLDER) == before
+
+
+@pytest.mark.parametrize("removed", ["pictures/cat/1.png", "pictures/dog"])
+def test_what_is_removed_during_the_listing_is_left_out(
+    removed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lstat = Path.lstat
+
+    def remove_first(path: Path) -> os.stat_result:
+        (tmp_path / removed).rename(tmp_path / "renamed") if (tmp_path / removed).exists() else None
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", remove_first)
+    during = source_digest(FOLDER)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert during["files"] == 1
+    assert during == source_digest(FOLDER)
+
+
+def test_missing_folder_is_refused(pictures: Path) -> None:
+    pictures.rename(pictures.with_name("renamed"))
+    with pytest.raises(DataError, match=r"^data\.path: .*pictures' cannot be read \(No such file or directory\); run"):
+        source_digest(FOLDER)
+
+
+@pytest.fixture
+def as_nobody(tmp_path: Path) -> Iterator[None]:
+    """Root may read everything: become an ordinary user until the end of the test."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+            folder.chmod(0o755)
+        os.seteuid(65534)
+    yield
+    if is_root:
+        os.seteuid(0)
+
+
+def test_unreadable_folder_is_refused(pictures: Path, request: pytest.FixtureRequest) -> None:
+    (pictures / "dog" / "small").mkdir(mode=0)
+    request.getfixturevalue("as_nobody")
+    with pytest.raises(DataError) as caught:
+        source_digest(FOLDER)
+    message = str(caught.value)
+    assert message.startswith("data.path: ")
+    assert message.endswith(
+        "small' cannot be read (Permission denied); change its permissions, or move it out of the folder"
+    )
+    assert message.isprintable()
+
+
+def test_folder_whose_files_cannot_be_examined_is_listed(pictures: Path, request: pytest.FixtureRequest) -> None:
+    (pictures / "dog").chmod(0o644)  # its names can be read, and nothing else
+    (pictures / "cat" / "1.png").chmod(0)
+    request.getfixturevalue("as_nobody")
+    assert source_digest(FOLDER)["files"] == 2
+
+
 def test_other_sources_have_only_a_name() -> None:
     assert source_digest(DataParams(source="digits", path="no_such")) == {"source": "digits"}
 
@@ -60,3 +127,28 @@ def test_user_model_is_identified_by_its_source_code(tmp_path: Path) -> None:
     assert first["sha256"] == model_digest(own)["sha256"]
     (tmp_path / "own.py").write_text("def build(): pass")
     assert model_digest(own)["sha256"] != first["sha256"]
+
+
+def test_user_model_is_identified_by_the_helpers_that_it_imports(tmp_path: Path) -> None:
+    own = ModelParams(name="own:build")
+    (tmp_path / "own.py").write_text("def build():\n    from helper import layer")
+    (tmp_path / "helper.py").write_text("layer = 1")
+    (tmp_path / "other.py").write_text("x = 1")
+    first = model_digest(own)
+    assert first["files"] == ["helper.py", "own.py"]
+    (tmp_path / "other.py").write_text("x = 2")
+    os.utime(tmp_path / "helper.py", ns=(0, 0))
+    assert model_digest(own) == first
+    (tmp_path / "helper.py").write_text("layer = 2")
+    assert model_digest(own)["sha256"] != first["sha256"]
+
+
+def test_digest_of_a_model_does_not_depend_on_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = []
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.py").write_text("import helper")
+        (tmp_path / folder / "helper.py").write_text("x = 1")
+        monkeypatch.chdir(tmp_path / folder)
+        digests.append(model_digest(ModelParams(name="own:build")))
+    assert digests[0] == digests[1]

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from stages.errors import GateError, HalfstepError, ParameterError, cli_entry
+from stages.errors import GateError, HalfstepError, ParameterError, cli_entry, one_line, printable
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +30,7 @@ def raising(error: BaseException) -> Callable[[], None]:
 @pytest.mark.parametrize(
     ("error", "status", "stderr"),
     [
-        (ParameterError("a\nb"), 2, "a\nb\n"),
+        (ParameterError("a", "b"), 2, "a\nb\n"),
         (GateError("no candidate"), 1, "no candidate\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
@@ -65,8 +68,82 @@ def test_message_contains_no_password(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == "http://host:5000 and postgresql://a/b?password=***\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Übung ✓ − × 日本", "Übung ✓ − × 日本"),
+        ("a\nb\r\tc", "a\\nb\\r\\tc"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("\x9b2J", "\\x9b2J"),
+        ("a\u2028b\x85c", "a\\u2028b\\x85c"),
+        ("gpj\u202e.exe", "gpj\\u202e.exe"),
+        ("\u2066\ufeff", "\\u2066\\ufeff"),
+        ("\ud800", "\\ud800"),
+        (os.fsdecode(b"\xff"), "\\xff"),
+        ("\\n", "\\n"),
+    ],
+)
+def test_text_from_outside_is_made_printable(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert printable(shown) == shown
+
+
+def test_long_text_is_cut() -> None:
+    assert printable("abcdef", 6) == "abcdef"
+    assert printable("abcdefg", 6) == "abc..."
+    assert printable("\0" * 5, 6) == "\\x0..."
+    assert len(printable("x" * 10_000_000, 80)) == 80
+
+
+def test_password_at_the_cut_is_removed() -> None:
+    assert one_line("http://user:" + "s3cret" * 20 + "@host", 40) == "http://host"
+    assert one_line("http://user:a\nb@host") == "http://host"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [HalfstepError("x: a\n\x1b[2J"), OSError(errno.EACCES, "Permission denied", "x: a\n\x1b[2J")],
+)
+def test_message_is_printable_and_on_one_line(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    cli_entry(raising(error))()
+    printed = capsys.readouterr().err
+    assert printed.startswith("x: a\\n\\x1b[2J")
+    assert printed.count("\n") == 1
+    assert printed.rstrip("\n").isprintable()
+
+
+def test_each_line_of_a_parameter_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    cli_entry(raising(ParameterError("a\nb", "c\x1bd", "e" * 5000)))()
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert (first, second, len(third)) == ("a\\nb", "c\\x1bd", 2000)
+
+
 def test_success_returns_zero() -> None:
     assert cli_entry(lambda: None)() == 0
+
+
+@pytest.mark.parametrize(
+    ("encoding", "printed"),
+    [
+        ("utf-8", "−0.37 to 1.73 × ≥ é \\udcff"),
+        ("latin-1", "-0.37 to 1.73 × >= é \\udcff"),
+        ("ascii", "-0.37 to 1.73 x >= \\xe9 \\udcff"),
+    ],
+)
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_text_is_printed_in_any_encoding(encoding: str, printed: str, stream: str, root: Path) -> None:
+    check = (
+        "import sys; from stages.errors import cli_entry\n"
+        f"cli_entry(lambda: print('\u22120.37 to 1.73 \xd7 \u2265 \xe9 \udcff', file=sys.{stream}))()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check.encode("unicode_escape").decode().replace("\\n", "\n")],
+        cwd=root,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=True,
+    )
+    assert getattr(done, stream).decode(encoding) == f"{printed}\n"
 
 
 def test_sigterm_unwinds_the_stack() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stages import files, fingerprint
+from stages import cgroups, files, fingerprint
 from stages.errors import CorruptFileError, DataError
 
 
@@ -73,22 +73,8 @@ def test_changed_file_is_rejected(tmp_path: Path) -> None:
         fingerprint.read(path)
 
 
-@pytest.mark.parametrize(
-    ("contents", "cores"),
-    [
-        ({"cpu.max": "250000 100000"}, 2.5),
-        ({"cpu.max": "max 100000"}, None),
-        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ({}, None),
-    ],
-    ids=["cgroup v2", "v2 without a limit", "cgroup v1", "v1 without a limit", "no cgroup"],
-)
-def test_cpu_quota(
-    contents: dict[str, str], cores: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fingerprint, "CGROUP", tmp_path)
-    for name, content in contents.items():
-        files.write_text(tmp_path / name, content)
-    assert fingerprint.cpu_quota_cores() == cores
-    assert fingerprint.fingerprint()["cpu"].get("quota_cores") == cores
+def test_changed_cpu_quota_changes_the_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    assert "quota_cores" not in fingerprint.fingerprint()["cpu"]
+    files.write_text(tmp_path / "sys/fs/cgroup/cpu.max", "150000 100000\n")
+    assert fingerprint.fingerprint()["cpu"]["quota_cores"] == 1.5

@@ -5,20 +5,21 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from stages import locking
-from stages.errors import BusyError, ProfileError
+from stages.errors import BusyError, HalfstepError, ProfileError
 from stages.locking import is_unlocked, lock_file, machine_lock, stage_lock, try_lock
 
 HOLD = """
@@ -149,17 +150,96 @@ def test_profile_does_not_wait_for_a_killed_process(
     assert capsys.readouterr().err == ""
 
 
-def test_machine_lock_is_shared_by_all_users(tmp_path: Path) -> None:
-    with machine_lock(tmp_path / "lock"):
-        assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o666
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the folder of this user is created."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    monkeypatch.setattr(locking, "_TEMPORARY_FOLDERS", (tmp_path / "missing", folder))
+    return folder
 
 
-def test_machine_lock_does_not_follow_a_link(tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("text")
-    (tmp_path / "lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(ProfileError, match="lock cannot be opened"), machine_lock(tmp_path / "lock"):
+def test_machine_lock_has_one_place_whatever_the_environment_says(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = "from stages.locking import private_folder; print(private_folder())"
+    places = set()
+    for job in ("a", "b"):
+        (tmp_path / job).mkdir()
+        for name in ("TMPDIR", "TEMP", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "HOME"):
+            monkeypatch.setenv(name, str(tmp_path / job))
+        done = subprocess.run([sys.executable, "-c", check], cwd=root, capture_output=True, text=True, check=True)
+        places.add(done.stdout)
+    assert places == {f"/tmp/halfstep-{os.getuid()}\n"}
+
+
+def test_only_this_user_can_open_the_machine_lock(shared: Path) -> None:
+    with machine_lock():
+        folder = shared / f"halfstep-{os.getuid()}"
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert not is_free(folder / "profile.lock")
+
+
+def is_free(path: Path) -> bool:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def make_lax(path: Path) -> None:
+    path.mkdir()
+    path.chmod(0o755)
+
+
+def make_foreign(path: Path) -> None:
+    path.mkdir(mode=0o700)
+    try:
+        os.chown(path, 65534, 65534)
+    except PermissionError:
+        pytest.skip("only root can create a folder of another user")
+
+
+def make_link(path: Path) -> None:
+    (path.parent / "elsewhere").mkdir(mode=0o700)
+    path.symlink_to(path.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("make", [make_lax, make_foreign, make_link, os.mkfifo, Path.touch])
+def test_folder_of_the_machine_lock_must_be_private(make: Callable[[Path], None], shared: Path) -> None:
+    make(shared / f"halfstep-{os.getuid()}")
+    with pytest.raises(ProfileError, match=r"^profile: .*: remove it, or ask its owner to$"), machine_lock():
         pass
-    assert (tmp_path / "precious").read_text() == "text"
+    assert list(shared.rglob("*.lock")) == []
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path.name)  # a short name, relative to the working directory
+
+
+def make_link_to_file(path: Path) -> None:
+    Path("precious").write_text("text")
+    path.symlink_to(Path("precious").absolute())
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, make_socket, make_link_to_file])
+@pytest.mark.parametrize("stage", [False, True], ids=["machine", "stage"])
+def test_lock_must_be_a_regular_file(make: Callable[[Path], None], stage: bool, tmp_path: Path) -> None:
+    path = lock_file("profile") if stage else Path("lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    make(Path("made"))
+    Path("made").rename(path)
+    lock = stage_lock("profile") if stage else machine_lock(path)
+    with (
+        pytest.raises(HalfstepError, match=rf"^the lock file {path} must be a regular file and is .*: remove it$"),
+        lock,
+    ):
+        pass
+    if Path("precious").exists():
+        assert Path("precious").read_text() == "text"
 
 
 PIPELINE = """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
+
 from rich.console import Console
 
 from stages import files, params
@@ -13,13 +16,13 @@ from stages.compare.report.html import render_report
 from stages.compare.report.markdown import description
 from stages.compare.report.tables import write_plots
 from stages.compare.report.terminal import render
-from stages.errors import HalfstepError, cli_entry
+from stages.errors import HalfstepError, TrackingError, cli_entry
 from stages.locking import stage_lock
 from stages.params import Params
 from stages.results.comparison import COMPARISON, ComparisonResult
 from stages.results.study import load_study
-from stages.tracking import run_logging
-from stages.tracking.backfill import backfill
+from stages.tracking import run_logging, store
+from stages.tracking.backfill import IncompleteRunError, backfill
 from stages.tracking.tracker import Tracker
 
 
@@ -44,13 +47,16 @@ def _compare_and_track(settings: Params) -> Comparison:
         study = load_study(settings.compare.baseline, train.variants, train.seeds, batch_sizes)
         comparison = compare(study, settings.compare)
     except HalfstepError:
-        with tracker.run(run_logging.comparison(), settings):
+        with suppress(TrackingError), tracker.run(run_logging.comparison(), settings):
             raise  # so that the tracking store shows the failure too
+        raise  # the store has failed as well: what it says would hide the first error
     result = write_results(comparison)
-    track(result, settings, tracker)
+    is_complete = track(result, settings, tracker)
     Console().print(render(comparison))
-    if settings.compare.register:
-        print(register_best(settings.compare.register, comparison, tracker))
+    if name := settings.compare.register:
+        if not is_complete:
+            raise TrackingError(f"compare.register: '{name}' is unchanged, because the tracking store failed")
+        print(register_best(name, comparison, tracker))
     return comparison
 
 
@@ -64,11 +70,28 @@ def write_results(comparison: Comparison) -> ComparisonResult:
     return result
 
 
-def track(result: ComparisonResult, settings: Params, tracker: Tracker) -> None:
+def track(result: ComparisonResult, settings: Params, tracker: Tracker) -> bool:
     """Logs every run that the store does not have, and makes the `compare` run their parent.
 
-    The same result is logged once.
+    The same result is logged once. If the store fails, one line reports it, and the next `dvc repro` runs the stage
+    again: the results are in the files, so the stage succeeds.
+
+    Returns:
+        Whether everything is logged.
     """
+    try:
+        _log_missing_runs(result, settings, tracker)
+    except IncompleteRunError:
+        store.log_again()
+    except TrackingError as error:
+        store.log_again()
+        print(f"{error}; the results are in the files, and the next `dvc repro` logs them", file=sys.stderr)
+    else:
+        return True
+    return False
+
+
+def _log_missing_runs(result: ComparisonResult, settings: Params, tracker: Tracker) -> None:
     runs = backfill(tracker, settings)
     parent = tracker.find(files.sha256_file(COMPARISON), run_logging.comparison())
     if parent is None:
@@ -76,6 +99,8 @@ def track(result: ComparisonResult, settings: Params, tracker: Tracker) -> None:
             run_logging.log_comparison(
                 run, files.COMPARE, tracking_metrics(result), tracking_tags(result), description(result)
             )
+        if run.is_incomplete:
+            raise IncompleteRunError("the run of `compare` is incomplete")
         parent = run.run_id
     tracker.set_parent(parent, runs)
 

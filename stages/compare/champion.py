@@ -46,5 +46,5 @@ def register_best(name: str, comparison: Comparison, tracker: Tracker) -> str:
         )
     sentence = verdict_sentence(candidate, comparison)
     champion = ChampionModel(candidate.variant, training.seed, run_id, directory, sentence)
-    version = register_champion(name, champion)
+    version = register_champion(tracker.client, name, champion)
     return f"compare.register: {ALIAS} of '{name}' is version {version}, {candidate.variant} with seed {training.seed}"

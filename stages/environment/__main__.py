@@ -15,7 +15,9 @@ from stages.tracking import store
 @cli_entry
 def main() -> None:
     """Entry point of the stage. It runs at every `dvc repro`, so it imports no TensorFlow and takes about a second."""
+    preflight.require_writable_checkout()
     params = checked_params()
+    preflight.require_address_space()
     files.write_json(files.ENVIRONMENT_FILE, fingerprint.fingerprint())
     files.write_json(files.TRACKING_FILE, store.identity(params.tracking))
     files.write_json(files.SOURCE_FILE, digests.source_digest(params.data))
@@ -35,7 +37,7 @@ def checked_params() -> Params:
     if params is not None and not lines:  # other errors are reported without waiting for the network
         lines = [f"params.yaml: {line}" for line in preflight.server_problems(params)]
     if lines or params is None:
-        raise ParameterError("\n".join(lines))
+        raise ParameterError(*lines)
     return params
 
 

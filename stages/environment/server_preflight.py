@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from http.client import responses
 from typing import TYPE_CHECKING
@@ -13,16 +12,16 @@ from urllib.parse import urlsplit
 
 from stages.errors import without_password
 from stages.params import TrackingParams
-from stages.tracking import store
+from stages.tracking import deadline, store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 CONNECT_S = 3.0
-DEADLINE_S = 12.0  # of the whole check: the lookup of a host's address has no timeout of its own
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306}
 _START_SERVER = "start it (`mlflow server`, see the README), or name another store"
 _NOT_MLFLOW = f"is not an MLflow server (MLflow cannot read its response); {_START_SERVER}"
+_LOG_IN = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or name another store"
 # How urllib3 and MLflow begin the message of an HTTP error.
 _HTTP_ERROR = re.compile(r"(?:too many|API request to endpoint \S+ failed with error code) (\d{3})")
 
@@ -30,7 +29,7 @@ _HTTP_ERROR = re.compile(r"(?:too many|API request to endpoint \S+ failed with e
 def server_problem(tracking: TrackingParams) -> str | None:
     """What is wrong with the server of a tracking store, and what to do; None if it responds, or without a server.
 
-    Takes at most `DEADLINE_S` seconds, and for an HTTP server the time to import MLflow, 1.5 s.
+    Takes at most `deadline.DEADLINE_S` seconds, and for an HTTP server the time to import MLflow, 1.5 s.
     """
     uri = store.resolve_uri(tracking)
     scheme = uri.partition(":")[0].partition("+")[0]
@@ -47,11 +46,11 @@ def server_problem(tracking: TrackingParams) -> str | None:
 
 
 def _within_deadline(check: Callable[[], str | None]) -> str | None:
-    results: list[str | None] = []
-    thread = threading.Thread(target=lambda: results.append(check()), daemon=True)
-    thread.start()
-    thread.join(DEADLINE_S)
-    return results[0] if results else f"did not answer within {DEADLINE_S:g} s; {_START_SERVER}"
+    limit_s = deadline.DEADLINE_S
+    try:
+        return deadline.call_within(limit_s, check)
+    except deadline.DeadlineError:
+        return f"did not answer within {limit_s:g} s; {_START_SERVER}"
 
 
 def _mlflow_problem(client: MlflowClient, experiment: str) -> str | None:
@@ -70,8 +69,10 @@ def _http_problem(causes: Sequence[BaseException]) -> str | None:
     if any(isinstance(cause, TimeoutError) for cause in causes):
         return f"did not answer within {os.environ['MLFLOW_HTTP_REQUEST_TIMEOUT']} s; {_START_SERVER}"
     status = next((int(match[1]) for cause in causes if (match := _HTTP_ERROR.match(str(cause)))), None)
-    if status in (401, 403):
-        return None  # MLflow's own message says how to log in
+    if status == 401:
+        return "rejects the user name or the password (401 Unauthorized); " + _LOG_IN
+    if status == 403:
+        return None  # this user may be allowed to do what the stages need
     if status is not None and status != 404:
         reason = f"{status} {responses.get(status, '')}".strip()
         return f"responds with an error ({reason}); check its log, or name another store"

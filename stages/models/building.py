@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from stages.errors import HalfstepError, ModelError
-from stages.models import applications, cnn, resnet
+from stages.errors import ModelError
+from stages.models import applications, checks, cnn, resnet, user_code
+from stages.own_model import OWN_MODEL
 from stages.params import ModelParams
 from stages.tensorflow_import import keras
 
@@ -33,15 +35,19 @@ def build(model: ModelParams, input_shape: Shape, classes: int) -> keras.Model:
         A model whose input is uint8 `(batch, height, width, channels)` and whose output is `(batch, classes)`.
 
     Raises:
-        ModelError: the network cannot be built for this image shape, or its output does not match the classes.
+        ModelError: the network cannot be built for this image shape, or does not map images to probabilities.
     """
-    try:
+    subject = _subject(model, input_shape)
+    with user_code.explained(subject, "cannot be built"):  # Keras, too, raises anything for an unsupported image size
         built = _function(model.name)(input_shape, classes)
-    except HalfstepError:
-        raise
-    except Exception as error:  # user code may raise anything, and so may Keras for an unsupported image size
-        raise ModelError(f"{_subject(model, input_shape)} cannot be built: {_one_line(error)}") from error
-    _check(built, model, input_shape, classes)
+        problem = checks.structure_problem(built, input_shape, classes)
+    if problem is None and OWN_MODEL.fullmatch(model.name):
+        with user_code.explained(subject, "cannot be saved"):  # found after the training, its results would be lost
+            built.to_json()
+        with user_code.explained(subject, "fails on random images"):
+            problem = checks.output_problem(built, input_shape)
+    if problem:
+        raise ModelError(f"{subject} {problem}")
     return built
 
 
@@ -53,30 +59,21 @@ def _function(name: str) -> Callable[[Shape, int], keras.Model]:
     module, _, function = name.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
-    found: Callable[[Shape, int], keras.Model] = getattr(importlib.import_module(module), function)
+    return _with_two_arguments(getattr(importlib.import_module(module), function), function)
+
+
+def _with_two_arguments(found: Callable[[Shape, int], keras.Model], name: str) -> Callable[[Shape, int], keras.Model]:
+    try:
+        signature = inspect.signature(found)
+    except ValueError:  # of a function in C
+        return found
+    try:
+        signature.bind((), 0)
+    except TypeError:
+        raise TypeError(f"{name}{signature} must be {name}(input_shape, classes)") from None
     return found
-
-
-def _check(built: object, model: ModelParams, input_shape: Shape, classes: int) -> None:
-    subject = _subject(model, input_shape)
-    if not isinstance(built, keras.Model):
-        raise ModelError(f"{subject} returned {type(built).__name__}; it must return a keras.Model")
-    if not built.built:
-        raise ModelError(f"{subject} is not built; start it with keras.Input(input_shape, dtype='uint8')")
-    if tuple(built.input_shape[1:]) != input_shape:
-        raise ModelError(f"{subject} takes images of shape {built.input_shape[1:]}; it must take {input_shape}")
-    if tuple(built.output_shape) != (None, classes):
-        raise ModelError(
-            f"{subject} has an output of shape {built.output_shape}; it must be (None, {classes}): "
-            f"a probability for each of the {classes} classes"
-        )
 
 
 def _subject(model: ModelParams, input_shape: Shape) -> str:
     height, width, channels = input_shape
     return f"model.name = {model.name}, on images of {height} x {width} x {channels} (data.image_size = {height}),"
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 300 else text[:297] + "..."

@@ -1,6 +1,7 @@
 """`params.yaml` as frozen, typed parameters. Reports all errors at once, and does not import TensorFlow."""
 
-from stages.params.loading import examine, load, parse, read
+from stages.params.loading import examine, load, parse
+from stages.params.reading import read
 from stages.params.schema import (
     Augment,
     CompareParams,

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
-import yaml
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from stages.errors import ParameterError
+from stages.errors import ParameterError, one_line
+from stages.params.reading import PARAMS_FILE, dotted, parse_tree, read
 from stages.params.rules import broken_rules, did_you_mean
 from stages.params.schema import QUANTIZED_POLICIES, Params
 
-PARAMS_FILE = Path("params.yaml")
+MAX_LINES = 50  # for each kind of error
 RENAMED = {"compare.accuracy_margin": "compare.quality_margin"}
 
 
@@ -30,22 +31,6 @@ def load(path: Path = PARAMS_FILE) -> Params:
     return parse(read(path), name=str(path))
 
 
-def read(path: Path = PARAMS_FILE) -> str:
-    """Reads the text of a parameter file.
-
-    Raises:
-        ParameterError: the file is missing or is not a text file.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise ParameterError(
-            f"{path} is missing: run from the root of the project, or `git checkout {path}`"
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ParameterError(f"{path} cannot be read ({error}): it must be a UTF-8 text file") from error
-
-
 def parse(text: str, name: str = "params.yaml") -> Params:
     """Parses and checks the text of a parameter file; the messages call the file `name`.
 
@@ -54,7 +39,7 @@ def parse(text: str, name: str = "params.yaml") -> Params:
     """
     params, lines = examine(text, name)
     if lines or params is None:
-        raise ParameterError("\n".join(lines))
+        raise ParameterError(*lines)
     return params
 
 
@@ -65,17 +50,23 @@ def examine(text: str, name: str = "params.yaml") -> tuple[Params | None, list[s
         The parameters, with the default in place of each invalid value so that the caller can look for further errors,
         and one line for each error. The parameters are None if `variants` is invalid, on which other sections depend.
     """
-    tree = _tree(text, name)
+    tree = parse_tree(text, name)
     lines: list[str] = []
     try:
         params = Params.model_validate(tree)
     except ValidationError as error:
-        lines = [f"{name}: {_explain(details)}" for details in error.errors()]
-        locations = [details["loc"] for details in error.errors()]
+        errors = error.errors(include_url=False)
+        lines = _first(f"{name}: {_explain(details)}" for details in errors)
+        locations = [details["loc"] for details in errors]
         if any("variants" in location[:2] for location in locations):
             return None, lines
         params = Params.model_validate(_without(tree, locations))
-    return params, lines + [f"{name}: {line}" for line in broken_rules(params)]
+    return params, lines + _first(f"{name}: {line}" for line in broken_rules(params))
+
+
+def _first(lines: Iterator[str]) -> list[str]:
+    found = list(islice(lines, MAX_LINES))
+    return [*found, f"there are more than {MAX_LINES} errors; correct these first"] if next(lines, None) else found
 
 
 def _without(tree: dict[str, Any], locations: Sequence[Sequence[int | str]]) -> dict[str, Any]:
@@ -91,39 +82,9 @@ def _without(tree: dict[str, Any], locations: Sequence[Sequence[int | str]]) -> 
     return remaining
 
 
-_KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")  # the second is `<<`
-
-
-class _StrictKeyLoader(yaml.SafeLoader):
-    """Rejects duplicate keys, of which PyYAML keeps the last one, and keys that are not strings."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node = super().compose_mapping_node(anchor)
-        keys = [key.value for key, _ in node.value]
-        for key, _ in node.value:
-            if key.tag not in _KEY_TAGS:
-                raise yaml.MarkedYAMLError(problem="a key is not a string; quote it", problem_mark=key.start_mark)
-            if keys.count(key.value) > 1:
-                raise yaml.MarkedYAMLError(problem=f"'{key.value}' is given twice", problem_mark=key.start_mark)
-        return node
-
-
-def _tree(text: str, name: str) -> dict[str, Any]:
-    try:
-        tree = yaml.load(text, Loader=_StrictKeyLoader)  # noqa: S506  a SafeLoader
-    except (yaml.YAMLError, TypeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" at or after line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise ParameterError(f"{name} is not valid YAML{place}: {problem}") from None
-    if not isinstance(tree, dict):
-        raise ParameterError(f"{name} must be a mapping with the sections {', '.join(Params.model_fields)}")
-    return tree
-
-
 def _explain(details: ErrorDetails) -> str:
     location, value = details["loc"], details["input"]
-    name = _dotted(location)
+    name = dotted(location)
     if details["type"] == "extra_forbidden":
         if name in RENAMED:
             return f"{name} was renamed to {RENAMED[name]}; rename it"
@@ -131,22 +92,18 @@ def _explain(details: ErrorDetails) -> str:
         return f"{name} is unknown; allowed here: {', '.join(known)}" + did_you_mean(str(location[-1]), known)
     _, field = _find(location)
     allowed = allowed_values(field) if field else details["msg"]
+    if details["type"] == "string_pattern_mismatch":
+        return f"{name} is {_shown(value)}; it must be {allowed}, on one line and without control characters"
     if details["type"] == "missing":
         return f"{name} is missing; it must be {allowed}"
-    if location[-1] == "policy" and str(value).startswith(QUANTIZED_POLICIES):
+    if location[-1] == "policy" and isinstance(value, str) and value.startswith(QUANTIZED_POLICIES):
         scope = "quantized policies are out of scope: halfstep compares float32 with 16-bit floating point"
         return f"{name} is {_shown(value)}; {scope}; it must be {allowed}"
     return f"{name} is {_shown(value)}; it must be {allowed}" + _nearest(value, field)
 
 
-def _dotted(location: Sequence[int | str]) -> str:
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
-    return "".join(parts).lstrip(".")
-
-
 def _shown(value: Any) -> str:
-    text = "null" if value is None else repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return one_line("null" if value is None else repr(value), 80)
 
 
 def _nearest(value: Any, field: FieldInfo | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from stages.params.schema import Params
@@ -18,9 +19,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{nearest[0]}'?" if nearest else ""
 
 
-def broken_rules(params: Params) -> list[str]:
+def broken_rules(params: Params) -> Iterator[str]:
     """One line for each rule that `params` breaks, with the dotted name, the value and what is allowed."""
-    return [line for rule in _RULES for line in rule(params)]
+    return (line for rule in _RULES for line in rule(params))
 
 
 def _variant_names(params: Params) -> Iterator[str]:
@@ -45,7 +46,7 @@ def _lists_have_no_duplicates(params: Params) -> Iterator[str]:
         "profile.inference_batch_sizes": params.profile.inference_batch_sizes,
     }
     for name, values in lists.items():
-        for value in sorted({value for value in values if values.count(value) > 1}, key=str):
+        for value in sorted((value for value, count in Counter(values).items() if count > 1), key=str):
             yield f"{name} lists {value!r} more than once; list it once"
 
 

@@ -17,12 +17,12 @@ QUANTIZED_POLICIES = ("int8", "float8", "int4", "gptq", "awq")  # how Keras's na
 # pydantic's metaclass has a method `register`, like the parameter `compare.register`.
 warnings.filterwarnings("ignore", message='Field name "register" in "CompareParams" shadows')
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def _number_from_text(value: Any) -> Any:
     # `dvc exp run -S train.learning_rate=0.00001` writes 1e-05, which YAML 1.1 reads as a string
-    return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
+    return float(value) if isinstance(value, str) and NUMBER.fullmatch(value) else value
 
 
 def _tuple_from_list(value: Any) -> Any:
@@ -36,7 +36,10 @@ def _augment_from_bool(value: Any) -> Any:
 
 
 Number = Annotated[float, BeforeValidator(_number_from_text), Field(allow_inf_nan=False)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_tuple_from_list), Field(min_length=1)]
+# No name, path or URI needs control characters, separators of lines, or marks that reverse the direction of writing.
+ONE_LINE = r"^[^\p{Cc}\p{Zl}\p{Zp}\x{202A}-\x{202E}\x{2066}-\x{2069}]*$"
+Text = Annotated[str, Field(pattern=ONE_LINE)]
+Names = Annotated[tuple[Text, ...], BeforeValidator(_tuple_from_list), Field(min_length=1)]
 Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], BeforeValidator(_tuple_from_list), Field(min_length=1)
 ]
@@ -55,7 +58,7 @@ class DataParams(Section):
     source: Literal["digits", "cifar10", "folder", "synthetic"] = Field(
         "digits", description="where the images come from"
     )
-    path: str = Field("data/raw", min_length=1, description="directory that contains the class folders, for `folder`")
+    path: Text = Field("data/raw", min_length=1, description="directory that contains the class folders, for `folder`")
     image_size: int = Field(32, ge=8, le=1024, description="height and width after resizing, in pixels")
     color: Literal["rgb", "grey"] = Field("rgb", description="three channels (`rgb`) or one (`grey`)")
     test_fraction: Number = Field(0.3, gt=0, lt=1, description="fraction of the images in the test set")
@@ -70,7 +73,7 @@ class DataParams(Section):
 class ModelParams(Section):
     """Which network is trained."""
 
-    name: str = Field(
+    name: Text = Field(
         "cnn",
         min_length=1,
         description="`cnn`, `resnet20`, `resnet50`, `keras.applications.<Name>`, or `package.module:function`",
@@ -163,7 +166,7 @@ class ProfileParams(Section):
 class CompareParams(Section):
     """What counts as faster, and as equally good. Choose these before you measure."""
 
-    baseline: str = Field("float32", min_length=1, description="variant that the others are compared with")
+    baseline: Text = Field("float32", min_length=1, description="variant that the others are compared with")
     quality_margin: Number = Field(
         0.01, gt=0, lt=1, description='largest loss of the score that still counts as "the same", in its units'
     )
@@ -171,6 +174,7 @@ class CompareParams(Section):
     gate: bool = Field(False, description="exit with an error unless a candidate is adopted")
     register: str | None = Field(
         None,
+        pattern=ONE_LINE,
         min_length=1,
         max_length=200,
         description="name in MLflow's model registry for the best variant's model, alias `champion`; `null`: none",
@@ -180,11 +184,12 @@ class CompareParams(Section):
 class TrackingParams(Section):
     """Where MLflow stores the runs."""
 
-    experiment: str = Field(
+    experiment: Text = Field(
         "mixed-precision", min_length=1, max_length=250, description="name of the MLflow experiment"
     )
     uri: str | None = Field(
         None,
+        pattern=ONE_LINE,
         min_length=1,
         description="URI of the tracking store; `null`: `MLFLOW_TRACKING_URI`, else `mlflow.db` in the project root",
     )

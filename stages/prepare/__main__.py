@@ -6,7 +6,7 @@ from stages import files, params
 from stages.errors import cli_entry
 from stages.locking import stage_lock
 from stages.prepare.pipeline import prepare
-from stages.prepare.reports import summary_line
+from stages.prepare.reports import conflicts_line, summary_line
 from stages.stats.sample_size import too_few_images
 from stages.tracking import run_logging
 from stages.tracking.tracker import Tracker
@@ -21,6 +21,8 @@ def main() -> None:
             info = prepare(settings.data, directory=files.PREPARED)
             run_logging.log_preparation(run, files.PREPARED, files.verify_manifest(files.PREPARED))
         print(summary_line(info))
+        if conflicts := conflicts_line(files.PREPARED):
+            print(f"prepare: {conflicts}")
     too_few = too_few_images(info.images["test"], settings.compare.quality_margin, len(settings.train.seeds))
     if too_few is not None and not info.synthetic:
         print(f"prepare: {too_few}")

@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from stages.prepare.levels import LevelsError, tiff_tags, to_eight_bit
+
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")  # untrusted files never reach Pillow's other parsers
+TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # both byte orders, TIFF and BigTIFF
 REDUCING_GAP = 2.0  # Pillow may first reduce by integer factors, to no less than twice the final side
 WHITE = (255, 255, 255, 255)
 
@@ -47,7 +50,8 @@ def decode_file(path: Path, form: ImageForm) -> Images | str:
     """Decodes a file to `form.shape`, or returns a short reason why it cannot be used.
 
     Only the first frame is used. The EXIF orientation is applied, transparent pixels are blended with white, 16-bit
-    values are scaled to 8 bits, and the image is resized to a square without cropping, whatever its aspect ratio.
+    integers and floats are scaled to 8 bits, and the image is resized to a square without cropping, whatever its
+    aspect ratio. Of the metadata only the orientation is read.
     """
     try:
         if reason := _reason_not_to_open(path):
@@ -63,19 +67,26 @@ def decode_file(path: Path, form: ImageForm) -> Images | str:
     except Image.DecompressionBombError:
         return f"more pixels than data.max_pixels = {form.max_pixels} allows"
     except UnidentifiedImageError:
-        return f"not an image of a known format ({', '.join(FORMATS)})"
-    except PermissionError:
-        return "no permission to read it"
+        return _unidentified(path)
+    except LevelsError as error:
+        return str(error)
+    except OSError as error:
+        return _reason_not_readable(error)
     except Exception as error:  # Pillow's parsers may raise anything on damaged files
-        return f"cannot be decoded: {' '.join(str(error).split()) or type(error).__name__}"
+        return _undecodable(error)
 
 
 def to_array(image: Image.Image, form: ImageForm) -> Images:
-    """Converts an opened image to uint8 `form.shape`."""
+    """Converts an opened image to uint8 `form.shape`.
+
+    Raises:
+        LevelsError: the image has values for which no rule says what is black and what is white.
+    """
+    tags = tiff_tags(image)
     draft_px = int(form.side_px * REDUCING_GAP)
     image.draft(None, (draft_px, draft_px))  # a large JPEG is decoded at a fraction of its size
     upright = ImageOps.exif_transpose(image)
-    eight_bit = _to_eight_bit(upright).convert("L" if form.grey else "RGB")
+    eight_bit = _opaque(to_eight_bit(upright, tags)).convert("L" if form.grey else "RGB")
     resized = eight_bit.resize((form.side_px,) * 2, Image.Resampling.BILINEAR, reducing_gap=REDUCING_GAP)
     return np.asarray(resized, dtype=np.uint8).reshape(form.shape)
 
@@ -87,20 +98,34 @@ def _reason_not_to_open(path: Path) -> str | None:
     return None if status.st_size else "empty file"
 
 
-def _to_eight_bit(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16") or image.mode == "I":  # Pillow uses both modes for 16-bit files
-        return Image.fromarray(_scaled(np.asarray(image), white=65535.0))
-    if image.mode == "F":
-        values = np.asarray(image)
-        return Image.fromarray(_scaled(values, white=1.0 if values.max() <= 1.0 else 255.0))
-    if image.has_transparency_data:
-        opaque = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", opaque.size, WHITE), opaque)
-    return image
+def _opaque(image: Image.Image) -> Image.Image:
+    if image.mode == "LAB":
+        return image.convert("RGB")  # Pillow converts it to no other mode
+    if not image.has_transparency_data:
+        return image
+    blended = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", blended.size, WHITE), blended)
 
 
-def _scaled(values: NDArray[np.generic], white: float) -> Images:
-    numbers = values.astype(np.float64)
-    if not np.isfinite(numbers).all():
-        raise ValueError("it contains values that are not finite")
-    return np.rint(np.clip(numbers / white, 0.0, 1.0) * 255.0).astype(np.uint8)
+def _unidentified(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        return _reason_not_readable(error)
+    if start in TIFF_STARTS:
+        return "a TIFF file that Pillow cannot read: damaged, or of an unknown kind, such as 64-bit floats"
+    return f"not an image of a known format ({', '.join(FORMATS)})"
+
+
+def _reason_not_readable(error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return "no permission to read it"
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return "removed or renamed during the run"
+    # Pillow raises errors without a number for damaged files.
+    return f"cannot be read: {error.strerror}" if error.errno else _undecodable(error)
+
+
+def _undecodable(error: Exception) -> str:
+    return f"cannot be decoded: {' '.join(str(error).split()) or type(error).__name__}"

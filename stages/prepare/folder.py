@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.errors import DataError
+from stages.errors import DataError, printable
 from stages.prepare.batches import Rejection
 from stages.prepare.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION
 
@@ -57,7 +58,8 @@ def list_images(root: Path) -> Listing:
     are refused.
 
     Raises:
-        DataError: the folder is missing or unreadable, there are too few classes, or a class has too few files.
+        DataError: the folder is missing or unreadable or changes while it is listed, there are too few classes, two
+            classes have names that look the same, or a class has too few files.
     """
     try:
         if not root.is_dir():
@@ -65,21 +67,23 @@ def list_images(root: Path) -> Listing:
             raise DataError(f"data.path: {root} {state}; set it to a folder that contains one folder for each class")
         return _listing(root)
     except OSError as error:
-        raise DataError(
-            f"data.path: {printable(str(error.filename or root))} cannot be read ({error.strerror}); "
-            "change its permissions, or move it out of the folder"
-        ) from error
+        raise unreadable(root, error) from error
 
 
-def printable(name: str) -> str:
-    """Returns `name` on one line of valid UTF-8. File names may contain line breaks and arbitrary bytes."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+def unreadable(root: Path, error: OSError) -> DataError:
+    """The error to raise if something below `root` cannot be listed."""
+    path = printable(str(error.filename or root))
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return DataError(f"data.path: {path} was removed or renamed while it was read; run `dvc repro` again")
+    return DataError(
+        f"data.path: {path} cannot be read ({error.strerror}); change its permissions, or move it out of the folder"
+    )
 
 
 def _listing(root: Path) -> Listing:
     folders = _split_folders(root) or {UNASSIGNED: root}
     class_folders = {split: _subfolders(folder) for split, folder in folders.items()}
+    _refuse_lookalikes({entry.name for entries in class_folders.values() for entry in entries}, root)
     main = min(folders)  # the folder of the training images, or the root
     classes = [entry.name for entry in class_folders[main]]
     _check_classes(classes, class_folders, folders, main)
@@ -172,6 +176,19 @@ def _check_classes(
                     f"data.path: the folder {printable(entry.name)!r} in {folders[split]} is not a class of "
                     f"{folders[main]}; add training images, or move the folder away"
                 )
+
+
+def _refuse_lookalikes(names: Iterable[str], root: Path) -> None:
+    """Refuses classes that no table could tell apart: the names differ only in spaces, or in how they are encoded."""
+    seen: dict[str, str] = {}
+    for name in sorted(names):
+        shown = " ".join(unicodedata.normalize("NFC", printable(name)).split())
+        if shown in seen:
+            raise DataError(
+                f"data.path: the class folders {seen[shown]!a} and {name!a} in {root} have names that look "
+                "the same; rename one, or move all images into one of them"
+            )
+        seen[shown] = name
 
 
 def _refuse_linked_folder(entry: Entry, above: Path) -> None:

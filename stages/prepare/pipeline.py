@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from stages.prepare.folder import list_images
 from stages.prepare.packing import ImageBuffer, write_images, write_labels
 from stages.prepare.processes import available_workers
 from stages.prepare.reading import Folder
-from stages.prepare.reports import rejections_csv, write_reports
+from stages.prepare.reports import Conflict, rejections_csv, write_reports
 from stages.prepare.sources import Cifar10, Digits, Synthetic
-from stages.prepare.splitting import SPLITS, Fractions, Indices, Pool, find_duplicates, split
+from stages.prepare.splitting import SPLITS, Fractions, Indices, Pool, find_conflicts, find_duplicates, split
 from stages.results.prepared import PreparedInfo
 
 EXAMPLES_IN_ERROR = 3
@@ -32,14 +33,15 @@ EXAMPLES_IN_ERROR = 3
 class _Reading:
     pool: Pool
     rejected: list[Rejection]
+    conflicts: list[Conflict]
 
 
 def prepare(data: DataParams, directory: Path) -> PreparedInfo:
     """Reads the images of `data.source`, splits them, and writes them packed to `directory`.
 
     Writes `<split>_images.npy` (n, height, width, channels) uint8 and `<split>_labels.npy` (n,) int32 for train,
-    validation and test, `info.json`, `class_counts.csv`, `rejected.csv`, `sample_grid.png` and, last, `manifest.json`.
-    The same images and parameters give the same bytes.
+    validation and test, `info.json`, `class_counts.csv`, `rejected.csv`, `class_conflicts.csv`, `sample_grid.png`
+    and, last, `manifest.json`. The same images and parameters give the same bytes. Nothing of an interrupted run stays.
 
     Raises:
         DataError: images are missing, too many are bad, they cannot be split, or the output cannot be written.
@@ -66,13 +68,25 @@ def _pack(source: Source, form: ImageForm, data: DataParams, directory: Path) ->
         reading = _read(source, buffer)
         _check_bad_share(reading.rejected, source.expected_images, data)
         parts = split(reading.pool, Fractions(data.validation_fraction, data.test_fraction), data.split_seed)
-        for name, indices in zip(SPLITS, parts, strict=True):
-            write_images(directory / f"{name}_images.npy", buffer.chunks(indices), len(indices), form)
-            write_labels(directory / f"{name}_labels.npy", reading.pool.labels[indices])
-    info = _info(data, form, reading, parts)
-    write_reports(info, reading.rejected, directory)
-    write_manifest(directory)
+        with _removed_if_interrupted(directory):
+            for name, indices in zip(SPLITS, parts, strict=True):
+                write_images(directory / f"{name}_images.npy", buffer.chunks(indices), len(indices), form)
+                write_labels(directory / f"{name}_labels.npy", reading.pool.labels[indices])
+            info = _info(data, form, reading, parts)
+            write_reports(info, reading.rejected, reading.conflicts, directory)
+            write_manifest(directory)
     return info
+
+
+@contextmanager
+def _removed_if_interrupted(directory: Path) -> Iterator[None]:
+    """Removes the outputs after Ctrl-C or SIGTERM: only all of them together are a result."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        for path in filter(Path.is_file, directory.iterdir()):
+            path.unlink()
+        raise
 
 
 def open_source(data: DataParams, form: ImageForm) -> Source:
@@ -106,7 +120,12 @@ def _read(source: Source, buffer: ImageBuffer) -> _Reading:
         Rejection(names[duplicate.index], f"duplicate of {names[duplicate.kept_index]}", is_bad=False)
         for duplicate in find_duplicates(pool)
     ]
-    return _Reading(pool, sorted([*rejected, *duplicates], key=lambda rejection: rejection.path))
+    conflicts = [
+        Conflict(number, names[index], pool.classes[pool.labels[index]])
+        for number, indices in enumerate(find_conflicts(pool))
+        for index in indices
+    ]
+    return _Reading(pool, sorted([*rejected, *duplicates], key=lambda rejection: rejection.path), conflicts)
 
 
 def _check_bad_share(rejected: Sequence[Rejection], total: int, data: DataParams) -> None:

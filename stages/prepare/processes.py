@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection
+from contextlib import contextmanager
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 
 from stages.errors import DataError
@@ -26,9 +27,9 @@ Decode = Callable[[Sequence[Path]], Decoded]
 
 def available_workers() -> int:
     """Number of decoding processes: one for each core that this process may use. Each needs about 60 MB of memory."""
-    from stages import fingerprint  # not needed by the decoding processes, which import this module
+    from stages import cgroups, fingerprint  # not needed by the decoding processes, which import this module
 
-    quota_cores = fingerprint.cpu_quota_cores() or MOST_WORKERS
+    quota_cores = cgroups.cpu_quota_cores() or MOST_WORKERS
     return min(fingerprint.usable_cores(), math.ceil(quota_cores), MOST_WORKERS)
 
 
@@ -40,20 +41,42 @@ def decode_files(paths: Sequence[Path], form: ImageForm) -> Decoded:
 def decode_in_processes(decode: Decode, groups: Iterator[list[Path]], workers: int) -> Iterator[Decoded]:
     """Maps `decode` over `groups` in order. At most two groups per process are pending, so memory use is bounded.
 
+    If the iteration ends early, the processes are ended without waiting for the groups that they decode.
+
     Raises:
         DataError: a process died, for example because memory ran out.
     """
     context = multiprocessing.get_context("spawn")  # a fork would inherit locks that other threads hold
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
         pending: deque[tuple[list[Path], Future[Decoded]]] = deque()
         try:
             for group in itertools.chain(groups, itertools.repeat(None, 2 * workers)):
                 if group is not None:
-                    pending.append((group, pool.submit(decode, group)))
+                    with _without_ctrl_c():
+                        pending.append((group, pool.submit(decode, group)))
                 if pending and (group is None or len(pending) >= 2 * workers):
                     yield _result(*pending.popleft())
-        finally:
+        except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            with _without_ctrl_c():
+                for process in set(multiprocessing.active_children()) - others:
+                    process.terminate()
+            raise
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Defers Ctrl-C in this process. A process that is started meanwhile never receives it.
+
+    Until a new process runs `_start_worker`, Ctrl-C would otherwise end it with a traceback.
+    """
+    resource_tracker.ensure_running()  # started with the first process otherwise, which would end the deferral
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _result(group: list[Path], future: Future[Decoded]) -> Decoded:

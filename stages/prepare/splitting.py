@@ -58,6 +58,16 @@ def find_duplicates(pool: Pool) -> list[Duplicate]:
     return [Duplicate(index=int(index), kept_index=int(kept)) for index, kept in sorted(pairs)]
 
 
+def find_conflicts(pool: Pool) -> list[list[int]]:
+    """Images that occur in several classes: a list of indices for each image, in the order of first appearance."""
+    pairs = np.unique(np.stack([pool.groups, pool.labels]), axis=1)
+    groups, classes = np.unique(pairs[0], return_counts=True)
+    members = np.flatnonzero(np.isin(pool.groups, groups[classes > 1]))
+    members = members[np.argsort(pool.groups[members], kind="stable")]
+    starts = np.flatnonzero(np.diff(pool.groups[members], prepend=-1))
+    return [part.tolist() for part in np.split(members, starts[1:])] if len(members) else []
+
+
 def split(pool: Pool, fractions: Fractions, seed: int) -> tuple[Indices, Indices, Indices]:
     """Splits the images into training, validation and test, each in random order.
 

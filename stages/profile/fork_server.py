@@ -6,14 +6,19 @@ TensorFlow reads some environment variables when it is imported, so each set of 
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
+import signal
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from multiprocessing import forkserver
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+from stages.locking import private_folder
 
 ROOT = Path(__file__).parents[2]
 PRELOADED = ["stages.profile.worker"]  # it imports TensorFlow
@@ -24,11 +29,56 @@ _servers: dict[frozenset[tuple[str, str]], forkserver.ForkServer] = {}
 def start_process(
     name: str, target: Callable[..., None], arguments: tuple[Any, ...], variables: Mapping[str, str]
 ) -> BaseProcess:
-    """Starts `target(*arguments)` in a process with these environment variables, forked from their server."""
+    """Starts `target(*arguments)` in a process with these environment variables, forked from their server.
+
+    Ctrl-C does not reach the process: the parent ends it.
+    """
     process = multiprocessing.get_context("forkserver").Process(target=target, args=arguments, name=name, daemon=True)
-    with _environment({**variables, **_search_path()}), _installed(_server(variables)):
+    server = _server(variables)
+    with _environment({**variables, **_search_path()}), _installed(server):
+        _run(server)
         process.start()
     return process
+
+
+def _run(server: forkserver.ForkServer) -> None:
+    """Starts the server unless it runs."""
+    resource_tracker.ensure_running()  # it unblocks SIGINT, so it must run before SIGINT is blocked
+    _create_short_temporary_folder()
+    with _sigint_blocked():
+        server.ensure_running()
+
+
+def _create_short_temporary_folder() -> None:
+    """Creates the folder of the servers' sockets: a socket's path has at most 107 bytes; `TMPDIR` may have more.
+
+    `multiprocessing` creates the folder once, and removes it when this process ends.
+    """
+    before, tempfile.tempdir = tempfile.tempdir, str(private_folder())
+    try:
+        util.get_temp_dir()
+    finally:
+        tempfile.tempdir = before
+
+
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """What is started in the block inherits the mask, and so do its processes. The parent still gets the signal."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@atexit.register
+def _kill_servers() -> None:
+    """A server that still imports TensorFlow would end seconds after its parent."""
+    for server in _servers.values():
+        pid = getattr(server, "_forkserver_pid", None)
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _server(variables: Mapping[str, str]) -> forkserver.ForkServer:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from typing import Any
 
 import psutil
@@ -17,28 +18,47 @@ class OtherLoad:
     def __init__(self) -> None:
         self._other_s = 0.0
         self._span_s = 0.0
+        self._measuring: set[str] = set()
 
     @contextmanager
     def counted(self) -> Iterator[None]:
         """Measures the load during the block, and adds it to that of earlier blocks."""
+        self._measuring |= measuring_users()
         started_s, machine_s, own_s = time.monotonic(), _machine_busy_s(), _own_busy_s()
         yield
         self._span_s += time.monotonic() - started_s
         # The kernel counts in hundredths of a second, so on an idle machine the difference may be negative.
         self._other_s += max(0.0, (_machine_busy_s() - machine_s) - (_own_busy_s() - own_s))
+        self._measuring |= measuring_users()
 
     def cores(self) -> float | None:
         """Mean number of cores that other programs kept busy; None before the first block."""
         return self._other_s / self._span_s if self._span_s else None
 
     def warnings(self, share: float) -> Iterator[str]:
-        """Yields a line if other programs used more than this share of the machine."""
+        """Yields a line if other programs used more than this share of the machine, or other users measured on it."""
         cores, count = self.cores(), psutil.cpu_count() or 1
         if cores is not None and cores > share * count:
             yield (
                 f"other programs kept {cores:.2f} of {count} cores busy during the timing, which makes the intervals "
                 "wider; stop them, then measure again with `dvc repro -f -s profile`"
             )
+        if self._measuring:
+            yield (
+                f"{', '.join(sorted(self._measuring))} also ran `python -m stages.profile` on this machine during the "
+                "timing, and both measurements disturb each other; agree on a time, then measure again with "
+                "`dvc repro -f -s profile`"
+            )
+
+
+def measuring_users() -> set[str]:
+    """Other users who run `profile` on this machine, as far as the system shows their processes."""
+    own, users = os.getuid(), set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended, or the system hides it
+            if ("-m", "stages.profile") in pairwise(process.cmdline()) and process.uids().real != own:
+                users.add(f"user {process.username()}")
+    return users
 
 
 def _machine_busy_s() -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,7 @@ def measure(
         ProfileError: a worker failed, or the arms differ in more than their entries of `variants`.
     """
     records: dict[str, ArmRecord] = {}
+    repeated = 0
     rule = StoppingRule(profile, baseline, records)
     order = random.Random(profile.seed)
     for process in range(profile.processes):
@@ -64,13 +65,14 @@ def measure(
             check_configurations(baseline, {name: record.settings.configuration for name, record in records.items()})
             with rule.timing():
                 for round_number in rule.rounds():
-                    arms.run_round(round_number)
+                    repeated += arms.run_round(round_number)
             decision = rule.decide()
             if decision.ended_by:
                 arms.separate_input_from_compute()
                 arms.trace(extras)
                 same_weights = arms.compare_weights(baseline, extras.trained)
-                return Measurement(records, rule.protocol(decision, workers[0].call("warnings")), same_weights)
+                warnings = [*workers[0].call("warnings"), *repetition_warnings(repeated)]
+                return Measurement(records, rule.protocol(decision, warnings), same_weights)
     raise AssertionError("the stopping rule ends the measurement after the last process")
 
 
@@ -102,13 +104,37 @@ class _Arms:
             for worker in self._workers:
                 worker.call("infer", batch_size, 1)
 
-    def run_round(self, number: int) -> None:
-        """Runs one round: each arm has one turn of training, and one of inference at each batch size."""
-        workers = self._interleaved(number)
+    def run_round(self, number: int) -> int:
+        """Runs one round: each arm has one turn of training, and one of inference at each batch size.
+
+        Returns:
+            How often the round was repeated, because a process was stopped during it: a time includes the stop.
+        """
+        workers, repetitions = self._interleaved(number), 0
+        while self._is_stopped_during(lambda: self._turns(number, workers)):
+            self._drop(number)
+            repetitions += 1
+        return repetitions
+
+    def _turns(self, number: int, workers: list[WorkerProcess]) -> None:
         self._train(number, workers)
         self._infer(number, workers)
         if number < self._profile.single_step_rounds:
             self._train_single_steps(number, workers)
+
+    def _is_stopped_during(self, run: Callable[[], None]) -> bool:
+        """Runs something, and returns whether a worker process was stopped and continued meanwhile."""
+        before = [worker.call("times_continued") for worker in self._workers]
+        run()
+        return before != [worker.call("times_continued") for worker in self._workers]
+
+    def _drop(self, number: int) -> None:
+        """Removes a round from the records."""
+        for record in self._records.values():
+            times, dropped = record.times, (self._process, number)
+            times.rounds = [row for row in times.rounds if (row.process, row.round) != dropped]
+            times.steps = [row for row in times.steps if (row.process, row.round) != dropped]
+            times.calls = [row for row in times.calls if (row.process, row.round) != dropped]
 
     def _interleaved(self, number: int) -> list[WorkerProcess]:
         """A random order in even rounds, and its reverse in the next round, so that a linear drift cancels."""
@@ -162,6 +188,15 @@ class _Arms:
         """Evaluates the weights of each training in the baseline's precision; empty without a baseline."""
         worker = next((worker for worker in self._workers if worker.name == baseline), None)
         return {name: worker.call("same_weights", folder) for name, folder in trained.items()} if worker else {}
+
+
+def repetition_warnings(repeated: int) -> Iterator[str]:
+    """Yields a line if rounds were repeated."""
+    if repeated:
+        yield (
+            "the measurement was stopped and continued during the timing (SIGSTOP, or Ctrl-Z and `fg`); rounds dropped "
+            f"and repeated: {repeated}; the stop used some of the time budget, so the intervals may be wider"
+        )
 
 
 def check_configurations(baseline: str, configurations: Mapping[str, Configuration]) -> None:

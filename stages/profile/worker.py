@@ -6,8 +6,10 @@ import: a device that has been used does not survive a fork.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -32,13 +34,15 @@ def serve(connection: Connection, make_worker: Callable[[ArmConfig], Worker], co
     while True:
         try:
             method, arguments = connection.recv()
-        except (EOFError, KeyboardInterrupt):
+        except (EOFError, ConnectionError):
             return
         try:
             worker = worker or make_worker(config)
-            connection.send((True, getattr(worker, method)(*arguments)))
+            answer = True, getattr(worker, method)(*arguments)
         except (HalfstepError, tf.errors.OpError) as error:
-            connection.send((False, " ".join(str(error).split())[:500]))
+            answer = False, " ".join(str(error).split())[:500]
+        with suppress(ConnectionError):  # the parent has ended, or needs no more results
+            connection.send(answer)
 
 
 class Worker:
@@ -61,6 +65,8 @@ class Worker:
         self._batches = iter(dataset.training_batches(prepared.train, config.train, config.seed, steps=2**40))
         self._prepared = prepared
         self._train_cached: Callable[[], Any] | None = None
+        self._times_continued = 0
+        signal.signal(signal.SIGCONT, self._count_continued)
         self._predict = tf.function(
             lambda pixels: self._model(pixels, training=False), jit_compile=config.variant.xla, reduce_retracing=False
         )
@@ -140,6 +146,10 @@ class Worker:
             accuracy=float((classes == self._prepared.test.labels).mean()),
         )
 
+    def times_continued(self) -> int:
+        """How often this process has been continued after it was stopped, as by Ctrl-Z and `fg`."""
+        return self._times_continued
+
     def settings(self) -> ArmSettings:
         """How this arm runs. Call it before any inference, so that the peak memory is that of training."""
         return ArmSettings(self._configuration(), self._in_force(), peak_gpu_memory_bytes())
@@ -148,6 +158,9 @@ class Worker:
         """Warnings about this process for the reader of the results."""
         unused = precision.unused_gpu()
         return [] if unused is None else [f"{unused}; measured on the CPU"]
+
+    def _count_continued(self, *_: object) -> None:
+        self._times_continued += 1
 
     def _configuration(self) -> Configuration:
         return Configuration(

@@ -31,6 +31,7 @@ class WorkerProcess:
         self.name = name
         self._process = start_process(f"profile-{name}", serve, (child_end, config), config.variant.variables)
         child_end.close()  # so that reading fails when the worker dies
+        self._is_busy = False
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the worker and returns its result.
@@ -43,6 +44,7 @@ class WorkerProcess:
 
     def send(self, method: str, *arguments: Any) -> None:
         """Sends a call without waiting for its result; raises as `call`."""
+        self._is_busy = True
         try:
             self._connection.send((method, arguments))
         except ConnectionError:
@@ -54,14 +56,16 @@ class WorkerProcess:
             succeeded, value = self._connection.recv()
         except (EOFError, ConnectionError):
             raise self._died() from None
+        self._is_busy = False
         if not succeeded:
             raise ProfileError(f"profile: {self.name}: {value}")
         return value
 
     def close(self) -> None:
-        """Closes the connection, which ends the process; kills it if it has not ended after `STOP_TIMEOUT_S`."""
+        """Closes the connection, which ends the process. Kills it if it is busy or does not end in `STOP_TIMEOUT_S`."""
         self._connection.close()
-        self._process.join(STOP_TIMEOUT_S)
+        if not self._is_busy:  # nobody would read the result of a call that an error or Ctrl-C has interrupted
+            self._process.join(STOP_TIMEOUT_S)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()

@@ -7,6 +7,7 @@ incomplete if its tracking server failed.
 from __future__ import annotations
 
 from stages import files
+from stages.errors import TrackingError
 from stages.params import Params
 from stages.results.artifact import read_array
 from stages.results.prepared import PREPARED_INFO, PreparedInfo
@@ -14,6 +15,10 @@ from stages.results.training import MODEL, finished_accuracies
 from stages.tracking import run_logging
 from stages.tracking.active_run import ActiveRun
 from stages.tracking.tracker import RunIdentity, Tracker
+
+
+class IncompleteRunError(TrackingError):
+    """The store failed while a run was logged, and the run has printed why."""
 
 
 def backfill(tracker: Tracker, settings: Params) -> list[str]:
@@ -26,6 +31,7 @@ def backfill(tracker: Tracker, settings: Params) -> list[str]:
         DataError: a result is missing.
         CorruptFileError: a file is damaged.
         TrackingError: the store cannot be used.
+        IncompleteRunError: the store failed while a run was logged.
     """
     runs = [_preparation(tracker, settings)]
     runs += [
@@ -77,4 +83,6 @@ def _found_or_logged(
         return found
     with tracker.run(identity, settings, run_id=tracker.unfinished(identity, settings)) as run:
         log(run)
+    if run.is_incomplete:
+        raise IncompleteRunError("a run is incomplete")  # with the next run, the store would fail again
     return run.run_id

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import mlflow
 import numpy as np
-from mlflow.entities import DatasetInput, InputTag
+from mlflow.entities import DatasetInput, InputTag, LoggedModelOutput
 from mlflow.exceptions import MlflowException
-from mlflow.models import ModelSignature
+from mlflow.models import Model, ModelSignature
 from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 from mlflow.types import Schema, TensorSpec
 
 from stages import files
-from stages.errors import TrackingError
+from stages.errors import HalfstepError, TrackingError, printable
 from stages.results.training import MODEL
 from stages.tracking.active_run import RESULT_TAG, ActiveRun, first_line
 
@@ -37,20 +37,35 @@ def log_dataset(run: ActiveRun, images: np.ndarray, labels: np.ndarray, *, sourc
             images, source=str(files.PREPARED), targets=labels, name=source, digest=sha256[:12]
         )
     entity = DatasetInput(dataset=data._to_mlflow_entity(), tags=[InputTag("mlflow.data.context", "train")])
-    run.attempt(lambda: mlflow.MlflowClient().log_inputs(run.run_id, datasets=[entity]))
+    run.attempt(lambda: run.client.log_inputs(run.run_id, datasets=[entity]))
 
 
 def log_model(run: ActiveRun, model: keras.Model) -> None:
     """Logs the model in MLflow's own format, with its signature and pinned requirements. Imports TensorFlow."""
 
     def log() -> None:
-        with warnings.catch_warnings(), mlflow.start_run(run_id=run.run_id):
-            warnings.simplefilter("ignore")
-            mlflow.tensorflow.log_model(
-                model, name="model", signature=_signature(model), pip_requirements=_requirements()
-            )
+        model_id = _upload(run.client, run.run_id, model)
+        run.client.log_outputs(run.run_id, [LoggedModelOutput(model_id, 0)])
 
     run.attempt(log)
+
+
+def _upload(client: mlflow.MlflowClient, run_id: str, model: keras.Model) -> str:
+    """Logs a model, and returns its identifier. Does not use MLflow's active run, which belongs to a thread."""
+    import mlflow.tensorflow
+
+    source = client.get_run(run_id)
+    logged = client.create_logged_model(source.info.experiment_id, "model", run_id, params=source.data.params)
+    entry = Model(artifact_path=logged.artifact_location, run_id=run_id, model_id=logged.model_id)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path, requirements = str(Path(folder) / "model"), _requirements()
+        mlflow.tensorflow.save_model(
+            model, path, mlflow_model=entry, signature=_signature(model), pip_requirements=requirements
+        )
+        client.log_model_artifacts(logged.model_id, path)
+    client.finalize_logged_model(logged.model_id, "READY")
+    return str(logged.model_id)
 
 
 def _signature(model: keras.Model) -> ModelSignature:
@@ -76,7 +91,7 @@ class ChampionModel:
     description: str
 
 
-def register_champion(name: str, champion: ChampionModel) -> str:
+def register_champion(client: mlflow.MlflowClient, name: str, champion: ChampionModel) -> str:
     """Registers a model under `name` and moves the alias to it. A model that is already registered gets no new version.
 
     Returns:
@@ -87,18 +102,19 @@ def register_champion(name: str, champion: ChampionModel) -> str:
         DataError: the training's folder has no manifest.
         CorruptFileError: a file of the training is damaged.
     """
-    client = mlflow.MlflowClient()
     digest = files.verify_manifest(champion.directory)
     try:
         _ensure_registered_model(client, name)
-        version = _version_of(client, name, digest) or _new_version(client, name, champion, digest)
+        version = _version_of(client, name, champion.run_id, digest) or _new_version(client, name, champion, digest)
         client.set_registered_model_alias(name, ALIAS, version)
-    except MlflowException as error:
+    except HalfstepError:
+        raise
+    except Exception as error:  # MLflow does not wrap the exceptions of the libraries that it uses
         raise TrackingError(
-            f"compare.register is '{name}', which the model registry rejects ({first_line(error)}); "
-            "choose another name, or check that the tracking store has a registry"
+            f"compare.register is '{name}', and the model registry does not accept it ({first_line(error)}); choose "
+            "another name, or check that the tracking store has a registry and responds, and run `dvc repro` again"
         ) from error
-    return version
+    return printable(version)
 
 
 def _ensure_registered_model(client: mlflow.MlflowClient, name: str) -> None:
@@ -109,9 +125,11 @@ def _ensure_registered_model(client: mlflow.MlflowClient, name: str) -> None:
             raise
 
 
-def _version_of(client: mlflow.MlflowClient, name: str, digest: str) -> str | None:
+def _version_of(client: mlflow.MlflowClient, name: str, run_id: str, digest: str) -> str | None:
+    """The newest version of the model that this run logged: the artifacts of an earlier run may have been deleted."""
     quoted = name.replace("'", "\\'")
-    found = [row for row in client.search_model_versions(f"name = '{quoted}'") if row.tags.get(RESULT_TAG) == digest]
+    versions = client.search_model_versions(f"name = '{quoted}'")
+    found = [row for row in versions if row.run_id == run_id and row.tags.get(RESULT_TAG) == digest]
     return str(max(found, key=lambda row: int(row.version)).version) if found else None
 
 
@@ -137,16 +155,7 @@ def _logged_model(client: mlflow.MlflowClient, run_id: str) -> str | None:
 
 def _log_model(client: mlflow.MlflowClient, champion: ChampionModel) -> str:
     """Logs the model's file in MLflow's own format with the training's run. Imports TensorFlow."""
-    import mlflow.tensorflow
-
     from stages.tensorflow_import import keras
 
     model = keras.saving.load_model(champion.directory / MODEL, compile=False, safe_mode=True)
-    experiment_id = client.get_run(champion.run_id).info.experiment_id
-    logged = client.create_logged_model(experiment_id, "model", champion.run_id)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model"
-        mlflow.tensorflow.save_model(model, str(path), signature=_signature(model), pip_requirements=_requirements())
-        client.log_model_artifacts(logged.model_id, str(path))
-    client.finalize_logged_model(logged.model_id, "READY")
-    return str(logged.model_id)
+    return _upload(client, champion.run_id, model)

@@ -5,6 +5,9 @@ A stage calls these functions at its end, and `compare` calls them for stages th
 
 from __future__ import annotations
 
+import io
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,13 +16,18 @@ import numpy as np
 import pandas as pd
 
 from stages import files
+from stages.escaping import markdown_text, truncated_markdown
 from stages.results.prepared import PreparedInfo
 from stages.results.profile import SUMMARY, TABLES, ProfileSummary
 from stages.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_probabilities
-from stages.tracking.active_run import ActiveRun
+from stages.tracking.active_run import FAILURE_TAG, ActiveRun, first_line
 from stages.tracking.tracker import RunIdentity
 
 Logger = Callable[[ActiveRun], None]
+
+CONFUSION_MATRIX = "confusion_matrix.png"
+MAX_LABEL = 40  # characters of a class name in a figure
+MAX_WARNINGS = 7900  # characters of a description; a tag of MLflow holds 8,000
 
 
 def preparation() -> RunIdentity:
@@ -48,7 +56,8 @@ def log_preparation(run: ActiveRun, directory: Path, result_sha256: str) -> None
     run.metrics({f"images/{split}": count for split, count in info.images.items()})
     run.metrics({"images/rejected": info.rejected, "classes": len(info.classes)})
     for name in ("sample_grid.png", "class_counts.csv", "rejected.csv", "info.json"):
-        run.artifact(directory / name)
+        if (directory / name).exists():  # the grid is absent if it could not be drawn
+            run.artifact(directory / name)
     if info.synthetic:
         run.describe("Synthetic images: they measure speed only, and their accuracy has no meaning.")
     run.mark_complete(result_sha256)
@@ -69,12 +78,12 @@ def log_training(run: ActiveRun, directory: Path, classes: Sequence[str], labels
     run.artifact(directory / HISTORY)
     run.artifact(directory / METRICS)
     if metrics.reason is not None:
-        run.tags({"failure": metrics.reason})
-        run.describe(f"Failed: {metrics.reason}.")
+        run.tags({FAILURE_TAG: metrics.reason})
+        run.describe(f"Failed: {markdown_text(metrics.reason)}.")
         run.fail()
     if (directory / PREDICTIONS).exists():
         predicted = read_probabilities(directory).argmax(axis=1)
-        run.figure(confusion_figure(predicted, labels, classes), "confusion_matrix.png")
+        _log_confusion_matrix(run, directory, predicted, labels, classes)
     run.mark_complete(result_sha256)
 
 
@@ -87,8 +96,9 @@ def log_profile(run: ActiveRun, directory: Path, accuracies: Sequence[float], re
     for name, _ in TABLES.values():
         run.artifact(directory / name, "timings")
     run.artifact(directory / "trace", "trace")
-    if warnings := [*summary.protocol.warnings, *summary.warnings]:
-        run.describe("\n".join(f"- {line}" for line in warnings))
+    if found := [*summary.protocol.warnings, *summary.warnings]:
+        lines = "\n".join(f"- {markdown_text(line)}" for line in found)
+        run.describe(truncated_markdown(lines, MAX_WARNINGS, "The rest is in summary.json."))
     run.mark_complete(result_sha256)
 
 
@@ -112,12 +122,43 @@ def accuracy_metrics(accuracies: Sequence[float]) -> dict[str, float]:
     return metrics | ({"test_accuracy_sd": float(values.std(ddof=1))} if len(values) > 1 else {})
 
 
-def confusion_figure(predicted: np.ndarray, labels: Any, classes: Sequence[str]) -> Any:
-    """A confusion matrix as a matplotlib figure: rows are the true classes, columns the predicted ones."""
+def _log_confusion_matrix(
+    run: ActiveRun, directory: Path, predicted: np.ndarray, labels: Any, classes: Sequence[str]
+) -> None:
+    try:
+        image = confusion_matrix_png(predicted, labels, classes)
+    except Exception as error:  # of matplotlib, its fonts or its configuration: the results are complete without it
+        reason = first_line(error)
+        print(
+            f"{directory}: {CONFUSION_MATRIX} cannot be drawn ({reason}); MLflow's run has everything else",
+            file=sys.stderr,
+        )
+        return
+    run.file(image, CONFUSION_MATRIX)
+
+
+def confusion_matrix_png(predicted: np.ndarray, labels: Any, classes: Sequence[str]) -> bytes:
+    """A confusion matrix as a PNG file: rows are the true classes, columns the predicted ones."""
+    import matplotlib as mpl
+
+    image = io.BytesIO()
+    # class names are text: a `$` begins no formula, whatever the user's matplotlibrc says
+    with mpl.rc_context({"text.parse_math": False, "text.usetex": False}), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # matplotlib's font does not have every character
+        _confusion_figure(predicted, labels, [_label(name) for name in classes]).savefig(image, format="png")
+    return image.getvalue()
+
+
+def _label(name: str) -> str:
+    return name if len(name) <= MAX_LABEL else f"{name[: MAX_LABEL - 1]}…"
+
+
+def _confusion_figure(predicted: np.ndarray, labels: Any, classes: Sequence[str]) -> Any:
     from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay
 
-    side = min(max(4.0, 0.45 * len(classes) + 2), 24)
+    longest = max(map(len, classes))
+    side = min(max(4.0, 0.45 * len(classes) + max(2, 1 + 0.08 * longest)), 24)
     figure = Figure(figsize=(side, side), layout="constrained")
     axes = figure.subplots()
     ConfusionMatrixDisplay.from_predictions(
@@ -128,7 +169,7 @@ def confusion_figure(predicted: np.ndarray, labels: Any, classes: Sequence[str])
         ax=axes,
         cmap="Blues",
         colorbar=False,
-        xticks_rotation="vertical" if max(map(len, classes)) > 2 else "horizontal",
+        xticks_rotation="vertical" if longest > 2 else "horizontal",
         include_values=len(classes) <= 30,
     )
     axes.set_xlabel("predicted class")

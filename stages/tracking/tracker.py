@@ -12,14 +12,15 @@ from typing import Any
 import mlflow
 from mlflow.entities import Param, Run
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, ErrorCode
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from stages import locking
-from stages.errors import HalfstepError, TrackingError, without_password
+from stages.errors import HalfstepError, TrackingError, printable, without_password
 from stages.files import original_root
 from stages.params import Params, TrackingParams
-from stages.tracking import provenance, store
-from stages.tracking.active_run import RESULT_TAG, ActiveRun, first_line
+from stages.tracking import client, provenance, store
+from stages.tracking.active_run import FAILURE_TAG, RESULT_TAG, ActiveRun, StoreState, first_line
 
 logging.getLogger("mlflow").setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -66,9 +67,10 @@ class Tracker:
     def __init__(self, tracking: TrackingParams) -> None:
         uri = store.resolve_uri(tracking)
         mlflow.set_tracking_uri(uri)
-        self._shown_uri = without_password(uri)
+        self._state = StoreState()
+        self._shown_uri, self._is_local = without_password(uri), store.sqlite_path(uri) is not None
         with self._store_errors():
-            self._client = mlflow.MlflowClient(uri)  # connects to a database at once
+            self.client = client.connect(uri)
         self._experiment_id = self._experiment(tracking.experiment, uri)
 
     @contextmanager
@@ -91,8 +93,8 @@ class Tracker:
             self.close_abandoned(identity, keep=run.info.run_id)
             logged = run_params(params, identity.variant)
             missing = [Param(name, text) for name, text in logged.items() if name not in run.data.params]
-            self._client.log_batch(run.info.run_id, params=missing)
-        active = ActiveRun(self._client, run.info.run_id)
+            self.client.log_batch(run.info.run_id, params=missing)
+        active = ActiveRun(self.client, run.info.run_id, self._state)
         try:
             yield active
         except BaseException as error:
@@ -102,11 +104,11 @@ class Tracker:
         active.end(active.status)
 
     def close_abandoned(self, identity: RunIdentity | None = None, keep: str = "") -> None:
-        """Ends runs that killed processes of this checkout left RUNNING, of one stage or of all, as KILLED."""
+        """Ends runs that processes of this checkout left RUNNING, of one stage or of all: as KILLED unless complete."""
         with self._store_errors():
             for run in self._abandoned(identity):
                 if run.info.run_id != keep:
-                    self._client.set_terminated(run.info.run_id, "KILLED")
+                    self.client.set_terminated(run.info.run_id, _last_status(run))
 
     def unfinished(self, identity: RunIdentity, params: Params) -> str | None:
         """Identifier of the newest abandoned run of this checkout with the same parameters; None without one."""
@@ -115,44 +117,54 @@ class Tracker:
             return next((run.info.run_id for run in self._abandoned(identity) if run.data.params == wanted), None)
 
     def find(self, result_sha256: str, identity: RunIdentity) -> str | None:
-        """Identifier of the newest run that is complete with the given sha256 of a manifest; None without one."""
+        """Identifier of the newest run that is complete with the given sha256 of a manifest; None without one.
+
+        A run of a SQLite store whose artifacts were deleted is not complete.
+        """
         with self._store_errors():
-            found = self._search({RESULT_TAG: result_sha256, **identity.tags()}, max_results=1)
-        return found[0].info.run_id if found else None
+            found = self._search({RESULT_TAG: result_sha256, **identity.tags()})
+        return next((run.info.run_id for run in found if self._has_artifacts(run)), None)
 
     def set_parent(self, parent: str, children: Sequence[str]) -> None:
         """Makes `parent` the parent of `children` in the UI. Nothing else about a run changes after it has ended."""
         with self._store_errors():
             for child in children:
-                self._client.set_tag(child, MLFLOW_PARENT_RUN_ID, parent)
+                self.client.set_tag(child, MLFLOW_PARENT_RUN_ID, parent)
+
+    def _has_artifacts(self, run: Run) -> bool:
+        uri = str(run.info.artifact_uri)
+        return not (self._is_local and uri.startswith("file:")) or store.has_artifacts(uri)
 
     def _experiment(self, name: str, uri: str) -> str:
         with self._store_errors():
-            known = self._client.get_experiment_by_name(name)
+            known = self.client.get_experiment_by_name(name)
             if known is None:
-                return self._client.create_experiment(name, _artifact_location(uri), _EXPERIMENT_TAGS)
+                return self.client.create_experiment(name, artifact_location(uri), _EXPERIMENT_TAGS)
         if known.lifecycle_stage != "active":
+            number = printable(str(known.experiment_id))
             raise TrackingError(
                 f"tracking.experiment is '{name}', which has been deleted in {self._shown_uri}; restore it with "
-                f"`mlflow experiments restore --experiment-id {known.experiment_id}`, or choose another name"
+                f"`mlflow experiments restore --experiment-id {number}`, or choose another name"
             )
         return str(known.experiment_id)
 
     def _created(self, identity: RunIdentity) -> Run:
         tags = identity.tags() | provenance.writer_tags() | provenance.context_tags()
-        return self._client.create_run(self._experiment_id, tags=tags, run_name=identity.name)
+        return self.client.create_run(self._experiment_id, tags=tags, run_name=identity.name)
 
     def _reopened(self, run_id: str) -> Run | None:
         """The run with its status set to RUNNING; None if it is deleted, in another experiment, or complete."""
         try:
-            run = self._client.get_run(run_id)
-        except MlflowException:
+            run = self.client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code == ErrorCode.Name(INTERNAL_ERROR):
+                raise  # the store failed: it has not said that the run is missing
             return None
         is_active = run.info.experiment_id == self._experiment_id and run.info.lifecycle_stage == "active"
         if not is_active or RESULT_TAG in run.data.tags:
             return None
         if run.info.status != "RUNNING":
-            self._client.update_run(run_id, "RUNNING")
+            self.client.update_run(run_id, "RUNNING")
         return run
 
     def _abandoned(self, identity: RunIdentity | None) -> list[Run]:
@@ -160,11 +172,11 @@ class Tracker:
         tags = provenance.checkout_tag() | (identity.tags() if identity else {})
         return [run for run in self._search(tags, "RUNNING") if _is_abandoned(run)]
 
-    def _search(self, tags: Mapping[str, str], status: str | None = None, max_results: int = 1000) -> list[Run]:
+    def _search(self, tags: Mapping[str, str], status: str | None = None) -> list[Run]:
         clauses = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
         clauses += [f"attributes.status = '{status}'"] if status else []
         query, order = " and ".join(clauses), ["attributes.start_time DESC"]
-        return list(self._client.search_runs([self._experiment_id], query, max_results=max_results, order_by=order))
+        return list(self.client.search_runs([self._experiment_id], query, order_by=order))
 
     @contextmanager
     def _store_errors(self) -> Iterator[None]:
@@ -202,10 +214,17 @@ def _as_text(value: Any) -> str:
     return text if len(text) <= 6000 else text[:5997] + "..."  # MLflow's limit
 
 
-def _artifact_location(uri: str) -> str | None:
+def artifact_location(uri: str) -> str | None:
     """`mlruns/` next to a SQLite store, as an absolute path for temporary checkouts; None: the server chooses."""
     path = store.sqlite_path(uri)
-    return (path.parent / "mlruns").as_uri() if path else None
+    return store.artifact_folder(path).as_uri() if path else None
+
+
+def _last_status(run: Run) -> str:
+    """The status of an abandoned run. Of a complete one, only the request that ends it was lost."""
+    if RESULT_TAG not in run.data.tags:
+        return "KILLED"
+    return "FAILED" if FAILURE_TAG in run.data.tags else "FINISHED"
 
 
 def _is_abandoned(run: Run) -> bool:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+import threading
+import time
 
 from stages import params
-from stages.errors import ParameterError, cli_entry
+from stages.errors import ParameterError, cli_entry, ended_by_ctrl_c
 from stages.locking import stage_lock
+
+THREADS_S = 5.0  # for threads that end by themselves
 
 
 @cli_entry
@@ -20,7 +25,8 @@ def main() -> None:
         raise ParameterError(f"--variant is '{arguments.variant}'; allowed are the entries of variants: {known}")
     os.environ.update(settings.variants[arguments.variant].variables)
     with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
-        from stages.train.stage import run_stage  # imports TensorFlow
+        with ended_by_ctrl_c():
+            from stages.train.stage import run_stage  # imports TensorFlow
 
         run_stage(settings, arguments.variant, arguments.seed)
 
@@ -32,5 +38,33 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def run() -> int:
+    """Runs `main`, and makes sure that the process ends, also if the user's own model has started threads.
+
+    Everything is written when `main` ends. Python then waits for all threads that are not daemons.
+
+    Returns:
+        The exit status.
+    """
+    status = 1
+    try:
+        status = main()
+    except SystemExit as error:  # after SIGTERM
+        status = error.code if isinstance(error.code, int) else 1
+    finally:
+        threading.Thread(target=_end_without_threads, args=(status,), daemon=True).start()
+    return status
+
+
+def _end_without_threads(status: int) -> None:
+    time.sleep(THREADS_S)
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if names := [repr(thread.name) for thread in others if not thread.daemon]:
+        print(f"train: does not wait for threads that the model started: {', '.join(names)}", file=sys.stderr)
+        sys.stderr.flush()
+        sys.stdout.flush()
+        os._exit(status)
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run())

@@ -12,8 +12,10 @@ import psutil
 
 from stages import dataset, files, fingerprint, recipe
 from stages.dataset import PreparedImages
-from stages.errors import ModelError
+from stages.errors import HalfstepError, ModelError
 from stages.files import require_free_space
+from stages.models import user_code
+from stages.own_model import OWN_MODEL
 from stages.params import ModelParams, TrainParams, Variant
 from stages.results.training import TrainingMetrics
 from stages.tensorflow_import import keras, tf
@@ -106,7 +108,8 @@ def train(
     )
     _require_space_for(network, prepared)
     callbacks = _callbacks(listeners, session, settings, steps)
-    with session.interruption.deferred(), _explain_out_of_memory(settings, known_to_fit):
+    explained = _explain_own_model(model, session), _explain_out_of_memory(settings, known_to_fit)
+    with session.interruption.deferred(), explained[0], explained[1]:
         Fit(network, prepared, settings, seed, steps, callbacks).resume(session.start)
         train_time_s = callbacks.checkpointer.train_time_s
     return _test(network, prepared, settings, callbacks, train_time_s)
@@ -153,6 +156,19 @@ def _require_space_for(network: keras.Model, prepared: PreparedImages) -> None:
     predictions_bytes = 4 * len(prepared.test) * len(prepared.classes)
     copies = 3 + 3  # model.keras, DVC's cache and MLflow; two checkpoints while a third is written
     require_free_space(files.TRAIN, copies * state_bytes + predictions_bytes, "choose a smaller model")
+
+
+@contextmanager
+def _explain_own_model(model: ModelParams, session: Session) -> Iterator[None]:
+    """Turns what a layer of the user's own model raises during the training into one line."""
+    try:
+        yield
+    except (HalfstepError, OSError):
+        raise
+    except BaseException as error:
+        if session.interruption.requested or not OWN_MODEL.fullmatch(model.name):
+            raise
+        raise ModelError(f"model.name = {model.name} cannot be trained: {user_code.describe(error)}") from error
 
 
 @contextmanager

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +58,22 @@ def configure(project: SmallStudy, store_template: Path, write_params: Callable[
         write_params(variants=variants, train={"variants": list(variants), "seeds": [1]}, compare=compare)
 
     return write
+
+
+def test_table_is_printed_in_ascii(configure: Callable[..., None], root: Path) -> None:
+    configure()
+    done = subprocess.run(
+        [sys.executable, "-m", "stages.compare"],
+        env=os.environ | {"PYTHONPATH": str(root), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = done.stdout.decode("ascii")
+    assert "test accuracy" in text
+    assert " (-" in text
+    assert "\\u" not in text
+    assert "?" not in text
 
 
 def _client() -> MlflowClient:

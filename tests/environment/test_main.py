@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -70,6 +71,49 @@ def test_missing_params_yaml_gives_one_line(run: Callable[[], Any]) -> None:
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "params.yaml is missing" in done.stderr
     assert not Path("data").exists()
+
+
+def test_limit_of_virtual_memory_gives_one_line(
+    root: Path, tmp_path: Path, write_params: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_params()
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -v 2500000; '{sys.executable}' -m stages.environment"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "the limit of virtual memory is 2.4 GiB (`ulimit -v`); TensorFlow needs at least 3.5 GiB: raise it with "
+        "`ulimit -v unlimited`\n",
+    )
+    assert not Path("data").exists()
+
+
+def _may_mount() -> bool:
+    return bool(shutil.which("unshare")) and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
+
+
+@pytest.mark.skipif(not _may_mount(), reason="this user may not mount")
+def test_read_only_disk_gives_one_line(
+    root: Path, tmp_path: Path, write_params: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_params()
+    mount = f"mount --bind '{tmp_path}' '{tmp_path}' && mount -o remount,ro,bind '{tmp_path}' && cd '{tmp_path}'"
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-c", f"{mount} && '{sys.executable}' -m stages.environment"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert line.startswith(f"{tmp_path}: this user may not write here (a read-only disk, ")
 
 
 def test_store_that_is_not_a_database_gives_one_line(run: Callable[[], Any], write_params: Callable[..., Path]) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stages.digests import own_model_file
 from stages.environment.preflight import input_problems, keras_applications
+from stages.own_model import own_model_file
 from stages.params import DataParams, ModelParams, Params, TrackingParams
 
 
@@ -62,6 +62,15 @@ def test_keras_applications_are_listed_completely() -> None:
         ("def buidl(shape, classes): ...", "own.py does not define 'build'; did you mean 'buidl'?"),
         ("x = 1", "own.py does not define 'build'"),
         ("def build(:", "own.py is not valid Python"),
+        ("def f():\n    build = 1", "own.py does not define 'build'"),
+        ("print(build)", "own.py does not define 'build'"),
+        ("def build(): ...", "own.py defines build(); it must be def build(input_shape, classes)"),
+        ("def build(shape): ...", "own.py defines build(shape); it must be"),
+        ("def build(a, b, c): ...", "own.py defines build(a, b, c); it must be"),
+        ("def build(a, b, *, c): ...", "own.py defines build(a, b, *, c); it must be"),
+        ("def build(*, a, b): ...", "own.py defines build(*, a, b); it must be"),
+        ("def build(a, b): ...\ndef build(a): ...", "own.py defines build(a); it must be"),
+        ("async def build(a, b): ...", "own.py defines async def build; it must be"),
     ],
 )
 def test_invalid_user_model_is_rejected(project: Path, source: str, fragment: str) -> None:
@@ -78,7 +87,23 @@ def test_user_model_with_a_null_byte_is_rejected(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["def build(shape, classes): ...", "build = print", "from os import path as build", "class build: ..."]
+    "source",
+    [
+        "def build(shape, classes): ...",
+        "def build(shape, classes, width=8, *, depth=2): ...",
+        "def build(*arguments): ...",
+        "def build(shape, /, classes=10, **options): ...",
+        "import functools\n@functools.cache\ndef build(): ...",
+        "build = print",
+        "build: object = print",
+        "first, build = 1, print",
+        "from os import path as build",
+        "from os import *",
+        "def __getattr__(name): ...",
+        "try:\n    from x import build\nexcept ImportError:\n    build = print",
+        "if 1 > 0:\n    def build(shape, classes): ...",
+        "class build: ...",
+    ],
 )
 def test_valid_user_model_is_accepted(project: Path, source: str) -> None:
     (project / "package").mkdir()

@@ -15,7 +15,7 @@ from PIL import Image
 
 from stages import files
 from tests.faults.cases import Arrange, Case
-from tests.prepare.test_folder import UNUSABLE
+from tests.prepare.test_folder import LOOKALIKES, UNUSABLE
 
 _FOLDER = {"data": {"source": "folder", "path": "pictures", "image_size": 8}}
 _SYNTHETIC = {"source": "synthetic", "synthetic_images": 40, "synthetic_classes": 2, "image_size": 8}
@@ -59,9 +59,9 @@ def flipped(content: bytes) -> bytes:
     return content[:middle] + bytes(255 - byte for byte in content[middle : middle + 8]) + content[middle + 8 :]
 
 
-def nan_tiff() -> bytes:
+def tiff(value: float, dtype: str = "float32") -> bytes:
     stream = io.BytesIO()
-    Image.fromarray(np.full((12, 12), np.nan, dtype=np.float32)).save(stream, "TIFF")
+    Image.fromarray(np.full((12, 12), value, dtype=dtype)).save(stream, "TIFF")
     return stream.getvalue()
 
 
@@ -159,7 +159,7 @@ def _link_to_folder_out(path: Path) -> None:
 
 
 CASES = [
-    *(bad_folder(build, fragment) for build, fragment in UNUSABLE),
+    *(bad_folder(build, fragment) for build, fragment in [*UNUSABLE, *LOOKALIKES]),
     bad_picture("empty", "empty file"),
     bad_picture("text", _NOT_AN_IMAGE, b"not a picture"),
     bad_picture("a page with a script", _NOT_AN_IMAGE, b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>"),
@@ -174,7 +174,11 @@ CASES = [
     bad_picture("a GIF truncated to its first half", "cannot be decoded", encoded("GIF")[:1000], "x.gif"),
     bad_picture("a BMP truncated to its first half", "cannot be decoded", encoded("BMP")[:900], "x.bmp"),
     bad_picture("a PNG with flipped bits", "cannot be decoded", flipped(encoded("PNG"))),
-    bad_picture("values that are not numbers", "it contains values that are not finite", nan_tiff(), "x.tif"),
+    bad_picture("values that are not numbers", "it contains values that are not finite", tiff(np.nan), "x.tif"),
+    bad_picture("floats above 1", "values from 300 to 300, but floats must be from 0", tiff(300.0), "x.tif"),
+    bad_picture("negative floats", "values from -1 to -1, but floats must be from 0", tiff(-1.0), "x.tif"),
+    bad_picture("32-bit integers", "signed integers, for which no value is white", tiff(9, "int32"), "x.tif"),
+    bad_picture("a TIFF truncated to its head", "a TIFF file that Pillow cannot read", tiff(0.5)[:9], "x.tif"),
     bad_picture("a decompression bomb", "more pixels than data.max_pixels", bomb()),
     bad_picture("a pipe", "not a regular file", create=os.mkfifo),
     bad_picture("a link to a file outside", "a link that leads out of the folder", create=_link_out),

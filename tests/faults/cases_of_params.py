@@ -11,6 +11,7 @@ import pytest
 from stages import fingerprint
 from tests.faults.cases import Arrange, Case
 from tests.params.test_loading import NOT_A_PARAMETER_FILE, ONE_ERROR
+from tests.params.test_reading import DIFFERENT, HOSTILE
 
 CLOSED = "127.0.0.1:9"  # no service listens on this port
 HOSTILE_NAMES = (
@@ -106,6 +107,16 @@ def _with_gpu() -> str | None:
 _PICTURES = {"data": {"source": "folder", "path": "pictures"}}
 _SECRET = "http://user:s3cret@" + CLOSED
 
+
+def _in_folder(path: str) -> dict[str, Any]:
+    return {"data": {"source": "folder", "path": path}}
+
+
+def _with_control(name: str) -> str:
+    section, key = name.split(".")
+    return f'{section}: {{{key}: "a\\0\\e[2J"}}'
+
+
 CASES = [
     *(rejected(f"params.yaml: {name}", text[1], text[0]) for name, text in ONE_ERROR.items()),
     *(
@@ -115,6 +126,40 @@ CASES = [
     rejected("params.yaml is missing", "params.yaml is missing: run from the root", arrange=_no_params),
     rejected("params.yaml is a folder", "params.yaml cannot be read (", arrange=_params_folder),
     rejected("params.yaml is not a text file", "it must be a UTF-8 text file", arrange=_params_bytes),
+    *(
+        rejected(f"params.yaml, read by DVC and halfstep: {name}", fragment, text)
+        for name, (text, fragment) in DIFFERENT.items()
+    ),
+    *(rejected(f"params.yaml contains {name}", fragment, text) for name, (text, fragment) in HOSTILE.items()),
+    *(
+        rejected(f"params.yaml: {name} contains a control character", f"params.yaml: {name} is 'a", _with_control(name))
+        for name in ("data.path", "model.name", "compare.register", "tracking.experiment", "tracking.uri")
+    ),
+    rejected("a key contains an escape sequence", r"train.a\x1b[2J\nb is unknown", r'train: {"a\e[2J\nb": 1}'),
+    rejected("a section contains an escape sequence", r"a\x1b[2J is unknown", r'{"a\e[2J": 1}'),
+    rejected(
+        "the name of a variant contains a line break",
+        r"variants.a\nb: the name of a variant has lowercase letters",
+        'variants: {"a\\nb": {policy: float32}, float32: {policy: float32}}\ntrain: {variants: [float32]}',
+    ),
+    rejected(
+        "data.path has an unknown user",
+        "data.path is '~nosuchuser/x', which does not exist",
+        _in_folder("~nosuchuser/x"),
+    ),
+    rejected("data.path is too long", "which does not exist", _in_folder("x" * 5000)),
+    rejected(
+        "the name of a model is too long",
+        "model.name has 606 characters; it must be",
+        {"model": {"name": "x" * 600 + ":build"}},
+    ),
+    bad_user_model("3,000 brackets", b"x = " + b"[" * 3000 + b"]" * 3000, "own.py is not valid Python"),
+    bad_store("the store has an unknown user", "sqlite:///~nosuchuser/x.db", "~nosuchuser does not exist; create it"),
+    bad_store("the store has a misspelt option", "sqlite:///x.db?tiemout=5", "the only option of a SQLite store"),
+    bad_store("the store is in memory", "sqlite:///:memory:", "a SQLite store must be a file"),
+    bad_store("the store is a URI of SQLite", "sqlite:///file:x.db?uri=true", "a SQLite store must be a file"),
+    bad_store("the path of the store has a null byte", "sqlite:///a%00b.db", "a SQLite store must be a file"),
+    bad_store("the path of the store is too long", f"sqlite:///{'x' * 600}/x.db", "does not exist; create it"),
     Case(
         "params.yaml: five errors, five lines",
         "environment",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import logging
 import os
 import socket
@@ -23,7 +25,10 @@ class FaultyServer:
         fail_from: number of the request from which on the response is `error`; None: never.
         error: status line of these responses. With 429 and 503, the server asks for a retry after an hour.
         vanish_from: number of the request from which on the connection is closed without a response; None: never.
+        trouble_from: number of the request from which on `trouble` responds; None: never.
+        trouble: an application that is no tracking server.
         requests: number of requests so far.
+        log: method and path of each request.
     """
 
     def __init__(self, app: Any) -> None:
@@ -31,8 +36,11 @@ class FaultyServer:
         self.fail_from: int | None = None
         self.error = "500 Internal Server Error"
         self.vanish_from: int | None = None
+        self.trouble_from: int | None = None
+        self.trouble: Any = hello
         self.requests = 0
-        self._app = app
+        self.log: list[tuple[str, str]] = []
+        self.app = app
         self._server = make_server("127.0.0.1", 0, self, threaded=True, request_handler=_Quiet)
         self._server.daemon_threads = True  # type: ignore[attr-defined]
         self.uri = f"http://127.0.0.1:{self._server.server_port}"
@@ -49,7 +57,10 @@ class FaultyServer:
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """Responds to one request, or closes the connection."""
         self.requests += 1
+        self.log.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
         time.sleep(self.delay_s)
+        if self.trouble_from is not None and self.requests >= self.trouble_from:
+            return self.trouble(environ, start_response)
         if self.vanish_from is not None and self.requests >= self.vanish_from:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             raise ConnectionAbortedError
@@ -57,7 +68,7 @@ class FaultyServer:
             retry_after = [("Retry-After", "3600")] if self.error[:3] in ("429", "503") else []
             start_response(self.error, [("Content-Type", "text/html"), *retry_after])
             return [b"<h1>Error</h1>"]
-        return self._app(environ, start_response)
+        return self.app(environ, start_response)
 
 
 class _Quiet(WSGIRequestHandler):
@@ -69,13 +80,71 @@ class _Quiet(WSGIRequestHandler):
 def mlflow_server(folder: Path) -> Iterator[FaultyServer]:
     """MLflow's server for `mlflow.db` in a folder."""
     os.environ["_MLFLOW_SERVER_FILE_STORE"] = f"sqlite:///{folder}/mlflow.db"
-    os.environ["_MLFLOW_SERVER_ARTIFACT_ROOT"] = str(folder / "mlruns")
+    os.environ["_MLFLOW_SERVER_ARTIFACT_ROOT"] = "mlflow-artifacts:/"
+    os.environ["_MLFLOW_SERVER_SERVE_ARTIFACTS"] = "true"
+    os.environ["_MLFLOW_SERVER_ARTIFACT_DESTINATION"] = str(folder / "mlruns")
     from mlflow.server import app, handlers
 
-    handlers._tracking_store = None  # of an earlier folder
+    handlers._tracking_store = handlers._artifact_repo = None  # of an earlier folder
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     with serving(app) as server:
         yield server
+
+
+class WithPassword:
+    """Asks for a user name and a password, with the response of MLflow's `basic-auth`, before it calls `app`."""
+
+    def __init__(self, app: Any, user: str, password: str) -> None:
+        self._app = app
+        self._expected = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if hmac.compare_digest(environ.get("HTTP_AUTHORIZATION", ""), self._expected):
+            return self._app(environ, start_response)
+        start_response("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="mlflow"')])
+        return [b"You are not authenticated. Please see https://www.mlflow.org/docs/latest/auth/index.html"]
+
+
+def refuse(environ: dict[str, Any], _: Any) -> Iterable[bytes]:
+    """Closes the connection without a response."""
+    environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+    raise ConnectionAbortedError
+
+
+def hang(environ: dict[str, Any], _: Any) -> Iterable[bytes]:
+    """Keeps the connection open without a response until the client closes it."""
+    connection = environ["werkzeug.socket"]
+    connection.settimeout(60.0)
+    while connection.recv(4096):
+        pass
+    raise ConnectionAbortedError
+
+
+def drip(_: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+    """Responds with one byte at a time, faster than any limit for a single packet."""
+    start_response("200 OK", [("Content-Type", "application/json")])
+    for _number in range(600):
+        yield b" "
+        time.sleep(0.1)
+
+
+def redirect(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """Redirects to itself, slowly."""
+    time.sleep(0.1)
+    start_response("307 Temporary Redirect", [("Location", environ["PATH_INFO"])])
+    return [b""]
+
+
+def later(_: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """Asks for a retry after an hour."""
+    start_response("503 Service Unavailable", [("Content-Type", "text/html"), ("Retry-After", "3600")])
+    return [b"<h1>Later</h1>"]
+
+
+def noise(_: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """An error whose text clears a terminal and has two lines."""
+    start_response("400 Bad Request", [("Content-Type", "application/json")])
+    return [b'{"error_code": "INVALID_PARAMETER_VALUE", "message": "\\u001b[2Jfirst\\u2028second\\r\\nthird"}']
 
 
 def hello(_: dict[str, Any], start_response: Any) -> Iterable[bytes]:

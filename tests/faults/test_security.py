@@ -54,11 +54,11 @@ def test_models_are_loaded_in_safe_mode(root: Path) -> None:
 
 
 def test_yaml_is_read_with_a_safe_loader(root: Path) -> None:
-    loads = [(path, keywords.get("Loader", "")) for path, name, keywords in calls(root) if name == "yaml.load"]
-    assert loads == [(Path("stages/params/loading.py"), "_StrictKeyLoader")]
-    from stages.params.loading import _StrictKeyLoader
+    from stages.params.reading import _StrictLoader
 
-    assert issubclass(_StrictKeyLoader, yaml.SafeLoader)
+    assert issubclass(_StrictLoader, yaml.SafeLoader)
+    assert [path for path, name, _ in calls(root) if name == "yaml.load"] == []
+    assert [keywords for _, name, keywords in calls(root) if name == "YAML"] == [{"typ": "'safe'"}]
 
 
 def test_pictures_are_opened_only_in_listed_formats(root: Path) -> None:

@@ -17,7 +17,8 @@ from stages.environment import server_preflight
 from stages.fingerprint import fingerprint
 from stages.params import TrackingParams
 from stages.prepare import __main__ as prepare
-from tests.faults.servers import FaultyServer, hello, mlflow_server, serving
+from stages.tracking import deadline
+from tests.faults.servers import FaultyServer, WithPassword, hello, mlflow_server, serving
 
 LIMIT_S = 15.0
 SMALL = {"source": "synthetic", "synthetic_images": 40, "synthetic_classes": 2, "image_size": 8}
@@ -81,8 +82,8 @@ def test_server_that_does_not_answer(
 
 
 def test_address_lookup_without_end_is_stopped_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert server_preflight.DEADLINE_S < LIMIT_S
-    monkeypatch.setattr(server_preflight, "DEADLINE_S", 0.2)
+    assert deadline.DEADLINE_S < LIMIT_S
+    monkeypatch.setattr(deadline, "DEADLINE_S", 0.2)
     monkeypatch.setattr(server_preflight, "_mlflow_problem", lambda *_: time.sleep(2.0))
     started_s = time.monotonic()
     problem = server_preflight.server_problem(TrackingParams(uri="http://host:5000"))
@@ -127,11 +128,66 @@ def test_missing_server(
     assert not Path("data").exists()
 
 
-@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
-@pytest.mark.parametrize("body", [b"You are not authenticated.", b'{"detail": "Not authenticated"}'])
-def test_login_is_left_to_mlflow(status: str, body: bytes) -> None:
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        ("401 Unauthorized", b'{"detail": "Not authenticated"}'),
+        ("403 Forbidden", b'{"detail": "Not authenticated"}'),
+        ("403 Forbidden", b"Permission denied"),
+    ],
+)
+def test_permission_is_left_to_mlflow(status: str, body: bytes) -> None:
     with serving(response(status, body)) as server:
         assert server_preflight.server_problem(TrackingParams(uri=server.uri)) is None
+
+
+REJECTED = (
+    "rejects the user name or the password (401 Unauthorized); set MLFLOW_TRACKING_USERNAME and "
+    "MLFLOW_TRACKING_PASSWORD, or name another store\n"
+)
+
+
+@pytest.mark.parametrize(("user", "password"), [("user", "wr0ng"), ("another", "s3cret"), (None, None)])
+@pytest.mark.parametrize("place", ["uri", "environment"])
+def test_wrong_password_is_reported_before_any_work(
+    user: str | None,
+    password: str | None,
+    place: str,
+    server: FaultyServer,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server.trouble, server.trouble_from = WithPassword(server.app, "user", "s3cret"), 1
+    log_in(server, user, password, place, monkeypatch)
+    line = message(server, capfd)
+    assert line == REJECTED
+    assert prepare.main() == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert password is None or password not in line
+    assert not files.PREPARED.exists()
+
+
+@pytest.mark.parametrize("place", ["uri", "environment"])
+def test_right_password_is_accepted(
+    place: str, server: FaultyServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.trouble, server.trouble_from = WithPassword(server.app, "user", "s3cret"), 1
+    log_in(server, "user", "s3cret", place, monkeypatch)
+    assert run_environment(capfd) == (0, "")
+    assert prepare.main() == 0
+    assert capfd.readouterr().err == ""
+
+
+def log_in(
+    server: FaultyServer, user: str | None, password: str | None, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place == "environment" and user and password:
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", user)
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
+    uri = server.uri
+    if place == "uri" and user:
+        uri = uri.replace("://", f"://{user}:{password}@")
+    Path("params.yaml").write_text(yaml.safe_dump({"data": SMALL, "tracking": {"uri": uri}}))
 
 
 def response(status: str, body: bytes) -> Callable[..., Iterable[bytes]]:

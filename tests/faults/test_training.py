@@ -64,7 +64,7 @@ def test_server_that_fails_during_training_gets_the_whole_run_later(
     run_stage(params_for(server), "float32", 0)
     captured = capfd.readouterr()
     (line,) = captured.err.splitlines()
-    assert line.startswith("MLflow: logging to this run stopped")
+    assert line.startswith("MLflow: logging stopped")
     assert "the next `compare` logs them" in line
     files.verify_manifest(FOLDER)
     (unfinished,) = runs(project)

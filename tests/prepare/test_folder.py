@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.errors import DataError
-from stages.prepare.folder import list_images, printable
+from stages.errors import DataError, printable
+from stages.prepare.folder import list_images
 from stages.prepare.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION
 
 
@@ -179,6 +179,50 @@ def class_missing_in_test(root: Path) -> Path:
     return parent
 
 
+def class_in_two_encodings(root: Path) -> Path:
+    for name in ("\u00e9t\u00e9", "e\u0301te\u0301"):  # each é as one character, or as a letter and an accent
+        shutil.copytree(root / "cat", root / name)
+    return root
+
+
+def class_with_a_space_at_the_end(root: Path) -> Path:
+    shutil.copytree(root / "cat", root / "cat ")
+    return root
+
+
+def class_with_two_spaces(root: Path) -> Path:
+    for name in ("stop sign", "stop  sign"):
+        shutil.copytree(root / "cat", root / name)
+    return root
+
+
+def class_with_an_escaped_line_break(root: Path) -> Path:
+    for name in ("two\nlines", r"two\nlines"):
+        shutil.copytree(root / "cat", root / name)
+    return root
+
+
+def class_with_an_escaped_byte(root: Path) -> Path:
+    for name in (os.fsdecode(b"\xff"), r"\xff"):
+        shutil.copytree(root / "cat", root / name)
+    return root
+
+
+def class_in_another_encoding_in_test(root: Path) -> Path:
+    (root / "dog").rename(root / "\u00e9t\u00e9")
+    parent = split_up(root, "train", "test")
+    (parent / "test" / "\u00e9t\u00e9").rename(parent / "test" / "e\u0301te\u0301")
+    return parent
+
+
+LOOKALIKES: list[tuple[Callable[[Path], Path], str]] = [
+    (class_in_two_encodings, r"the class folders 'e\u0301te\u0301' and '\xe9t\xe9' in "),
+    (class_with_a_space_at_the_end, "the class folders 'cat' and 'cat ' in "),
+    (class_with_two_spaces, "the class folders 'stop  sign' and 'stop sign' in "),
+    (class_with_an_escaped_line_break, r"the class folders 'two\nlines' and 'two\\nlines' in "),
+    (class_with_an_escaped_byte, r"the class folders '\\xff' and '\udcff' in "),
+    (class_in_another_encoding_in_test, r"the class folders 'e\u0301te\u0301' and '\xe9t\xe9' in "),
+]
 UNUSABLE: list[tuple[Callable[[Path], Path], str]] = [
     (missing, "does not exist; set it to a folder that contains one folder for each class"),
     (a_file, "is not a folder; set it to a folder"),
@@ -205,6 +249,38 @@ def test_unusable_folder_is_refused(arrange: Callable[[Path], Path], expected: s
         list_images(root)
     assert str(caught.value).startswith("data.path: ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("arrange", "expected"), LOOKALIKES)
+def test_classes_that_look_the_same_are_refused(arrange: Callable[[Path], Path], expected: str, pictures: Path) -> None:
+    root = arrange(pictures)
+    with pytest.raises(DataError) as caught:
+        list_images(root)
+    message = str(caught.value)
+    assert message.startswith(f"data.path: {expected}")
+    assert message.endswith("have names that look the same; rename one, or move all images into one of them")
+    assert message.isprintable()
+
+
+def test_classes_that_differ_in_case_or_accent_are_used(pictures: Path) -> None:
+    for name in ("Cat", "ete", "\u00e9t\u00e9", " bird"):
+        shutil.copytree(pictures / "cat", pictures / name)
+    assert list_images(pictures).classes == (" bird", "Cat", "cat", "dog", "ete", "\u00e9t\u00e9")
+
+
+def test_folder_that_is_removed_during_the_listing_is_refused(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scandir = os.scandir
+
+    def remove_first(path: Path) -> object:
+        if os.fspath(path).endswith("dog"):
+            (pictures / "dog").rename(pictures / "renamed")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", remove_first)
+    with pytest.raises(DataError) as caught:
+        list_images(pictures)
+    expected = f"data.path: {pictures / 'dog'} was removed or renamed while it was read; run `dvc repro` again"
+    assert str(caught.value) == expected
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no such permissions")

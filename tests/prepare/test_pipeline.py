@@ -19,6 +19,7 @@ from stages.files import ENVIRONMENT_FILE, verify_manifest, write_json
 from stages.fingerprint import fingerprint
 from stages.params import DataParams
 from stages.prepare.pipeline import prepare
+from stages.prepare.reports import conflicts_line
 
 SPLITS = ("train", "validation", "test")
 FILES = {
@@ -26,6 +27,7 @@ FILES = {
     "info.json",
     "class_counts.csv",
     "rejected.csv",
+    "class_conflicts.csv",
     "sample_grid.png",
     "manifest.json",
 }
@@ -142,6 +144,56 @@ def test_identical_images_are_never_in_two_splits(pictures: Path, tmp_path: Path
     assert sum(len(images) for images, _ in splits.values()) == 50
 
 
+def conflicts(directory: Path) -> list[list[str]]:
+    with (directory / "class_conflicts.csv").open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_images_that_occur_in_several_classes_are_listed(
+    pictures: Path, tmp_path: Path, draw: Callable[..., Path]
+) -> None:
+    draw(pictures / "cat" / "copy.png", 3)  # in the same class: no conflict
+    draw(pictures / "cat" / "x.bmp", 102)
+    draw(pictures / "dog" / "x.bmp", 3)  # in another format
+    draw(pictures / "dog" / "y.png", 3)
+    prepare(folder(pictures), tmp_path / "out")
+    assert conflicts(tmp_path / "out") == [
+        ["image", "path", "class"],
+        ["0", "cat/03.png", "cat"],
+        ["0", "cat/copy.png", "cat"],
+        ["0", "dog/x.bmp", "dog"],
+        ["0", "dog/y.png", "dog"],
+        ["1", "cat/x.bmp", "cat"],
+        ["1", "dog/02.png", "dog"],
+    ]
+    assert conflicts_line(tmp_path / "out") == (
+        "2 image(s) occur in more than one class, for example cat/03.png in 'cat' and dog/x.bmp in 'dog'; they are "
+        f"used as they are: check their classes ({tmp_path / 'out' / 'class_conflicts.csv'} lists all of them)"
+    )
+    assert rejected(tmp_path / "out") == [["path", "reason"]]
+
+
+def test_conflict_between_given_splits_is_listed_although_one_copy_is_dropped(
+    tmp_path: Path, draw: Callable[..., Path]
+) -> None:
+    for label, name in enumerate(("cat", "dog")):
+        for number in range(6):
+            draw(
+                tmp_path / "split" / ("test" if number < 2 else "train") / name / f"{number}.png", 100 * label + number
+            )
+    draw(tmp_path / "split" / "train" / "dog" / "x.png", 1)
+    prepare(folder(tmp_path / "split"), tmp_path / "out")
+    assert rejected(tmp_path / "out")[1:] == [["train/dog/x.png", "duplicate of test/cat/1.png"]]
+    assert conflicts(tmp_path / "out")[1:] == [["0", "train/dog/x.png", "dog"], ["0", "test/cat/1.png", "cat"]]
+
+
+@pytest.mark.parametrize("data", [{"source": "digits"}, {"source": "synthetic"}, {"source": "folder", "image_size": 8}])
+def test_no_line_without_conflicts(data: dict[str, object], pictures: Path, tmp_path: Path) -> None:
+    prepare(DataParams.model_validate({"path": str(pictures), **data}), tmp_path / "out")
+    assert conflicts(tmp_path / "out") == [["image", "path", "class"]]
+    assert conflicts_line(tmp_path / "out") is None
+
+
 def test_given_splits_are_used_and_duplicates_dropped_from_training(tmp_path: Path, draw: Callable[..., Path]) -> None:
     root = tmp_path / "split"
     for label, name in enumerate(("cat", "dog")):
@@ -197,6 +249,35 @@ def test_too_many_bad_files_are_refused_and_listed(pictures: Path, tmp_path: Pat
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("step", ["write_labels", "write_reports", "write_manifest"])
+def test_interrupted_run_leaves_no_part_of_its_outputs(
+    step: str, error: type[BaseException], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise error
+
+    prepare(folder(pictures), tmp_path / "out")
+    monkeypatch.setattr(f"stages.prepare.pipeline.{step}", interrupt)
+    with pytest.raises(error):
+        prepare(folder(pictures), tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_run_that_is_interrupted_while_it_reads_keeps_the_old_outputs(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    prepare(folder(pictures), tmp_path / "out")
+    before = digests(tmp_path / "out")
+    monkeypatch.setattr("stages.prepare.pipeline.split", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(folder(pictures), tmp_path / "out")
+    assert digests(tmp_path / "out") == before
+
+
 def test_class_with_one_usable_image_is_refused_by_name(pictures: Path, tmp_path: Path) -> None:
     for path in sorted((pictures / "dog").iterdir())[1:]:
         path.write_bytes(b"")
@@ -224,6 +305,7 @@ def test_stage_does_not_import_tensorflow(pictures: Path, tmp_path: Path) -> Non
     root = Path(__file__).parents[2]
     Path("params.yaml").write_text(f"data: {{source: folder, path: {pictures}, image_size: 8}}\n")
     write_json(ENVIRONMENT_FILE, fingerprint())
+    (pictures / "dog" / "00.png").write_bytes((pictures / "cat" / "00.png").read_bytes())
     code = (
         f"import sys, runpy; sys.path.insert(0, {str(root)!r}); sys.argv = ['prepare']\n"
         "try: runpy.run_module('stages.prepare', run_name='__main__')\n"
@@ -231,7 +313,8 @@ def test_stage_does_not_import_tensorflow(pictures: Path, tmp_path: Path) -> Non
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    first, *_ = done.stdout.splitlines()
+    first, second, *_ = done.stdout.splitlines()
+    assert second.startswith("prepare: 1 image(s) occur in more than one class, for example cat/00.png in 'cat' and ")
     assert first == "folder: 18 train, 3 validation, 9 test images of 2 classes, 0 rejected"
     assert {path.name for path in Path("data/prepared").iterdir()} == FILES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stages import fingerprint
+from stages import cgroups, files
 from stages.prepare.processes import MOST_WORKERS, available_workers
 
 
@@ -26,15 +26,15 @@ def test_workers_respect_the_cpu_quota(
     content: str | None, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    monkeypatch.setattr(fingerprint, "CGROUP", tmp_path)
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     if content is not None:
-        (tmp_path / "cpu.max").write_text(content)
+        files.write_text(tmp_path / "sys/fs/cgroup/cpu.max", content)
     assert available_workers() == workers
 
 
 def test_workers_respect_the_cpu_affinity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 7})
-    monkeypatch.setattr(fingerprint, "CGROUP", tmp_path)
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     assert available_workers() == 3
 
 

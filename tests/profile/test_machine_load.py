@@ -3,10 +3,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 
 import psutil
+import pytest
 
-from stages.profile.machine_load import OtherLoad, _own_busy_s
+from stages.profile.machine_load import OtherLoad, _own_busy_s, measuring_users
 
 BUSY = "import time\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass"
 
@@ -23,6 +25,40 @@ def test_load_of_another_program_is_measured() -> None:
     (line,) = load.warnings(0.05)
     assert line.startswith(f"other programs kept {cores:.2f} of ")
     assert list(load.warnings(1.0)) == []
+
+
+@pytest.fixture
+def start_as() -> Iterator[Callable[..., None]]:
+    """Starts a process of a user that has these arguments and waits. Only root may do so."""
+    started = []
+
+    def start(user: str | None, *arguments: str) -> None:
+        try:
+            process = subprocess.Popen(["/bin/sh", "-c", "echo; read line", *arguments], user=user, stdin=-1, stdout=-1)
+        except (PermissionError, KeyError) as error:
+            pytest.skip(f"cannot start a process of {user} ({error})")
+        started.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+
+    yield start
+    for process in started:
+        process.communicate(b"\n")
+
+
+def test_measurement_of_another_user_is_named(start_as: Callable[..., None]) -> None:
+    load = OtherLoad()
+    with load.counted():
+        start_as("nobody", "python", "-m", "stages.profile")
+    (line,) = load.warnings(1.0)
+    assert line.startswith("user nobody also ran `python -m stages.profile` on this machine")
+
+
+def test_only_measurements_of_others_are_named(start_as: Callable[..., None]) -> None:
+    start_as(None, "python", "-m", "stages.profile")
+    start_as("nobody", "python", "-m", "stages.profile.trace")
+    start_as("nobody", "stages.profile", "-m")
+    assert measuring_users() == set()
 
 
 def test_own_load_includes_child_processes() -> None:

@@ -6,6 +6,9 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,10 +25,10 @@ from stages.errors import ProfileError
 from stages.params import ModelParams, ProfileParams, TrainParams, Variant
 from stages.profile.__main__ import find_trace
 from stages.profile.records import ArmConfig, ArmRecord, Measurement
-from stages.profile.runner import Extras, measure
+from stages.profile.runner import Extras, measure, repetition_warnings
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import Trace, read_trace
-from stages.profile.worker_process import WorkerProcess
+from stages.profile.worker_process import STOP_TIMEOUT_S, WorkerProcess
 from stages.results.profile import (
     TABLES,
     InputRound,
@@ -255,6 +258,95 @@ def test_killed_worker_is_reported_in_one_line(folder: Path) -> None:
         with pytest.raises(ProfileError, match="ended with status -9"):
             worker.call("train_round", 1)
     assert multiprocessing.active_children() == []
+
+
+def test_path_of_the_temporary_folder_may_be_long(folder: Path, root: Path, tmp_path: Path) -> None:
+    """The path of a socket may have 107 bytes."""
+    temporary = tmp_path / ("t" * 150)
+    temporary.mkdir()
+    check = (
+        "from contextlib import closing; from stages.profile.worker_process import WorkerProcess\n"
+        "from tests.profile.test_runner import ENTRIES, config\n"
+        "with closing(WorkerProcess('float32', config(ENTRIES['float32']))) as worker:\n"
+        "    print(worker.call('train_round', 1) > 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check],
+        env=os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_busy_worker_is_ended_at_once(folder: Path) -> None:
+    with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
+        worker.call("warm_up", 1)
+        worker.send("train_round", 100_000)
+        started_s = time.monotonic()
+    assert time.monotonic() - started_s < STOP_TIMEOUT_S / 2
+    assert multiprocessing.active_children() == []
+
+
+def test_ctrl_c_does_not_reach_a_worker(folder: Path) -> None:
+    with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
+        assert worker._process.pid is not None
+        os.kill(worker._process.pid, signal.SIGINT)
+        assert worker.call("train_round", 1) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alone", [True, False], ids=["a worker", "all processes"])
+def test_round_is_repeated_if_a_process_was_stopped_during_it(alone: bool, folder: Path, root: Path) -> None:
+    measuring = subprocess.Popen(
+        [sys.executable, "-c", MEASURING],
+        env=os.environ | {"PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert measuring.stdout is not None
+    pid = int(measuring.stdout.readline())
+    time.sleep(1)  # the rounds have begun
+    stop, target = (os.kill, pid) if alone else (os.killpg, measuring.pid)
+    stop(target, signal.SIGSTOP)
+    time.sleep(3)
+    stop(target, signal.SIGCONT)
+    output, _ = measuring.communicate(timeout=60)
+    largest_ms, repetitions, rows = map(float, output.split())
+    assert largest_ms < 2500
+    assert repetitions >= 1
+    assert rows == 1
+
+
+MEASURING = """
+import random, time
+from collections import Counter
+from contextlib import closing
+from stages.profile.runner import _Arms
+from stages.profile.worker_process import WorkerProcess
+from tests.profile.test_runner import ENTRIES, PROTOCOL, config
+
+with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
+    records, profile = {}, PROTOCOL.model_copy(update={"steps_per_round": 20})
+    arms = _Arms([worker], records, profile, random.Random(0), 0)
+    arms.warm_up()
+    print(worker._process.pid, flush=True)
+    ends_s, repetitions, number = time.monotonic() + 6, 0, 0
+    while time.monotonic() < ends_s:
+        repetitions += arms.run_round(number)
+        number += 1
+    times = records["float32"].times
+    times_ms = [row.round_time_ms for row in times.rounds] + [row.latency_ms for row in times.calls]
+    print(max(times_ms), repetitions, max(Counter(row.round for row in times.rounds).values()))
+"""
+
+
+def test_repeated_rounds_are_reported() -> None:
+    assert list(repetition_warnings(0)) == []
+    (line,) = repetition_warnings(2)
+    assert "rounds dropped and repeated: 2;" in line
 
 
 def test_onednn_is_off_only_in_workers_that_request_it(folder: Path) -> None:

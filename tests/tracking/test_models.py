@@ -40,21 +40,21 @@ def trained(client: MlflowClient, seed: int, *, logged: bool = True) -> Champion
 
 def test_champion_gets_the_alias_and_one_version_per_training(client: MlflowClient) -> None:
     first, second = trained(client, 0), trained(client, 1)
-    assert register_champion("classifier", first) == "1"
-    assert register_champion("classifier", first) == "1"
-    assert register_champion("classifier", second) == "2"
+    assert register_champion(client, "classifier", first) == "1"
+    assert register_champion(client, "classifier", first) == "1"
+    assert register_champion(client, "classifier", second) == "2"
     champion = client.get_model_version_by_alias("classifier", "champion")
     assert (str(champion.version), champion.run_id) == ("2", second.run_id)
     assert champion.tags["variant"] == "half"
     assert champion.description == "Use half."
-    assert register_champion("classifier", first) == "1"  # the alias moves back to the first version
+    assert register_champion(client, "classifier", first) == "1"  # the alias moves back to the first version
     assert str(client.get_model_version_by_alias("classifier", "champion").version) == "1"
     assert len(client.search_model_versions("name = 'classifier'")) == 2
 
 
 def test_invalid_name_is_reported_in_one_line(client: MlflowClient) -> None:
     with pytest.raises(TrackingError, match=r"compare\.register is 'a/b'") as caught:
-        register_champion("a/b", trained(client, 0))
+        register_champion(client, "a/b", trained(client, 0))
     assert "\n" not in str(caught.value)
 
 
@@ -68,7 +68,7 @@ def test_missing_model_is_logged_from_its_file(client: MlflowClient) -> None:
     model.save(champion.directory / "model.keras")
     files.write_manifest(champion.directory)
     ended = client.get_run(champion.run_id).info.end_time
-    register_champion("classifier", champion)
+    register_champion(client, "classifier", champion)
     loaded = mlflow.pyfunc.load_model("models:/classifier@champion")
     pixels = np.arange(32, dtype=np.uint8).reshape(2, 4, 4, 1)
     assert loaded.predict(pixels) == pytest.approx(np.asarray(model(pixels)), rel=1e-5)

@@ -5,10 +5,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
+from sqlalchemy.engine import make_url
 
 from stages.errors import TrackingError, without_password
 from stages.params import TrackingParams
 from stages.tracking import store
+from stages.tracking.tracker import artifact_location
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +22,77 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_default_store_is_at_the_root_of_the_checkout(folder: Path) -> None:
     assert store.resolve_uri(TrackingParams()) == f"sqlite:///{folder}/mlflow.db"
+
+
+ODD_NAMES = ("a b", "a%20b", "a?b", "a#b", "a%zz", "ä", "ä?", "a:b@c", "a[b]", "~a")
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_name_of_the_checkout_may_have_any_character(
+    name: str, folder: Path, store_template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = folder / name
+    checkout.mkdir()
+    shutil.copy(store_template, checkout / "mlflow.db")
+    monkeypatch.chdir(checkout)
+    uri = store.resolve_uri(TrackingParams())
+    assert store.sqlite_path(uri) == checkout / "mlflow.db"
+    assert store.problem_with(uri) is None
+    store.identity(TrackingParams())
+    client = MlflowClient(uri)
+    run = client.create_run(client.create_experiment("x", artifact_location(uri)))
+    client.log_text(run.info.run_id, "hello", "notes/a.txt")
+    (written,) = (checkout / "mlruns").rglob("a.txt")
+    assert written.read_text() == "hello"
+    assert [found.path for found in client.list_artifacts(run.info.run_id, "notes")] == ["notes/a.txt"]
+    with sqlite3.connect(checkout / "mlflow.db") as connection:
+        assert connection.execute("select count(*) from runs").fetchone() == (1,)
+    assert [entry.name for entry in folder.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("sqlite:///x.db?timeout=5", "x.db"),
+        ("sqlite+pysqlite:///x.db", "x.db"),
+        ("sqlite:///a%3Fb.db", "a?b.db"),
+        ("sqlite:///a%20b.db", "a b.db"),
+        ("sqlite:///a b.db", "a b.db"),
+        ("sqlite:///~nosuchuser/x.db", "~nosuchuser/x.db"),
+    ],
+)
+def test_path_of_a_uri_is_read_as_sqlalchemy_reads_it(uri: str, path: str, folder: Path) -> None:
+    resolved = store.resolve_uri(TrackingParams(uri=uri))
+    assert store.sqlite_path(resolved) == folder / path
+    assert store.resolve_uri(TrackingParams(uri=resolved)) == resolved
+    assert make_url(resolved).query == make_url(uri).query
+
+
+def test_options_of_a_uri_reach_mlflow(folder: Path, store_template: Path) -> None:
+    shutil.copy(store_template, folder / "x.db")
+    MlflowClient(store.resolve_uri(TrackingParams(uri="sqlite:///x.db?timeout=5"))).search_experiments()
+    assert [entry.name for entry in folder.iterdir()] == ["x.db"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "fragment"),
+    [
+        ("sqlite://", "must be a file"),
+        ("sqlite:///", "must be a file"),
+        ("sqlite:///:memory:", "must be a file"),
+        ("sqlite:///file:x.db?uri=true", "must be a file"),
+        ("sqlite://host/x.db", "must be a file"),
+        ("sqlite:///a%00b.db", "must be a file"),
+        ("sqlite://host:x/y.db", "must be a file"),
+        ("sqlite+aiosqlite:///x.db", "must be a file"),
+        ("sqlite:///x.db?tiemout=5", "the only option of a SQLite store is ?timeout=SECONDS"),
+        ("sqlite:///x.db?timeout=soon", "the only option of a SQLite store is ?timeout=SECONDS"),
+        ("sqlite:///x.db?timeout=1&timeout=2", "the only option of a SQLite store is ?timeout=SECONDS"),
+        (f"sqlite:///{'x' * 5000}/y.db", "does not exist"),
+    ],
+)
+def test_sqlite_uri_that_cannot_be_used_has_a_problem(uri: str, fragment: str) -> None:
+    assert fragment in str(store.problem_with(store.resolve_uri(TrackingParams(uri=uri))))
 
 
 def test_temporary_checkout_uses_the_store_of_the_original(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,3 +192,20 @@ def test_file_that_is_not_a_database_has_a_problem(folder: Path) -> None:
     problem = store.problem_with(f"sqlite:///{folder}/notes.txt")
     assert problem is not None
     assert "is not a SQLite database" in problem
+
+
+def test_deleted_folder_of_artifacts_changes_the_identity_once(folder: Path) -> None:
+    before = digest()
+    shutil.rmtree(folder / "mlruns")
+    changed = digest()
+    assert changed != before
+    assert digest() == changed
+
+
+def test_request_to_log_again_changes_the_identity_once() -> None:
+    before = digest()
+    store.log_again()
+    changed = digest()
+    store.log_again()
+    assert len({before, changed, digest()}) == 3
+    assert digest() == digest()

@@ -21,7 +21,7 @@ from stages import locking
 from stages.errors import HalfstepError, TrackingError
 from stages.params import CompareParams, Params, TrackingParams, TrainParams, Variant
 from stages.tracking import run_logging
-from stages.tracking.active_run import ActiveRun
+from stages.tracking.active_run import ActiveRun, StoreState
 from stages.tracking.tracker import RunIdentity, Tracker, run_params
 
 PARAMS = Params()
@@ -178,6 +178,7 @@ def test_run_is_found_by_the_checksum_of_its_result(tracker: Tracker) -> None:
     ids = []
     for digest in ("one", "two", "two"):
         with tracker.run(TRAINING, PARAMS) as run:
+            run.artifact(Path("data/environment.json"))
             run.mark_complete(digest)
             ids.append(run.run_id)
         time.sleep(0.002)
@@ -215,7 +216,7 @@ def test_store_failure_during_a_run_prints_one_line(
         run.metrics({"loss": 2.0})
         run.mark_complete("abc")
     (line,) = capsys.readouterr().err.splitlines()
-    assert "logging to this run stopped" in line
+    assert "MLflow: logging stopped" in line
     assert tracker.find("abc", TRAINING) is None
 
 
@@ -225,7 +226,7 @@ def left_running(tracker: Tracker, identity: RunIdentity = TRAINING, params: Par
     run = manager.__enter__()
     KILLED.append(manager)
     run.metrics({"loss": 1.0}, step=0)
-    run._disconnected = True  # a killed process logs nothing
+    run._state = StoreState(has_failed=True)  # a killed process logs nothing
     return run.run_id
 
 
@@ -363,3 +364,31 @@ def test_deleted_experiment_is_rejected(tracker: Tracker, client: MlflowClient) 
     client.delete_experiment(experiment.experiment_id)
     with pytest.raises(TrackingError, match=r"has been deleted in sqlite:.*; restore it with"):
         Tracker(PARAMS.tracking)
+
+
+@pytest.mark.parametrize("deleted", ["mlruns", "one run"])
+def test_run_whose_artifacts_were_deleted_is_not_found(
+    tracker: Tracker, client: MlflowClient, project: Path, deleted: str
+) -> None:
+    ids = []
+    for _ in range(2):
+        with tracker.run(TRAINING, PARAMS) as run:
+            run.artifact(project / "data/environment.json")
+            run.mark_complete("abc")
+        ids.append(run.run_id)
+    assert tracker.find("abc", TRAINING) == ids[1]
+    one = Path(client.get_run(ids[1]).info.artifact_uri.removeprefix("file://"))
+    shutil.rmtree(project / "mlruns" if deleted == "mlruns" else one)
+    assert tracker.find("abc", TRAINING) == (None if deleted == "mlruns" else ids[0])
+
+
+@pytest.mark.parametrize(("failure", "status"), [(None, "FINISHED"), ("the loss is nan", "FAILED")])
+def test_complete_run_whose_end_was_lost_is_not_killed(
+    tracker: Tracker, client: MlflowClient, failure: str | None, status: str
+) -> None:
+    left = left_running(tracker)
+    client.set_tag(left, "result.sha256", "abc")
+    if failure:
+        client.set_tag(left, "failure", failure)
+    tracker.close_abandoned()
+    assert client.get_run(left).info.status == status

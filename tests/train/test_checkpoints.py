@@ -187,3 +187,14 @@ def test_key_depends_on_the_source_of_the_users_model(tmp_path: Path, monkeypatc
         (tmp_path / "user_model.py").write_text(text)
         keys.add(key(params))
     assert len(keys) == 2
+
+
+def test_key_depends_on_the_helpers_of_the_users_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "user_model.py").write_text("def build(shape, classes):\n    from helper import layer")
+    params = PARAMS.model_copy(update={"model": ModelParams(name="user_model:build")})
+    keys = set()
+    for text in ("layer = 1", "layer = 2"):
+        (tmp_path / "helper.py").write_text(text)
+        keys.add(checkpoint_key(params, "float32", 0, "d"))
+    assert len(keys) == 2

@@ -80,7 +80,7 @@ def with_seed(seed: int) -> TrainParams:
 def stage(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "stages.train", *arguments]
     variables = os.environ | {"PYTHONPATH": str(root)}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=variables, timeout=120)
 
 
 def test_diverged_training_is_a_result(root: Path, project: Path, write_params: Callable[..., Path]) -> None:
@@ -143,6 +143,37 @@ def test_interrupted_training_resumes_in_the_same_run(
         metric.step for metric in MlflowClient(f"sqlite:///{project}/mlflow.db").get_metric_history(ids[0], "val_loss")
     ]
     assert steps == list(range(len(steps)))
+
+
+OWN_MODEL = """import threading
+import time
+
+import keras
+
+
+def build(shape, classes):
+    threading.Thread(target=time.sleep, args=(600,), name="my\\nthread").start()
+    pixels = keras.Input(shape, dtype="uint8")
+    features = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(pixels))
+    return keras.Model(pixels, keras.layers.Dense(classes, activation="ACTIVATION", dtype="float32")(features))
+"""
+
+
+@pytest.mark.parametrize(("activation", "status"), [("softmax", 0), ("relu", 1)])
+def test_thread_of_the_model_does_not_keep_the_stage_alive(
+    root: Path, project: Path, write_params: Callable[..., Path], activation: str, status: int
+) -> None:
+    (project / "user_model.py").write_text(OWN_MODEL.replace("ACTIVATION", activation))
+    write_params(model={"name": "user_model:build"}, train={"epochs": 1, "batch_size": 8})
+    done = stage(root, "--variant", "float32", "--seed", "0")
+    assert done.returncode == status, done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[-1] == r"train: does not wait for threads that the model started: 'my\nthread'"
+    assert len(lines) == (2 if status else 1)
+    assert [run.info.status for run in runs(project)] == ["FAILED" if status else "FINISHED"]
+    if not status:
+        assert "test accuracy" in done.stdout
+        files.verify_manifest(files.train_dir("float32", 0))
 
 
 def test_variant_without_an_entry_is_refused(root: Path, project: Path, write_params: Callable[..., Path]) -> None:

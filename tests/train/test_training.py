@@ -236,7 +236,7 @@ def test_out_of_memory_error_names_a_batch_size_that_fits() -> None:
 
 
 def test_non_finite_probabilities_are_a_failure(prepared: PreparedImages, user_model: str) -> None:
-    result = trained(prepared, model=f"{user_model}:late")
+    result = trained(prepared, "mixed_bfloat16", f"{user_model}:late")  # in float32, the network would be refused
     assert result.failure == Failure("the trained network's probabilities are not finite")
     assert math.isfinite(result.epochs[-1].loss)
     assert math.isnan(result.epochs[-1].val_loss)

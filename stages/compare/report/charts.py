@@ -115,11 +115,16 @@ def accuracy_chart(epochs: pd.DataFrame) -> LineChart | None:
 
 
 def loss_scale_chart(scales_by_label: Mapping[str, Sequence[float]]) -> LineChart | None:
-    """Loss scale at the end of each epoch in powers of two, one line a training; None without any."""
+    """Loss scale at the end of each epoch in powers of two, one line a training; None without any.
+
+    Infinite scales are left out.
+    """
     powers = {
-        label: pd.Series([math.log2(max(scale, 2.0**-149)) for scale in scales])
+        label: pd.Series(
+            {epoch: math.log2(max(scale, 2.0**-149)) for epoch, scale in enumerate(scales) if scale < math.inf}
+        )
         for label, scales in scales_by_label.items()
-        if scales
+        if any(scale < math.inf for scale in scales)
     }
     if not powers:
         return None

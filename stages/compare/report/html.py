@@ -13,6 +13,7 @@ from stages.compare.report import sections, tables
 from stages.compare.report.charts import HEIGHT, WIDTH, accuracy_chart
 from stages.compare.report.next_steps import next_steps
 from stages.compare.report.text import SYNTHETIC_NOTE, margin_text, measure_label, verdict_sentence
+from stages.errors import printable
 from stages.results.comparison import Reason
 from stages.results.profile import Protocol
 
@@ -23,10 +24,16 @@ def render_report(comparison: Comparison) -> str:
         loader=jinja2.PackageLoader("stages.compare.report", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     return environment.get_template("report.html.j2").render(report_view(comparison))
+
+
+def _shown(value: Any) -> Any:
+    """Text with visible control characters. Names of layers and environment variables may contain any character."""
+    return printable(value) if type(value) is str else value  # Markup is the output of a macro
 
 
 def report_view(comparison: Comparison) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
 
 from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, TRAIN, Comparison, inference_measure
+from stages.escaping import table_text
 from stages.files import COMPARE, atomic_path
 from stages.results.profile import Profile
 from stages.results.study import Study, VariantResult
@@ -149,12 +151,13 @@ def latency(study: Study) -> pd.DataFrame:
 
 def confusion(study: Study) -> pd.DataFrame:
     """A row a variant, seed and test image: its class and the predicted one."""
+    classes = [_plotted_name(name) for name in study.data.classes]
     rows = [
         {
             "variant": result.variant,
             "seed": training.seed,
-            "actual": study.data.classes[actual],
-            "predicted": study.data.classes[predicted],
+            "actual": classes[actual],
+            "predicted": classes[predicted],
         }
         for result in study.variants
         for training in result.trainings
@@ -162,6 +165,14 @@ def confusion(study: Study) -> pd.DataFrame:
         for actual, predicted in zip(study.labels, training.predicted, strict=True)
     ]
     return pd.DataFrame(rows, columns=["variant", "seed", "actual", "predicted"])
+
+
+def _plotted_name(name: str) -> str:
+    """A class name for a table that spreadsheets open and that `dvc plots` copies into a script of an HTML page.
+
+    A zero-width space, which is not visible, separates what would end the script or begin a comment in it.
+    """
+    return re.sub(r"<(?=[!/])", "<\u200b", table_text(name))
 
 
 def write_plots(comparison: Comparison) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -11,11 +14,15 @@ from stages.compare.report.tables import MetricRow, metric_rows
 from stages.compare.report.text import SYNTHETIC_NOTE, points_text, ratio_text, verdict_sentence
 from stages.stats.sample_size import too_few_images
 
+CAPTION = "Ratios: time of the baseline / time of the variant, with a 95 % interval."
+METRIC_WIDTH = 12  # characters; a narrower column breaks words
+UNLIMITED = 10_000  # characters: more than any table needs
+
 
 def render(comparison: Comparison) -> RenderableType:
     """Headline metrics by variant with ratios over the baseline, then one sentence a candidate."""
     study = comparison.study
-    lines: list[RenderableType] = [_metrics_table(comparison)]
+    lines: list[RenderableType] = [_MetricsTables(comparison)]
     lines += [Text(verdict_sentence(candidate, comparison)) for candidate in comparison.candidates]
     too_few = too_few_images(len(study.labels), comparison.params.quality_margin, len(study.baseline.trainings))
     if study.data.synthetic:
@@ -25,28 +32,50 @@ def render(comparison: Comparison) -> RenderableType:
     return Group(*lines)
 
 
-def _metrics_table(comparison: Comparison) -> Table:
-    table = Table(
-        caption="Ratios: time of the baseline / time of the variant, with a 95 % interval.", caption_justify="left"
-    )
-    table.add_column("metric")
-    for result in comparison.study.variants:
-        table.add_column(result.variant, justify="right", no_wrap=True)
+class _MetricsTables:
+    """The metrics by variant: one table, or several with some of the candidates each where one is too wide."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        left = self._comparison.candidates
+        while True:
+            sizes = range(len(left), 0, -1)
+            number = next((size for size in sizes if self._fits(left[:size], console, options)), 0)
+            shown, left = left[: number or 1], left[number or 1 :]
+            yield _metrics_table(self._comparison, shown, is_narrow=not number, is_last=not left)
+            if not left:
+                return
+
+    def _fits(self, candidates: Sequence[Candidate], console: Console, options: ConsoleOptions) -> bool:
+        table = _metrics_table(self._comparison, candidates)
+        table.columns[0].width = METRIC_WIDTH
+        return Measurement.get(console, options.update(width=UNLIMITED), table).maximum <= options.max_width
+
+
+def _metrics_table(
+    comparison: Comparison, candidates: Sequence[Candidate], *, is_narrow: bool = False, is_last: bool = True
+) -> Table:
+    table = Table(caption=CAPTION if is_last else None, caption_justify="left")
+    table.add_column("metric", min_width=None if is_narrow else METRIC_WIDTH, overflow="fold")
+    baseline = comparison.study.baseline.variant
+    for variant in (baseline, *(candidate.variant for candidate in candidates)):
+        table.add_column(Text(variant), justify="right", no_wrap=not is_narrow, overflow="fold")
     for row in metric_rows(comparison.study):
         if row.headline:
-            baseline = row.text(comparison.study.baseline.variant)
-            cells = [_cell(row, candidate) for candidate in comparison.candidates]
-            table.add_row(Text(f"{row.label}, {row.unit}"), baseline, *cells)
+            cells = [_cell(row, candidate) for candidate in candidates]
+            table.add_row(Text(f"{row.label}, {row.unit}"), Text(row.text(baseline)), *cells)
     table.add_section()
-    table.add_row("verdict, training", "", *(item.verdict for item in comparison.candidates))
+    table.add_row("verdict, training", "", *(Text(item.verdict) for item in candidates))
     return table
 
 
-def _cell(row: MetricRow, candidate: Candidate) -> str:
+def _cell(row: MetricRow, candidate: Candidate) -> Text:
     """The value, and below it the comparison with the baseline if there is one."""
     lines = [row.text(candidate.variant)]
     if row.measure == "accuracy" and candidate.quality is not None:
         lines.append(points_text(candidate.quality))
     elif row.measure in candidate.speedups:
         lines.append(ratio_text(candidate.speedups[row.measure]))
-    return "\n".join(lines)
+    return Text("\n".join(lines))

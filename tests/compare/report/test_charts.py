@@ -33,3 +33,10 @@ def test_loss_scale_chart_is_logarithmic() -> None:
     assert heights[0] - heights[1] == pytest.approx((heights[2] - heights[0]), abs=0.2)  # one power of two each
     assert "32,768" in [text for _, text in chart.y_ticks]
     assert loss_scale_chart({"half, seed 0": []}) is None
+
+
+def test_infinite_loss_scale_is_not_drawn() -> None:
+    chart = loss_scale_chart({"a": [1024.0, float("inf"), 2048.0], "b": [float("inf")]})
+    assert chart is not None
+    assert [(line.label, line.points.count(",")) for line in chart.lines] == [("a", 2)]
+    assert loss_scale_chart({"a": [float("inf")]}) is None

@@ -1,0 +1,152 @@
+"""The source files of the user's own model, found without importing them: they may import TensorFlow."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+OWN_MODEL = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")
+MAX_PARSED_BYTES = 2**20  # larger files are generated data: parsing takes a second for each MiB
+
+_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
+
+Name = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Module:
+    name: Name
+    path: Path
+
+    @property
+    def package(self) -> Name:
+        return self.name if self.path.name == "__init__.py" else self.name[:-1]
+
+
+def own_model_file(name: str, root: Path | None = None) -> Path | None:
+    """Source file of the user's own model; None if `name` does not have the form `package.module:function`."""
+    match = OWN_MODEL.fullmatch(name)
+    return module_file(match["module"], root or Path.cwd()) if match else None
+
+
+def module_file(module: str, root: Path) -> Path | None:
+    """Source file of a module in `root` or on Python's path; None if there is no such file."""
+    name = tuple(module.split("."))
+    folder = _folder(name, root)
+    return None if folder is None else _file(folder, name)
+
+
+def own_model_files(name: str, root: Path | None = None) -> dict[str, Path]:
+    """Source files of the user's own model: its module, and every module in the same folder that it imports.
+
+    Imports in functions and under conditions count, and so do the imports of imported modules. What the code computes
+    at run time, such as the argument of `importlib.import_module`, cannot be seen.
+
+    Args:
+        name: value of `model.name`.
+        root: the folder of `params.yaml`; None for the working folder.
+
+    Returns:
+        Paths by their name relative to the folder of the module's top package. Empty for other models.
+    """
+    match = OWN_MODEL.fullmatch(name)
+    module: Name = tuple(match["module"].split(".")) if match else ()
+    folder = _folder(module, root or Path.cwd()) if module else None
+    if folder is None:
+        return {}
+    found: dict[str, Path] = {}
+    visited: set[Path] = set()
+    waiting = list(_modules(folder, module))
+    while waiting:
+        current = waiting.pop()
+        if (resolved := current.path.resolve()) in visited:
+            continue
+        visited.add(resolved)
+        found[current.path.relative_to(folder).as_posix()] = current.path
+        for imported in _imports(current):
+            if _counts(imported, module[0], folder):
+                waiting += _modules(folder, imported)
+    return found
+
+
+def parse_source(content: bytes) -> ast.Module:
+    """Parses Python in the encoding that it declares. Prints no warnings of the compiler.
+
+    Raises:
+        SyntaxError: it is not valid Python.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(content)
+        except (ValueError, RecursionError, MemoryError) as error:  # a null byte; an expression nested too deeply
+            raise SyntaxError(str(error) or "it is nested too deeply") from error
+
+
+def _folder(name: Name, root: Path) -> Path | None:
+    return next((folder for folder in (root, *map(Path, sys.path)) if _file(folder, name)), None)
+
+
+def _file(folder: Path, name: Name) -> Path | None:
+    """A package hides a module of the same name, as in Python."""
+    base = folder.joinpath(*name)
+    candidates = (base / "__init__.py", base.with_name(f"{base.name}.py"))
+    return next((path for path in candidates if _is_file(path)), None)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, or a folder that may not be read
+        return False
+
+
+def _modules(folder: Path, name: Name) -> Iterator[_Module]:
+    """The module and its packages: importing `a.b` runs `a/__init__.py`, too."""
+    for length in range(1, len(name) + 1):
+        if path := _file(folder, name[:length]):
+            yield _Module(name[:length], path)
+
+
+def _imports(module: _Module) -> Iterator[Name]:
+    """Names that may be modules: `from a import b` imports `a`, and perhaps `a.b`."""
+    if module.path.stat().st_size > MAX_PARSED_BYTES:
+        return
+    try:
+        tree = parse_source(module.path.read_bytes())
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (tuple(alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _base(node, module.package)
+            yield from ((*base, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Assign) and "__all__" in map(ast.unparse, node.targets):
+            yield from ((*module.package, name) for name in _strings(node.value))  # `from package import *`
+
+
+def _strings(tree: ast.expr) -> Iterator[str]:
+    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return (value for value in constants if isinstance(value, str) and value.isidentifier())
+
+
+def _base(node: ast.ImportFrom, package: Name) -> Name:
+    above = package[: max(len(package) - node.level + 1, 0)] if node.level else ()
+    return (*above, *(node.module.split(".") if node.module else ()))
+
+
+def _counts(name: Name, top: str, folder: Path) -> bool:
+    """Whether a module can be part of the model.
+
+    DVC's stages depend on halfstep's own modules already. In a folder of installed packages only the model's own
+    package counts: with the others, Keras and TensorFlow would.
+    """
+    installed = folder.name in ("site-packages", "dist-packages") or folder == _STANDARD_LIBRARY
+    return name[0] == top or (name[0] != "stages" and not installed)

@@ -1,0 +1,121 @@
+"""The comparison with names that are code in the language of a report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from dvc_render import VegaRenderer
+from dvc_render.html import HTML
+from rich.console import Console
+
+from stages import files
+from stages.compare.comparison import Comparison
+from stages.compare.explain.layer_diff import OpChange
+from stages.compare.report.html import render_report
+from stages.compare.report.tables import write_plots
+from stages.compare.report.terminal import render
+from stages.errors import printable
+from stages.escaping import table_text
+from stages.results.study import VariantResult
+from tests.compare.report.test_html import _Balance
+from tests.hostile_names import NAMES
+from tests.small_study import SmallStudy, operation
+
+
+class _Page(_Balance):
+    """Tags and attributes of a page that must be balanced."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        super().handle_starttag(tag, attrs)
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def _renamed(comparison: Comparison, name: str) -> Comparison:
+    """The comparison with this name for its second candidate."""
+
+    def named(result: VariantResult) -> VariantResult:
+        return replace(result, variant=name) if result.variant == "mixed_bfloat16" else result
+
+    study = replace(comparison.study, candidates=tuple(map(named, comparison.study.candidates)))
+    candidates = tuple(replace(item, result=named(item.result)) for item in comparison.candidates)
+    return replace(comparison, study=study, candidates=candidates)
+
+
+def test_page_shows_any_name_as_text(project: SmallStudy) -> None:
+    plain = _Page(render_report(project.compare()))
+    operations = tuple(operation("Conv2D", 5.0, "float32", name=f"{name}/Conv2D") for name in NAMES)
+    project.edit_profile("mixed_bfloat16", warnings=NAMES, operations=operations)
+    found = project.compare()
+    environment = found.study.environment | {"device": NAMES[0], "settings": {f"A{n}": x for n, x in enumerate(NAMES)}}
+    changes = tuple(OpChange(name, name, 1.0, 2.0, name, name) for name in NAMES)
+    found = replace(
+        found,
+        study=replace(found.study, environment=environment),
+        candidates=tuple(replace(item, op_changes=changes) for item in found.candidates),
+    )
+    html = render_report(_renamed(found, "".join(NAMES)))
+    page = _Page(html)
+    assert page.tags <= plain.tags
+    assert page.attributes <= plain.attributes
+    assert all(char.isprintable() for char in html.replace("\n", ""))
+    text = "".join(page.text)
+    assert [name for name in NAMES if printable(name) not in text] == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if len(name) < 20 and printable(name) == name])
+def test_terminal_shows_any_name_as_text(comparison: Comparison, name: str) -> None:
+    console = Console(file=io.StringIO(), width=300, color_system="truecolor", force_terminal=True)
+    console.print(render(_renamed(comparison, name)))
+    assert isinstance(console.file, io.StringIO)
+    header = console.file.getvalue().splitlines()[1]
+    assert name in header
+
+
+def _confusion() -> list[dict[str, str]]:
+    with Path(files.COMPARE, "plots", "confusion.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def plotted(project: SmallStudy) -> list[dict[str, str]]:
+    """`confusion.csv` of a study with all of `NAMES`."""
+    project.rename_classes(NAMES)
+    write_plots(project.compare())
+    return _confusion()
+
+
+def test_spreadsheet_computes_no_class(plotted: list[dict[str, str]]) -> None:
+    found = list(dict.fromkeys(row["actual"] for row in plotted))
+    assert [text.replace("\u200b", "") for text in found] == [table_text(name).replace("\u200b", "") for name in NAMES]
+    assert {"-1", "+1", "nan", "$^$", "a.b[0]", "''=A1"} <= set(found)
+
+
+def test_plots_of_dvc_show_any_class(root: Path, plotted: list[dict[str, str]]) -> None:
+    rows = [row | {"rev": "workspace"} for row in plotted]
+    renderer = VegaRenderer(
+        rows,
+        "confusion matrix",
+        template="confusion_by_variant",
+        template_dir=str(root / ".dvc/plots"),
+        x="actual",
+        y="predicted",
+        title="Confusion matrix",
+    )
+    spec = json.loads(renderer.partial_html())
+    assert [row["actual"] for row in spec["data"]["values"]] == [row["actual"] for row in plotted]
+    page = HTML().with_element(renderer.generate_html()).embed()
+    assert page.count("</script") == 1
+    assert "<!--" not in page

@@ -1,0 +1,258 @@
+"""Each kind of trouble with the server, from each kind of request of each stage on: seconds, one line, nothing lost."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stages import files
+from stages.compare import __main__ as compare
+from stages.environment import __main__ as environment
+from stages.errors import cli_entry
+from stages.locking import machine_lock
+from stages.params import Params
+from stages.prepare import __main__ as prepare
+from stages.profile import __main__ as profile
+from stages.tracking import deadline
+from tests.faults import servers
+from tests.faults.servers import FaultyServer, mlflow_server
+from tests.small_study import complete_data  # noqa: F401  (a fixture)
+
+TROUBLES = (servers.refuse, servers.hang, servers.drip, servers.later, servers.hello, servers.redirect, servers.noise)
+# With how many kinds of trouble each kind of request is tried, in turn; all of them took five minutes on 2 cores.
+TRIED = {"environment": len(TROUBLES), "prepare": 3, "train": 1, "profile": 1, "compare": 1}
+DEADLINE_S = 0.4
+CALLS = 2  # that may each take the deadline, because a server that hangs also delays the end of a run
+SLACK_S = 6.0
+SMALL = {"source": "synthetic", "synthetic_images": 40, "synthetic_classes": 2, "image_size": 8}
+NAMES = ("float32", "mixed_float16")
+SECTIONS = {
+    "data": SMALL,
+    "train": {"variants": list(NAMES), "seeds": [1], "epochs": 2, "batch_size": 8},
+    "variants": {name: {"policy": name} for name in NAMES},
+}
+
+
+RunLister = Callable[[str], list[tuple[str, str, bool]]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage in a folder with its inputs.
+
+    Attributes:
+        run: runs it, and returns the exit status.
+        result: a file that exists when its work is done.
+        output: the folder that DVC removes before it starts the stage.
+    """
+
+    run: Callable[[], int]
+    result: Path
+    output: Path
+
+
+@pytest.fixture
+def server(tmp_path: Path, store_template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+    monkeypatch.chdir(tmp_path)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    shutil.copy(store_template, tmp_path / "mlflow.db")
+    with mlflow_server(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def stages(
+    server: FaultyServer,
+    complete_data: Path,  # noqa: F811
+    prepared_template: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Mapping[str, Callable[[], Stage]]:
+    """Prepares the working folder for a stage."""
+
+    def study() -> None:
+        shutil.copytree(complete_data, files.DATA)
+        for name in ("sample_grid.png", "class_counts.csv", "rejected.csv"):
+            (files.PREPARED / name).write_bytes(b"")
+        files.write_manifest(files.PREPARED)
+
+    def environment_stage() -> Stage:
+        return Stage(environment.main, files.TRACKING_FILE, files.DATA)
+
+    def prepare_stage() -> Stage:
+        study()
+        return Stage(prepare.main, files.PREPARED / "manifest.json", files.PREPARED)
+
+    def train_stage() -> Stage:
+        study()
+        shutil.rmtree(files.DATA / "prepared")
+        shutil.copytree(prepared_template, files.PREPARED)
+        _replay_training(monkeypatch)
+        from stages.train.stage import run_stage
+
+        def run() -> None:
+            run_stage(Params.model_validate(yaml.safe_load(Path("params.yaml").read_text())), "float32", 1)
+
+        directory = files.train_dir("float32", 1)
+        return Stage(cli_entry(run), directory / "manifest.json", directory)
+
+    def profile_stage() -> Stage:
+        study()
+        shutil.move(files.PROFILE, "measured")
+        monkeypatch.setattr(profile, "_measure_and_write", _copy_measurement)
+        monkeypatch.setattr(profile, "machine_lock", lambda: machine_lock(Path("machine.lock").resolve()))
+        return Stage(profile.main, files.profile_dir("float32") / "manifest.json", files.PROFILE)
+
+    def compare_stage() -> Stage:
+        study()
+        return Stage(compare.main, files.COMPARE / "report.html", files.COMPARE)
+
+    return {
+        "environment": environment_stage,
+        "prepare": prepare_stage,
+        "train": train_stage,
+        "profile": profile_stage,
+        "compare": compare_stage,
+    }
+
+
+@pytest.fixture
+def project_runs(tmp_path: Path) -> RunLister:
+    """Name and status of each run of an experiment, and whether it has a parent."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+
+    def runs(experiment: str) -> list[tuple[str, str, bool]]:
+        found = client.get_experiment_by_name(experiment)
+        rows = client.search_runs([found.experiment_id]) if found else []
+        return sorted(
+            (str(run.info.run_name), str(run.info.status), "mlflow.parentRunId" in run.data.tags) for run in rows
+        )
+
+    return runs
+
+
+def _replay_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trains once. Later trainings return the same result at once, and log the same epochs."""
+    from stages.train import stage
+    from stages.train.training import train
+
+    trained: list[Any] = []
+
+    def replay(*arguments: Any, **options: Any) -> Any:
+        if not trained:
+            trained.append(train(*arguments, **options))
+        else:
+            for row in trained[0].epochs:
+                for listener in options["listeners"]:
+                    listener(row)
+        return trained[0]
+
+    monkeypatch.setattr(stage, "train", replay)
+
+
+def _copy_measurement(settings: Params, variants: list[str], scratch: Path) -> dict[str, str]:
+    shutil.copytree("measured", files.PROFILE, dirs_exist_ok=True)
+    return {name: files.verify_manifest(files.profile_dir(name)) for name in variants}
+
+
+def write_params(uri: str, experiment: str) -> None:
+    """An experiment of its own makes each attempt log everything."""
+    tracking = {"uri": uri.replace("://", "://user:s3cret@"), "experiment": experiment}
+    Path("params.yaml").write_text(yaml.safe_dump({**SECTIONS, "tracking": tracking}))
+
+
+def kind(request: tuple[str, str]) -> tuple[str, str]:
+    """Method and endpoint of a request, without identifiers and names of files."""
+    method, path = request
+    return method, "/".join(re.sub(r"m-[0-9a-f]{32}|[0-9a-f]{32}", "ID", path).split("/")[:6])
+
+
+def first_of_each_kind(log: list[tuple[str, str]]) -> list[int]:
+    """Numbers of the first request of each kind, and of one in the middle and the last one."""
+    kinds = [kind(request) for request in log]
+    return sorted({kinds.index(name) + 1 for name in kinds} | {len(log) // 2 + 1, len(log)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["environment", "prepare", "train", "profile", "compare"])
+def test_trouble_costs_seconds_and_one_line(
+    name: str,
+    server: FaultyServer,
+    stages: Mapping[str, Callable[[], Stage]],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stage = stages[name]()
+    write_params(server.uri, "healthy")
+    started_s = time.monotonic()
+    capfd.readouterr()
+    assert (stage.run(), capfd.readouterr().err) == (0, "")
+    healthy_s, log = time.monotonic() - started_s, list(server.log)
+    monkeypatch.setattr(deadline, "DEADLINE_S", DEADLINE_S)
+    for place, number in enumerate(first_of_each_kind(log)):
+        for trouble in [TROUBLES[(place + turn) % len(TROUBLES)] for turn in range(TRIED[name])]:
+            case = f"{name}: {trouble.__name__} from request {number} of {len(log)} on, {kind(log[number - 1])}"
+            write_params(server.uri, f"{trouble.__name__} {number}")
+            shutil.rmtree(stage.output, ignore_errors=True)
+            server.requests, server.trouble, server.trouble_from = 0, trouble, number
+            started_s = time.monotonic()
+            status = stage.run()
+            duration_s = time.monotonic() - started_s
+            stderr = capfd.readouterr().err
+            server.trouble_from = None
+            assert duration_s < healthy_s + CALLS * DEADLINE_S + SLACK_S, case
+            if (name, trouble) == ("environment", servers.noise):
+                assert (status, stderr) == (0, "")  # an error in JSON is MLflow's: the next stage reports it
+                continue
+            assert len(stderr.splitlines()) == 1, f"{case}: {stderr}"
+            assert stderr.rstrip("\n").isprintable(), f"{case}: {stderr!r}"
+            assert "s3cret" not in stderr, case
+            assert (status == 0) == stage.result.exists(), f"{case}: {status}"  # an error is reported before any work
+
+
+def identity() -> str:
+    """What `environment` writes to `data/tracking.json`: DVC runs `compare` again if it changes."""
+    assert environment.main() == 0
+    return str(files.read_json(files.TRACKING_FILE)["sha256"])
+
+
+@pytest.mark.parametrize("request_kind", ["search", "mlflow-artifacts", "set-tag"])
+def test_next_pipeline_logs_what_compare_could_not_log(
+    request_kind: str, server: FaultyServer, stages: Mapping[str, Callable[[], Stage]], project_runs: RunLister
+) -> None:
+    stages["compare"]()
+    write_params(server.uri, "healthy")
+    assert compare.main() == 0
+    number = next(place for place, (_, path) in enumerate(server.log, 1) if request_kind in path)
+    write_params(server.uri, "incomplete")
+    before = identity()
+    server.requests, server.trouble, server.trouble_from = 0, servers.refuse, number
+    assert compare.main() == 0
+    server.trouble_from = None
+    assert project_runs("incomplete") != project_runs("healthy")
+    changed = identity()
+    assert changed != before
+    assert compare.main() == 0
+    assert project_runs("incomplete") == project_runs("healthy")
+    assert identity() == changed  # nothing to do
+
+
+def test_failed_store_does_not_hide_the_first_error(
+    server: FaultyServer, stages: Mapping[str, Callable[[], Stage]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    stages["compare"]()
+    write_params(server.uri, "Default")
+    (files.PROFILE / "float32/rounds.csv").write_text("damaged")
+    server.trouble, server.trouble_from = servers.refuse, 2  # the first one finds the experiment
+    assert compare.main() == 1
+    assert "rounds.csv is damaged" in capfd.readouterr().err

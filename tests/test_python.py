@@ -1,0 +1,50 @@
+"""What a user sees who runs a stage with another Python than that of the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+import stages
+
+STAGES = ("environment", "prepare", "train", "profile", "compare", "profile.trace", "params")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_python_without_the_packages_gives_one_line(stage: str, root: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", f"stages.{stage}"],  # without site-packages
+        env=os.environ | {"PYTHONPATH": str(root)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert line.startswith(f"python is '{sys.executable}', which does not have filelock and ")
+    assert "activate the environment of halfstep (`. .venv/bin/activate`)" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_import_by_another_program_is_left_alone(root: Path) -> None:
+    subprocess.run([sys.executable, "-S", "-c", "import stages"], cwd=root, check=True, capture_output=True)
+
+
+def test_all_dependencies_are_looked_for(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {plain(re.split(r"[>=]", line)[0]) for line in project["dependencies"]}
+    owners = packages_distributions()
+    found = {plain(owner) for name in stages._PACKAGES for owner in owners[name]}
+    assert wanted - {"dvc", "tensorboardpluginprofile"} <= found
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]", "", name).lower()

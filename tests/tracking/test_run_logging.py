@@ -1,0 +1,160 @@
+"""What is logged for each stage, with names that are code elsewhere and figures that cannot be drawn."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from PIL import Image
+
+from stages import files
+from stages.compare.__main__ import main
+from stages.params import Params
+from stages.results.prepared import PREPARED_INFO, PreparedInfo
+from stages.tracking import run_logging
+from stages.tracking.active_run import RESULT_TAG, ActiveRun
+from stages.tracking.backfill import backfill
+from stages.tracking.run_logging import CONFUSION_MATRIX, confusion_matrix_png
+from stages.tracking.tracker import Tracker
+from tests.hostile_names import NAMES
+from tests.small_study import PROTOCOL, SmallStudy
+
+VARIANTS = {name: {"policy": name} for name in ("float32", "mixed_float16")}
+SETTINGS = Params.model_validate({"variants": VARIANTS, "train": {"variants": list(VARIANTS), "seeds": [1]}})
+
+
+@pytest.fixture
+def study(project: Path) -> SmallStudy:
+    """A complete `data/` and an empty store."""
+    shutil.rmtree("data")
+    found = SmallStudy(project)
+    found.write()
+    for name in ("class_counts.csv", "rejected.csv"):
+        (files.PREPARED / name).write_bytes(b"")
+    files.write_manifest(files.PREPARED)
+    return found
+
+
+def runs() -> list[Run]:
+    client = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
+    experiment = client.get_experiment_by_name("mixed-precision")
+    assert experiment is not None
+    return list(client.search_runs([experiment.experiment_id]))
+
+
+def artifacts(run: Run) -> set[str]:
+    client = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
+    return {item.path for item in client.list_artifacts(run.info.run_id)}
+
+
+def logged(log: Callable[[ActiveRun], None]) -> Run:
+    with Tracker(SETTINGS.tracking).run(run_logging.profiling("float32"), SETTINGS) as run:
+        log(run)
+    return next(found for found in runs() if found.info.run_id == run.run_id)
+
+
+def draw(*names: str) -> Image.Image:
+    labels = np.arange(200) % len(names)
+    image = Image.open(io.BytesIO(confusion_matrix_png(labels, labels, names)))
+    image.load()
+    return image
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_confusion_matrix_is_drawn_with_any_name(
+    name: str, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    assert draw(name, "cat").format == "PNG"
+    assert (capfd.readouterr().err, list(recwarn)) == ("", [])
+
+
+def test_names_are_text_whatever_matplotlib_is_configured_to() -> None:
+    with mpl.rc_context({"text.usetex": True}):
+        draw("$^$", "$x$")
+    plain, formula = draw("$x$", "cat"), draw("x", "cat")
+    assert plain.tobytes() != formula.tobytes()
+
+
+def test_long_names_leave_space_for_the_matrix() -> None:
+    pixels = np.asarray(draw("x" * 300, "y" * 300).convert("RGB")).astype(int)
+    assert (pixels[..., 2] - pixels[..., 0] > 80).sum() > 90 * 90 / 2  # the diagonal is dark blue
+
+
+def test_runs_are_complete_with_any_class_names(study: SmallStudy, capfd: pytest.CaptureFixture[str]) -> None:
+    study.rename_classes(NAMES)
+    backfill(Tracker(SETTINGS.tracking), SETTINGS)
+    found = {run.info.run_name: run for run in runs()}
+    assert {run.info.status for run in found.values()} == {"FINISHED"}
+    assert all(RESULT_TAG in run.data.tags for run in found.values())
+    assert CONFUSION_MATRIX in artifacts(found["train float32 seed 1"])
+    assert capfd.readouterr().err == ""
+
+
+def test_figure_that_cannot_be_drawn_costs_only_the_figure(
+    study: SmallStudy, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(mpl.rcParams, "savefig.dpi", 1e9)  # as in a user's matplotlibrc
+    labels = np.zeros(400, np.int32)
+    for _ in range(2):
+        with Tracker(SETTINGS.tracking).run(run_logging.training("float32", 1), SETTINGS) as run:
+            run_logging.log_training(run, files.train_dir("float32", 1), NAMES, labels, "abc")
+        err = capfd.readouterr().err
+        assert err.startswith("data/train/float32-1: confusion_matrix.png cannot be drawn (")
+        assert err.count("\n") == 1
+    assert [(run.info.status, run.data.tags[RESULT_TAG]) for run in runs()] == [("FINISHED", "abc")] * 2
+    assert [artifacts(run) for run in runs()] == [{"history.csv", "metrics.json"}] * 2
+
+
+def test_compare_logs_nothing_twice_if_a_figure_cannot_be_drawn(
+    study: SmallStudy,
+    write_params: Callable[..., Path],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_params(variants=VARIANTS, train={"variants": list(VARIANTS), "seeds": [1]})
+    monkeypatch.setitem(mpl.rcParams, "savefig.dpi", 1e9)  # as in a user's matplotlibrc
+    assert main() == 0
+    before = len(runs())
+    assert capfd.readouterr().err.count(f"{CONFUSION_MATRIX} cannot be drawn") == 2
+    assert main() == 0
+    assert len(runs()) == before
+    assert capfd.readouterr().err == ""
+
+
+def test_prepared_images_without_a_grid_are_logged(study: SmallStudy, capfd: pytest.CaptureFixture[str]) -> None:
+    found = logged(lambda run: run_logging.log_preparation(run, files.PREPARED, "abc"))
+    assert found.data.tags[RESULT_TAG] == "abc"
+    assert artifacts(found) == {"class_counts.csv", "rejected.csv", "info.json"}
+    assert found.data.metrics["classes"] == len(PreparedInfo.read(PREPARED_INFO).classes)
+    assert capfd.readouterr().err == ""
+
+
+def test_warnings_are_text_in_the_description(study: SmallStudy) -> None:
+    study.edit_profile("float32", warnings=("<script>alert(1)</script> *a* $x$",))
+    found = logged(lambda run: run_logging.log_profile(run, files.profile_dir("float32"), [0.9], "abc"))
+    text = found.data.tags["mlflow.note.content"]
+    assert text == "- &lt;script&gt;alert(1)&lt;/script&gt; \\*a\\* &#36;x&#36;"
+
+
+def test_many_warnings_fit_into_a_description(study: SmallStudy) -> None:
+    study.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"warnings": ("long " * 100,) * 100}))
+    found = logged(lambda run: run_logging.log_profile(run, files.profile_dir("float32"), [0.9], "abc"))
+    text = found.data.tags["mlflow.note.content"]
+    assert len(text) <= 8000
+    assert text.endswith("The rest is in summary.json.\n")
+    assert found.data.tags[RESULT_TAG] == "abc"
+
+
+def test_reason_of_a_failure_is_text_in_the_description(study: SmallStudy) -> None:
+    study.edit_training("float32", 1, status="failed", reason="layer <b>x</b> is nan")
+    labels, directory = np.zeros(400, np.int32), files.train_dir("float32", 1)
+    found = logged(lambda run: run_logging.log_training(run, directory, NAMES, labels, "abc"))
+    assert found.data.tags["mlflow.note.content"] == "Failed: layer &lt;b&gt;x&lt;/b&gt; is nan."
+    assert found.data.tags["failure"] == "layer <b>x</b> is nan"
