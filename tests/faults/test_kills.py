@@ -21,6 +21,7 @@ def reached(project: Project, step: int) -> Callable[[], bool]:
     return lambda: any(int(path.name.split("-")[0]) >= step for path in project.checkpoints())
 
 
+@pytest.mark.slow
 def test_training_killed_three_times_gives_the_same_result(project: Project) -> None:
     project.train()
     expected = project.result()
