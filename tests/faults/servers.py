@@ -16,6 +16,8 @@ from typing import Any
 
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+SMALL = {"source": "synthetic", "synthetic_images": 40, "synthetic_classes": 2, "image_size": 8}  # images of a study
+
 
 class FaultyServer:
     """A tracking server at `uri`.

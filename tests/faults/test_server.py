@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +18,20 @@ from stages.fingerprint import fingerprint
 from stages.params import TrackingParams
 from stages.prepare import __main__ as prepare
 from stages.tracking import deadline
-from tests.faults.servers import FaultyServer, WithPassword, hello, mlflow_server, serving
+from tests.faults.servers import SMALL, FaultyServer, WithPassword, hello, serving
 
 LIMIT_S = 15.0
-SMALL = {"source": "synthetic", "synthetic_images": 40, "synthetic_classes": 2, "image_size": 8}
 START_SERVER = "; start it (`mlflow server`, see the README), or name another store\n"
 CHECK_LOG = "; check its log, or name another store\n"
 ERRORS = ("500 Internal Server Error", "429 Too Many Requests", "503 Service Unavailable", "501 Not Implemented")
 
 
 @pytest.fixture
-def server(tmp_path: Path, store_template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+def server(server: FaultyServer) -> FaultyServer:
     """MLflow's server, and a working directory whose parameters name it."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    shutil.copy(store_template, tmp_path / "mlflow.db")
-    with mlflow_server(tmp_path) as started:
-        write_params(started.uri)
-        files.write_json(files.ENVIRONMENT_FILE, fingerprint())
-        yield started
+    write_params(server.uri)
+    files.write_json(files.ENVIRONMENT_FILE, fingerprint())
+    return server
 
 
 def write_params(uri: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from stages.prepare import __main__ as prepare
 from stages.profile import __main__ as profile
 from stages.tracking import deadline
 from tests.faults import servers
-from tests.faults.servers import FaultyServer, mlflow_server
+from tests.faults.servers import SMALL, FaultyServer
 from tests.small_study import complete_data  # noqa: F401  (a fixture)
 
 TROUBLES = (servers.refuse, servers.hang, servers.drip, servers.later, servers.hello, servers.redirect, servers.noise)
@@ -32,7 +32,6 @@ TRIED = {"environment": len(TROUBLES), "prepare": 3, "train": 1, "profile": 1, "
 DEADLINE_S = 0.4
 CALLS = 2  # that may each take the deadline, because a server that hangs also delays the end of a run
 SLACK_S = 6.0
-SMALL = {"source": "synthetic", "synthetic_images": 40, "synthetic_classes": 2, "image_size": 8}
 NAMES = ("float32", "mixed_float16")
 SECTIONS = {
     "data": SMALL,
@@ -57,16 +56,6 @@ class Stage:
     run: Callable[[], int]
     result: Path
     output: Path
-
-
-@pytest.fixture
-def server(tmp_path: Path, store_template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
-    monkeypatch.chdir(tmp_path)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    shutil.copy(store_template, tmp_path / "mlflow.db")
-    with mlflow_server(tmp_path) as started:
-        yield started
 
 
 @pytest.fixture
