@@ -217,6 +217,7 @@ def test_unusable_model_of_the_user_is_refused(user_model: Callable[..., str], s
         ("build = lambda shape: None", r"must be build\(input_shape, classes\)"),
         ("def build(*, shape, classes): ...", r"build\(\*, shape, classes\) must be build\(input_shape, classes\)"),
         ("raise SystemExit(0)", r"it raised SystemExit\(0\)"),
+        ("raise OSError('no\\n weights:\\x1b[2J http://user:s3cret@host')", r": no weights:\\x1b\[2J http://host \("),
         ("import os", "has no attribute 'build'"),
     ],
 )
