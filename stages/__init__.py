@@ -4,10 +4,21 @@ Each sub-package is a stage of the pipeline in `dvc.yaml`, or a library that sev
 """
 
 import atexit
-import importlib.util
 import os
 import signal
 import sys
+
+
+def _end_at_once(*_: object) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(128 + signal.SIGINT)
+
+
+# While `python -m stages...` imports its modules, nothing has to be cleaned up. An exception could be lost in a C
+# extension, or become a long traceback. `errors.cli_entry` handles Ctrl-C from then on.
+if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _end_at_once)
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the result is complete, the status is known
 
 _OLDEST_PYTHON = (3, 11)
 _PACKAGES = (
@@ -18,6 +29,8 @@ _PACKAGES = (
 
 def _problem_with_python() -> str:
     """Why the running Python cannot run halfstep; empty if it can. An old Python must be able to read it."""
+    import importlib.util  # after the handler of Ctrl-C is installed, because it takes milliseconds
+
     if sys.version_info < _OLDEST_PYTHON:
         return "has version %d.%d, and halfstep needs 3.11 or newer" % sys.version_info[:2]  # noqa: UP031
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
@@ -37,15 +50,3 @@ os.environ["KERAS_BACKEND"] = "tensorflow"  # the profiler, tf.data and LossScal
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only: information lines hide what a user must read
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # without git, MLflow prints a long warning
-
-
-def _end_at_once(*_: object) -> None:
-    os.write(2, b"interrupted\n")
-    os._exit(128 + signal.SIGINT)
-
-
-# While `python -m stages...` imports its modules, nothing has to be cleaned up. An exception could be lost in a C
-# extension, or become a long traceback. `errors.cli_entry` handles Ctrl-C from then on.
-if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _end_at_once)
-    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the result is complete, the status is known

@@ -1,4 +1,4 @@
-"""Quotas in trees with the literal lines of real systems, and a quota that this machine sets on a process."""
+"""Limits in trees with the literal lines of real systems, and limits that this machine sets on a process."""
 
 from __future__ import annotations
 
@@ -105,20 +105,101 @@ def test_cpu_quota(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
-    lists = {"proc/self/cgroup": groups, "proc/self/mountinfo": mounts}
-    for name, content in (contents | {name: text for name, text in lists.items() if text}).items():
-        files.write_text(tmp_path / name, content)
+    write_tree(tmp_path, groups, mounts, contents, monkeypatch)
     assert cgroups.cpu_quota_cores() == cores
 
 
-@pytest.fixture
-def limited_group() -> Iterator[Path]:
-    """A control group of this machine (v1) with half a core, inside another without a limit."""
-    outer = Path("/sys/fs/cgroup/cpu/halfstep-test")
+def write_tree(root: Path, groups: str, mounts: str, contents: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "ROOT", root)
+    lists = {"proc/self/cgroup": groups, "proc/self/mountinfo": mounts}
+    for name, content in (contents | {name: text for name, text in lists.items() if text}).items():
+        files.write_text(root / name, content)
+
+
+MEMORY_V1_MOUNT = HOST_V1_MOUNTS + (
+    "39 31 0:35 / /sys/fs/cgroup/memory rw,nosuid,nodev,noexec,relatime shared:19 - cgroup cgroup rw,memory\n"
+)
+MEMORY_V1_GROUPS = f"{HOST_V1_GROUPS}9:memory:/user.slice/user-1000.slice\n0::/user.slice\n"
+MEMORY_V1 = "sys/fs/cgroup/memory"
+NO_LIMIT_V1 = 9223372036854771712
+
+
+def memory_v1(group: str, limit: int, used: int) -> dict[str, str]:
+    return {
+        f"{MEMORY_V1}{group}/memory.limit_in_bytes": f"{limit}\n",
+        f"{MEMORY_V1}{group}/memory.stat": f"cache 9000\nrss 1\ntotal_cache 9000\ntotal_rss {used}\n",
+    }
+
+
+def memory_v2(group: str, limit: str, used: int) -> dict[str, str]:
+    folder = f"sys/fs/cgroup{group}"
+    return {f"{folder}/memory.max": f"{limit}\n", f"{folder}/memory.stat": f"anon {used}\nfile 9000\n"}
+
+
+@pytest.mark.parametrize(
+    ("groups", "mounts", "contents", "free_bytes"),
+    [
+        ("0::/\n", V2_MOUNT, memory_v2("", "5000", 1000), 4000),
+        ("0::/\n", V2_MOUNT, memory_v2("", "max", 1000), None),
+        (f"0::{USER_SLICE}\n", V2_MOUNT, memory_v2(USER_SLICE, "5000", 1000), 4000),
+        (
+            f"0::{USER_SLICE}\n",
+            V2_MOUNT,
+            memory_v2(USER_SLICE, "5000", 1000) | memory_v2("/user.slice", "7000", 6000),
+            1000,
+        ),
+        (f"0::{USER_SLICE}\n", V2_MOUNT, memory_v2("/system.slice", "5000", 1000), None),
+        (
+            MEMORY_V1_GROUPS,
+            MEMORY_V1_MOUNT,
+            memory_v1("", NO_LIMIT_V1, 9000) | memory_v1("/user.slice/user-1000.slice", 5000, 1000),
+            4000,
+        ),
+        (
+            MEMORY_V1_GROUPS,
+            MEMORY_V1_MOUNT,
+            memory_v1("/user.slice", 6000, 5500) | memory_v1("/user.slice/user-1000.slice", 5000, 1000),
+            500,
+        ),
+        (MEMORY_V1_GROUPS, MEMORY_V1_MOUNT, memory_v1("", NO_LIMIT_V1, 9000), None),
+        (MEMORY_V1_GROUPS, HOST_V1_MOUNTS, memory_v1("", 5000, 1000), None),
+        ("", "", memory_v1("", 5000, 1000), 4000),
+        ("0::/\n", V2_MOUNT, {"sys/fs/cgroup/memory.max": "5000", "sys/fs/cgroup/memory.stat": "text"}, None),
+    ],
+    ids=[
+        "docker v2",
+        "v2 without a limit",
+        "systemd scope",
+        "least memory left",
+        "another group",
+        "v1 child group",
+        "v1 group above",
+        "v1 without a limit",
+        "v1, not mounted",
+        "no list of mounts, v1",
+        "no numbers",
+    ],
+)
+def test_free_memory(
+    groups: str,
+    mounts: str,
+    contents: dict[str, str],
+    free_bytes: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_tree(tmp_path, groups, mounts, contents, monkeypatch)
+    assert cgroups.free_memory_bytes() == free_bytes
+
+
+@pytest.fixture(params=[("cpu", "cpu.cfs_quota_us", 50_000), ("memory", "memory.limit_in_bytes", 2**29)])
+def limited_group(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A control group of this machine (v1) with half a core or 512 MiB, with another without a limit in it."""
+    controller, file, limit = request.param
+    outer = Path("/sys/fs/cgroup") / controller / "halfstep-test"
     try:
         (outer / "inner").mkdir(parents=True)
-        (outer / "inner" / "cpu.cfs_quota_us").write_text("50000")
+        (outer / file).write_text(str(limit))
     except OSError as error:
         pytest.skip(f"control groups cannot be created here ({error.strerror})")
     yield outer / "inner"
@@ -126,11 +207,15 @@ def limited_group() -> Iterator[Path]:
     outer.rmdir()
 
 
-def test_quota_of_a_real_group_of_its_own(limited_group: Path, root: Path) -> None:
+def test_limit_of_a_real_group_of_its_own(limited_group: Path, root: Path) -> None:
     check = (
         "import os; from pathlib import Path\n"
         f"Path({str(limited_group / 'cgroup.procs')!r}).write_text(str(os.getpid()))\n"
-        "from stages.cgroups import cpu_quota_cores; print(cpu_quota_cores())"
+        "from stages.cgroups import cpu_quota_cores, free_memory_bytes; print(cpu_quota_cores(), free_memory_bytes())"
     )
     done = subprocess.run([sys.executable, "-c", check], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout == "0.5\n"
+    cores, free_bytes = done.stdout.split()
+    if "cpu" in limited_group.parts:
+        assert cores == "0.5"
+    else:
+        assert 2**29 - 2**26 < int(free_bytes) <= 2**29

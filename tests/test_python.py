@@ -34,6 +34,30 @@ def test_python_without_the_packages_gives_one_line(stage: str, root: Path, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+CTRL_C = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "filelock":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_ctrl_c_while_the_packages_are_looked_for_gives_one_line(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CTRL_C)
+    done = subprocess.run(
+        [sys.executable, "-m", "stages.params"],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 def test_import_by_another_program_is_left_alone(root: Path) -> None:
     subprocess.run([sys.executable, "-S", "-c", "import stages"], cwd=root, check=True, capture_output=True)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stages.errors import HalfstepError, ModelError, printable
+from stages.errors import HalfstepError, ModelError, one_line
 
 SLOW_S = 60.0  # the largest networks of `keras.applications` are built in less
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -48,20 +48,19 @@ def describe(error: BaseException) -> str:
     return f"{_text(error)}{_place(error)}"
 
 
-def one_line(text: str) -> str:
-    """A text in one printable line of limited length."""
-    return printable(" ".join(text.split()), _MAX_LENGTH)
-
-
 def _text(error: BaseException) -> str:
     name = type(error).__name__
     if isinstance(error, SystemExit | KeyboardInterrupt):
-        return one_line(f"it raised {name}({'' if not error.args else repr(error.args[0])})")
+        return _shortened(f"it raised {name}({'' if not error.args else repr(error.args[0])})")
     try:
-        text = one_line(str(error))
+        text = _shortened(str(error))
     except Exception:  # of the user's own class
         return name
     return f"{name}: {text}" if isinstance(error, KeyError) else text or name
+
+
+def _shortened(text: str) -> str:
+    return one_line(" ".join(text.split()), _MAX_LENGTH)  # messages of Keras have many lines
 
 
 def _place(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from stages.errors import printable
+from stages.errors import one_line
 from stages.escaping import table_text
 from stages.files import atomic_path, write_text
 from stages.prepare.batches import Rejection
@@ -90,7 +90,7 @@ def _write_sample_grid(info: PreparedInfo, path: Path) -> None:
     try:
         grid = _sample_grid(info, path.parent)
     except Exception as error:  # of Pillow or its fonts: nothing else needs the picture
-        reason = " ".join(printable(f"{type(error).__name__}: {error}").split())
+        reason = one_line(f"{type(error).__name__}: {error}")
         print(f"{path} cannot be drawn ({reason}); everything else in {path.parent} is complete", file=sys.stderr)
         return
     with atomic_path(path) as temporary_path:

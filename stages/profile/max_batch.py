@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import psutil
 
+from stages import cgroups
 from stages.errors import HalfstepError, ProfileError
 from stages.params import ProfileParams
 from stages.profile.fork_server import start_process
@@ -211,8 +211,7 @@ def _own_bytes(process: psutil.Process) -> int:
 @cache  # so that all variants have the same limit
 def _half_of_free_mib() -> int:
     free_bytes = psutil.virtual_memory().available
-    with suppress(OSError, ValueError):  # no control group, or one without a limit
-        group = Path("/sys/fs/cgroup")
-        used_bytes = int((group / "memory.stat").read_text(encoding="utf-8").split()[1])  # its first line is `anon n`
-        free_bytes = min(free_bytes, int((group / "memory.max").read_text(encoding="utf-8")) - used_bytes)
+    group_bytes = cgroups.free_memory_bytes()
+    if group_bytes is not None:
+        free_bytes = min(free_bytes, group_bytes)
     return max(free_bytes // 2 // MIB, 1)

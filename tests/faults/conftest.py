@@ -13,10 +13,8 @@ from tests.faults.servers import FaultyServer, mlflow_server
 
 @pytest.fixture
 def server(tmp_path: Path, store_template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
-    """MLflow's server, with an empty working directory that holds its store; no proxy is between."""
+    """MLflow's server, with an empty working directory that holds its store."""
     monkeypatch.chdir(tmp_path)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
     shutil.copy(store_template, tmp_path / "mlflow.db")
     with mlflow_server(tmp_path) as started:
         yield started

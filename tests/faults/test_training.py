@@ -23,9 +23,7 @@ FOLDER = files.train_dir("float32", 0)
 
 
 @pytest.fixture
-def server(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+def server(project: Path) -> Iterator[FaultyServer]:
     with mlflow_server(project) as started:
         yield started
 

@@ -217,6 +217,7 @@ def test_unusable_model_of_the_user_is_refused(user_model: Callable[..., str], s
         ("build = lambda shape: None", r"must be build\(input_shape, classes\)"),
         ("def build(*, shape, classes): ...", r"build\(\*, shape, classes\) must be build\(input_shape, classes\)"),
         ("raise SystemExit(0)", r"it raised SystemExit\(0\)"),
+        ("raise OSError('no\\n weights:\\x1b[2J http://user:s3cret@host')", r": no weights:\\x1b\[2J http://host \("),
         ("import os", "has no attribute 'build'"),
     ],
 )
@@ -229,10 +230,18 @@ def test_unusable_function_of_the_user_is_refused(
         build(name, (8, 8, 3))
 
 
-def test_two_sigmoids_are_not_probabilities(user_model: Callable[..., str]) -> None:
-    """At the initial weights their sum is close to 1, but not as close as that of a softmax."""
+@pytest.mark.parametrize("initial", ["glorot_uniform", "zeros"])
+def test_two_sigmoids_are_not_probabilities(user_model: Callable[..., str], initial: str) -> None:
+    """At the initial weights their sum is close to 1, or exactly 1."""
+    options = f"activation='sigmoid', kernel_initializer='{initial}'"
     with pytest.raises(ModelError, match="returns rows that sum to"):
-        build(user_model(LOGITS.format(options="activation='sigmoid'")), (8, 8, 3), classes=2)
+        build(user_model(LOGITS.format(options=options)), (8, 8, 3), classes=2)
+
+
+def test_weights_near_the_initial_ones_may_overflow(user_model: Callable[..., str]) -> None:
+    overflow = "y = keras.layers.Dense(8, kernel_initializer='zeros')(y) * 1e38 * 1e38; "
+    name = user_model(INPUT + overflow + GOOD.removeprefix(INPUT))
+    assert build(name, (8, 8, 3)).output_shape == (None, 5)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stages import files
+from stages import cgroups, files
 from stages.errors import ProfileError
 from stages.params import ModelParams, ProfileParams, TrainParams, Variant
 from stages.profile import max_batch
@@ -157,6 +157,14 @@ def test_default_limit_is_half_of_the_free_memory(monkeypatch: pytest.MonkeyPatc
     found = largest_batch(config("tiny", 1), ProfileParams(), "CPU")
     assert found.limit_mib is not None
     assert 1 <= found.limit_mib <= psutil.virtual_memory().total // 2 // MIB
+
+
+def test_default_limit_respects_the_control_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(max_batch, "try_batch", lambda *_: Attempt())
+    monkeypatch.setattr(cgroups, "free_memory_bytes", lambda: 100 * MIB)
+    max_batch._half_of_free_mib.cache_clear()
+    assert largest_batch(config("tiny", 1), ProfileParams(), "CPU").limit_mib == 50
+    max_batch._half_of_free_mib.cache_clear()
 
 
 def test_child_runs_with_the_onednn_setting_of_its_variant() -> None:

@@ -22,7 +22,8 @@ def main() -> None:
     parser.add_argument("--graph", type=Path, help="JSON file: data type of each node of the traced graph, by name")
     arguments = parser.parse_args()
     trace = read_trace(arguments.path, _graph_dtypes(arguments.graph))
-    print(json.dumps(report(trace), indent=2, allow_nan=False, ensure_ascii=False))
+    # In ASCII: the names in a trace of someone else may contain commands to the terminal.
+    print(json.dumps(report(trace), indent=2, allow_nan=False))
 
 
 def report(trace: Trace) -> dict[str, Any]:

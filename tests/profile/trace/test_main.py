@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -44,6 +46,15 @@ def test_kernels_without_operations_are_the_top_operations(xspaces: ModuleType, 
     assert [(item["type"], item["name"], item["tensor_core"]) for item in top] == [
         ("Kernel", "ampere_h16816gemm_128x128", True)
     ]
+
+
+@pytest.mark.parametrize("hidden", ["\x1b[2J", "\x9b2J", "\x7f", "\u202eabc", "\u2028"])
+def test_names_in_a_trace_send_nothing_to_the_terminal(
+    hidden: str, xspaces: ModuleType, save: Callable[..., Path]
+) -> None:
+    done = run(save(xspaces.gpu_space([xspaces.Kernel(hidden, 300, operation="")])))
+    assert done.stdout.replace("\n", "").isprintable()
+    assert json.loads(done.stdout)["top_operations"][0]["name"] == hidden
 
 
 def test_errors_are_one_line_with_status_2(tmp_path: Path) -> None:
