@@ -142,6 +142,7 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
             _report(_os_error_message(error))
             return HalfstepError.exit_status
         except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # another Ctrl-C must not interrupt the end of threads
             print("interrupted", file=sys.stderr)
             return 128 + signal.SIGINT
         return 0

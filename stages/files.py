@@ -29,6 +29,7 @@ SOURCE_FILE = DATA / "source.json"
 MODEL_FILE = DATA / "model.json"
 WORK_DIR = Path(".halfstep")  # kept when DVC reruns a stage; ignored by git and DVC
 CONTROL = "_control"  # the second copy of the baseline, for the A/A comparison
+BRIDGE_PREFIX = "_bridge_"  # of arms with the baseline's policy and a candidate's other settings
 MANIFEST = "manifest.json"
 
 

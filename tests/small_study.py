@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from stages import files
 from stages.compare.comparison import Comparison, compare
 from stages.params import CompareParams, Variant
-from stages.profile.summary import timing_metrics
 from stages.results.artifact import Document, write_table
 from stages.results.prepared import PreparedInfo
 from stages.results.profile import (
@@ -37,20 +36,32 @@ from stages.results.profile import (
 )
 from stages.results.study import Study, load_study
 from stages.results.training import METRICS, TrainingMetrics, write_training
+from stages.stats.speedup import CONFIDENCE, ProcessTimes, Speedup
 
 VARIANTS = ("float32", "mixed_float16", "mixed_bfloat16", "float16")
 FAILED = "float16"
 SEEDS = (1, 2, 3)
 BATCH_SIZES = (1, 32)
 CLASSES = ("ant", "bee", "cat", "dog")
-IMAGES = 400
+IMAGES = 1200
 EPOCHS = 5
 LOSS_SCALE = 32768.0
 STEP_MS = 10.0
-SPEEDUPS = {"float32": 1.0, "_control": 1.0, "mixed_float16": 0.25, "mixed_bfloat16": 1.6}
-# Deviations of the processes' log ratios: they add up to zero, so that the ratios above are exact.
-PROCESS_OFFSETS = (-0.010, 0.010, -0.006, 0.006)
-WRONG_IMAGES = {"float32": 8, "mixed_float16": 8, "mixed_bfloat16": 9}
+BRIDGE = "_bridge_onednn_off"  # of mixed_float16, which runs without oneDNN
+SPEEDUPS = {"float32": 1.0, "_control": 1.0, "mixed_float16": 0.25, "mixed_bfloat16": 1.6, BRIDGE: 0.8}
+# Deviations of the processes, as shares of STEP_MS. Those of an arm add up to zero, so that the ratios above, which are
+# ratios of total times, are exact.
+PROCESS_OFFSETS = {
+    "float32": (0.0, 0.0, 0.0, 0.0),
+    "_control": (0.008, -0.008, -0.012, 0.012),
+    "mixed_float16": (-0.010, 0.010, -0.006, 0.006),
+    "mixed_bfloat16": (-0.010, 0.010, -0.006, 0.006),
+    BRIDGE: (0.004, 0.004, -0.010, 0.002),
+}
+ONEDNN = {name: name not in ("mixed_float16", BRIDGE) for name in SPEEDUPS}
+WRONG_IMAGES = {"float32": 24, "mixed_float16": 24, "mixed_bfloat16": 27}
+WRONG_WITH_SAME_WEIGHTS = {"mixed_float16": 24, "mixed_bfloat16": 25}
+SAME_WEIGHTS_PROBABILITY = 0.687  # of the predicted class, 0.7 after a training
 
 ENVIRONMENT = {
     "device": "Test CPU 9000, 2 cores",
@@ -64,7 +75,7 @@ OPERATIONS = {
     "float32": [("Conv2D", 4.0, "float32"), ("MatMul", 1.0, "float32"), ("Relu", 0.5, "float32")],
     "mixed_float16": [("Conv2D", 24.0, "float16"), ("MatMul", 6.0, "float16"), ("Cast", 3.0, "float16")],
     "mixed_bfloat16": [("Conv2D", 2.0, "bfloat16"), ("MatMul", 0.5, "bfloat16"), ("Cast", 0.1, "bfloat16")],
-    "_control": [],
+    "_control": [("Conv2D", 4.05, "float32"), ("MatMul", 0.98, "float32"), ("Relu", 0.5, "float32")],
 }
 COMPUTE_16BIT_PERCENT = {"float32": 0.0, "_control": 0.0, "mixed_float16": 90.0, "mixed_bfloat16": 60.0}
 CONFIGURATION = Configuration(
@@ -84,7 +95,9 @@ PROTOCOL = Protocol(
     confidence=0.95,
     processes=4,
     rounds=20,
+    steps_per_round=6,
     timing_seconds=30.0,
+    stage_seconds=60.0,
     ended_by="max_seconds",
     target_precision=0.02,
     interim_looks=1,
@@ -158,26 +171,29 @@ def write_small_training(variant: str, seed: int) -> None:
     write_training(folder, metrics, epochs, save_model, predictions(WRONG_IMAGES[variant], seed))
 
 
-def predictions(wrong: int, seed: int) -> NDArray[np.float32]:
+def predictions(wrong: int, seed: int, probability: float = 0.7) -> NDArray[np.float32]:
     """Probabilities, `(images, classes)`: the first `wrong` images, counted from `seed`, get the next class."""
     predicted = labels().copy()
     predicted[seed : seed + wrong] = (predicted[seed : seed + wrong] + 1) % len(CLASSES)
     probabilities = np.full((IMAGES, len(CLASSES)), 0.1, dtype=np.float32)
-    probabilities[np.arange(IMAGES), predicted] = 0.7
+    probabilities[np.arange(IMAGES), predicted] = probability
     return probabilities
 
 
 def time_ms(name: str, process: int, baseline_ms: float) -> float:
     """Time in one process. Later processes are slower for all arms alike, which pairing removes."""
-    shared = baseline_ms * (1 + 0.2 * process)
-    own = 0.0 if name == "float32" else PROCESS_OFFSETS[process]
-    return float(shared / (SPEEDUPS[name] * np.exp(own)))
+    return baseline_ms * (1 + 0.2 * process + PROCESS_OFFSETS[name][process]) / SPEEDUPS[name]
 
 
 def raw_times(name: str) -> RawTimes:
-    places = [(process, number) for process in range(4) for number in range(5)]
+    """The first round of a process takes three times as long and does not count."""
+    places = [(process, number) for process in range(4) for number in range(6)]
+
+    def slow(number: int) -> float:
+        return 1.0 if number else 3.0
+
     return RawTimes(
-        rounds=[Round(p, r, 0, 6, 6 * time_ms(name, p, STEP_MS)) for p, r in places],
+        rounds=[Round(p, r, 0, 6, 6 * slow(r) * time_ms(name, p, STEP_MS), counted=r > 0) for p, r in places],
         input_rounds=[InputRound(3, 0, kind, 6, 6 * time_ms(name, 3, STEP_MS)) for kind in ("pipeline", "cached")],
         steps=[
             Step(p, r, s, time_ms(name, p, STEP_MS) * (1 + 0.02 * s))
@@ -186,7 +202,7 @@ def raw_times(name: str) -> RawTimes:
             for s in range(6)
         ],
         calls=[
-            Call(p, r, size, call, time_ms(name, p, 1.0 + 0.1 * size) * (1 + 0.01 * call))
+            Call(p, r, size, call, slow(r) * time_ms(name, p, 1.0 + 0.1 * size) * (1 + 0.01 * call), counted=r > 0)
             for p, r in places
             for size in BATCH_SIZES
             for call in range(3)
@@ -194,37 +210,71 @@ def raw_times(name: str) -> RawTimes:
     )
 
 
-def summary(name: str, **changes: Any) -> ProfileSummary:
-    """The summary of an arm; its fields can be changed."""
-    policy = "float32" if name == "_control" else name
+def timing_metrics(name: str) -> dict[str, float]:
+    """The metrics of an arm's raw times, of what counts."""
+    times, size = raw_times(name), CONFIGURATION.batch_size
+    mean_ms = float(np.mean([row.round_time_ms / row.steps for row in times.rounds if row.counted]))
+    steps_ms = [row.step_time_ms for row in times.steps]
+    metrics = {
+        "step_time_ms/mean": mean_ms,
+        "step_time_ms/p50": float(np.percentile(steps_ms, 50)),
+        "step_time_ms/p95": float(np.percentile(steps_ms, 95)),
+        "step_time_ms/with_input": time_ms(name, 3, STEP_MS),
+        "step_time_ms/cached_batch": time_ms(name, 3, STEP_MS),
+        "train_images_per_s": size * 1e3 / mean_ms,
+    }
+    for size in BATCH_SIZES:
+        calls_ms = [call.latency_ms for call in times.calls if call.batch_size == size and call.counted]
+        metrics |= {f"inference/b{size}/p{rank}_ms": float(np.percentile(calls_ms, rank)) for rank in (50, 95, 99)}
+        metrics |= {
+            f"inference/b{size}/mean_ms": float(np.mean(calls_ms)),
+            f"inference/b{size}/cold_ms": 3 * float(np.median(calls_ms)),
+            f"inference/b{size}/images_per_s": size * 1e3 / float(np.mean(calls_ms)),
+        }
+    return metrics
+
+
+def trace_metrics(name: str) -> dict[str, float]:
+    """The metrics of an arm's trace."""
     traced_ms = STEP_MS / SPEEDUPS[name]
-    metrics = timing_metrics(raw_times(name), CONFIGURATION.batch_size) | {
+    return {
         "profiler/step_time_ms": traced_ms,
         "profiler/host_compute_ms": 0.85 * traced_ms,
         "profiler/input_ms": 0.05 * traced_ms,
         "profiler/other_ms": 0.10 * traced_ms,
         "profiler/compute_16bit_percent": COMPUTE_16BIT_PERCENT[name],
         "profiler/overhead_percent": 4.0,
-        "memory/peak_mib": 210.0 if policy == "float32" else 180.0,
     }
+
+
+def summary(name: str, **changes: Any) -> ProfileSummary:
+    """The summary of an arm; its fields can be changed."""
+    policy = "float32" if name.startswith("_") else name
     operations = tuple(
         OperationTime(type=kind, name=f"model/{kind}", occurrences=8, self_time_ms_per_step=ms, dtype=dtype)
-        for kind, ms, dtype in OPERATIONS[name]
+        for kind, ms, dtype in OPERATIONS.get(name, [])
     )
+    peak_mib = 210.0 if policy == "float32" else 180.0
     values: dict[str, Any] = {
         "variant": name,
-        "entry": Variant(policy=policy),  # type: ignore[arg-type]
+        "entry": Variant(policy=policy, onednn=ONEDNN[name]),  # type: ignore[arg-type]
         "configuration": CONFIGURATION,
-        "in_force": InForce(policy=policy, xla=False, tf32=True, onednn=True),
+        "in_force": InForce(policy=policy, xla=False, tf32=True, onednn=ONEDNN[name]),
         "protocol": PROTOCOL,
-        "metrics": metrics,
+        "metrics": timing_metrics(name)
+        | {"memory/peak_mib": peak_mib}
+        | (trace_metrics(name) if name in OPERATIONS else {}),
         "operations": operations,
     }
     return ProfileSummary(**(values | changes))
 
 
 def write_small_profile(name: str, trace: Path, **changes: Any) -> None:
-    write_profile(name, summary(name, **changes), raw_times(name), None if name == "_control" else trace)
+    same_weights = {
+        seed: predictions(WRONG_WITH_SAME_WEIGHTS[name], seed, SAME_WEIGHTS_PROBABILITY)
+        for seed in (SEEDS if name in WRONG_WITH_SAME_WEIGHTS else ())
+    }
+    write_profile(name, summary(name, **changes), raw_times(name), trace if name in OPERATIONS else None, same_weights)
 
 
 class SmallStudy:
@@ -261,12 +311,26 @@ class SmallStudy:
         _edit(ProfileSummary, files.profile_dir(name) / SUMMARY, changes)
 
     def spread_processes(self, name: str, file_name: str, factor: float) -> None:
-        """Multiplies the last column, a time, by `factor` in even processes and divides it by `factor` in odd ones."""
+        """Multiplies the times by `factor` in even processes and divides them by `factor` in odd ones."""
+        self._edit_times(name, file_name, lambda table: factor ** (1 - 2 * (table["process"] % 2)))
+
+    def scale_times(self, name: str, file_name: str, factor: float) -> None:
+        """Multiplies the times by `factor`."""
+        self._edit_times(name, file_name, lambda _: factor)
+
+    def _edit_times(self, name: str, file_name: str, factor: Callable[[pd.DataFrame], Any]) -> None:
         path = files.profile_dir(name) / file_name
         table = pd.read_csv(path)
-        table.iloc[:, -1] *= factor ** (1 - 2 * (table["process"] % 2))
+        (column,) = (column for column in table if column.endswith("_ms"))
+        table[column] *= factor(table)
         table.to_csv(path, index=False)
         files.write_manifest(path.parent)
+
+    def add_bridge(self, name: str, **in_force: bool) -> None:
+        """Writes another bridging arm, with the times of the one that is there and these settings."""
+        shutil.copytree(files.profile_dir(BRIDGE), files.profile_dir(name))
+        found = InForce(**({"policy": "float32", "xla": False, "tf32": True, "onednn": True} | in_force))
+        self.edit_profile(name, variant=name, in_force=found)
 
     def remove_inference(self) -> None:
         """Makes every `inference.csv` what it is without `profile.inference_batch_sizes`."""
@@ -284,6 +348,18 @@ class SmallStudy:
 def _edit(document: type[Document], path: Path, changes: dict[str, Any]) -> None:
     document.model_validate(document.read(path).model_dump() | changes).write(path)
     files.write_manifest(path.parent)
+
+
+def measured_speedup(ratio: float, *deviations: float, confidence: float = CONFIDENCE) -> Speedup:
+    """A speed-up whose processes have these deviations, which add up to zero; each has two rounds."""
+    times = (ProcessTimes(10, 1.0, (1 - deviation) / ratio, np.log(ratio) + deviation, 2) for deviation in deviations)
+    return Speedup(tuple(times), confidence)
+
+
+def speedup_between(low: float, high: float) -> Speedup:
+    """A speed-up over two processes with this 95 % interval."""
+    half = float(np.log(high / low)) / 2 / 12.706204736  # t quantile of one degree of freedom
+    return measured_speedup(float(np.sqrt(low * high)), half, -half)
 
 
 def environment(*instruction_sets: str, gpu: dict[str, str] | None = None, **settings: str) -> dict[str, Any]:

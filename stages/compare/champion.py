@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stages import files
 from stages.compare.comparison import TRAIN, Candidate, Comparison
-from stages.compare.report.text import verdict_sentence
+from stages.compare.report.verdicts import verdict_sentence
 from stages.errors import TrackingError
 from stages.results.study import VariantResult
 from stages.results.training import Training
@@ -47,4 +47,16 @@ def register_best(name: str, comparison: Comparison, tracker: Tracker) -> str:
     sentence = verdict_sentence(candidate, comparison)
     champion = ChampionModel(candidate.variant, training.seed, run_id, directory, sentence)
     version = register_champion(tracker.client, name, champion)
-    return f"compare.register: {ALIAS} of '{name}' is version {version}, {candidate.variant} with seed {training.seed}"
+    return (
+        f"compare.register: {ALIAS} of '{name}' is version {version}, {candidate.variant} with seed {training.seed}"
+        f"{_luck(len(comparison.adopted))}"
+    )
+
+
+def _luck(adopted: int) -> str:
+    """What choosing the highest of several measured ratios does to it; empty for one."""
+    if adopted < 2:
+        return ""
+    return (
+        f"; it is the fastest of {adopted} adopted candidates, which luck favours: expect a little less than its ratio"
+    )

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stages.compare.compatibility import check_profiles, check_trainings
 from stages.compare.explain import arm_failed, explain, explain_profile
+from stages.compare.explain.evidence import TRAIN as TRAIN
 from stages.compare.explain.evidence import Evidence
+from stages.compare.explain.evidence import Factors as Factors
 from stages.compare.explain.layer_diff import OpChange, op_changes
-from stages.compare.verdict import decide
+from stages.compare.explain.reconcile import Reconciliation, reconcile
+from stages.compare.verdict import Key, Parts, run_tests, verdicts, void_measures
+from stages.compare.verdict import VerdictTest as VerdictTest
 from stages.params import CompareParams
 from stages.results.comparison import BeforeAfter, Reason, Verdict
 from stages.results.profile import Profile
 from stages.results.study import Study, VariantResult
 from stages.stats.quality import QualityChange
-from stages.stats.speedup import Speedup, inference_speedup, train_speedup
+from stages.stats.speedup import CONFIDENCE, Speedup, inference_speedup, train_speedup
+from stages.stats.states import State, find_states
 
-TRAIN = "train"
 PEAK_MEMORY, LARGEST_BATCH = "memory/peak_mib", "memory/max_batch_size"  # metrics of a profile
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -30,16 +38,27 @@ class Candidate:
     If a training failed there is nothing to compare: no speed-ups, no quality, and every verdict is `inconclusive`.
 
     Attributes:
+        factors: by measure, only where other settings than the precision differ from the baseline's.
+        quality: of two trainings.
+        quality_same_weights: of the baseline's trained weights in the candidate's precision.
+        tests: by measure, those of the verdicts.
         limit: best speed-up of training that the baseline's trace allows; None if unknown.
+        reconciliation: of training; None without traces.
+        states: by measure, only where the machine was in two states and the ratio differs between them.
     """
 
     result: VariantResult
     verdicts: dict[str, Verdict]
     reasons: tuple[Reason, ...]
     speedups: dict[str, Speedup] = field(default_factory=dict)
+    factors: dict[str, Factors] = field(default_factory=dict)
     quality: QualityChange | None = None
+    quality_same_weights: QualityChange | None = None
+    tests: dict[str, VerdictTest] = field(default_factory=dict)
     limit: float | None = None
     op_changes: tuple[OpChange, ...] = ()
+    reconciliation: Reconciliation | None = None
+    states: dict[str, tuple[State, ...]] = field(default_factory=dict)
 
     @property
     def variant(self) -> str:
@@ -51,16 +70,42 @@ class Candidate:
         """The verdict on training."""
         return self.verdicts[TRAIN]
 
+    def precision(self, measure: str) -> Speedup | None:
+        """The factor of a speed-up that the precision brings; None where no other setting differs."""
+        return self.factors[measure].precision if measure in self.factors else None
+
+    def quality_of(self, measure: str) -> QualityChange | None:
+        """The quality that a verdict asks for: of two trainings for training, of the same weights for inference."""
+        return self.quality if measure == TRAIN else self.quality_same_weights
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """All candidates against the baseline; `control` has the ratios of the baseline to its own second copy (A/A)."""
+    """All candidates against the baseline.
+
+    Attributes:
+        control: the ratios of the baseline to its own second copy (A/A).
+        void: measures at which the control differs from 1, so that their verdicts are `inconclusive`.
+    """
 
     study: Study
     params: CompareParams
     control: dict[str, Speedup]
+    void: frozenset[str]
     candidates: tuple[Candidate, ...]
     baseline_reasons: tuple[Reason, ...] = ()
+
+    @property
+    def alpha(self) -> float:
+        """Largest p-value of an `adopt` at the first step: the verdicts of the report share 5 %."""
+        return (1 - CONFIDENCE) / max(1, sum(len(candidate.tests) for candidate in self.candidates))
+
+    def minutes(self, processes: int) -> float | None:
+        """How long it takes to measure so many processes, as long as it took so far; None without a measurement."""
+        if self.study.baseline.profile is None:
+            return None
+        protocol = self.study.baseline.profile.summary.protocol
+        return processes * (protocol.stage_seconds or protocol.timing_seconds) / protocol.processes / 60
 
     @property
     def adopted(self) -> tuple[Candidate, ...]:
@@ -90,34 +135,83 @@ def compare(study: Study, params: CompareParams) -> Comparison:
     check_profiles(study)
     baseline = study.baseline.profile
     control = _speedups(study, baseline, study.control) if baseline and study.control else {}
-    candidates = tuple(_compare_variant(study, result, control, params) for result in study.candidates)
+    void = void_measures(control)
+    measured = [_measured(study, result) for result in study.candidates]
+    judged = _judged(measured, void, params)
+    candidates = tuple(_explained(study, item, params, control, void) for item in judged)
     baseline_reasons = explain_profile(baseline, study.environment) if baseline else ()
-    return Comparison(study, params, control, candidates, baseline_reasons)
+    return Comparison(study, params, control, void, candidates, baseline_reasons)
 
 
-def _compare_variant(
-    study: Study, result: VariantResult, control: dict[str, Speedup], params: CompareParams
+def _measured(study: Study, result: VariantResult) -> Candidate:
+    """A candidate's numbers, without verdicts and reasons."""
+    baseline, profile = study.baseline.profile, result.profile
+    if baseline is None or profile is None:
+        measures = [TRAIN, *map(inference_measure, study.inference_batch_sizes)]
+        return Candidate(result, dict.fromkeys(measures, "inconclusive"), ())
+    speedups = _speedups(study, baseline, profile, study.control)
+    changes = op_changes(baseline, profile, study.control)
+    control_rounds = study.control.rounds if study.control else None
+    states = find_states(baseline.rounds, profile.rounds, control_rounds, baseline.summary.protocol.confidence)
+    return Candidate(
+        result=result,
+        verdicts={},
+        reasons=(),
+        speedups=speedups,
+        factors=_factors(study, baseline, profile),
+        quality=QualityChange(_correct(study, study.baseline), _correct(study, result)),
+        quality_same_weights=QualityChange(_correct(study, study.baseline), _same_weights_correct(study, profile)),
+        op_changes=changes,
+        reconciliation=reconcile(baseline, profile, study.control, speedups[TRAIN], changes),
+        states={TRAIN: states} if states else {},
+    )
+
+
+def _judged(measured: Sequence[Candidate], void: frozenset[str], params: CompareParams) -> list[Candidate]:
+    """The candidates with their verdicts, which share the 5 % that an `adopt` may be wrong."""
+    parts = {
+        (candidate.variant, measure): Parts(speedup, candidate.precision(measure), quality)
+        for candidate in measured
+        for measure, speedup in candidate.speedups.items()
+        if (quality := candidate.quality_of(measure)) is not None
+    }
+    tests = run_tests(parts, params)
+    found = verdicts(parts, tests, void, params)
+    return [
+        replace(candidate, verdicts=candidate.verdicts | _own(found, candidate), tests=_own(tests, candidate))
+        for candidate in measured
+    ]
+
+
+def _own(by_key: Mapping[Key, _Value], candidate: Candidate) -> dict[str, _Value]:
+    """A candidate's values by measure."""
+    return {measure: value for (variant, measure), value in by_key.items() if variant == candidate.variant}
+
+
+def _explained(
+    study: Study, candidate: Candidate, params: CompareParams, control: dict[str, Speedup], void: frozenset[str]
 ) -> Candidate:
-    baseline = study.baseline
+    """The candidate with its reasons and its limit."""
+    baseline, result = study.baseline, candidate.result
     if baseline.profile is None or result.profile is None:
         failures = [arm_failed(result)] if result.failures else []
         failures += [arm_failed(baseline, role="baseline")] if baseline.failures else []
-        measures = [TRAIN, *map(inference_measure, study.inference_batch_sizes)]
-        return Candidate(result, dict.fromkeys(measures, "inconclusive"), tuple(failures))
-    speedups = _speedups(study, baseline.profile, result.profile)
-    quality = QualityChange(_correct(study, baseline), _correct(study, result))
-    verdicts = {name: decide(ratio, control[name].noise_floor, quality, params) for name, ratio in speedups.items()}
+        return replace(candidate, reasons=tuple(failures))
     evidence = Evidence(
         baseline=baseline.profile,
         candidate=result.profile,
         trainings=result.trainings,
-        speedup=speedups[TRAIN],
+        speedups=candidate.speedups,
         environment=study.environment,
         min_speedup=params.min_speedup,
         classes=len(study.data.classes),
+        control=control,
+        void=void,
+        factors=candidate.factors,
+        states=candidate.states,
+        reconciliation=candidate.reconciliation,
     )
-    changes = op_changes(baseline.profile, result.profile)
-    return Candidate(result, verdicts, explain(evidence), speedups, quality, evidence.limit, changes)
+    return replace(candidate, reasons=explain(evidence), limit=evidence.limit)
 
 
 def inference_measure(batch_size: int) -> str:
@@ -125,14 +219,31 @@ def inference_measure(batch_size: int) -> str:
     return f"inference_b{batch_size}"
 
 
-def _speedups(study: Study, baseline: Profile, other: Profile) -> dict[str, Speedup]:
-    confidence = baseline.summary.protocol.confidence
-    ratios = {TRAIN: train_speedup(baseline.rounds, other.rounds, confidence)}
+def _factors(study: Study, baseline: Profile, candidate: Profile) -> dict[str, Factors]:
+    """By measure, the factors of the speed-up; empty where no other setting than the precision differs."""
+    bridge = study.bridge(candidate)
+    if bridge is None:
+        return {}
+    settings, precision = _speedups(study, baseline, bridge, study.control), _speedups(study, bridge, candidate)
+    return {measure: Factors(settings[measure], precision[measure]) for measure in settings}
+
+
+def _speedups(study: Study, before: Profile, after: Profile, control: Profile | None = None) -> dict[str, Speedup]:
+    """By measure, time of one arm / time of another; with `control` the mean of both copies of the baseline counts."""
+    confidence = before.summary.protocol.confidence
+    rounds, calls = (control.rounds, control.calls) if control else (None, None)
+    ratios = {TRAIN: train_speedup(before.rounds, after.rounds, confidence, rounds)}
     for size in study.inference_batch_sizes:
-        ratios[inference_measure(size)] = inference_speedup(baseline.calls, other.calls, size, confidence)
+        ratios[inference_measure(size)] = inference_speedup(before.calls, after.calls, size, confidence, calls)
     return ratios
 
 
 def _correct(study: Study, result: VariantResult) -> NDArray[np.bool_]:
     """Which test images each training classifies correctly, boolean `(seeds, images)`."""
     return np.stack([training.predicted == study.labels for training in result.trainings])
+
+
+def _same_weights_correct(study: Study, profile: Profile) -> NDArray[np.bool_]:
+    """The same of the baseline's trained weights in the precision of a candidate; an overflow is wrong."""
+    found = np.stack([profile.same_weights[training.seed] for training in study.baseline.trainings])
+    return (found.argmax(axis=2) == study.labels) & np.isfinite(found).all(axis=2)

@@ -40,7 +40,7 @@ def check_trainings(study: Study) -> None:
 
 
 def check_profiles(study: Study) -> None:
-    """Checks that all variants and the control were measured in the configuration of the baseline.
+    """Checks that all variants, the control and bridges were measured in the configuration of the baseline.
 
     Raises:
         ComparisonError: names the variant and the settings that differ.
@@ -48,8 +48,8 @@ def check_profiles(study: Study) -> None:
     if study.baseline.profile is None:
         return
     expected = study.baseline.profile.summary.configuration.model_dump()
-    profiles = {result.variant: result.profile for result in study.candidates} | {files.CONTROL: study.control}
-    for name, profile in profiles.items():
+    profiles = {result.variant: result.profile for result in study.candidates}
+    for name, profile in (profiles | {files.CONTROL: study.control} | dict(study.bridges)).items():
         if profile is not None and (found := profile.summary.configuration.model_dump()) != expected:
             raise ComparisonError(
                 f"{files.profile_dir(name)}: '{name}' was not measured like '{study.baseline.variant}' "

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, TRAIN, Candidate, Comparison
+import numpy as np
+
+from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, TRAIN, Candidate, Comparison, Factors
 from stages.compare.explain.layer_diff import gained, lost
 from stages.compare.gate import gate_state
 from stages.compare.report.next_steps import next_steps, quality_sample_size
-from stages.compare.report.text import verdict_sentence
+from stages.compare.report.verdicts import verdict_sentence
 from stages.compare.training_curves import time_to_accuracy
 from stages.files import CONTROL
 from stages.results.artifact import Record
@@ -16,12 +19,18 @@ from stages.results.comparison import (
     CandidateResult,
     ComparisonResult,
     ControlResult,
+    FactorsResult,
     OpChangeResult,
     QualityResult,
+    RatioResult,
+    ReconciliationResult,
+    SameWeights,
     SpeedupResult,
+    StateResult,
     TimeToAccuracyResult,
+    VerdictTestResult,
 )
-from stages.results.study import VariantResult
+from stages.results.study import Study, VariantResult
 from stages.stats.quality import QualityChange
 from stages.stats.speedup import CONFIDENCE
 
@@ -35,7 +44,10 @@ def comparison_result(comparison: Comparison) -> ComparisonResult:
     return ComparisonResult(
         baseline=comparison.study.baseline.variant,
         environment=comparison.study.environment,
-        control={measure: _record(ControlResult, ratio) for measure, ratio in comparison.control.items()},
+        control={
+            measure: _record(ControlResult, ratio, differs=measure in comparison.void)
+            for measure, ratio in comparison.control.items()
+        },
         noise_floor={measure: ratio.noise_floor for measure, ratio in comparison.control.items()},
         min_speedup=comparison.params.min_speedup,
         gate=gate_state(comparison),
@@ -78,17 +90,23 @@ def tracking_tags(result: ComparisonResult) -> dict[str, str]:
 
 
 def candidate_metrics(candidate: CandidateResult) -> dict[str, float]:
-    """Speed-ups and quality of one candidate with the ends of their intervals, and memory saved; flat."""
+    """Speed-ups, their factors and quality of a candidate with the ends of their intervals, and memory saved; flat."""
     flat: dict[str, float] = {}
     for measure, speedup in (candidate.speedup or {}).items():
-        name = f"speedup_{measure}"
-        flat |= {name: speedup.ratio, f"{name}_low": speedup.low, f"{name}_high": speedup.high}
-    if (quality := candidate.quality) is not None:
-        name = f"{quality.name}_delta"
-        flat |= {name: quality.delta, f"{name}_low": quality.low, f"{name}_high": quality.high}
+        flat |= _with_ends(f"speedup_{measure}", speedup.ratio, speedup)
+    for measure, factors in (candidate.factors or {}).items():
+        for name, factor in (("precision", factors.precision), ("settings", factors.settings)):
+            flat |= _with_ends(f"speedup_{measure}_{name}", factor.ratio, factor)
+    for name, quality in (("", candidate.quality), ("_same_weights", candidate.quality_same_weights)):
+        if quality is not None:
+            flat |= _with_ends(f"{quality.name}{name}_delta", quality.delta, quality)
     if (peak := candidate.peak_memory_mib) is not None:
         flat["memory_saved_mib"] = peak.baseline - peak.candidate
     return flat
+
+
+def _with_ends(name: str, value: float, interval: RatioResult | QualityResult) -> dict[str, float]:
+    return {name: value, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def verdict_key(measure: str) -> str:
@@ -115,33 +133,71 @@ def _time_to_accuracy(comparison: Comparison) -> TimeToAccuracyResult | None:
 
 
 def _candidate(candidate: Candidate, comparison: Comparison) -> CandidateResult:
-    profile = candidate.result.profile
-    speedups = {
-        measure: _record(SpeedupResult, ratio, confidence=CONFIDENCE) for measure, ratio in candidate.speedups.items()
-    }
     operations = {
         side: tuple(_record(OpChangeResult, change) for change in select(candidate.op_changes))
         for side, select in (("gained", gained), ("lost", lost))
     }
+    reconciliation = candidate.reconciliation
     return CandidateResult(
-        speedup=speedups or None,
-        quality=_quality(candidate.quality, comparison.params.quality_margin) if candidate.quality else None,
+        speedup={measure: _speedup(candidate, measure) for measure in candidate.speedups} or None,
+        factors={measure: _factors(found) for measure, found in candidate.factors.items()} or None,
+        quality=_quality(candidate.quality, [TRAIN], candidate, comparison),
+        quality_same_weights=_quality(
+            candidate.quality_same_weights, candidate.verdicts.keys() - {TRAIN}, candidate, comparison
+        ),
         limit=None if candidate.limit is None else {TRAIN: candidate.limit},
+        tests={measure: _record(VerdictTestResult, test) for measure, test in candidate.tests.items()} or None,
         sentence=verdict_sentence(candidate, comparison),
         next_steps=next_steps(candidate, comparison) or None,
         reasons=candidate.reasons,
         peak_memory_mib=comparison.before_after(PEAK_MEMORY, candidate),
         max_batch_size=comparison.before_after(LARGEST_BATCH, candidate),
-        same_weights=profile.summary.same_weights if profile else None,
+        same_weights=_same_weights(candidate, comparison.study),
         operations={side: changes for side, changes in operations.items() if changes} or None,
+        reconciliation=None if reconciliation is None else _record(ReconciliationResult, reconciliation),
         **{verdict_key(measure): verdict for measure, verdict in candidate.verdicts.items()},
     )
 
 
-def _quality(change: QualityChange, margin: float) -> QualityResult:
-    sample_size = quality_sample_size(change, margin) or None
+def _speedup(candidate: Candidate, measure: str) -> SpeedupResult:
+    states = tuple(_record(StateResult, state) for state in candidate.states.get(measure, ()))
+    return _record(SpeedupResult, candidate.speedups[measure], confidence=CONFIDENCE, states=states or None)
+
+
+def _factors(factors: Factors) -> FactorsResult:
+    return FactorsResult(
+        settings=_record(RatioResult, factors.settings), precision=_record(RatioResult, factors.precision)
+    )
+
+
+def _quality(
+    change: QualityChange | None, measures: Iterable[str], candidate: Candidate, comparison: Comparison
+) -> QualityResult | None:
+    """The quality that the verdicts on `measures` ask for; with a sample size where one of them is open."""
+    if change is None:
+        return None
+    margin = comparison.params.quality_margin
+    is_open = any(candidate.verdicts[measure] == "inconclusive" for measure in measures)
+    sample_size = quality_sample_size(change, margin, comparison.alpha) or None if is_open else None
     outcome = change.outcome(margin)
     return _record(QualityResult, change, name=SCORE, margin=margin, outcome=outcome, sample_size=sample_size)
+
+
+def _same_weights(candidate: Candidate, study: Study) -> SameWeights | None:
+    """The baseline's weights in the candidate's precision against the baseline's predictions, all seeds together."""
+    quality, profile = candidate.quality_same_weights, candidate.result.profile
+    if quality is None or profile is None:
+        return None
+    trainings = study.baseline.trainings
+    before = np.stack([training.probabilities for training in trainings if training.probabilities is not None])
+    after = np.stack([profile.same_weights[training.seed] for training in trainings])
+    is_finite = np.isfinite(after).all(axis=2)
+    return SameWeights(
+        images=quality.examples,
+        agreement=float(((before.argmax(axis=2) == after.argmax(axis=2)) & is_finite).mean()),
+        max_probability_difference=float(np.abs(after - before)[is_finite].max(initial=0.0)),
+        accuracy=quality.candidate,
+    )
 
 
 def _record(kind: type[_Record], source: object, **values: Any) -> _Record:

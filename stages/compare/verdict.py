@@ -1,21 +1,89 @@
-"""The verdict rule."""
+"""The verdict rules: what each verdict of a report rests on, and how the verdicts share the error."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from stages.params import CompareParams
 from stages.results.comparison import Verdict
+from stages.stats.multiple import holm
 from stages.stats.quality import QualityChange
-from stages.stats.sample_size import required_speedup
-from stages.stats.speedup import Speedup
+from stages.stats.speedup import CONFIDENCE, Speedup
+
+CONTROL_ERROR = 0.01  # how often the control may differ from 1 by chance, over all measures of a report together
+
+Key = tuple[str, str]  # a candidate and a measure
 
 
-def decide(speedup: Speedup, noise_floor: float, quality: QualityChange, params: CompareParams) -> Verdict:
-    """The verdict on one speed-up (of training, or of inference at one batch size) together with the quality.
+@dataclass(frozen=True)
+class Parts:
+    """What one verdict rests on.
 
-    `adopt` needs both shown: a speed-up that is worth having and above the noise floor, and no loss beyond the margin.
-    `reject` needs one of them refuted. Otherwise the verdict is `inconclusive`.
+    Attributes:
+        speedup: of the measure.
+        precision: the factor of it that the precision brings; None where no other setting differs.
+        quality: for training that of two trainings, for inference that of the same weights.
     """
-    outcome = quality.outcome(params.quality_margin)
-    if speedup.low >= required_speedup(noise_floor, params.min_speedup) and outcome == "shown":
+
+    speedup: Speedup
+    precision: Speedup | None
+    quality: QualityChange
+
+    @property
+    def ratios(self) -> tuple[Speedup, ...]:
+        """The ratios that must be worth having."""
+        return (self.speedup,) if self.precision is None else (self.speedup, self.precision)
+
+    def p_value(self, params: CompareParams) -> float:
+        """One-sided p-value that one of the parts does not hold, so that `adopt` is wrong: the largest of theirs."""
+        p_slow = (ratio.p_below(params.min_speedup) for ratio in self.ratios)
+        return max(self.quality.p_loss(params.quality_margin), *p_slow)
+
+    def is_refuted(self, params: CompareParams) -> bool:
+        """Whether the 95 % interval of one of the parts refutes it."""
+        too_slow = any(ratio.high < params.min_speedup for ratio in self.ratios)
+        return too_slow or self.quality.outcome(params.quality_margin) == "refuted"
+
+
+@dataclass(frozen=True)
+class VerdictTest:
+    """The one-sided p-value of a verdict `adopt`, by itself and adjusted for all verdicts of the report."""
+
+    p: float
+    p_adjusted: float
+
+
+def run_tests(parts: Mapping[Key, Parts], params: CompareParams) -> dict[Key, VerdictTest]:
+    """The tests of all verdicts of a report, which share the 5 % by Holm's method."""
+    p_values = {key: part.p_value(params) for key, part in parts.items()}
+    return {key: VerdictTest(p_values[key], adjusted) for key, adjusted in holm(p_values).items()}
+
+
+def decide(parts: Parts, p_adjusted: float, params: CompareParams, *, void: bool = False) -> Verdict:
+    """One verdict.
+
+    `adopt` if the adjusted p-value is at most 5 %; `reject` if a part is refuted. Otherwise, and for a void measure,
+    `inconclusive`.
+    """
+    if void:
+        return "inconclusive"
+    if p_adjusted <= 1 - CONFIDENCE:
         return "adopt"
-    if speedup.high < params.min_speedup or outcome == "refuted":
-        return "reject"
-    return "inconclusive"
+    return "reject" if parts.is_refuted(params) else "inconclusive"
+
+
+def verdicts(
+    parts: Mapping[Key, Parts], tests: Mapping[Key, VerdictTest], void: Collection[str], params: CompareParams
+) -> dict[Key, Verdict]:
+    """All verdicts of a report; `void` are the measures that decide nothing."""
+    return {key: decide(parts[key], test.p_adjusted, params, void=key[1] in void) for key, test in tests.items()}
+
+
+def void_measures(control: Mapping[str, Speedup]) -> frozenset[str]:
+    """Measures at which the control, which runs the baseline's code, differs from 1: they decide nothing.
+
+    The measures of a report share the error of 1 % (Bonferroni).
+    """
+    intervals = {measure: ratio.interval(1 - CONTROL_ERROR / len(control)) for measure, ratio in control.items()}
+    return frozenset(measure for measure, (low, high) in intervals.items() if not low <= 1 <= high)

@@ -42,7 +42,10 @@ def checked_params() -> Params:
 
 
 def remove_unlisted_arms(train: TrainParams) -> None:
-    """Removes the results of variants and seeds that are no longer listed: stages depend on all of both folders."""
+    """Removes the results of variants and seeds that are no longer listed: stages depend on all of both folders.
+
+    Only `profile` knows which bridging arms there are; it runs again if the variants have changed.
+    """
     trainings = {files.train_dir(variant, seed).name for variant in train.variants for seed in train.seeds}
     _remove_others(files.TRAIN, trainings)
     _remove_others(files.PROFILE, {*train.variants, files.CONTROL})
@@ -50,7 +53,7 @@ def remove_unlisted_arms(train: TrainParams) -> None:
 
 def _remove_others(folder: Path, kept: set[str]) -> None:
     for entry in folder.iterdir() if folder.is_dir() else ():
-        if entry.is_dir() and entry.name not in kept:
+        if entry.is_dir() and entry.name not in kept and not entry.name.startswith(files.BRIDGE_PREFIX):
             shutil.rmtree(entry)
 
 

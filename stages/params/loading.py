@@ -143,7 +143,8 @@ def _describe(annotation: Any, constraints: Sequence[Any]) -> str:
         return f"a {'non-empty ' if non_empty else ''}list, each item {_describe(*_unwrapped(arguments[0]))}"
     if origin is Union or type(None) in arguments:
         kinds = [kind for kind in arguments if kind is not type(None)]
-        return " or ".join([_describe(kind, constraints) for kind in kinds] + ["null"])
+        bare = [_unwrapped(kind) for kind in kinds]
+        return " or ".join([_describe(kind, [*limits, *constraints]) for kind, limits in bare] + ["null"])
     if origin is dict or (isinstance(annotation, type) and issubclass(annotation, (BaseModel, Mapping))):
         return "a mapping" + _keys_of(annotation)
     string = "a non-empty string" if non_empty else "a string"

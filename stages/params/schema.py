@@ -61,7 +61,7 @@ class DataParams(Section):
     path: Text = Field("data/raw", min_length=1, description="directory that contains the class folders, for `folder`")
     image_size: int = Field(32, ge=8, le=1024, description="height and width after resizing, in pixels")
     color: Literal["rgb", "grey"] = Field("rgb", description="three channels (`rgb`) or one (`grey`)")
-    test_fraction: Number = Field(0.3, gt=0, lt=1, description="fraction of the images in the test set")
+    test_fraction: Number = Field(0.35, gt=0, lt=1, description="fraction of the images in the test set")
     validation_fraction: Number = Field(0.1, gt=0, lt=1, description="fraction of the images in the validation set")
     split_seed: int = Field(0, ge=0, le=2**31 - 1, description="seed of the split and of the synthetic images")
     max_bad_fraction: Number = Field(0.0, ge=0, le=1, description="largest accepted fraction of unreadable images")
@@ -129,30 +129,28 @@ class Variant(Section):
 
 
 class ProfileParams(Section):
-    """How the variants are timed. Each has its own process, and they take turns."""
+    """How the variants are timed. Each has its own processes, and they take turns. `null`: as the network needs."""
 
-    processes: int = Field(8, ge=2, le=50, description="maximum number of processes per variant, one after the other")
-    rounds: int = Field(
-        200,
-        ge=1,
-        le=10_000,
-        description="maximum number of timed rounds per process; in each, every variant has a turn",
-    )
-    steps_per_round: int = Field(6, ge=1, le=10_000, description="number of training steps in a turn")
     target_precision: Number = Field(
         0.02, gt=0, lt=1, description="half-width of the speed-ups' confidence intervals at which the timing ends"
     )
-    max_seconds: Number = Field(
-        30.0, gt=0, description="maximum duration of the timing, in seconds; starting the processes does not count"
+    max_seconds: Number | None = Field(
+        None, gt=0, description="maximum duration of the timing, in seconds; starting the processes does not count"
     )
-    warmup_steps: int = Field(8, ge=1, le=10_000, description="number of training steps before the timing starts")
-    single_step_rounds: int = Field(
-        1, ge=1, le=1000, description="rounds per process in which each step is timed, for the percentiles"
+    processes: int | None = Field(
+        None, ge=2, le=50, description="number of processes per variant, one after the other, at most"
     )
-    trace_steps: int = Field(8, ge=2, le=50, description="number of training steps in the trace")
+    rounds: int | None = Field(
+        None, ge=1, le=10_000, description="number of timed rounds per process; in each, every variant has a turn"
+    )
+    steps_per_round: int | None = Field(None, ge=1, le=10_000, description="number of training steps in a turn")
+    warmup_steps: int | None = Field(
+        None, ge=1, le=10_000, description="number of training steps before the first round of a process"
+    )
+    trace_steps: int | None = Field(None, ge=2, le=50, description="number of training steps in the trace")
     inference_batch_sizes: BatchSizes = Field((1, 32), description="batch sizes at which latency is measured")
-    inference_calls_per_round: int = Field(
-        4, ge=1, le=10_000, description="number of inference calls in a turn, at each batch size"
+    inference_calls_per_round: int | None = Field(
+        None, ge=1, le=10_000, description="number of inference calls in a turn, at each batch size"
     )
     find_max_batch: bool = Field(
         False, description="find the largest batch size that each variant can train with; takes minutes"

@@ -7,7 +7,7 @@ from stages.errors import cli_entry
 from stages.locking import stage_lock
 from stages.prepare.pipeline import prepare
 from stages.prepare.reports import conflicts_line, summary_line
-from stages.stats.sample_size import too_few_images
+from stages.stats.sample_size import number_of_verdicts, too_few_images
 from stages.tracking import run_logging
 from stages.tracking.tracker import Tracker
 
@@ -23,7 +23,9 @@ def main() -> None:
         print(summary_line(info))
         if conflicts := conflicts_line(files.PREPARED):
             print(f"prepare: {conflicts}")
-    too_few = too_few_images(info.images["test"], settings.compare.quality_margin, len(settings.train.seeds))
+    train = settings.train
+    verdicts = number_of_verdicts(len(train.variants), len(settings.profile.inference_batch_sizes))
+    too_few = too_few_images(info.images["test"], settings.compare.quality_margin, len(train.seeds), verdicts)
     if too_few is not None and not info.synthetic:
         print(f"prepare: {too_few}")
 

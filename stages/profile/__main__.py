@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stages import files, params
 from stages.errors import ProfileError, cli_entry
 from stages.locking import machine_lock, stage_lock
@@ -17,7 +20,7 @@ from stages.profile.runner import Extras, measure
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import read_trace
 from stages.results.profile import LargestBatch, Protocol, write_profile
-from stages.results.training import finished_accuracies
+from stages.results.training import METRICS, TrainingMetrics, finished_accuracies
 from stages.tracking import run_logging
 from stages.tracking.tracker import Tracker
 
@@ -47,18 +50,27 @@ def finished_variants(settings: Params) -> list[str]:
 def _measure_and_write(settings: Params, variants: list[str], scratch: Path) -> dict[str, str]:
     """Measures all arms, writes their folders, and returns the sha256 of each manifest by arm."""
     configs, baseline = _configs(settings, variants), settings.compare.baseline
-    trained = {name: files.train_dir(name, settings.train.seeds[0]) for name in variants if name != baseline}
-    extras = Extras(frozenset(variants), scratch, trained if baseline in variants else {})
+    trained = {seed: files.train_dir(baseline, seed) for seed in settings.train.seeds} if baseline in variants else {}
+    extras = Extras(scratch, trained, _training_seconds(settings, variants))
     measurement = measure(configs, baseline, settings.profile, extras)
     _print_protocol(measurement.protocol)
-    largest = largest_batches(configs, settings.profile, measurement.records) if settings.profile.find_max_batch else {}
-    contexts = {
-        name: Context(
-            measurement.protocol, settings.profile.trace_steps, measurement.same_weights.get(name), largest.get(name)
-        )
-        for name in configs
-    }
-    return {name: _write(name, record, contexts[name], settings) for name, record in measurement.records.items()}
+    records, same_weights = measurement.records, measurement.same_weights
+    largest = largest_batches(configs, settings.profile, records) if settings.profile.find_max_batch else {}
+    digests = {}
+    for name, record in records.items():
+        copy = records[files.CONTROL].times if name == baseline else None
+        context = Context(measurement.protocol, measurement.trace_steps, largest.get(name), copy)
+        digests[name] = _write(name, record, context, same_weights.get(name, {}))
+    return digests
+
+
+def _training_seconds(settings: Params, variants: list[str]) -> float:
+    trainings = (
+        TrainingMetrics.read(files.train_dir(name, seed) / METRICS)
+        for name in variants
+        for seed in settings.train.seeds
+    )
+    return sum(found.train_time_s for found in trainings)
 
 
 def _configs(settings: Params, variants: list[str]) -> dict[str, ArmConfig]:
@@ -82,16 +94,15 @@ def largest_batches(
     }
 
 
-def _write(name: str, record: ArmRecord, context: Context, settings: Params) -> str:
-    entry = settings.variants[settings.compare.baseline if name == files.CONTROL else name]
+def _write(name: str, record: ArmRecord, context: Context, same_weights: Mapping[int, NDArray[np.float32]]) -> str:
     path, trace = None, None
     if record.trace is not None:
         path = find_trace(record.trace.directory)
         trace = read_trace(path, record.trace.graph_dtypes)
-    summary = summarize(name, entry, record, context, trace)
+    summary = summarize(name, record, context, trace)
     step_ms, images_per_s = (summary.metrics[key] for key in ("step_time_ms/mean", "train_images_per_s"))
     print(f"profile {name}: {step_ms:.2f} ms a step, {images_per_s:,.0f} images/s", flush=True)
-    return write_profile(name, summary, record.times, path)
+    return write_profile(name, summary, record.times, path, same_weights)
 
 
 def find_trace(directory: Path) -> Path:

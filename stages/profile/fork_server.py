@@ -1,6 +1,8 @@
 """Fork servers that have already imported TensorFlow, so that a worker process starts in 0.5 s instead of 5 s.
 
-TensorFlow reads some environment variables when it is imported, so each set of variables needs its own server.
+TensorFlow reads some environment variables when it is imported, so each set of variables needs its own server. The
+processes of one server share what an interpreter draws at its start, such as addresses and the order of hashed names.
+So processes that must be independent are forked from servers of different names.
 `multiprocessing` supports one fork server per process; this module replaces it while a worker starts.
 """
 
@@ -23,30 +25,44 @@ from stages.locking import private_folder
 ROOT = Path(__file__).parents[2]
 PRELOADED = ["stages.profile.worker"]  # it imports TensorFlow
 
-_servers: dict[frozenset[tuple[str, str]], forkserver.ForkServer] = {}
+_servers: dict[tuple[str, frozenset[tuple[str, str]]], forkserver.ForkServer] = {}
 
 
 def start_process(
-    name: str, target: Callable[..., None], arguments: tuple[Any, ...], variables: Mapping[str, str]
+    name: str,
+    target: Callable[..., None],
+    arguments: tuple[Any, ...],
+    variables: Mapping[str, str],
+    server_name: str = "",
 ) -> BaseProcess:
-    """Starts `target(*arguments)` in a process with these environment variables, forked from their server.
+    """Starts `target(*arguments)` in a process with these environment variables, forked from the server of this name.
 
     Ctrl-C does not reach the process: the parent ends it.
     """
     process = multiprocessing.get_context("forkserver").Process(target=target, args=arguments, name=name, daemon=True)
-    server = _server(variables)
+    server = start_server(variables, server_name)
     with _environment({**variables, **_search_path()}), _installed(server):
-        _run(server)
         process.start()
     return process
 
 
-def _run(server: forkserver.ForkServer) -> None:
-    """Starts the server unless it runs."""
+def start_server(variables: Mapping[str, str], server_name: str = "") -> forkserver.ForkServer:
+    """Starts the server of this name and these environment variables unless it runs; does not wait for its imports."""
+    server = _servers.setdefault((server_name, frozenset(variables.items())), forkserver.ForkServer())
+    server.set_forkserver_preload(PRELOADED)
     resource_tracker.ensure_running()  # it unblocks SIGINT, so it must run before SIGINT is blocked
     _create_short_temporary_folder()
-    with _sigint_blocked():
+    with _environment({**variables, **_search_path()}), _sigint_blocked():
         server.ensure_running()
+    return server
+
+
+def stop_servers() -> None:
+    """Ends all servers, whose processes must have ended. The next process starts from a new one."""
+    _kill_servers()
+    for server in _servers.values():
+        getattr(server, "_stop")()  # noqa: B009  # waits for it, and removes its socket
+    _servers.clear()
 
 
 def _create_short_temporary_folder() -> None:
@@ -79,14 +95,6 @@ def _kill_servers() -> None:
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def _server(variables: Mapping[str, str]) -> forkserver.ForkServer:
-    key = frozenset(variables.items())
-    if key not in _servers:
-        _servers[key] = forkserver.ForkServer()
-        _servers[key].set_forkserver_preload(PRELOADED)
-    return _servers[key]
 
 
 def _search_path() -> dict[str, str]:

@@ -151,14 +151,15 @@ def _supervised(connection: Connection, pid: int | None, limit_mib: int | None) 
 
 def _train(connection: Connection, config: ArmConfig, image_shape: tuple[int, int, int], classes: int) -> None:
     """What the child runs: sends the memory that it starts with, then the outcome of the training."""
-    from stages.profile.worker import peak_gpu_memory_bytes  # only the child may import TensorFlow
+    from stages.profile import memory  # only the child may import TensorFlow
     from stages.tensorflow_import import tf
 
     start_bytes = _own_bytes(psutil.Process())
     connection.send(start_bytes)
     try:
         _train_steps(config, image_shape, classes)
-        connection.send(Attempt(peak_bytes=peak_gpu_memory_bytes() or _own_peak_bytes() - start_bytes))
+        on_gpu = tf.config.list_logical_devices("GPU")
+        connection.send(Attempt(peak_bytes=memory.peak_bytes() if on_gpu else _own_peak_bytes() - start_bytes))
     except (tf.errors.ResourceExhaustedError, MemoryError):
         connection.send(Attempt())
     except (HalfstepError, tf.errors.OpError) as error:

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stages.params import ModelParams, TrainParams, Variant
-from stages.results.profile import Configuration, InForce, Protocol, RawTimes, SameWeights
+from stages.results.profile import Configuration, InForce, Protocol, RawTimes
 
 
 @dataclass(frozen=True)
@@ -38,29 +41,45 @@ class TraceRecord:
 
 @dataclass(frozen=True)
 class ArmSettings:
-    """How one arm runs, as its worker reports it after the warm-up.
-
-    `peak_memory_bytes` is the peak of the GPU's allocator before any inference; None without a GPU.
-    """
+    """How one arm runs, as its worker reports it after the warm-up."""
 
     configuration: Configuration
     in_force: InForce
-    peak_memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Costs of one arm, from which the protocol is planned.
+
+    Attributes:
+        step_time_ms: time of a training step.
+        input_time_ms: time of the input pipeline for one batch, in all of its threads together.
+        buffered_batches: batches that the input pipeline prepares in advance.
+        peak_memory_bytes: peak during these training steps: of the GPU's allocator, on a CPU of the resident memory.
+    """
+
+    step_time_ms: float
+    input_time_ms: float
+    buffered_batches: int
+    peak_memory_bytes: int
 
 
 @dataclass
 class ArmRecord:
-    """Everything that was measured of one arm."""
+    """Everything that was measured of one arm with its entry of `variants`; `peak_memory_bytes` as in `Calibration`."""
 
+    entry: Variant
     settings: ArmSettings
+    peak_memory_bytes: int | None = None
     times: RawTimes = field(default_factory=RawTimes)
     trace: TraceRecord | None = None
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The records by arm, the protocol, and the same-weights comparisons by candidate."""
+    """The records by arm, the protocol, and by candidate and seed what the baseline's weights give in its precision."""
 
     records: dict[str, ArmRecord]
     protocol: Protocol
-    same_weights: dict[str, SameWeights] = field(default_factory=dict)
+    trace_steps: int
+    same_weights: dict[str, dict[int, NDArray[np.float32]]] = field(default_factory=dict)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from stages.errors import ProfileError
-from stages.params import Variant
 from stages.profile.records import ArmRecord, TraceRecord
 from stages.profile.trace import Operation, Trace
 from stages.results.profile import (
@@ -20,57 +19,62 @@ from stages.results.profile import (
     ProfileSummary,
     Protocol,
     RawTimes,
-    SameWeights,
 )
 
 MAX_OPERATIONS = 1000
 NOISE_STANDARD_DEVIATIONS = 2
 MIB = 2**20
+PEAK_MEMORY, ALLOCATOR_PEAK = "memory/peak_mib", "memory/allocator_peak_mib"
 
 
 @dataclass(frozen=True)
 class Context:
-    """The protocol that all arms share, and what was measured only once for this arm."""
+    """What is not in an arm's own record.
+
+    Attributes:
+        protocol: of the measurement, shared by all arms.
+        trace_steps: training steps that the trace must have.
+        largest_batch: with `profile.find_max_batch`.
+        second_copy: for the baseline, the times of the control.
+    """
 
     protocol: Protocol
     trace_steps: int
-    same_weights: SameWeights | None = None
     largest_batch: LargestBatch | None = None
+    second_copy: RawTimes | None = None
 
 
-def summarize(name: str, entry: Variant, record: ArmRecord, context: Context, trace: Trace | None) -> ProfileSummary:
+def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | None) -> ProfileSummary:
     """Computes the content of `summary.json`.
 
     Args:
-        name: the variant's name, or that of the control.
-        entry: its entry of `variants`.
+        name: the arm's name.
         record: its raw measurements.
-        context: the protocol, and what was measured only once.
-        trace: its trace; None for the control, which is not traced.
+        context: the protocol, and what is not in the record.
+        trace: its trace; None for a bridging arm, which is not traced.
 
     Raises:
-        ProfileError: the trace has fewer steps than `profile.trace_steps`.
+        ProfileError: the trace has fewer steps than the protocol asked for.
     """
-    metrics = timing_metrics(record.times, record.settings.configuration.batch_size)
-    metrics |= _memory_metrics(record.settings.peak_memory_bytes, context.largest_batch)
+    metrics = timing_metrics(record.times, record.settings.configuration.batch_size, context.second_copy)
+    metrics |= _memory_metrics(record.peak_memory_bytes, context.largest_batch)
     operations: tuple[OperationTime, ...] = ()
     warnings: tuple[str, ...] = ()
     if trace is not None and record.trace is not None:
         check_traced_steps(name, trace, context.trace_steps)
-        metrics = trace.metrics() | metrics | _trace_metrics(record.trace, trace)
+        metrics = _traced(trace) | metrics | _trace_metrics(record.trace, trace)
         rows = _operations(trace)[:MAX_OPERATIONS]
         operations = tuple(_operation(row, trace, record.trace.marked_steps) for row in rows)
-        warnings = tuple(_warnings(trace, record.times, metrics))
+        warnings = (*trace.warnings, *_disagreement(trace, record.times, metrics))
     return ProfileSummary(
         variant=name,
-        entry=entry,
+        entry=record.entry,
         configuration=record.settings.configuration,
         in_force=record.settings.in_force,
         protocol=context.protocol,
         metrics=dict(sorted(metrics.items())),
         operations=operations,
         warnings=warnings,
-        same_weights=context.same_weights,
         largest_batch=context.largest_batch,
     )
 
@@ -89,13 +93,20 @@ def check_traced_steps(name: str, trace: Trace, trace_steps: int) -> None:
         )
 
 
-def timing_metrics(times: RawTimes, train_batch_size: int) -> dict[str, float]:
-    """Step time, throughput and latency.
+def timing_metrics(times: RawTimes, train_batch_size: int, second_copy: RawTimes | None = None) -> dict[str, float]:
+    """Step time, throughput and latency, from what counts.
 
     The mean step time and the throughput come from whole rounds, which run like a training. The percentiles come from
-    separate rounds that synchronise the device after every step, which takes a little time itself.
+    turns that synchronise the device after every step, which takes a little time itself.
+
+    Args:
+        times: of the arm.
+        train_batch_size: images a step.
+        second_copy: of a second copy of the arm: means are over both, as in the speed-ups.
     """
-    mean_ms = sum(row.round_time_ms for row in times.rounds) / sum(row.steps for row in times.rounds)
+    copies = [times] if second_copy is None else [times, second_copy]
+    rounds = [row for copy in copies for row in copy.rounds if row.counted]
+    mean_ms = sum(row.round_time_ms for row in rounds) / sum(row.steps for row in rounds)
     step_times_ms = [row.step_time_ms for row in times.steps]
     metrics = {
         "step_time_ms/mean": mean_ms,
@@ -104,27 +115,37 @@ def timing_metrics(times: RawTimes, train_batch_size: int) -> dict[str, float]:
         "train_images_per_s": train_batch_size * 1e3 / mean_ms,
     }
     for batch_size in sorted({call.batch_size for call in times.calls}):
-        metrics |= _latency_metrics(batch_size, times.calls)
+        metrics |= _latency_metrics(batch_size, [row for copy in copies for row in copy.calls])
     return metrics | _input_metrics(times.input_rounds)
 
 
 def _input_metrics(rounds: Sequence[InputRound]) -> dict[str, float]:
-    """Median step time with the input pipeline and on one cached batch, from interleaved rounds."""
+    """Mean step time with the input pipeline and on one cached batch, from interleaved rounds."""
     names = {"pipeline": "step_time_ms/with_input", "cached": "step_time_ms/cached_batch"}
     times_ms = {kind: [row.round_time_ms / row.steps for row in rounds if row.batches == kind] for kind in names}
-    return {names[kind]: _percentile(found, 50) for kind, found in times_ms.items() if found}
+    return {names[kind]: float(np.mean(found)) for kind, found in times_ms.items() if found}
 
 
 def _latency_metrics(batch_size: int, calls: Sequence[Call]) -> dict[str, float]:
-    latencies_ms = [call.latency_ms for call in calls if call.batch_size == batch_size]
+    """Latencies of the steady state, and of the first call of a turn, which follows those of other processes."""
+    of_size = [call for call in calls if call.batch_size == batch_size]
+    latencies_ms = [call.latency_ms for call in of_size if call.counted]
+    mean_ms = float(np.mean(latencies_ms))
     prefix = f"inference/b{batch_size}"
-    percentiles = {f"{prefix}/p{rank}_ms": _percentile(latencies_ms, rank) for rank in (50, 95, 99)}
-    return percentiles | {f"{prefix}/images_per_s": batch_size * 1e3 / float(np.mean(latencies_ms))}
+    found = {f"{prefix}/p{rank}_ms": _percentile(latencies_ms, rank) for rank in (50, 95, 99)}
+    found |= {f"{prefix}/mean_ms": mean_ms, f"{prefix}/images_per_s": batch_size * 1e3 / mean_ms}
+    return found | {f"{prefix}/cold_ms": _percentile([call.latency_ms for call in of_size if call.call == 0], 50)}
 
 
 def _memory_metrics(peak_memory_bytes: int | None, largest: LargestBatch | None) -> dict[str, float]:
-    found = {} if peak_memory_bytes is None else {"memory/peak_mib": peak_memory_bytes / MIB}
+    found = {} if peak_memory_bytes is None else {PEAK_MEMORY: peak_memory_bytes / MIB}
     return found if largest is None else found | {"memory/max_batch_size": float(largest.batch_size)}
+
+
+def _traced(trace: Trace) -> dict[str, float]:
+    """The metrics of the trace. Its peak memory counts what the profiler's view of an allocator shows."""
+    found = trace.metrics()
+    return {ALLOCATOR_PEAK if name == PEAK_MEMORY else name: value for name, value in found.items()}
 
 
 def overhead_percent(traced: TraceRecord) -> float:
@@ -155,13 +176,6 @@ def _operation(operation: Operation, trace: Trace, marked_steps: int) -> Operati
         dtype=operation.dtype,
         tensor_core=operation.tensor_core,
     )
-
-
-def _warnings(trace: Trace, times: RawTimes, metrics: Mapping[str, float]) -> Iterator[str]:
-    yield from trace.warnings
-    yield from _disagreement(trace, times, metrics)
-    if "memory/peak_mib" not in metrics:
-        yield "the peak memory is unknown: on a CPU only oneDNN's allocator counts what it allocates"
 
 
 def _disagreement(trace: Trace, times: RawTimes, metrics: Mapping[str, float]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,13 +18,16 @@ import numpy as np
 
 from stages import dataset, files, models, precision, recipe
 from stages.errors import HalfstepError, ProfileError
-from stages.profile.records import ArmConfig, ArmSettings, TraceRecord
+from stages.profile import memory
+from stages.profile.records import ArmConfig, ArmSettings, Calibration, TraceRecord
 from stages.profile.trace.graph_dtypes import graph_dtypes
-from stages.results.profile import Configuration, InForce, SameWeights
-from stages.results.training import MODEL, read_probabilities
-from stages.tensorflow_import import is_op_determinism_enabled, tf
+from stages.results.profile import Configuration, InForce
+from stages.results.training import MODEL
+from stages.tensorflow_import import is_op_determinism_enabled, keras, tf
 
 COMPILING_STEPS = 2
+CALIBRATION_MS = 300.0
+INPUT_BATCHES = 8
 DROPPED_MARKERS = 2  # the profiler drops the first and the last marked step
 
 
@@ -67,50 +70,70 @@ class Worker:
         self._train_cached: Callable[[], Any] | None = None
         self._times_continued = 0
         signal.signal(signal.SIGCONT, self._count_continued)
-        self._predict = tf.function(
-            lambda pixels: self._model(pixels, training=False), jit_compile=config.variant.xla, reduce_retracing=False
-        )
+        self._predict = self._prediction(self._model)
 
     def warm_up(self, steps: int) -> None:
         """Compiles the training step and runs it `steps` times."""
         self._train(steps)
 
-    def train_round(self, steps: int) -> float:
-        """Milliseconds for `steps` training steps; the clock is read once, after the device is synchronised."""
-        self._drain_input_buffer()
+    def calibrate(self) -> Calibration:
+        """The cost of a training step and of its batch, and the peak memory of training steps after the warm-up."""
+        memory.reset_peak()
+        first_ms = self._timed(lambda: self._train(1))
+        steps = max(1, min(100, int(CALIBRATION_MS / first_ms)))
+        step_time_ms = self._timed(lambda: self._train(steps)) / steps
+        peak_memory_bytes = memory.peak_bytes()
+        buffered = dataset.buffered_batches(self._config.train)
+        self._take_batches(buffered)
+        threads = self._config.train.input_threads
+        input_time_ms = threads * self._timed(lambda: self._take_batches(INPUT_BATCHES)) / INPUT_BATCHES
+        return Calibration(step_time_ms, input_time_ms, buffered, peak_memory_bytes)
+
+    def train_round(self, steps: int, lead_in: int = 0) -> float:
+        """Milliseconds for `steps` training steps, after `lead_in` untimed ones.
+
+        The clock is read once, after the device is synchronised. The input pipeline fills its buffer during the other
+        arms' turns. Where a training would wait for batches, the untimed steps use up the buffer.
+        """
+        self._train(lead_in)
         return self._timed(lambda: self._train(steps))
 
+    def prepare_cached(self) -> None:
+        """Compiles the training step on one batch cached on the device."""
+        self._train_cached = self._cached_step()
+        self._repeat(self._train_cached, COMPILING_STEPS)
+
     def train_round_cached(self, steps: int) -> float:
-        """Milliseconds for `steps` training steps on one batch cached on the device, without the input pipeline."""
-        if self._train_cached is None:
-            self._train_cached = self._cached_step()
-            self._repeat(self._train_cached, COMPILING_STEPS)
+        """Milliseconds for `steps` training steps on one batch cached on the device, after an untimed one."""
+        assert self._train_cached is not None, "call prepare_cached first"
         step = self._train_cached
+        self._repeat(step, 1)
         return self._timed(lambda: self._repeat(step, steps))
 
-    def train_steps(self, steps: int) -> list[float]:
+    def train_steps(self, steps: int, lead_in: int = 0) -> list[float]:
         """Milliseconds of each of `steps` training steps; the device is synchronised after each."""
-        self._drain_input_buffer()
+        self._train(lead_in)
         return [self._timed(lambda: self._train(1)) for _ in range(steps)]
 
-    def infer(self, batch_size: int, calls: int) -> list[float]:
-        """Milliseconds of each of `calls` predictions, from uint8 pixels on the host to probabilities on the host.
+    def prepare_inference(self, batch_sizes: Sequence[int]) -> dict[int, float]:
+        """Compiles the prediction at each batch size, and returns the milliseconds of a second call by batch size."""
+        for batch_size in batch_sizes:
+            self.infer(batch_size, 1)
+        return {batch_size: self.infer(batch_size, 2)[-1] for batch_size in batch_sizes}
 
-        One untimed call precedes them: it compiles in the first turn, and warms the caches in later turns.
-        """
+    def infer(self, batch_size: int, calls: int) -> list[float]:
+        """Milliseconds of each of `calls` predictions, from uint8 pixels on the host to probabilities on the host."""
         pixels = np.resize(self._images[:batch_size], (batch_size, *self._images.shape[1:]))
 
         def call() -> np.ndarray:
             return np.asarray(self._predict(tf.constant(pixels)))
 
-        call()
         return [self._timed(call) for _ in range(calls)]
 
     def trace(self, directory: Path, steps: int) -> TraceRecord:
         """Traces at least `steps` training steps into `directory`, between two untraced rounds of the same length."""
         marked = steps + DROPPED_MARKERS
         before = self.train_round(marked)
-        self._drain_input_buffer()
         tf.profiler.experimental.start(str(directory))
         try:
             traced = self._timed(lambda: self._train(marked, mark=True))
@@ -125,11 +148,14 @@ class Worker:
             graph_dtypes=graph_dtypes(self._model.train_function, self._batches),
         )
 
-    def same_weights(self, trained: Path) -> SameWeights:
-        """Evaluates another variant's trained weights in this variant's precision, on the test images.
+    def same_weights(self, trained: Path) -> np.ndarray:
+        """What the weights of another variant's training give in this variant's precision, on the test images.
 
         Args:
             trained: the folder of that training.
+
+        Returns:
+            Class probabilities, float32 `(test images, classes)`.
 
         Raises:
             DataError: a file of the training is missing.
@@ -137,22 +163,27 @@ class Worker:
             ProfileError: the weights do not fit this model.
         """
         files.verify_manifest(trained)
-        expected, found = read_probabilities(trained), self._predictions_with(trained / MODEL)
-        classes = found.argmax(axis=1)
-        return SameWeights(
-            images=len(found),
-            agreement=float((classes == expected.argmax(axis=1)).mean()),
-            max_probability_difference=float(np.abs(found - expected).max()),
-            accuracy=float((classes == self._prepared.test.labels).mean()),
-        )
+        model = models.build(self._config.model, self._prepared.image_shape, len(self._prepared.classes))
+        try:
+            model.load_weights(trained / MODEL)
+        except (ValueError, OSError, KeyError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ProfileError(
+                f"{trained / MODEL} does not fit model.name = {self._config.model.name} ({reason}): "
+                f"run `dvc repro -f -s {files.stage_of(trained)}`"
+            ) from error
+        predict = self._prediction(model)
+        size = self._config.train.batch_size
+        batches = (self._images[start : start + size] for start in range(0, len(self._images), size))
+        return np.concatenate([np.asarray(predict(tf.constant(batch)), np.float32) for batch in batches])
 
     def times_continued(self) -> int:
         """How often this process has been continued after it was stopped, as by Ctrl-Z and `fg`."""
         return self._times_continued
 
     def settings(self) -> ArmSettings:
-        """How this arm runs. Call it before any inference, so that the peak memory is that of training."""
-        return ArmSettings(self._configuration(), self._in_force(), peak_gpu_memory_bytes())
+        """How this arm runs."""
+        return ArmSettings(self._configuration(), self._in_force())
 
     def warnings(self) -> list[str]:
         """Warnings about this process for the reader of the results."""
@@ -195,25 +226,15 @@ class Worker:
             step()
         tf.test.experimental.sync_devices()
 
-    def _predictions_with(self, weights: Path) -> np.ndarray:
-        model = models.build(self._config.model, self._prepared.image_shape, len(self._prepared.classes))
-        try:
-            model.load_weights(weights)
-        except (ValueError, OSError, KeyError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ProfileError(
-                f"{weights} does not fit model.name = {self._config.model.name} ({reason}): "
-                f"run `dvc repro -f -s {files.stage_of(weights)}`"
-            ) from error
-        predict = tf.function(lambda pixels: model(pixels, training=False), jit_compile=False, reduce_retracing=True)
-        size = self._config.train.batch_size
-        batches = (self._images[start : start + size] for start in range(0, len(self._images), size))
-        return np.concatenate([np.asarray(predict(tf.constant(batch))) for batch in batches])
+    def _prediction(self, model: keras.Model) -> Callable[[tf.Tensor], tf.Tensor]:
+        """The compiled prediction, as a server would run it."""
+        return tf.function(
+            lambda pixels: model(pixels, training=False), jit_compile=self._config.variant.xla, reduce_retracing=False
+        )
 
-    def _drain_input_buffer(self) -> None:
-        # The input pipeline fills its buffer during the other arms' turns. Steps on buffered batches are faster than
-        # in a training, where the pipeline runs at the same time.
-        self._train(dataset.buffered_batches(self._config.train))
+    def _take_batches(self, count: int) -> None:
+        for _ in range(count):
+            next(self._batches)
 
     def _train(self, steps: int, *, mark: bool = False) -> None:
         for step in range(steps):
@@ -228,13 +249,6 @@ class Worker:
         started_s = time.perf_counter()
         work()
         return (time.perf_counter() - started_s) * 1e3
-
-
-def peak_gpu_memory_bytes() -> int | None:
-    """Peak of the GPU's allocator in this process; None without a GPU."""
-    if not tf.config.list_logical_devices("GPU"):
-        return None
-    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 
 def _widths(layer: Any) -> list[int]:

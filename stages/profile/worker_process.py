@@ -24,12 +24,13 @@ def serve_worker(connection: Connection, config: ArmConfig) -> None:
 
 
 class WorkerProcess:
-    """A worker process of one arm, and the connection to it."""
+    """A worker process of one arm, and the connection to it. It is forked from the server of the name `server`."""
 
-    def __init__(self, name: str, config: ArmConfig, serve: Serve = serve_worker) -> None:
+    def __init__(self, name: str, config: ArmConfig, serve: Serve = serve_worker, server: str = "") -> None:
         self._connection, child_end = multiprocessing.Pipe()
         self.name = name
-        self._process = start_process(f"profile-{name}", serve, (child_end, config), config.variant.variables)
+        variables = config.variant.variables
+        self._process = start_process(f"profile-{name}", serve, (child_end, config), variables, server)
         child_end.close()  # so that reading fails when the worker dies
         self._is_busy = False
 

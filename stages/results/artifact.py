@@ -90,12 +90,13 @@ def read_table(path: Path, columns: Sequence[str], *, may_be_empty: bool = False
     return table
 
 
-def read_array(path: Path, dimensions: int) -> NDArray[Any]:
-    """Reads a `.npy` file of finite numbers.
+def read_array(path: Path, dimensions: int, *, may_overflow: bool = False) -> NDArray[Any]:
+    """Reads a `.npy` file of numbers.
 
     Raises:
         DataError: the file is missing.
-        CorruptFileError: the file is not an array of numbers, has other dimensions, or contains NaN or infinity.
+        CorruptFileError: the file is not an array of numbers, has other dimensions, or contains NaN or infinity
+            although it must not.
     """
     try:
         array = np.load(path, allow_pickle=False)
@@ -103,7 +104,8 @@ def read_array(path: Path, dimensions: int) -> NDArray[Any]:
         raise missing(path) from error
     except (ValueError, EOFError, OSError) as error:
         raise corrupt(path, str(error)) from error
-    if array.ndim != dimensions or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+    is_numeric = array.ndim == dimensions and array.dtype.kind in "iuf"
+    if not is_numeric or not (may_overflow or np.isfinite(array).all()):
         wanted = f"{dimensions} dimensions of finite numbers"
         raise corrupt(path, f"it must have {wanted}; its shape is {array.shape} and its type {array.dtype}")
     return np.asarray(array)

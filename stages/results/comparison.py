@@ -9,7 +9,6 @@ from pydantic import ConfigDict, model_validator
 
 from stages import files
 from stages.results.artifact import Document, Record
-from stages.results.profile import SameWeights
 from stages.stats.quality import Outcome
 
 COMPARISON = files.COMPARE / "comparison.json"
@@ -18,24 +17,101 @@ Verdict = Literal["adopt", "reject", "inconclusive"]
 _VERDICT_KEY = re.compile(r"verdict_inference_b\d+")
 
 
-class ControlResult(Record):
-    """Time of the baseline / time of its second copy, with the 95 % interval. Only noise makes it differ from 1."""
+class RatioResult(Record):
+    """A ratio of times with its 95 % interval."""
 
     ratio: float
     low: float
     high: float
 
 
-class SpeedupResult(ControlResult):
-    """Time of the baseline / time of the candidate, with an interval of `confidence` over `processes`."""
+class ControlResult(RatioResult):
+    """Time of the baseline / time of its second copy. Only noise makes it differ from 1.
+
+    Attributes:
+        differs: whether it differs from 1 at 99 %, over all measures together: then the measure decides nothing.
+    """
+
+    differs: bool = False
+
+
+class StateResult(RatioResult):
+    """The speed-up in the `rounds` during which the machine was in one of its two states."""
+
+    baseline_time_ms: float
+    rounds: int
+
+
+class SpeedupResult(RatioResult):
+    """Time of the baseline / time of the candidate, with an interval of `confidence` over `processes`.
+
+    Attributes:
+        typical_ratio: ratio of typical rounds, which a stall does not change.
+        baseline_time_ms, candidate_time_ms: mean time of a step or call. Their quotient is `ratio`.
+        states: only where the machine was in two states and the ratio differs between them.
+    """
 
     confidence: float
     rounds: int
     processes: int
+    typical_ratio: float
+    baseline_time_ms: float
+    candidate_time_ms: float
+    states: tuple[StateResult, ...] | None = None
+
+
+class FactorsResult(Record):
+    """The two factors of a speed-up: of the candidate's other settings, and of its precision on top of them."""
+
+    settings: RatioResult
+    precision: RatioResult
+
+
+class VerdictTestResult(Record):
+    """The one-sided p-value of a verdict `adopt`, by itself and adjusted for all verdicts of the report (Holm 1979)."""
+
+    p: float
+    p_adjusted: float
+
+
+class ReconciliationResult(Record):
+    """The change of a training step, candidate − baseline, in milliseconds: timed, and as the operations add up.
+
+    Attributes:
+        measured_ms, low_ms, high_ms: the timed change with its 95 % interval.
+        operations_ms: sum of the changes of all operations in the traces, multiplied by `scale`.
+        unexplained_ms: `measured_ms - operations_ms`.
+        floor_ms: what the sum may be by noise alone, from the traces of the baseline and its own second copy.
+        scale: time of the timed step for each millisecond of the traces.
+    """
+
+    measured_ms: float
+    low_ms: float
+    high_ms: float
+    operations_ms: float
+    unexplained_ms: float
+    floor_ms: float
+    scale: float = 1.0
+
+
+class SameWeights(Record):
+    """The baseline's trained weights computed in the candidate's precision, against the baseline's; all seeds together.
+
+    Attributes:
+        images: number of test images.
+        agreement: share of the predictions with the same class; an overflow has none.
+        max_probability_difference: the largest difference of a probability, overflows left out.
+        accuracy: in the candidate's precision, as a fraction.
+    """
+
+    images: int
+    agreement: float
+    max_probability_difference: float
+    accuracy: float
 
 
 class QualityResult(Record):
-    """The score called `name`: candidate − baseline as `delta`, with its 95 % interval, from two trainings.
+    """The score called `name`: candidate − baseline as `delta`, with its 95 % interval.
 
     Attributes:
         margin: largest loss that counts as the same.
@@ -71,7 +147,10 @@ class Reason(Record):
 
 
 class OpChangeResult(Record):
-    """Operations of one type in one layer, in milliseconds a step; None for a side without them."""
+    """Operations of one type in one layer, in milliseconds a traced step; None for a side without them.
+
+    `floor_ms` is the change that noise alone may make; None without a trace of the control.
+    """
 
     layer: str
     operation: str
@@ -80,6 +159,7 @@ class OpChangeResult(Record):
     baseline_dtype: str | None = None
     candidate_dtype: str | None = None
     delta_ms: float
+    floor_ms: float | None = None
 
 
 class BeforeAfter(Record):
@@ -99,17 +179,27 @@ class TimeToAccuracyResult(Record):
 class CandidateResult(Record):
     """One candidate. `verdict` is on training; `verdict_inference_b<n>` are further keys.
 
-    Speed-ups are keyed by measure: `train`, `inference_b<n>`. Without measurements only verdicts, sentence, next steps
-    and reasons are present.
+    Speed-ups, factors and tests are keyed by measure: `train`, `inference_b<n>`. Without measurements only verdicts,
+    sentence, next steps and reasons are present.
+
+    Attributes:
+        factors: only where other settings than the precision differ from the baseline's.
+        quality: of two trainings.
+        quality_same_weights: of the baseline's trained weights in the candidate's precision.
+        tests: those of the verdicts.
+        reconciliation: of training; only with traces.
     """
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Verdict]
 
     speedup: dict[str, SpeedupResult] | None = None
+    factors: dict[str, FactorsResult] | None = None
     quality: QualityResult | None = None
+    quality_same_weights: QualityResult | None = None
     limit: dict[Literal["train"], float] | None = None
     verdict: Verdict
+    tests: dict[str, VerdictTestResult] | None = None
     sentence: str
     next_steps: tuple[str, ...] | None = None
     reasons: tuple[Reason, ...]
@@ -117,6 +207,7 @@ class CandidateResult(Record):
     max_batch_size: BeforeAfter | None = None
     same_weights: SameWeights | None = None
     operations: dict[Literal["gained", "lost"], tuple[OpChangeResult, ...]] | None = None
+    reconciliation: ReconciliationResult | None = None
 
     @model_validator(mode="after")
     def _no_other_keys(self) -> Self:
@@ -144,7 +235,7 @@ class ComparisonResult(Document):
         baseline_reasons: what limits the baseline by itself.
     """
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     baseline: str
     environment: dict[str, Any]

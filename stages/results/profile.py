@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from stages import files
 from stages.params import Variant
-from stages.results.artifact import Document, Record, read_table, write_table
+from stages.results.artifact import Document, Record, read_array, read_table, write_table
 
 SUMMARY = "summary.json"
 
 
 @dataclass(frozen=True)
 class Round:
-    """One turn: `steps` training steps. `position` is its place in the order of the round."""
+    """One turn: `steps` training steps. `position` is its place in the order of the round.
+
+    `counted` is false before the steady state of the process, and true for rounds that enter the results.
+    """
 
     process: int
     round: int
     position: int
     steps: int
     round_time_ms: float
+    counted: bool = True
 
 
 @dataclass(frozen=True)
@@ -50,13 +56,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Call:
-    """One prediction, from pixels on the host to probabilities on the host."""
+    """One prediction, from pixels on the host to probabilities on the host.
+
+    `call` is its place in the turn. `counted` is false before the steady state, and true for calls that enter the
+    results.
+    """
 
     process: int
     round: int
     batch_size: int
     call: int
     latency_ms: float
+    counted: bool = True
 
 
 @dataclass
@@ -76,7 +87,8 @@ TABLES: Mapping[str, tuple[str, type]] = {
     "steps": ("timings.csv", Step),
     "calls": ("inference.csv", Call),
 }
-_MAY_BE_EMPTY = "calls"  # without profile.inference_batch_sizes
+# Without profile.inference_batch_sizes there are no calls; input rounds are run only where the input matters.
+_MAY_BE_EMPTY = {"calls", "input_rounds"}
 
 
 class Configuration(Record):
@@ -112,6 +124,10 @@ class InForce(Record):
     tf32: bool
     onednn: bool
 
+    def other_settings(self, device: Literal["CPU", "GPU"]) -> dict[str, bool]:
+        """The settings beside the policy that have an effect on this device."""
+        return {"xla": self.xla} | ({"tf32": self.tf32} if device == "GPU" else {"onednn": self.onednn})
+
 
 class Protocol(Record):
     """How the measurement went; the same for all of its arms.
@@ -120,8 +136,12 @@ class Protocol(Record):
         confidence: of each interval, so that all interim looks together leave 95 %.
         processes: how often each arm's process was started.
         rounds: rounds in all processes.
-        timing_seconds: seconds spent in rounds, without start-up and traces.
+        steps_per_round: training steps in a turn.
+        timing_seconds: seconds spent in timed rounds of training and inference, without start-up and traces.
+        bridge_seconds: the part of the stage that was spent on bridging arms: their start-up, rounds and calls.
+        stage_seconds: seconds from the start of the stage to the end of the measurement.
         ended_by: why the measurement ended.
+        drifting_processes: processes whose counted rounds still show a trend.
         target_precision: half-width that every interval should reach, as a ratio.
         interim_looks: how often the intervals were inspected, the last inspection included.
         other_load_cores: mean number of cores that other programs kept busy during the rounds.
@@ -132,7 +152,11 @@ class Protocol(Record):
     confidence: float
     processes: int
     rounds: int
+    steps_per_round: int
     timing_seconds: float
+    bridge_seconds: float | None = None
+    stage_seconds: float | None = None
+    drifting_processes: int = 0
     ended_by: Literal["target_precision", "max_seconds", "rounds"]
     target_precision: float
     interim_looks: int
@@ -145,7 +169,7 @@ class Protocol(Record):
         """Why the measurement ended, in words."""
         return {
             "target_precision": "every interval reached profile.target_precision",
-            "max_seconds": "time budget exhausted (profile.max_seconds)",
+            "max_seconds": "the time for it was up (profile.max_seconds)",
             "rounds": "all rounds were run (profile.rounds)",
         }[self.ended_by]
 
@@ -159,22 +183,6 @@ class OperationTime(Record):
     self_time_ms_per_step: float
     dtype: str | None = None
     tensor_core: bool | None = None
-
-
-class SameWeights(Record):
-    """One training's weights evaluated in two precisions, on the test images.
-
-    Attributes:
-        images: number of test images.
-        agreement: share of them that get the same class.
-        max_probability_difference: largest difference of a class probability.
-        accuracy: accuracy of these weights in the baseline's precision, as a fraction.
-    """
-
-    images: int
-    agreement: float
-    max_probability_difference: float
-    accuracy: float
 
 
 class LargestBatch(Record):
@@ -200,13 +208,12 @@ class ProfileSummary(Document):
         variant: name of the variant, or of the control.
         entry: its entry of `variants`.
         metrics: numbers under their names in MLflow; what does not apply is absent.
-        operations: of the traced step, the longest first; empty for the control, which is not traced.
+        operations: of the traced step, the longest first; empty for a bridging arm, which is not traced.
         warnings: about this arm's trace and memory.
-        same_weights: its trained weights evaluated in the baseline's precision.
         largest_batch: with `profile.find_max_batch`.
     """
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     variant: str
     entry: Variant
@@ -216,19 +223,25 @@ class ProfileSummary(Document):
     metrics: dict[str, float]
     operations: tuple[OperationTime, ...] = ()
     warnings: tuple[str, ...] = ()
-    same_weights: SameWeights | None = None
     largest_batch: LargestBatch | None = None
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The measurements of one arm: its summary, and the raw times as tables with the columns of their row types."""
+    """The measurements of one arm: its summary, and the raw times as tables with the columns of their row types.
+
+    Attributes:
+        same_weights: by seed, what the baseline's trained weights give in this arm's precision: class probabilities,
+            float32 `(test images, classes)`, not finite where 16 bits overflow. Empty for the baseline, the control and
+            bridging arms.
+    """
 
     summary: ProfileSummary
     rounds: pd.DataFrame
     input_rounds: pd.DataFrame
     steps: pd.DataFrame
     calls: pd.DataFrame
+    same_weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -251,20 +264,57 @@ class Profile:
         return self.summary.configuration.device == "GPU"
 
 
-def write_profile(name: str, summary: ProfileSummary, times: RawTimes, trace: Path | None) -> str:
-    """Writes an arm's folder and returns the sha256 of its manifest; `trace` is None for the control."""
+def bridge_name(baseline: InForce, candidate: InForce, device: Literal["CPU", "GPU"]) -> str | None:
+    """Name of the arm with the baseline's policy and the candidate's other settings, such as `_bridge_onednn_off`.
+
+    None if the policy is the same, so that the other settings are what is compared, or if nothing else differs.
+    """
+    before, after = baseline.other_settings(device), candidate.other_settings(device)
+    differing = [f"{name}_{'on' if after[name] else 'off'}" for name in sorted(after) if after[name] != before[name]]
+    if not differing or baseline.policy == candidate.policy:
+        return None
+    return files.BRIDGE_PREFIX + "_".join(differing)
+
+
+def write_profile(
+    name: str,
+    summary: ProfileSummary,
+    times: RawTimes,
+    trace: Path | None,
+    same_weights: Mapping[int, NDArray[np.float32]] | None = None,
+) -> str:
+    """Writes an arm's folder and returns the sha256 of its manifest.
+
+    Args:
+        name: the variant's name, that of the control or that of a bridging arm.
+        summary, times: its measurements.
+        trace: its trace; None for a bridging arm.
+        same_weights: as in `Profile`.
+    """
     directory = files.profile_dir(name)
     for attribute, (file_name, row_type) in TABLES.items():
         write_table(directory / file_name, row_type, getattr(times, attribute))
     summary.write(directory / SUMMARY)
+    for seed, probabilities in (same_weights or {}).items():
+        with files.atomic_path(same_weights_file(name, seed)) as temporary_path, temporary_path.open("wb") as file:
+            np.save(file, probabilities.astype(np.float32))
     if trace is not None:
         with files.atomic_path(files.trace_file(name)) as temporary_path:
             temporary_path.write_bytes(trace.read_bytes())
     return files.write_manifest(directory)
 
 
-def read_profile(name: str) -> Profile:
+def same_weights_file(name: str, seed: int) -> Path:
+    """Where the probabilities of the baseline's weights of one seed in an arm's precision are."""
+    return files.profile_dir(name) / f"same_weights_{seed}.npy"
+
+
+def read_profile(name: str, seeds: Sequence[int] = ()) -> Profile:
     """Reads an arm's folder after checking every file against the manifest.
+
+    Args:
+        name: the arm's name.
+        seeds: seeds whose `same_weights` are read.
 
     Raises:
         DataError: a file is missing.
@@ -276,8 +326,9 @@ def read_profile(name: str) -> Profile:
         attribute: read_table(
             directory / file_name,
             [column.name for column in fields(row_type)],
-            may_be_empty=attribute == _MAY_BE_EMPTY,
+            may_be_empty=attribute in _MAY_BE_EMPTY,
         )
         for attribute, (file_name, row_type) in TABLES.items()
     }
-    return Profile(ProfileSummary.read(directory / SUMMARY), **tables)
+    same_weights = {seed: read_array(same_weights_file(name, seed), dimensions=2, may_overflow=True) for seed in seeds}
+    return Profile(ProfileSummary.read(directory / SUMMARY), **tables, same_weights=same_weights)

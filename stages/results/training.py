@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -70,13 +71,18 @@ class Training:
 
     Attributes:
         history: `history.csv`, a row an epoch; None if a failed training completed no epoch.
-        predicted: int64 `(test images,)`, the most probable class; None for a failed training.
+        probabilities: float32 `(test images, classes)`; None for a failed training.
     """
 
     seed: int
     metrics: TrainingMetrics
     history: pd.DataFrame | None = None
-    predicted: NDArray[np.int64] | None = None
+    probabilities: NDArray[np.float32] | None = None
+
+    @cached_property
+    def predicted(self) -> NDArray[np.int64] | None:
+        """The most probable class, int64 `(test images,)`; None for a failed training."""
+        return None if self.probabilities is None else self.probabilities.argmax(axis=1)
 
     @property
     def failed(self) -> bool:
@@ -134,7 +140,7 @@ def read_training(variant: str, seed: int, test_images: int) -> Training:
             f"{directory / PREDICTIONS} has {len(probabilities)} rows and the test set has {test_images} images: "
             f"run `dvc repro -f -s {files.stage_of(directory)}`"
         )
-    return Training(seed, metrics, history, probabilities.argmax(axis=1))
+    return Training(seed, metrics, history, probabilities)
 
 
 def read_probabilities(directory: Path) -> NDArray[np.float32]:

@@ -78,6 +78,16 @@ class QualityChange:
             return "shown"
         return "refuted" if self.high < -margin else "not established"
 
+    def p_loss(self, margin: float) -> float:
+        """One-sided p-value of the hypothesis that `margin` or more is lost.
+
+        It belongs to the interval: it is at most 2.5 % exactly where the interval's lower end is at least −margin.
+        """
+        if self.seeds == 1:
+            return tango_p(self.gained, self.lost, self.examples, margin)
+        p = examples_p(self.difference.mean(axis=0), margin)
+        return max(p, t_p(self.difference.mean(axis=1), margin)) if self.seeds >= 3 else p
+
     @cached_property
     def difference(self) -> NDArray[np.float64]:
         """Candidate − baseline of every example, `(seeds, examples)`: 1 gained, −1 lost, 0 unchanged."""
@@ -117,21 +127,41 @@ def mcnemar_p(gained: int, lost: int) -> float:
     return float(stats.binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
+def tango_p(gained: float, lost: float, pairs: float, margin: float) -> float:
+    """One-sided p-value of Tango's score test that the true difference is −margin or less; as `tango_interval`."""
+    score = gained - lost + pairs * margin
+    return float(stats.norm.sf(score / np.sqrt(score_variance(-margin, gained, lost, pairs))))
+
+
+def examples_p(differences: NDArray[np.float64], margin: float) -> float:
+    """One-sided p-value that the mean of per-example differences is −margin or less; as `examples_interval`."""
+    middle, standard_error = adjusted_moments(differences.mean(), (differences**2).mean(), len(differences))
+    return float(stats.norm.sf((middle + margin) / standard_error))
+
+
+def t_p(values: NDArray[np.float64], margin: float) -> float:
+    """One-sided p-value of Student's t test that the mean of independent values is −margin or less."""
+    distance, standard_error = float(values.mean()) + margin, float(stats.sem(values))
+    if standard_error == 0:
+        return 0.0 if distance >= 0 else 1.0
+    return float(stats.t.sf(distance / standard_error, len(values) - 1))
+
+
 def examples_interval(differences: NDArray[np.float64]) -> Interval:
     """95 % interval for the mean of per-example differences in [−1, 1], shape `(examples,)`.
 
     One gain and one loss are added before the normal interval is computed, as Bonett and Price (2012) do for one seed.
     Without them, variants that never differ would get an interval of width zero.
     """
-    return moments_interval(float(differences.mean()), float((differences**2).mean()), len(differences))
+    middle, standard_error = adjusted_moments(differences.mean(), (differences**2).mean(), len(differences))
+    return middle - Z * standard_error, middle + Z * standard_error
 
 
-def moments_interval(mean: float, mean_square: float, examples: float) -> Interval:
-    """`examples_interval` from the mean and the mean square of the differences."""
+def adjusted_moments(mean: float, mean_square: float, examples: float) -> tuple[float, float]:
+    """Mean and standard error of differences with one gain and one loss more, from their mean and mean square."""
     middle = examples * mean / (examples + 2)
     variance = (examples * mean_square + 2) / (examples + 2) - middle**2
-    half = Z * float(np.sqrt(variance / (examples + 2)))
-    return middle - half, middle + half
+    return middle, float(np.sqrt(variance / (examples + 2)))
 
 
 def tango_interval(gained: float, lost: float, pairs: float) -> Interval:
@@ -154,7 +184,7 @@ def tango_interval(gained: float, lost: float, pairs: float) -> Interval:
     observed = (gained - lost) / pairs
 
     def excess(difference: float) -> float:
-        return (gained - lost - pairs * difference) ** 2 - z2 * _score_variance(difference, gained, lost, pairs)
+        return (gained - lost - pairs * difference) ** 2 - z2 * score_variance(difference, gained, lost, pairs)
 
     return (
         float(optimize.brentq(excess, -1.0, observed, xtol=1e-12)),
@@ -162,7 +192,7 @@ def tango_interval(gained: float, lost: float, pairs: float) -> Interval:
     )
 
 
-def _score_variance(difference: float, gained: float, lost: float, pairs: float) -> float:
+def score_variance(difference: float, gained: float, lost: float, pairs: float) -> float:
     """Variance of gained − lost at a true difference of `difference`, with the maximum-likelihood rate of losses."""
     a = 2 * pairs
     b = (2 * pairs - gained + lost) * difference - gained - lost

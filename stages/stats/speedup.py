@@ -1,4 +1,4 @@
-"""Speed-ups from interleaved rounds, each with a confidence interval.
+"""Speed-ups from interleaved rounds, each with a confidence interval and a p-value.
 
 `profile` decides by them when to stop measuring, and `compare` judges by them.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,14 +18,16 @@ from scipy import stats
 from stages.errors import ComparisonError
 
 CONFIDENCE = 0.95
-TRIMMED_SHARE = 0.25  # of the rounds of a process, at each end
 # Interim looks that may end a measurement early, as shares of its processes. Each spends 0.5 % of the 5 % that an
 # interval may miss, and the last look has the rest. Stopping at a narrow interval without accounting for the looks
 # covers 72 to 91 % instead of 95.
 INTERIM_LOOKS = (1 / 2, 5 / 8, 3 / 4)
 INTERIM_CONFIDENCE = 0.995
-MIN_PROCESSES_AT_A_LOOK = 3
-MIN_ROUNDS_AT_A_LOOK = 30
+MIN_PROCESSES_AT_A_LOOK = 4
+# At least two looks are paid: without looks, intervals of 4 or 5 processes with stalls cover only 94 %, because the
+# mean of so few skewed times is not quite normal.
+MIN_LOOKS_PAID = 2
+TRIMMED_SHARE = 0.25  # of the rounds of a process, at each end, for the ratio of typical steps
 
 Interval = tuple[float, float]
 
@@ -38,59 +40,97 @@ def interim_looks(processes: int) -> tuple[int, ...]:
 
 def final_confidence(looks_taken: int) -> float:
     """Confidence of the intervals at the last look, so that all looks together miss 5 %."""
-    return CONFIDENCE + looks_taken * (1 - INTERIM_CONFIDENCE)
+    return CONFIDENCE + max(looks_taken, MIN_LOOKS_PAID) * (1 - INTERIM_CONFIDENCE)
+
+
+@dataclass(frozen=True)
+class ProcessTimes:
+    """What one process of each arm measured in the same rounds.
+
+    Attributes:
+        count: number of training steps, or of inference calls, in each arm.
+        baseline_ms, candidate_ms: total time of them, in milliseconds.
+        typical_log_ratio: logarithm of the ratio of a typical round: the interquartile mean over the rounds.
+        rounds: number of rounds.
+    """
+
+    count: int
+    baseline_ms: float
+    candidate_ms: float
+    typical_log_ratio: float
+    rounds: int
 
 
 @dataclass(frozen=True)
 class Speedup:
-    """Time of the baseline / time of the candidate, a ratio: above 1 the candidate is faster.
+    """Time of the baseline / time of the candidate, a ratio of throughputs: above 1 the candidate is faster.
 
-    Each process contributes the interquartile mean of its rounds, which is nearly as precise as the mean and robust
-    to outliers. The interval is Student's t over the processes. Rounds of one process share its memory layout, clock
-    and neighbours, so only processes are independent; a bootstrap over two to five of them covers too little.
+    The time is that of all counted rounds, with stalls. The interval is Student's t over the processes, by the
+    linearisation of the ratio of two means (Cochran, Sampling Techniques, 1977, section 6.3) on the logarithmic scale.
+    Rounds of one process share its memory layout, clock and neighbours, so only processes are independent; each starts
+    from an interpreter of its own.
 
     Attributes:
-        log_ratios: one tuple a process, one natural logarithm of the ratio a round.
+        by_process: the times of each process.
         confidence: of the look that ended the measurement, so that the interval has 95 % over all looks.
     """
 
-    log_ratios: tuple[tuple[float, ...], ...]
+    by_process: tuple[ProcessTimes, ...]
     confidence: float = CONFIDENCE
 
     @property
     def rounds(self) -> int:
         """Number of paired rounds."""
-        return sum(len(of_process) for of_process in self.log_ratios)
+        return sum(process.rounds for process in self.by_process)
 
     @property
     def processes(self) -> int:
         """Number of processes, which are the independent measurements."""
-        return len(self.log_ratios)
+        return len(self.by_process)
 
-    @cached_property
-    def by_process(self) -> NDArray[np.float64]:
-        """Logarithm of the ratio of each process, `(processes,)`: the interquartile mean of its rounds."""
-        return np.array([interquartile_mean(of_process) for of_process in self.log_ratios])
+    @property
+    def baseline_time_ms(self) -> float:
+        """Mean time of a step or call of the baseline. Divided by `candidate_time_ms` it is the ratio."""
+        return self._sum("baseline_ms") / self._sum("count")
+
+    @property
+    def candidate_time_ms(self) -> float:
+        """Mean time of a step or call of the candidate."""
+        return self._sum("candidate_ms") / self._sum("count")
 
     @property
     def ratio(self) -> float:
-        """The speed-up: exp of the mean over the processes."""
-        return float(np.exp(self.by_process.mean()))
+        """The speed-up."""
+        return self._sum("baseline_ms") / self._sum("candidate_ms")
 
     @cached_property
-    def _interval(self) -> Interval:
-        low, high = t_interval(self.by_process, self.confidence)
-        return float(np.exp(low)), float(np.exp(high))
+    def deviations(self) -> NDArray[np.float64]:
+        """Deviation of each process from the logarithm of the ratio, `(processes,)`; their mean is 0."""
+        shares = [
+            process.baseline_ms / self._sum("baseline_ms") - process.candidate_ms / self._sum("candidate_ms")
+            for process in self.by_process
+        ]
+        return self.processes * np.array(shares)
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the logarithm of the ratio."""
+        return float(np.std(self.deviations, ddof=1) / np.sqrt(self.processes))
+
+    def interval(self, confidence: float) -> Interval:
+        """Interval of another confidence; the interim looks are not accounted for."""
+        half = float(stats.t.ppf((1 + confidence) / 2, self.processes - 1)) * self.standard_error
+        return self.ratio * math.exp(-half), self.ratio * math.exp(half)
 
     @property
     def low(self) -> float:
         """Lower end of the interval."""
-        return self._interval[0]
+        return self.interval(self.confidence)[0]
 
     @property
     def high(self) -> float:
         """Upper end of the interval."""
-        return self._interval[1]
+        return self.interval(self.confidence)[1]
 
     @property
     def half_width(self) -> float:
@@ -102,46 +142,101 @@ class Speedup:
         """Largest deviation from 1 in the interval: the noise floor if both arms run the same code (A/A control)."""
         return max(abs(self.low - 1), abs(self.high - 1))
 
+    def p_below(self, threshold: float) -> float:
+        """One-sided p-value of the hypothesis that the true ratio is `threshold` or less, the interim looks paid.
 
-def train_speedup(baseline: pd.DataFrame, candidate: pd.DataFrame, confidence: float = CONFIDENCE) -> Speedup:
-    """Speed-up of training from two rounds.csv tables, paired by process and round.
+        The looks leave `1 - confidence` of the 5 % to this one, so p counts that much more.
+        """
+        distance = math.log(self.ratio / threshold)
+        if self.standard_error == 0:
+            return 0.0 if distance > 0 else 1.0
+        p = float(stats.t.sf(distance / self.standard_error, self.processes - 1))
+        return min(1.0, p * (1 - CONFIDENCE) / (1 - self.confidence))
+
+    @property
+    def typical_ratio(self) -> float:
+        """Ratio of typical rounds: exp of the mean over the processes of the interquartile mean of their rounds."""
+        return math.exp(float(np.mean([process.typical_log_ratio for process in self.by_process])))
+
+    @property
+    def stall_interval(self) -> Interval:
+        """Interval of `ratio / typical_ratio`, paired by process. Below 1 stalls cost the candidate more."""
+        own = [math.log(process.baseline_ms / process.candidate_ms) for process in self.by_process]
+        low, high = t_interval(np.array(own) - [item.typical_log_ratio for item in self.by_process], self.confidence)
+        return math.exp(low), math.exp(high)
+
+    def _sum(self, name: str) -> float:
+        return math.fsum(getattr(process, name) for process in self.by_process)
+
+
+def train_speedup(
+    baseline: pd.DataFrame,
+    candidate: pd.DataFrame,
+    confidence: float = CONFIDENCE,
+    control: pd.DataFrame | None = None,
+) -> Speedup:
+    """Speed-up of training from the counted rounds of rounds.csv tables, paired by process and round.
+
+    Args:
+        baseline, candidate: tables with the columns of `Round`.
+        confidence: of the interval.
+        control: the same of a second copy of the baseline: the mean of both copies is then the baseline. Both copies
+            must have the same variance, which they have if each starts from an interpreter of its own.
 
     Raises:
         ComparisonError: rounds do not pair, a time is not positive, or there are fewer than two processes.
     """
-    before, after = (
-        table.set_index(["process", "round"]).eval("round_time_ms / steps") for table in (baseline, candidate)
-    )
-    return _speedup("rounds.csv", before, after, confidence)
+    return _speedup("rounds.csv", _turns_of_training, baseline, candidate, confidence, control)
 
 
 def inference_speedup(
-    baseline: pd.DataFrame, candidate: pd.DataFrame, batch_size: int, confidence: float = CONFIDENCE
+    baseline: pd.DataFrame,
+    candidate: pd.DataFrame,
+    batch_size: int,
+    confidence: float = CONFIDENCE,
+    control: pd.DataFrame | None = None,
 ) -> Speedup:
-    """Speed-up of inference at one batch size from two inference.csv tables, by the median call of each round.
+    """Speed-up of inference at one batch size from the counted calls of inference.csv tables; as `train_speedup`."""
 
-    Raises:
-        ComparisonError: as `train_speedup`.
-    """
-    before, after = (
-        table[table["batch_size"] == batch_size].groupby(["process", "round"])["latency_ms"].median()
-        for table in (baseline, candidate)
-    )
-    return _speedup(f"inference.csv at batch size {batch_size}", before, after, confidence)
+    def turns(table: pd.DataFrame) -> pd.DataFrame:
+        chosen = table[(table["batch_size"] == batch_size) & table["counted"].astype(bool)]
+        latencies_ms = chosen.groupby(["process", "round"])["latency_ms"]
+        return pd.DataFrame({"count": latencies_ms.size(), "time_ms": latencies_ms.sum()})
+
+    return _speedup(f"inference.csv at batch size {batch_size}", turns, baseline, candidate, confidence, control)
 
 
-def _speedup(what: str, baseline_ms: pd.Series[float], candidate_ms: pd.Series[float], confidence: float) -> Speedup:
-    if baseline_ms.empty:
+def _turns_of_training(table: pd.DataFrame) -> pd.DataFrame:
+    """Number of steps and their time by process and round."""
+    counted = table[table["counted"].astype(bool)].set_index(["process", "round"])
+    return pd.DataFrame({"count": counted["steps"], "time_ms": counted["round_time_ms"]})
+
+
+def _speedup(
+    what: str,
+    turns: Callable[[pd.DataFrame], pd.DataFrame],
+    baseline: pd.DataFrame,
+    candidate: pd.DataFrame,
+    confidence: float,
+    control: pd.DataFrame | None,
+) -> Speedup:
+    """The speed-up from tables of single times, of which `turns` makes the count and the time of each turn."""
+    before, *others = (turns(table) for table in (baseline, candidate, control) if table is not None)
+    if before.empty:
         raise ComparisonError(f"{what}: nothing was measured; run `dvc repro -f -s profile`")
-    if not baseline_ms.index.is_unique or set(baseline_ms.index) != set(candidate_ms.index):
+    if any(not table.index.is_unique or set(table.index) != set(before.index) for table in (before, *others)):
         raise ComparisonError(
             f"{what}: the rounds of two variants do not match, so they were not measured together; "
             f"run `dvc repro -f -s profile`"
         )
-    if not all((np.isfinite(times_ms) & (times_ms > 0)).all() for times_ms in (baseline_ms, candidate_ms)):
+    after, *copies = (table.reindex(before.index) for table in others)
+    if any(not np.array_equal(table["count"], before["count"]) for table in (after, *copies)):
+        raise ComparisonError(f"{what}: the turns of a round differ in length; run `dvc repro -f -s profile`")
+    if not all((np.isfinite(table["time_ms"]) & (table["time_ms"] > 0)).all() for table in (before, after, *copies)):
         raise ComparisonError(f"{what}: a time is not a positive number; run `dvc repro -f -s profile`")
-    logs = np.log(baseline_ms / candidate_ms.reindex(baseline_ms.index))
-    by_process = tuple(tuple(map(float, of_process)) for _, of_process in logs.groupby(level="process"))
+    baseline_ms = pd.concat([table["time_ms"] for table in (before, *copies)], axis=1).mean(axis=1)
+    paired = pd.DataFrame({"count": before["count"], "baseline_ms": baseline_ms, "candidate_ms": after["time_ms"]})
+    by_process = tuple(_process_times(rounds) for _, rounds in paired.groupby(level="process"))
     if len(by_process) < 2:
         raise ComparisonError(
             f"{what}: an interval needs at least 2 processes and {len(by_process)} was measured; raise "
@@ -150,13 +245,23 @@ def _speedup(what: str, baseline_ms: pd.Series[float], candidate_ms: pd.Series[f
     return Speedup(by_process, confidence)
 
 
-def interquartile_mean(values: Sequence[float]) -> float:
+def _process_times(rounds: pd.DataFrame) -> ProcessTimes:
+    return ProcessTimes(
+        count=int(rounds["count"].sum()),
+        baseline_ms=float(rounds["baseline_ms"].sum()),
+        candidate_ms=float(rounds["candidate_ms"].sum()),
+        typical_log_ratio=interquartile_mean(np.log(rounds["baseline_ms"] / rounds["candidate_ms"]).to_numpy()),
+        rounds=len(rounds),
+    )
+
+
+def interquartile_mean(values: NDArray[np.float64]) -> float:
     """Mean without the lowest and the highest quarter of the values; the median of fewer than four values."""
     cut = int(TRIMMED_SHARE * len(values))
     return float(np.mean(np.sort(values)[cut : len(values) - cut]) if cut else np.median(values))
 
 
-def t_interval(values: Sequence[float] | NDArray[np.float64], confidence: float = CONFIDENCE) -> Interval:
+def t_interval(values: NDArray[np.float64], confidence: float = CONFIDENCE) -> Interval:
     """Student's t interval for the mean of two or more independent values."""
     half = stats.t.ppf((1 + confidence) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
     mean = float(np.mean(values))

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
-from stages.compare.champion import best_candidate, best_training
+import pytest
+
+from stages.compare import champion
+from stages.compare.champion import best_candidate, best_training, register_best
 from stages.compare.comparison import Comparison
 
 
@@ -19,3 +24,16 @@ def test_best_training_has_the_highest_final_validation_accuracy(comparison: Com
     result = comparison.candidates[1].result
     final = {item.seed: item.history["val_accuracy"].iloc[-1] for item in result.trainings if item.history is not None}
     assert best_training(result).seed == max(final, key=final.__getitem__)
+
+
+@pytest.mark.parametrize("adopted", [1, 2])
+def test_line_says_that_luck_favours_the_best_of_several(
+    comparison: Comparison, monkeypatch: pytest.MonkeyPatch, adopted: int
+) -> None:
+    monkeypatch.setattr(champion, "register_champion", lambda *_: "3")
+    tracker: Any = SimpleNamespace(client=None, find=lambda *_: "a run")
+    best = comparison.candidates[1]
+    line = register_best("classifier", replace(comparison, candidates=(best,) * adopted), tracker)
+    assert line.startswith("compare.register: champion of 'classifier' is version 3, mixed_bfloat16 with seed")
+    assert ("the fastest of 2 adopted candidates, which luck favours" in line) is (adopted == 2)
+    assert "\n" not in line

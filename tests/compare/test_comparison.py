@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from stages.compare.comparison import Candidate, compare
+from stages import files
+from stages.compare.comparison import Candidate, Comparison, compare
 from stages.errors import ComparisonError
 from stages.params import CompareParams, Variant
-from stages.results.profile import InForce
+from stages.results.profile import InForce, same_weights_file
 from stages.results.study import load_study
-from tests.small_study import PROTOCOL, SmallStudy
+from tests.small_study import BRIDGE, IMAGES, PROTOCOL, SEEDS, SmallStudy, predictions
 
 
 def _codes(candidate: Candidate) -> list[str]:
@@ -21,6 +23,8 @@ def _in_force(policy: str, *, xla: bool = False, onednn: bool = True) -> InForce
 
 
 def test_xla_that_is_requested_but_not_in_force_is_a_reason(project: SmallStudy) -> None:
+    project.add_bridge("_bridge_onednn_off_xla_off", onednn=False)  # of mixed_float16, whose entry has no XLA
+    project.add_bridge("_bridge_xla_off")
     for name, policy in (("float32", "float32"), ("_control", "float32"), ("mixed_bfloat16", "mixed_bfloat16")):
         project.edit_profile(name, entry=Variant(policy=policy, xla=True), in_force=_in_force(policy, xla=True))  # type: ignore[arg-type]
     assert "xla_differs" not in _codes(project.compare().candidates[1])
@@ -33,18 +37,20 @@ def test_xla_that_is_requested_but_not_in_force_is_a_reason(project: SmallStudy)
 
 def test_onednn_that_is_off_in_all_variants_does_not_differ(project: SmallStudy) -> None:
     """TF_ENABLE_ONEDNN_OPTS=0 switches it off for the baseline too, whose entry requests it."""
-    off = Variant(policy="mixed_float16", onednn=False)
-    project.edit_profile("mixed_float16", entry=off, in_force=_in_force("mixed_float16", onednn=False))
     assert "onednn_differs" in _codes(project.compare().candidates[0])
     project.edit_profile("float32", in_force=_in_force("float32", onednn=False))
+    project.edit_profile("mixed_bfloat16", in_force=_in_force("mixed_bfloat16", onednn=False))
     assert "onednn_differs" not in _codes(project.compare().candidates[0])
 
 
 def test_real_difference_of_onednn_is_a_reason_whatever_the_entries_request(project: SmallStudy) -> None:
     project.edit_profile("mixed_bfloat16", in_force=_in_force("mixed_bfloat16", onednn=False))
     candidate = project.compare().candidates[1]
-    (reason,) = [reason for reason in candidate.reasons if reason.code == "onednn_differs"]
-    assert reason.evidence == {"baseline_onednn": True, "candidate_onednn": False}
+    reasons = [reason for reason in candidate.reasons if reason.code == "onednn_differs"]
+    assert [reason.measure for reason in reasons] == ["train", "inference_b1", "inference_b32"]
+    assert reasons[0].evidence["baseline_onednn"] is True
+    assert reasons[0].evidence["candidate_onednn"] is False
+    assert reasons[0].evidence["settings_factor"]["ratio"] == pytest.approx(0.8)
     assert candidate.limit is None
 
 
@@ -57,13 +63,120 @@ def test_intervals_have_the_confidence_of_the_measurement(project: SmallStudy) -
     assert wide.high > narrow.high
 
 
-def test_verdict_needs_a_speedup_above_the_noise_floor_of_its_measure(project: SmallStudy) -> None:
-    project.spread_processes("_control", "inference.csv", 2.0)
-    assert project.compare().candidates[1].verdicts == {
-        "train": "adopt",
-        "inference_b1": "inconclusive",
-        "inference_b32": "inconclusive",
-    }
+def test_noise_of_the_control_widens_the_interval_and_is_no_threshold(project: SmallStudy) -> None:
+    """The noise floor exceeds the gain of 60 %, and the verdict still follows from the interval."""
+    before = project.compare()
+    project.spread_processes("_control", "inference.csv", 1.32)
+    after = project.compare()
+    assert after.void == frozenset()
+    assert after.control["inference_b1"].noise_floor > 0.6
+    assert (
+        after.candidates[1].speedups["inference_b1"].half_width
+        > 3 * before.candidates[1].speedups["inference_b1"].half_width
+    )
+    assert after.candidates[1].verdicts == {"train": "adopt", "inference_b1": "adopt", "inference_b32": "adopt"}
+
+
+def test_control_that_differs_voids_the_verdicts_of_its_measure(project: SmallStudy) -> None:
+    assert project.compare().void == frozenset()
+    project.scale_times("_control", "rounds.csv", 1.2)
+    found = project.compare()
+    assert found.void == {"train"}
+    assert found.control["train"].high < 1
+    slow, fast = found.candidates[:2]
+    assert slow.verdicts == {"train": "inconclusive", "inference_b1": "reject", "inference_b32": "reject"}
+    assert fast.verdicts == {"train": "inconclusive", "inference_b1": "adopt", "inference_b32": "adopt"}
+    assert fast.tests["train"].p_adjusted < 0.05  # the ratio alone would adopt
+    assert found.adopted == ()
+
+
+def test_speedup_is_that_over_the_mean_of_baseline_and_control(project: SmallStudy) -> None:
+    project.scale_times("_control", "inference.csv", 1.01)
+    found = project.compare()
+    assert found.candidates[1].speedups["inference_b1"].ratio == pytest.approx(1.6 * 1.005)
+    assert found.candidates[0].factors["inference_b1"].settings.ratio == pytest.approx(0.8 * 1.005)
+    assert found.candidates[0].factors["inference_b1"].precision.ratio == pytest.approx(0.25 / 0.8)
+    assert found.control["inference_b1"].ratio == pytest.approx(1 / 1.01)
+
+
+def test_factors_are_there_only_where_other_settings_differ(comparison: Comparison) -> None:
+    slow, fast, failed = comparison.candidates
+    assert list(slow.factors) == ["train", "inference_b1", "inference_b32"]
+    assert fast.factors == failed.factors == {}
+    for measure, factors in slow.factors.items():
+        assert factors.settings.ratio == pytest.approx(0.8)
+        assert factors.precision.ratio == pytest.approx(0.3125)
+        assert factors.settings.ratio * factors.precision.ratio == pytest.approx(slow.speedups[measure].ratio)
+        assert slow.precision(measure) is factors.precision
+    assert fast.precision("train") is None
+
+
+def test_candidate_that_is_fast_by_its_other_settings_is_rejected(project: SmallStudy) -> None:
+    """Training takes 1/1.6 of the time, and without oneDNN float32 takes 1/2: the precision costs a fifth."""
+    project.scale_times("mixed_float16", "rounds.csv", 0.25 / 1.6)
+    assert project.compare().candidates[0].verdict == "adopt"
+    project.scale_times(BRIDGE, "rounds.csv", 0.8 / 2.0)
+    candidate = project.compare().candidates[0]
+    assert candidate.speedups["train"].ratio == pytest.approx(1.6)
+    assert candidate.factors["train"].precision.ratio == pytest.approx(0.8)
+    assert candidate.verdict == "reject"
+    project.scale_times(BRIDGE, "rounds.csv", 2.0 / 1.1)
+    candidate = project.compare().candidates[0]
+    assert candidate.factors["train"].precision.ratio == pytest.approx(1.6 / 1.1)
+    assert candidate.verdict == "adopt"
+
+
+def test_candidate_with_the_policy_of_the_baseline_has_no_factors(project: SmallStudy) -> None:
+    project.edit_profile("mixed_float16", in_force=_in_force("float32", onednn=False))
+    assert project.compare().candidates[0].factors == {}
+
+
+def test_training_asks_the_quality_of_trainings_and_inference_that_of_the_same_weights(project: SmallStudy) -> None:
+    candidate = project.compare().candidates[1]
+    assert candidate.quality is not None
+    assert candidate.quality_same_weights is not None
+    assert candidate.quality.delta == pytest.approx(-3 / IMAGES)
+    assert candidate.quality_same_weights.delta == pytest.approx(-1 / IMAGES)
+    assert candidate.quality_of("train") is candidate.quality
+    assert candidate.quality_of("inference_b1") is candidate.quality_same_weights
+    for seed in SEEDS:
+        path = same_weights_file("mixed_bfloat16", seed)
+        np.save(path, predictions(124, seed))
+        files.write_manifest(path.parent)
+    verdicts = project.compare().candidates[1].verdicts
+    assert verdicts == {"train": "adopt", "inference_b1": "reject", "inference_b32": "reject"}
+
+
+def test_verdicts_of_a_report_share_the_error(project: SmallStudy) -> None:
+    """Six verdicts; a failed candidate has none. The three that are sure count 6, 5 and 4 times."""
+    found = project.compare()
+    tests = {(item.variant, measure): test for item in found.candidates for measure, test in item.tests.items()}
+    assert len(tests) == 6
+    assert found.candidates[2].tests == {}
+    assert found.alpha == pytest.approx(0.05 / 6)
+    ordered = sorted(test.p for test in tests.values())
+    factors = {p: 6 - rank for rank, p in reversed(list(enumerate(ordered)))}
+    smallest = min(tests.values(), key=lambda test: test.p)
+    assert smallest.p_adjusted == pytest.approx(6 * factors[smallest.p] / 6 * smallest.p)
+    assert all(test.p_adjusted >= test.p for test in tests.values())
+
+
+def test_more_verdicts_ask_more(project: SmallStudy) -> None:
+    """A candidate that is adopted where it is the only one, and is not beside another one that is slow."""
+    project.spread_processes("mixed_bfloat16", "rounds.csv", 1.07)
+    project.remove_inference()
+    verdicts, p_values = {}, {}
+    for variants in (("float32", "mixed_bfloat16"), ("float32", "mixed_float16", "mixed_bfloat16")):
+        params = CompareParams(min_speedup=1.44)
+        candidate = compare(load_study("float32", variants, SEEDS, ()), params).candidates[-1]
+        verdicts[len(variants)], p_values[len(variants)] = candidate.verdict, candidate.tests["train"]
+    assert p_values[2].p == p_values[3].p == p_values[2].p_adjusted
+    assert p_values[3].p_adjusted == pytest.approx(2 * p_values[3].p)
+    assert verdicts == {2: "adopt", 3: "inconclusive"}
+
+
+def test_minutes_follow_from_the_seconds_of_a_process(comparison: Comparison) -> None:
+    assert comparison.minutes(40) == pytest.approx(40 * 60 / 4 / 60)
 
 
 def test_batch_size_that_was_not_measured_is_named(project: SmallStudy) -> None:

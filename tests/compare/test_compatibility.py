@@ -6,10 +6,10 @@ import pytest
 
 from stages.compare.compatibility import check_profiles, check_trainings
 from stages.errors import ComparisonError
-from tests.small_study import CONFIGURATION, SmallStudy
+from tests.small_study import BRIDGE, CONFIGURATION, SmallStudy
 
 
-@pytest.mark.parametrize("name", ["mixed_bfloat16", "_control"])
+@pytest.mark.parametrize("name", ["mixed_bfloat16", "_control", BRIDGE])
 def test_profile_of_another_configuration_is_rejected(project: SmallStudy, name: str) -> None:
     project.edit_profile(name, configuration=CONFIGURATION.model_copy(update={"batch_size": 64}))
     with pytest.raises(ComparisonError) as raised:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from stages import files
 from stages.compare.comparison import Comparison
 from stages.compare.document import comparison_result, dvc_metrics, tracking_metrics, tracking_tags
-from stages.results.profile import SameWeights
-from tests.small_study import SmallStudy
+from stages.compare.explain.reconcile import Reconciliation
+from stages.results.profile import same_weights_file
+from stages.stats.states import State
+from tests.small_study import IMAGES, SEEDS, SmallStudy
 
 
 def test_comparison_json_has_the_keys_of_its_contract(comparison: Comparison) -> None:
@@ -25,13 +30,29 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Comparison) ->
         "baseline_reasons",
         "candidates",
     }
-    assert found["schema_version"] == 2
+    assert found["schema_version"] == 3
     assert found["baseline"] == "float32"
     fast = found["candidates"]["mixed_bfloat16"]
-    assert set(fast["speedup"]["train"]) == {"ratio", "low", "high", "confidence", "rounds", "processes"}
+    intervals = {"ratio", "low", "high"}
+    assert set(fast["speedup"]["train"]) == intervals | {
+        "confidence",
+        "rounds",
+        "processes",
+        "typical_ratio",
+        "baseline_time_ms",
+        "candidate_time_ms",
+    }
+    factors = found["candidates"]["mixed_float16"]["factors"]
+    assert set(factors) == {"train", "inference_b1", "inference_b32"}
+    assert set(factors["train"]) == {"settings", "precision"}
+    assert set(factors["train"]["precision"]) == intervals
+    assert "factors" not in fast
+    assert set(fast["tests"]) == set(fast["speedup"])
+    assert set(fast["tests"]["train"]) == {"p", "p_adjusted"}
     keys = {"name", "baseline", "candidate", "delta", "low", "high", "margin", "seeds", "examples", "outcome"}
-    assert set(fast["quality"]) == keys
-    assert set(found["control"]["train"]) == {"ratio", "low", "high"}
+    assert set(fast["quality"]) == set(fast["quality_same_weights"]) == keys
+    assert set(fast["same_weights"]) == {"images", "agreement", "max_probability_difference", "accuracy"}
+    assert set(found["control"]["train"]) == intervals | {"differs"}
     for reason in found["candidates"]["mixed_float16"]["reasons"]:
         assert {"code", "text", "evidence", "advice"} <= set(reason)
     json.dumps(found, allow_nan=False)
@@ -46,18 +67,28 @@ def test_comparison_json_has_the_known_numbers(comparison: Comparison) -> None:
     assert fast["speedup"]["train"]["low"] < 1.6 < fast["speedup"]["train"]["high"]
     assert fast["speedup"]["train"]["confidence"] == 0.95
     assert (fast["speedup"]["train"]["rounds"], fast["speedup"]["train"]["processes"]) == (20, 4)
+    assert (fast["speedup"]["train"]["baseline_time_ms"], fast["speedup"]["train"]["candidate_time_ms"]) == (
+        pytest.approx(13.0),
+        pytest.approx(13.0 / 1.6),
+    )
+    assert slow["factors"]["train"]["settings"]["ratio"] == pytest.approx(0.8)
+    assert slow["factors"]["inference_b1"]["precision"]["ratio"] == pytest.approx(0.3125)
+    assert fast["tests"]["train"]["p"] < fast["tests"]["train"]["p_adjusted"] < 0.001
+    assert slow["tests"]["train"]["p_adjusted"] == 1.0
+    assert found["control"]["train"]["differs"] is False
     assert (slow["verdict"], fast["verdict"]) == ("reject", "adopt")
     assert fast["verdict_inference_b1"] == fast["verdict_inference_b32"] == "adopt"
-    assert fast["quality"]["delta"] == pytest.approx(-1 / 400)
+    assert fast["quality"]["delta"] == pytest.approx(-3 / IMAGES)
     assert (fast["quality"]["name"], fast["quality"]["outcome"], fast["quality"]["examples"]) == (
         "accuracy",
         "shown",
-        400,
+        IMAGES,
     )
+    assert fast["quality_same_weights"]["delta"] == pytest.approx(-1 / IMAGES)
     assert fast["peak_memory_mib"] == {"baseline": 210.0, "candidate": 180.0}
     assert "Use mixed_bfloat16" in fast["sentence"]
     assert "next_steps" not in fast
-    assert [reason["code"] for reason in slow["reasons"]] == ["emulated_float16", "cast_overhead"]
+    assert {"emulated_float16", "cast_overhead"} <= {reason["code"] for reason in slow["reasons"]}
     assert fast["limit"] == {"train": pytest.approx(10 / (1.5 + 8.5 / 2))}  # all compute is twice as fast
     assert "limit" not in slow  # no hardware for float16
 
@@ -72,19 +103,81 @@ def test_noise_floor_is_the_distance_of_the_control_from_1(comparison: Compariso
     assert found.noise_floor["train"] == max(1 - control.low, control.high - 1)
 
 
+@pytest.mark.parametrize(("measure", "ratio"), [("rounds.csv", "train"), ("inference.csv", "inference_b1")])
+def test_control_that_differs_is_marked(project: SmallStudy, measure: str, ratio: str) -> None:
+    project.scale_times("_control", measure, 1.2)
+    found = comparison_result(project.compare())
+    assert found.control[ratio].differs
+    assert found.control[ratio].ratio == pytest.approx(1 / 1.2)
+    assert found.candidates["mixed_bfloat16"].verdicts[ratio] == "inconclusive"
+    assert not all(control.differs for control in found.control.values())
+
+
+def test_quotient_of_the_times_is_the_ratio(project: SmallStudy) -> None:
+    project.spread_processes("mixed_bfloat16", "rounds.csv", 1.2)
+    project.scale_times("_control", "rounds.csv", 1.01)
+    for candidate in comparison_result(project.compare()).candidates.values():
+        for speedup in (candidate.speedup or {}).values():
+            assert speedup.baseline_time_ms / speedup.candidate_time_ms == pytest.approx(speedup.ratio)
+
+
 def test_open_quality_has_a_sample_size(project: SmallStudy) -> None:
-    fast = comparison_result(project.compare(quality_margin=0.0075)).candidates["mixed_bfloat16"]
+    fast = comparison_result(project.compare(quality_margin=0.004)).candidates["mixed_bfloat16"]
+    assert fast.verdict == "inconclusive"
     assert fast.quality is not None
     assert fast.quality.outcome == "not established"
     assert fast.quality.sample_size is not None
-    assert fast.quality.sample_size["examples"] > 400
+    assert fast.quality.sample_size["examples"] > IMAGES
     assert fast.next_steps is not None
 
 
-def test_same_weights_are_passed_on(project: SmallStudy) -> None:
-    same = SameWeights(images=400, agreement=0.995, max_probability_difference=0.013, accuracy=0.98)
-    project.edit_profile("mixed_bfloat16", same_weights=same)
-    assert comparison_result(project.compare()).candidates["mixed_bfloat16"].same_weights == same
+def test_decided_quality_has_no_sample_size(comparison: Comparison) -> None:
+    for candidate in comparison_result(comparison).candidates.values():
+        for quality in (candidate.quality, candidate.quality_same_weights):
+            assert quality is None or quality.sample_size is None
+
+
+def test_same_weights_are_compared_with_the_predictions_of_the_baseline(comparison: Comparison) -> None:
+    """One image of 1,200 differs in each seed: 0.687 instead of 0.1, and 0.1 instead of 0.7."""
+    slow, fast, failed = comparison_result(comparison).candidates.values()
+    assert slow.same_weights is not None
+    assert fast.same_weights is not None
+    assert slow.same_weights.model_dump() == pytest.approx(
+        {"images": IMAGES, "agreement": 1.0, "max_probability_difference": 0.013, "accuracy": 0.98}, rel=1e-5
+    )
+    assert fast.same_weights.model_dump() == pytest.approx(
+        {
+            "images": IMAGES,
+            "agreement": 1 - 1 / IMAGES,
+            "max_probability_difference": 0.6,
+            "accuracy": 1 - 25 / IMAGES,
+        }
+    )
+    assert failed.same_weights is None
+
+
+def test_overflow_of_the_same_weights_is_a_wrong_answer(project: SmallStudy) -> None:
+    """Image 100 is right, and image 400 is too, until half of the numbers overflow."""
+    for seed in SEEDS:
+        path = same_weights_file("mixed_float16", seed)
+        probabilities = np.load(path)
+        probabilities[100], probabilities[400, 0] = np.nan, np.inf
+        np.save(path, probabilities)
+        files.write_manifest(path.parent)
+    same = comparison_result(project.compare()).candidates["mixed_float16"].same_weights
+    assert same is not None
+    assert (same.agreement, same.accuracy) == pytest.approx((1 - 2 / IMAGES, 1 - 26 / IMAGES))
+    assert same.max_probability_difference == pytest.approx(0.013, rel=1e-5)
+
+
+def test_states_and_reconciliation_are_passed_on(comparison: Comparison) -> None:
+    state = State(baseline_time_ms=12.0, ratio=1.4, low=1.3, high=1.5, rounds=7)
+    sums = Reconciliation(2.0, 1.5, 2.5, operations_ms=1.25, unexplained_ms=0.75, floor_ms=0.125, scale=0.5)
+    fast = replace(comparison.candidates[1], states={"train": (state, state)}, reconciliation=sums)
+    found = comparison_result(replace(comparison, candidates=(fast,))).as_json()["candidates"]["mixed_bfloat16"]
+    assert found["speedup"]["train"]["states"] == [vars(state)] * 2
+    assert "states" not in found["speedup"]["inference_b1"]
+    assert found["reconciliation"] == vars(sums)
 
 
 def test_failed_candidate_has_only_verdicts_and_reasons(comparison: Comparison) -> None:
@@ -107,7 +200,9 @@ def test_failed_baseline_decides_nothing(project: SmallStudy) -> None:
 
 
 def test_baseline_alone_has_no_candidates(project: SmallStudy) -> None:
-    found = comparison_result(Comparison(project.load(variants=("float32",)), project.compare().params, {}, ()))
+    found = comparison_result(
+        Comparison(project.load(variants=("float32",)), project.compare().params, {}, frozenset(), ())
+    )
     assert found.candidates == {}
 
 
@@ -129,9 +224,15 @@ def test_dvc_metrics_are_grouped_by_variant(comparison: Comparison) -> None:
 def test_tracking_names_are_those_of_the_contract(comparison: Comparison) -> None:
     result = comparison_result(comparison)
     metrics, tags = tracking_metrics(result), tracking_tags(result)
-    for measure in ("speedup_train", "speedup_inference_b1", "speedup_inference_b32", "accuracy_delta"):
-        for end in ("", "_low", "_high"):
+    speedups = ("speedup_train", "speedup_inference_b1", "speedup_inference_b32")
+    for end in ("", "_low", "_high"):
+        for measure in (*speedups, "accuracy_delta", "accuracy_same_weights_delta"):
             assert f"mixed_bfloat16/{measure}{end}" in metrics
+        for factor in (f"{measure}_{kind}{end}" for measure in speedups for kind in ("precision", "settings")):
+            assert f"mixed_float16/{factor}" in metrics
+            assert f"mixed_bfloat16/{factor}" not in metrics
+    assert metrics["mixed_float16/speedup_train_precision"] == pytest.approx(0.3125)
+    assert metrics["mixed_bfloat16/accuracy_same_weights_delta"] == pytest.approx(-1 / IMAGES)
     assert {"noise_floor/train", "noise_floor/inference_b1", "noise_floor/inference_b32"} <= set(metrics)
     assert metrics["float32/time_to_accuracy_s"] == 10.0
     assert not any(name.startswith("float16/") for name in metrics)

@@ -15,7 +15,7 @@ def _only(project: SmallStudy, variant: str, *, gate: bool = True) -> Comparison
     """The comparison with one candidate."""
     found = project.compare(gate=gate)
     candidates = tuple(item for item in found.candidates if item.variant == variant)
-    return Comparison(project.load(variants=("float32", variant)), found.params, found.control, candidates)
+    return Comparison(project.load(variants=("float32", variant)), found.params, found.control, found.void, candidates)
 
 
 def test_gate_passes_when_a_candidate_is_adopted(project: SmallStudy) -> None:
@@ -38,3 +38,10 @@ def test_state_of_the_gate_is_recorded_only_if_it_is_set(project: SmallStudy, va
         result = comparison_result(_only(project, variant, gate=gate))
         assert result.gate == (state if gate else None)
         assert tracking_tags(result).get("gate") == (state if gate else None)
+
+
+def test_gate_uses_the_adjusted_verdicts(project: SmallStudy) -> None:
+    """A measure whose control differs adopts nothing, whatever its ratio is."""
+    project.scale_times("_control", "rounds.csv", 1.2)
+    with pytest.raises(GateError, match="mixed_bfloat16 inconclusive"):
+        check_gate(_only(project, "mixed_bfloat16"))

@@ -1,4 +1,4 @@
-"""The verdict rule at its edges."""
+"""The verdict rules at their edges."""
 
 from __future__ import annotations
 
@@ -6,43 +6,45 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from scipy import optimize
 
-from stages.compare.verdict import decide
+from stages.compare.verdict import Parts, decide, run_tests, verdicts, void_measures
 from stages.params import CompareParams
+from stages.results.comparison import Verdict
 from stages.stats.quality import QualityChange
 from stages.stats.speedup import Speedup
+from tests.small_study import measured_speedup, speedup_between
 
 PARAMS = CompareParams(min_speedup=1.05, quality_margin=0.01)
+SURE, OPEN = 0.001, 0.3  # adjusted p-values
 
 
 @dataclass(frozen=True)
 class Case:
-    """The interval of the speed-up, the kind of change of quality, the noise floor, and the verdict on them."""
+    """The interval of the speed-up, that of the precision's factor, the kind of change of quality, and the verdict."""
 
     name: str
+    p_adjusted: float
     speed: tuple[float, float]
     quality: str
-    noise_floor: float
-    verdict: str
+    verdict: Verdict
+    precision: tuple[float, float] | None = None
 
 
 CASES = [
-    Case("both shown", (1.2, 1.4), "same", 0.02, "adopt"),
-    Case("faster, but within the noise floor", (1.2, 1.4), "same", 0.25, "inconclusive"),
-    Case("interval reaches below min_speedup", (1.0, 1.4), "same", 0.02, "inconclusive"),
-    Case("too slow", (0.9, 1.04), "same", 0.02, "reject"),
-    Case("upper end just above min_speedup", (0.9, 1.0501), "same", 0.02, "inconclusive"),
-    Case("fast and wrong", (1.2, 1.4), "worse", 0.02, "reject"),
-    Case("fast, accuracy open", (1.2, 1.4), "open", 0.02, "inconclusive"),
-    Case("slow, accuracy open", (0.5, 0.6), "open", 0.02, "reject"),
+    Case("p is small", SURE, (1.2, 1.4), "same", "adopt"),
+    Case("p is at the limit", 0.05, (1.2, 1.4), "same", "adopt"),
+    Case("p is just above it", 0.0501, (1.2, 1.4), "same", "inconclusive"),
+    Case("interval above min_speedup, but the verdicts share the error", OPEN, (1.06, 1.4), "same", "inconclusive"),
+    Case("too slow", 1.0, (0.9, 1.04), "same", "reject"),
+    Case("upper end just above min_speedup", 1.0, (0.9, 1.0501), "same", "inconclusive"),
+    Case("fast and wrong", 1.0, (1.2, 1.4), "worse", "reject"),
+    Case("fast, accuracy open", OPEN, (1.2, 1.4), "open", "inconclusive"),
+    Case("slow, accuracy open", OPEN, (0.5, 0.6), "open", "reject"),
+    Case("fast by its other settings only", 1.0, (1.2, 1.4), "same", "reject", precision=(0.9, 1.04)),
+    Case("fast, precision open", OPEN, (1.2, 1.4), "same", "inconclusive", precision=(1.0, 1.2)),
+    Case("both factors are fast", SURE, (1.2, 1.4), "same", "adopt", precision=(1.1, 1.2)),
 ]
-
-
-def _speedup(low: float, high: float) -> Speedup:
-    """A speed-up over two processes with this t interval."""
-    middle, half = (np.log(low) + np.log(high)) / 2, (np.log(high) - np.log(low)) / 2
-    spread = half / 12.706204736  # t quantile of one degree of freedom
-    return Speedup(((middle - spread,), (middle + spread,)))
 
 
 def _quality(kind: str) -> QualityChange:
@@ -52,11 +54,68 @@ def _quality(kind: str) -> QualityChange:
     return QualityChange(np.ones((1, images), bool), candidate)
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_verdict(case: Case) -> None:
+    precision = None if case.precision is None else speedup_between(*case.precision)
+    parts = Parts(speedup_between(*case.speed), precision, _quality(case.quality))
+    assert decide(parts, case.p_adjusted, PARAMS) == case.verdict
+    assert decide(parts, case.p_adjusted, PARAMS, void=True) == "inconclusive"
+
+
 def test_helper_makes_the_requested_interval() -> None:
-    speedup = _speedup(1.2, 1.4)
+    speedup = speedup_between(1.2, 1.4)
     assert (speedup.low, speedup.high) == pytest.approx((1.2, 1.4), rel=1e-6)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_verdict(case: Case) -> None:
-    assert decide(_speedup(*case.speed), case.noise_floor, _quality(case.quality), PARAMS) == case.verdict
+def test_p_is_the_largest_of_its_parts() -> None:
+    fast, slower = measured_speedup(1.4, -0.02, 0.02, 0.01, -0.01), measured_speedup(1.1, -0.02, 0.02, 0.01, -0.01)
+    same, unknown = _quality("same"), _quality("open")
+    p_fast, p_slower, p_unknown = fast.p_below(1.05), slower.p_below(1.05), unknown.p_loss(0.01)
+    assert same.p_loss(0.01) < p_fast < p_slower < p_unknown
+    assert Parts(fast, None, same).p_value(PARAMS) == p_fast
+    assert Parts(fast, slower, same).p_value(PARAMS) == Parts(slower, fast, same).p_value(PARAMS) == p_slower
+    assert Parts(fast, slower, unknown).p_value(PARAMS) == p_unknown
+
+
+def test_p_is_at_most_a_half_of_the_error_where_all_intervals_allow_it() -> None:
+    at_the_edge = measured_speedup(1.2, -0.02, 0.02, 0.01, -0.01)
+    params = CompareParams(min_speedup=at_the_edge.low, quality_margin=0.01)
+    assert Parts(at_the_edge, None, _quality("same")).p_value(params) == pytest.approx(0.025)
+
+
+def test_verdicts_of_a_report_share_the_error() -> None:
+    """p = 0.03 is enough alone, and not beside another verdict that fails; a void measure still counts as a test."""
+    speedup = measured_speedup(1.2, -0.1, 0.1, 0.05, -0.05)
+    params = CompareParams(min_speedup=_threshold(speedup, 0.03))
+    parts = {("a", "train"): Parts(speedup, None, _quality("same"))}
+    tests = run_tests(parts, params)
+    assert (tests["a", "train"].p, tests["a", "train"].p_adjusted) == pytest.approx((0.03, 0.03))
+    assert verdicts(parts, tests, (), params) == {("a", "train"): "adopt"}
+    assert verdicts(parts, tests, ["train"], params) == {("a", "train"): "inconclusive"}
+    parts["b", "inference_b1"] = Parts(measured_speedup(1.2, -0.1, 0.1), None, _quality("same"))
+    tests = run_tests(parts, params)
+    assert tests["a", "train"].p_adjusted == pytest.approx(0.06)
+    assert verdicts(parts, tests, ["inference_b1"], params) == dict.fromkeys(parts, "inconclusive")
+
+
+def _threshold(speedup: Speedup, p: float) -> float:
+    return float(optimize.brentq(lambda ratio: speedup.p_below(ratio) - p, 1.0, speedup.ratio))
+
+
+def _control(deviation: float, ratio: float = 1.02) -> Speedup:
+    return measured_speedup(ratio, -deviation, deviation, -deviation, deviation, -deviation, deviation)
+
+
+def test_control_that_differs_at_99_percent_voids_its_measure() -> None:
+    assert void_measures({"train": _control(0.005)}) == {"train"}
+    assert void_measures({"train": _control(0.05)}) == frozenset()
+    assert void_measures({}) == frozenset()
+
+
+def test_measures_share_the_error_of_the_control() -> None:
+    """1.02 with 98.9 to 99.5 % confidence above 1: enough alone, and not as one of three."""
+    control = _control(0.01)
+    assert control.interval(0.99)[0] > 1 > control.interval(1 - 0.01 / 3)[0]
+    assert void_measures({"train": control}) == {"train"}
+    quiet = {f"inference_b{size}": _control(0.01, 1.0) for size in (1, 32)}
+    assert void_measures({"train": control} | quiet) == frozenset()

@@ -133,7 +133,7 @@ CASES = [
     ),
     compared(
         "predictions of another test set",
-        "predictions.npy has 399 rows and the test set has 400 images",
+        "predictions.npy has 399 rows and the test set has 1200 images",
         saved(FLOAT32 / "predictions.npy", np.full((399, 4), 0.25, dtype=np.float32)),
     ),
     compared("predictions in pickle, which can run code", "predictions.npy cannot be used", _pickled),
@@ -148,11 +148,11 @@ CASES = [
     compared(
         "a summary is empty",
         "summary.json cannot be used (variant: Field required)",
-        rewritten(PROFILE / "summary.json", '{"schema_version": 2}'),
+        rewritten(PROFILE / "summary.json", '{"schema_version": 3}'),
     ),
     compared(
         "a summary of release 0.1.0",
-        "summary.json has schema version 1 and this release of halfstep reads 2: run `dvc repro -f -s profile`",
+        "summary.json has schema version 1 and this release of halfstep reads 3: run `dvc repro -f -s profile`",
         rewritten(PROFILE / "summary.json", "{}"),
     ),
     compared(

@@ -39,9 +39,9 @@ def write_results(root: Path) -> None:
     with contextlib.chdir(root):
         SmallStudy(root).write()
         shutil.rmtree(files.PREPARED)
-        # 400 test images of four classes, as in the results
+        # 1,200 test images of four classes, as in the results
         prepare(
-            DataParams(source="synthetic", synthetic_images=1000, synthetic_classes=4, image_size=8, test_fraction=0.4),
+            DataParams(source="synthetic", synthetic_images=2400, synthetic_classes=4, image_size=8, test_fraction=0.5),
             files.PREPARED,
         )
         (_TRAIN / "model.keras").write_bytes(np.random.default_rng(0).bytes(5000))

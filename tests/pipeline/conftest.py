@@ -36,7 +36,6 @@ SMALL = {
     "profile.rounds": 2,
     "profile.steps_per_round": 2,
     "profile.warmup_steps": 2,
-    "profile.single_step_rounds": 1,
     "profile.trace_steps": 2,
     "profile.inference_batch_sizes": [1],
     "profile.inference_calls_per_round": 2,

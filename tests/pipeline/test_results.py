@@ -75,8 +75,8 @@ def test_files_of_the_trainings(finished: Checkout) -> None:
 def test_files_of_the_measurements(finished: Checkout) -> None:
     names = ("rounds.csv", "input_rounds.csv", "timings.csv", "inference.csv", "summary.json", "manifest.json")
     expected = {f"{arm}/{name}" for arm in (*VARIANTS, "_control") for name in names}
-    expected |= {f"{variant}/{TRACE.format(variant)}" for variant in VARIANTS}
-    assert finished.files("data/profile") == expected
+    expected |= {f"{arm}/{TRACE.format(arm)}" for arm in (*VARIANTS, "_control")}
+    assert finished.files("data/profile") == expected | {"mixed_bfloat16/same_weights_0.npy"}
 
 
 def test_files_of_the_comparison(finished: Checkout) -> None:
@@ -90,10 +90,10 @@ def test_files_of_the_comparison(finished: Checkout) -> None:
 def test_columns_of_the_tables(finished: Checkout) -> None:
     expected = {
         "data/train/float32-0/history.csv": "epoch,loss,accuracy,val_loss,val_accuracy,learning_rate,epoch_time_s",
-        "data/profile/float32/rounds.csv": "process,round,position,steps,round_time_ms",
+        "data/profile/float32/rounds.csv": "process,round,position,steps,round_time_ms,counted",
         "data/profile/float32/input_rounds.csv": "process,round,batches,steps,round_time_ms",
         "data/profile/_control/timings.csv": "process,round,step,step_time_ms",
-        "data/profile/mixed_bfloat16/inference.csv": "process,round,batch_size,call,latency_ms",
+        "data/profile/mixed_bfloat16/inference.csv": "process,round,batch_size,call,latency_ms,counted",
     }
     found = {name: (finished.root / name).read_text(encoding="utf-8").splitlines()[0] for name in expected}
     assert found == expected
@@ -123,7 +123,7 @@ def test_tracking_json_contains_only_a_digest(finished: Checkout) -> None:
 
 def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
     written = finished.json("data/compare/comparison.json")
-    assert written["schema_version"] == 2
+    assert written["schema_version"] == 3
     found = ComparisonResult.read(finished.root / "data/compare/comparison.json")
     assert found.as_json() == written
     candidate = found.candidates["mixed_bfloat16"]
@@ -132,17 +132,20 @@ def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
     assert set(candidate.speedup) == set(candidate.verdicts) == set(found.control) == {"train", "inference_b1"}
     ratio = candidate.speedup["train"]
     assert ratio.low < ratio.ratio < ratio.high
-    assert (ratio.rounds, ratio.processes, ratio.confidence) == (4, 2, 0.95)
+    assert (ratio.processes, ratio.confidence) == (2, 0.95)
+    assert 2 <= ratio.rounds <= 4
+    assert ratio.baseline_time_ms / ratio.candidate_time_ms == pytest.approx(ratio.ratio)
     labels = np.load(finished.root / "data/prepared/test_labels.npy")
     assert (candidate.quality.name, candidate.quality.examples) == ("accuracy", len(labels))
     assert found.environment == finished.json("data/environment.json")
 
 
 @pytest.mark.parametrize(
-    "name", ["prepared/info", "train/float32-0/metrics", "profile/_control/summary", "compare/comparison"]
+    ("name", "version"),
+    [("prepared/info", 2), ("train/float32-0/metrics", 2), ("profile/_control/summary", 3), ("compare/comparison", 3)],
 )
-def test_every_result_has_a_schema_version(finished: Checkout, name: str) -> None:
-    assert finished.json(f"data/{name}.json")["schema_version"] == 2
+def test_every_result_has_a_schema_version(finished: Checkout, name: str, version: int) -> None:
+    assert finished.json(f"data/{name}.json")["schema_version"] == version
 
 
 def test_report_has_no_external_links(finished: Checkout) -> None:
@@ -295,7 +298,7 @@ def test_metrics_of_prepare(runs: dict[str, Run]) -> None:
 def test_metrics_and_verdicts_of_compare(finished: Checkout, runs: dict[str, Run]) -> None:
     run = runs["compare"]
     written = finished.json("data/compare/comparison.json")["candidates"]["mixed_bfloat16"]
-    measures = ("speedup_train", "speedup_inference_b1", "accuracy_delta")
+    measures = ("speedup_train", "speedup_inference_b1", "accuracy_delta", "accuracy_same_weights_delta")
     expected = {f"mixed_bfloat16/{name}{end}" for name in measures for end in ("", "_low", "_high")}
     expected |= {"noise_floor/train", "noise_floor/inference_b1", "mixed_bfloat16/memory_saved_mib"}
     expected |= {f"{variant}/time_to_accuracy_s" for variant in VARIANTS}

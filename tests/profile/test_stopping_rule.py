@@ -7,103 +7,114 @@ import time
 import numpy as np
 import pytest
 
-from stages.params import ProfileParams
-from stages.profile.records import ArmRecord, ArmSettings
-from stages.profile.stopping_rule import MIN_PROCESSES, Decision, StoppingRule, speedups
-from stages.results.profile import Call, InForce, Protocol, Round
-from tests.small_study import CONFIGURATION
+from stages import files
+from stages.profile.plan import MIN_PROCESSES, Plan
+from stages.profile.records import ArmRecord
+from stages.profile.stopping_rule import Decision, StoppingRule, speedups
+from stages.results.profile import Call, RawTimes, Round
+from tests.profile.arm_records import arm_record
 
 LOW_NOISE = 0.001  # standard deviation of the logarithm of a round's time
-SETTINGS = ArmSettings(CONFIGURATION, InForce(policy="float32", xla=False, tf32=True, onednn=True), None)
+BRIDGE = f"{files.BRIDGE_PREFIX}onednn_off"
+SPEEDUPS = {"float32": 1.0, "mixed_bfloat16": 1.3, "_control": 1.0, BRIDGE: 0.8}
+Measured = tuple[StoppingRule, dict[str, ArmRecord], Decision]
 
 
-def run(
-    profile: ProfileParams, noise: float, *, rounds: int = 10, seconds: float = 0.0, speedup: float = 1.3
-) -> tuple[Protocol, dict[str, ArmRecord]]:
+def plan(**changes: object) -> Plan:
+    values: dict[str, object] = {
+        "processes": 8,
+        "timing_s": 60.0,
+        "training_share": 0.5,
+        "steps_per_round": 1,
+        "lead_in_steps": 0,
+        "calls": {1: 1},
+        "rounds": 5,
+        "trace_steps": 2,
+        "input_matters": False,
+        "startup_s": 1.0,
+        "stage_s": 100.0,
+    }
+    return Plan(**(values | changes))  # type: ignore[arg-type]
+
+
+def measured(plan: Plan, noise: float, *, seconds: float = 0.0) -> Measured:
     """Adds rounds that take `seconds` each until the rule ends the measurement."""
-    rule, records, decision = measured(profile, noise, rounds=rounds, seconds=seconds, speedup=speedup)
-    return rule.protocol(decision), records
-
-
-def measured(
-    profile: ProfileParams, noise: float, *, rounds: int = 10, seconds: float = 0.0, speedup: float = 1.3
-) -> tuple[StoppingRule, dict[str, ArmRecord], Decision]:
-    records = {name: ArmRecord(SETTINGS) for name in ("float32", "mixed_bfloat16", "_control")}
-    rule, generator = StoppingRule(profile, "float32", records), np.random.default_rng(1)
-    for process in range(profile.processes):
-        with rule.timing():
-            for number in rule.rounds():
+    records = {name: arm_record() for name in SPEEDUPS}
+    rule, generator = StoppingRule(plan, 0.02, "float32", records), np.random.default_rng(1)
+    while True:
+        process = rule.processes
+        for rows, rounds in (("rounds", rule.training_rounds()), ("calls", rule.inference_rounds())):
+            for number in rounds:
                 time.sleep(seconds)
-                if number == rounds:
-                    break
                 for name, record in records.items():
-                    time_ms = 100 * np.exp(noise * generator.normal()) / (speedup if name == "mixed_bfloat16" else 1)
-                    record.times.rounds.append(Round(process, number, 0, 1, time_ms))
-                    record.times.calls.append(Call(process, number, 1, 0, time_ms))
+                    time_ms = 100 * np.exp(noise * generator.normal()) / SPEEDUPS[name]
+                    row = (
+                        Round(process, number, 0, 1, time_ms)
+                        if rows == "rounds"
+                        else Call(process, number, 1, 0, time_ms)
+                    )
+                    getattr(record.times, rows).append(row)
+        rule.end_process()
         decision = rule.decide()
-        assert rule.decide() == decision  # no side effects
+        again = rule.decide()
+        assert (again.ended_by, again.confidence, again.looks) == (
+            decision.ended_by,
+            decision.confidence,
+            decision.looks,
+        )
         if decision.ended_by:
             return rule, records, decision
-    raise AssertionError("the rule ends with the last process")
 
 
-def protocol(**changes: object) -> ProfileParams:
-    return ProfileParams.model_validate({"inference_batch_sizes": [1], **changes})
+def times(records: dict[str, ArmRecord]) -> dict[str, RawTimes]:
+    return {name: record.times for name, record in records.items()}
 
 
 def test_precise_measurement_ends_at_the_first_look() -> None:
-    found = run(protocol(), LOW_NOISE)[0]
-    assert (found.ended_by, found.processes, found.interim_looks) == ("target_precision", 4, 1)
-    assert found.confidence == 0.995
-
-
-def test_no_look_before_30_rounds() -> None:
-    found = run(protocol(), LOW_NOISE, rounds=5)[0]
-    assert (found.processes, found.rounds, found.interim_looks) == (6, 30, 1)
+    rule, _, decision = measured(plan(), LOW_NOISE)
+    assert (decision.ended_by, rule.processes, decision.looks) == ("target_precision", 4, 1)
+    assert decision.confidence == 0.995
 
 
 def test_noisy_measurement_runs_all_rounds() -> None:
-    found = run(protocol(rounds=10), noise=0.2)[0]
-    assert (found.ended_by, found.processes, found.interim_looks) == ("rounds", 8, 4)
-    assert found.confidence == pytest.approx(0.965)  # three interim looks cost 0.5 % each
+    rule, _, decision = measured(plan(), noise=0.2)
+    assert (decision.ended_by, rule.processes, decision.looks) == ("rounds", 8, 4)
+    assert decision.confidence == pytest.approx(0.965)  # three interim looks cost 0.5 % each
 
 
-def test_repeated_decisions_do_not_change_the_interval() -> None:
-    rule, _, decision = measured(protocol(rounds=10), noise=0.2)
-    for _ in range(20):
-        rule.decide()
-    assert rule.decide() == decision
-    assert rule.protocol(rule.decide()).confidence == pytest.approx(0.965)
-    with pytest.raises(AttributeError):
-        decision.confidence = 0.5  # type: ignore[misc]
-
-
-def test_processes_share_the_time_budget() -> None:
-    found, records = run(protocol(max_seconds=1.6), noise=0.2, rounds=1000, seconds=0.02)
-    assert (found.ended_by, found.processes) == ("max_seconds", 8)
-    assert found.timing_seconds > 1.4
-    of_process = np.unique([row.process for row in records["float32"].times.rounds], return_counts=True)[1]
-    assert of_process.min() >= 2
-    assert found.rounds == sum(of_process) <= 1.6 / 0.02 + 8  # each process may start one round too many
+def test_processes_share_the_time() -> None:
+    rule, records, decision = measured(plan(timing_s=1.6, rounds=None), noise=0.2, seconds=0.02)
+    assert (decision.ended_by, rule.processes) == ("max_seconds", 8)
+    assert 1.4 < rule.timing_seconds < 1.6 + 16 * 0.03  # each part of a process may start one round too many
+    for rows in (records["float32"].times.rounds, records["float32"].times.calls):
+        assert np.unique([row.process for row in rows], return_counts=True)[1].min() >= 2
 
 
 def test_slow_arms_run_one_round_in_each_of_4_processes() -> None:
-    found, _ = run(protocol(max_seconds=0.1), noise=0.2, seconds=0.06)
-    assert (found.ended_by, found.processes, found.rounds) == ("max_seconds", MIN_PROCESSES, MIN_PROCESSES)
-    assert found.timing_seconds > 0.2
-    assert found.confidence == 0.95  # no interim look
+    rule, records, decision = measured(plan(timing_s=0.1), noise=0.2, seconds=0.06)
+    assert (decision.ended_by, rule.processes) == ("max_seconds", MIN_PROCESSES)
+    assert len(records["float32"].times.rounds) == len(records["float32"].times.calls) == MIN_PROCESSES
+    assert decision.confidence == 0.995 or decision.looks == 1
 
 
-def test_intervals_of_inference_are_included() -> None:
-    profile = protocol()
-    _, records = run(profile, LOW_NOISE)
-    found = speedups(records, "float32", profile, 0.95)
-    assert [ratio.ratio for ratio in found] == pytest.approx([1.3, 1.3], rel=0.01)
+def test_all_time_is_for_training_without_inference() -> None:
+    _, records, decision = measured(plan(calls={}, training_share=1.0), LOW_NOISE)
+    assert set(decision.speedups["mixed_bfloat16"]) == {"train"}
+    assert records["float32"].times.calls == []
+
+
+def test_speedups_are_of_candidates_and_pool_the_control() -> None:
+    _, records, _ = measured(plan(), LOW_NOISE)
+    found = speedups(times(records), "float32", 0.95)
+    assert list(found) == ["mixed_bfloat16"]  # neither the control nor the bridging arm
+    assert [ratio.ratio for ratio in found["mixed_bfloat16"].values()] == pytest.approx([1.3, 1.3], rel=0.01)
+    without = speedups({name: rows for name, rows in times(records).items() if name != "_control"}, "float32", 0.95)
+    assert without["mixed_bfloat16"]["train"].ratio != found["mixed_bfloat16"]["train"].ratio
 
 
 def test_control_is_used_without_a_candidate() -> None:
-    profile = protocol()
-    _, records = run(profile, LOW_NOISE)
-    del records["mixed_bfloat16"]
-    assert [ratio.ratio for ratio in speedups(records, "float32", profile, 0.95)] == pytest.approx([1, 1], rel=0.01)
-    assert speedups(records, "absent", profile, 0.95) == []
+    _, records, _ = measured(plan(), LOW_NOISE)
+    found = {name: rows for name, rows in times(records).items() if name in ("float32", "_control")}
+    (ratios,) = speedups(found, "float32", 0.95).values()
+    assert [ratio.ratio for ratio in ratios.values()] == pytest.approx([1, 1], rel=0.01)
+    assert speedups(found, "absent", 0.95) == {}

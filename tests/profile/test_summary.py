@@ -10,24 +10,22 @@ import pytest
 from stages.errors import ProfileError
 from stages.params import Variant
 from stages.profile import summary
-from stages.profile.records import ArmRecord, ArmSettings, TraceRecord
+from stages.profile.records import ArmRecord, TraceRecord
 from stages.profile.trace import Kernel, Operation, StepBreakdown, Trace
 from stages.results.profile import (
     Call,
-    InForce,
     InputRound,
     LargestBatch,
     OperationTime,
     ProfileSummary,
     RawTimes,
     Round,
-    SameWeights,
     Step,
 )
-from tests.small_study import CONFIGURATION, PROTOCOL
+from tests.profile.arm_records import arm_record
+from tests.small_study import PROTOCOL
 
 TRACE_RECORD = TraceRecord(Path("x"), 10, plain_step_time_ms=20.0, traced_step_time_ms=25.0, graph_dtypes={})
-SETTINGS = ArmSettings(CONFIGURATION, InForce(policy="float32", xla=False, tf32=True, onednn=True), None)
 
 
 @pytest.fixture
@@ -38,7 +36,7 @@ def record() -> ArmRecord:
         steps=[Step(0, 0, number, 1.0 + number) for number in range(101)],
         calls=[Call(0, 0, 8, number, 2.0 + number) for number in range(101)] + [Call(0, 0, 1, 0, 0.5)],
     )
-    return ArmRecord(SETTINGS, times, TRACE_RECORD)
+    return replace(arm_record(), times=times, trace=TRACE_RECORD)
 
 
 def timing(record: ArmRecord) -> dict[str, float]:
@@ -67,7 +65,25 @@ def test_every_batch_size_has_latency_percentiles_and_throughput(record: ArmReco
     assert ranks == [52.0, 97.0, 101.0]
     assert metrics["inference/b8/images_per_s"] == pytest.approx(8 * 1000 / 52)
     assert metrics["inference/b1/images_per_s"] == pytest.approx(2000)
-    assert len(metrics) == 4 + 2 * 4
+    assert metrics["inference/b8/mean_ms"] == pytest.approx(52.0)
+    assert (metrics["inference/b8/cold_ms"], metrics["inference/b1/cold_ms"]) == (2.0, 0.5)
+    assert len(metrics) == 4 + 2 * 6
+
+
+def test_only_what_counts_enters_the_metrics(record: ArmRecord) -> None:
+    record.times.rounds += [Round(1, 0, 0, 4, 1e6, counted=False)]
+    record.times.calls = [replace(call, counted=call.call > 0) for call in record.times.calls if call.batch_size == 8]
+    metrics = timing(record)
+    assert metrics["step_time_ms/mean"] == pytest.approx(550 / 40)
+    assert metrics["inference/b8/mean_ms"] == pytest.approx(52.5)
+    assert metrics["inference/b8/cold_ms"] == 2.0
+
+
+def test_means_of_the_baseline_are_over_both_copies(record: ArmRecord) -> None:
+    copy = RawTimes(rounds=[Round(0, 0, 0, 40, 1100.0)], calls=[Call(0, 0, 8, 5, 103.0)])
+    metrics = summary.timing_metrics(record.times, 16, copy)
+    assert metrics["step_time_ms/mean"] == pytest.approx(1650 / 80)
+    assert metrics["inference/b8/mean_ms"] == pytest.approx((101 * 52 + 103) / 102)
 
 
 def test_overhead_is_in_percent() -> None:
@@ -81,14 +97,15 @@ def trace(steps: int = 2, peak: int | None = 2**20, step_time_ms: float = 14.0) 
 
 
 def summarized(record: ArmRecord, found: Trace | None) -> ProfileSummary:
-    return summary.summarize("float32", Variant(policy="float32"), record, summary.Context(PROTOCOL, 2), found)
+    return summary.summarize("float32", record, summary.Context(PROTOCOL, 2), found)
 
 
 def test_summary_combines_timings_and_trace(record: ArmRecord) -> None:
     found = summarized(record, trace())
     assert found.metrics["profiler/step_time_ms"] == 14.0
     assert found.metrics["profiler/overhead_percent"] == pytest.approx(25.0)
-    assert found.metrics["memory/peak_mib"] == 1.0
+    assert found.metrics["memory/allocator_peak_mib"] == 1.0
+    assert "memory/peak_mib" not in found.metrics
     assert "profiler/kernel_launch_ms" not in found.metrics  # not applicable is absent, never 0
     assert found.operations == (
         OperationTime(type="Conv2D", name="model/conv", occurrences=2.0, self_time_ms_per_step=0.5, dtype="float32"),
@@ -97,9 +114,10 @@ def test_summary_combines_timings_and_trace(record: ArmRecord) -> None:
     assert found.entry == Variant(policy="float32")
 
 
-def test_measured_peak_memory_takes_precedence_over_that_of_the_trace(record: ArmRecord) -> None:
-    record.settings = replace(SETTINGS, peak_memory_bytes=3 * 2**20)
-    assert summarized(record, trace()).metrics["memory/peak_mib"] == 3.0
+def test_peak_memory_of_the_process_is_beside_that_of_the_allocator(record: ArmRecord) -> None:
+    record.peak_memory_bytes = 3 * 2**20
+    metrics = summarized(record, trace()).metrics
+    assert (metrics["memory/peak_mib"], metrics["memory/allocator_peak_mib"]) == (3.0, 1.0)
 
 
 def test_operations_on_a_gpu_are_those_of_the_device(record: ArmRecord) -> None:
@@ -123,10 +141,6 @@ def test_trace_with_too_few_steps_is_rejected(record: ArmRecord) -> None:
         summarized(record, trace(steps=1))
 
 
-def test_unknown_peak_memory_causes_a_warning(record: ArmRecord) -> None:
-    assert "the peak memory is unknown" in str(summarized(record, trace(peak=None)).warnings)
-
-
 @pytest.mark.parametrize(("traced_ms", "warned"), [(13.75, False), (17.0, False), (60.0, True), (2.0, True)])
 def test_difference_between_trace_and_timing_causes_a_warning(
     record: ArmRecord, traced_ms: float, warned: bool
@@ -137,7 +151,7 @@ def test_difference_between_trace_and_timing_causes_a_warning(
 
 
 def test_input_rounds_give_step_times_with_input_and_cached(record: ArmRecord) -> None:
-    for number, (pipeline_ms, cached_ms) in enumerate([(20.0, 12.0), (24.0, 16.0), (400.0, 20.0)]):
+    for number, (pipeline_ms, cached_ms) in enumerate([(20.0, 12.0), (24.0, 16.0), (28.0, 20.0)]):
         record.times.input_rounds.append(InputRound(7, number, "pipeline", 4, pipeline_ms))
         record.times.input_rounds.append(InputRound(7, number, "cached", 4, cached_ms))
     metrics = timing(record)
@@ -145,15 +159,13 @@ def test_input_rounds_give_step_times_with_input_and_cached(record: ArmRecord) -
 
 
 def test_summary_includes_what_was_measured_once(record: ArmRecord) -> None:
-    same = SameWeights(images=539, agreement=0.99, max_probability_difference=0.02, accuracy=0.97)
     largest = LargestBatch(batch_size=512, limit_mib=1024, peak_mib=900.0, tried=((512, True),))
-    context = summary.Context(PROTOCOL, 2, same, largest)
-    found = summary.summarize("float32", Variant(policy="float32"), record, context, None)
-    assert (found.same_weights, found.largest_batch, found.protocol) == (same, largest, PROTOCOL)
+    found = summary.summarize("float32", record, summary.Context(PROTOCOL, 2, largest), None)
+    assert (found.largest_batch, found.protocol) == (largest, PROTOCOL)
     assert found.metrics["memory/max_batch_size"] == 512
 
 
-def test_control_is_not_traced(record: ArmRecord) -> None:
+def test_bridging_arm_is_not_traced(record: ArmRecord) -> None:
     found = summarized(record, None)
     assert (found.operations, found.warnings) == ((), ())
     assert not any(name.startswith("profiler/") for name in found.metrics)

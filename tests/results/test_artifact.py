@@ -21,37 +21,61 @@ from stages.results.comparison import (
     CandidateResult,
     ComparisonResult,
     ControlResult,
+    FactorsResult,
     OpChangeResult,
     QualityResult,
+    RatioResult,
     Reason,
+    ReconciliationResult,
+    SameWeights,
     SpeedupResult,
+    StateResult,
     TimeToAccuracyResult,
+    VerdictTestResult,
 )
 from stages.results.prepared import PreparedInfo
-from stages.results.profile import SUMMARY, LargestBatch, ProfileSummary, Round, SameWeights
+from stages.results.profile import SUMMARY, LargestBatch, ProfileSummary, Round
 from stages.results.training import METRICS, TrainingMetrics
 from tests.small_study import CONFIGURATION, ENVIRONMENT, PROTOCOL, operation, summary, training_metrics
 
 SAME_WEIGHTS = SameWeights(images=400, agreement=0.995, max_probability_difference=1 / 3, accuracy=0.98)
+RATIO = RatioResult(ratio=1.3, low=1.2, high=1.4)
+QUALITY = QualityResult(
+    name="accuracy",
+    baseline=0.98,
+    candidate=0.97,
+    delta=-0.01,
+    low=-0.02,
+    high=0.01,
+    margin=0.01,
+    seeds=1,
+    examples=400,
+    outcome="not established",
+    mcnemar_p=0.25,
+    sample_size={"examples": 1000, "seeds": 4},
+)
 LEAST_CANDIDATE = CandidateResult(verdict="inconclusive", sentence="x could not be compared.", reasons=())
 FULL_CANDIDATE = CandidateResult(
-    speedup={"train": SpeedupResult(ratio=1.6, low=1.5, high=1.7, confidence=0.95, rounds=20, processes=4)},
-    quality=QualityResult(
-        name="accuracy",
-        baseline=0.98,
-        candidate=0.97,
-        delta=-0.01,
-        low=-0.02,
-        high=0.01,
-        margin=0.01,
-        seeds=1,
-        examples=400,
-        outcome="not established",
-        mcnemar_p=0.25,
-        sample_size={"examples": 1000, "seeds": 4},
-    ),
+    speedup={
+        "train": SpeedupResult(
+            ratio=1.6,
+            low=1.5,
+            high=1.7,
+            confidence=0.95,
+            rounds=20,
+            processes=4,
+            typical_ratio=1.61,
+            baseline_time_ms=16.0,
+            candidate_time_ms=10.0,
+            states=(StateResult(baseline_time_ms=15.0, ratio=1.7, low=1.6, high=1.8, rounds=11),),
+        )
+    },
+    factors={"train": FactorsResult(settings=RATIO, precision=RATIO)},
+    quality=QUALITY,
+    quality_same_weights=QUALITY,
     limit={"train": 1.9},
     verdict="adopt",
+    tests={"train": VerdictTestResult(p=0.001, p_adjusted=0.006)},
     sentence="Use x: …",
     next_steps=("set profile.max_seconds to about 60",),
     reasons=(
@@ -63,6 +87,9 @@ FULL_CANDIDATE = CandidateResult(
     max_batch_size=BeforeAfter(baseline=512, candidate=896),
     same_weights=SAME_WEIGHTS,
     operations={"lost": (OpChangeResult(layer="cnn", operation="Cast", candidate_ms=0.5, delta_ms=0.5),)},
+    reconciliation=ReconciliationResult(
+        measured_ms=2.0, low_ms=1.5, high_ms=2.5, operations_ms=1.25, unexplained_ms=0.75, floor_ms=0.125, scale=0.5
+    ),
     verdict_inference_b1="reject",
     verdict_inference_b32="inconclusive",
 )
@@ -123,7 +150,6 @@ KINDS = (
                 ),
                 operations=(operation("Conv2D", 1 / 3, "float16", tensor_core=True), operation("", 0.1)),
                 warnings=("the trace is truncated",),
-                same_weights=SAME_WEIGHTS,
                 largest_batch=LargestBatch(
                     batch_size=96, limit_mib=100, peak_mib=99.5, tried=((64, True), (128, False))
                 ),
@@ -139,7 +165,7 @@ KINDS = (
             ComparisonResult(
                 baseline="float32",
                 environment=ENVIRONMENT | {"gpus": [{"name": "A100", "driver": None}]},
-                control={"train": ControlResult(ratio=1.001, low=0.985, high=1.016)},
+                control={"train": ControlResult(ratio=1.001, low=0.985, high=1.016, differs=True)},
                 noise_floor={"train": 0.016},
                 min_speedup=1.05,
                 gate="passed",
@@ -182,14 +208,18 @@ def test_document_of_release_0_1_0_is_rejected_with_the_command(kind: Kind) -> N
     with pytest.raises(CorruptFileError) as raised:
         kind.document.read(kind.path)
     assert str(raised.value) == (
-        f"{kind.path} has schema version 1 and this release of halfstep reads 2: run `dvc repro -f -s {kind.stage}`"
+        f"{kind.path} has schema version 1 and this release of halfstep reads {kind.document.VERSION}: "
+        f"run `dvc repro -f -s {kind.stage}`"
     )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=_name)
 def test_document_of_a_later_release_is_rejected(kind: Kind) -> None:
-    _write(kind, lambda content: content.update(schema_version=3))
-    with pytest.raises(CorruptFileError, match="has schema version 3 and this release of halfstep reads 2"):
+    later = kind.document.VERSION + 1
+    _write(kind, lambda content: content.update(schema_version=later))
+    with pytest.raises(
+        CorruptFileError, match=f"has schema version {later} and this release of halfstep reads {later - 1}"
+    ):
         kind.document.read(kind.path)
 
 
@@ -251,7 +281,7 @@ def test_fields_that_do_not_apply_are_absent_from_the_file() -> None:
     path = files.train_dir("float32", 0) / METRICS
     training_metrics().write(path)
     assert "test_accuracy" not in json.loads(path.read_text())
-    assert json.loads(path.read_text())["schema_version"] == 2
+    assert json.loads(path.read_text())["schema_version"] == TrainingMetrics.VERSION
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -273,12 +303,19 @@ def test_documents_are_frozen() -> None:
 
 def test_table_has_a_column_for_each_field() -> None:
     path = files.PROFILE / "float32" / "rounds.csv"
-    write_table(path, Round, [Round(process=0, round=1, position=2, steps=6, round_time_ms=1 / 3)])
-    columns = ["process", "round", "position", "steps", "round_time_ms"]
+    write_table(path, Round, [Round(process=0, round=1, position=2, steps=6, round_time_ms=1 / 3, counted=False)])
+    columns = ["process", "round", "position", "steps", "round_time_ms", "counted"]
     table = read_table(path, columns)
     assert list(table) == columns
     assert table.to_dict("records") == [
-        {"process": 0, "round": 1, "position": 2, "steps": 6, "round_time_ms": pytest.approx(1 / 3, abs=1e-6)}
+        {
+            "process": 0,
+            "round": 1,
+            "position": 2,
+            "steps": 6,
+            "round_time_ms": pytest.approx(1 / 3, abs=1e-6),
+            "counted": False,
+        }
     ]
 
 

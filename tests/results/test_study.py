@@ -11,9 +11,9 @@ import pytest
 
 from stages import files
 from stages.errors import ComparisonError, CorruptFileError, DataError, HalfstepError
-from stages.results.profile import TABLES, InputRound, read_profile
+from stages.results.profile import TABLES, InForce, InputRound, read_profile
 from stages.results.training import finished_accuracies
-from tests.small_study import SmallStudy, raw_times, summary
+from tests.small_study import BRIDGE, IMAGES, SAME_WEIGHTS_PROBABILITY, SmallStudy, predictions, raw_times, summary
 
 
 def test_study_contains_every_variant(project: SmallStudy) -> None:
@@ -22,14 +22,15 @@ def test_study_contains_every_variant(project: SmallStudy) -> None:
     assert [result.variant for result in study.candidates] == ["mixed_float16", "mixed_bfloat16", "float16"]
     assert [training.seed for training in study.baseline.trainings] == [1, 2, 3]
     assert study.control is not None
-    assert len(study.control.rounds) == 20
-    assert study.labels.shape == (400,)
+    assert study.control.rounds["counted"].sum() == 20
+    assert list(study.bridges) == [BRIDGE]
+    assert study.labels.shape == (IMAGES,)
     assert study.baseline.profile is not None
     assert study.baseline.profile.operations[0].type == "Conv2D"
     assert study.baseline.mean_test_accuracy == pytest.approx(0.98)
 
 
-@pytest.mark.parametrize("name", ["float32", "_control"])
+@pytest.mark.parametrize("name", ["float32", "_control", BRIDGE])
 def test_profile_is_read_as_it_was_written(project: SmallStudy, name: str) -> None:
     found, times = read_profile(name), raw_times(name)
     assert found.summary == summary(name)
@@ -68,11 +69,53 @@ def test_failed_baseline_has_no_control(project: SmallStudy) -> None:
     assert study.control is None
 
 
+def test_failed_baseline_has_no_same_weights_and_no_bridges(project: SmallStudy) -> None:
+    """What the baseline's weights give is not measured then."""
+    project.edit_training("float32", 2, status="failed", reason="the loss is inf")
+    (files.profile_dir("mixed_bfloat16") / "same_weights_1.npy").unlink()
+    files.write_manifest(files.profile_dir("mixed_bfloat16"))
+    study = project.load()
+    assert study.bridges == {}
+    profile = study.candidates[0].profile
+    assert profile is not None
+    assert profile.same_weights == {}
+
+
+def test_same_weights_are_those_of_each_seed(project: SmallStudy) -> None:
+    profile = project.load().candidates[1].profile
+    assert profile is not None
+    assert list(profile.same_weights) == [1, 2, 3]
+    np.testing.assert_array_equal(profile.same_weights[3], predictions(25, 3, SAME_WEIGHTS_PROBABILITY))
+
+
+def test_bridge_is_found_by_the_settings_in_force(project: SmallStudy) -> None:
+    study = project.load()
+    off, same = (result.profile for result in study.candidates[:2])
+    assert off is not None
+    assert same is not None
+    assert study.bridge(off) is study.bridges[BRIDGE]
+    assert study.bridge(same) is None
+
+
+def test_bridge_that_is_missing_is_named(project: SmallStudy) -> None:
+    project.edit_profile("mixed_bfloat16", in_force=InForce(policy="mixed_bfloat16", xla=True, tf32=True, onednn=True))
+    with pytest.raises(DataError, match=r"_bridge_xla_on.* is missing: run `dvc repro`"):
+        project.load()
+
+
+def test_same_weights_of_another_test_set_are_rejected(project: SmallStudy) -> None:
+    path = files.profile_dir("mixed_float16") / "same_weights_2.npy"
+    np.save(path, np.zeros((7, 4), np.float32))
+    files.write_manifest(path.parent)
+    with pytest.raises(ComparisonError, match=r"same_weights_2.npy has 7 rows and the test set has 1200 images"):
+        project.load()
+
+
 def test_predictions_of_another_test_set_are_rejected(project: SmallStudy) -> None:
     folder = files.train_dir("mixed_float16", 2)
     np.save(folder / "predictions.npy", np.zeros((7, 4), np.float32))
     files.write_manifest(folder)
-    with pytest.raises(ComparisonError, match=r"has 7 rows and the test set has 400 images: .*train@mixed_float16-2"):
+    with pytest.raises(ComparisonError, match=r"has 7 rows and the test set has 1200 images: .*train@mixed_float16-2"):
         project.load()
 
 
@@ -84,9 +127,11 @@ def test_predictions_of_another_test_set_are_rejected(project: SmallStudy) -> No
         ("train/mixed_float16-1/metrics.json", b'{"status": "finished"}', "train@mixed_float16-1"),
         ("profile/float32/rounds.csv", b"", "profile"),
         ("profile/float32/inference.csv", b"process,round\n1,2\n", "profile"),
-        ("profile/float32/input_rounds.csv", b"process,round,batches,steps,round_time_ms\n", "profile"),
+        ("profile/float32/input_rounds.csv", b"process,round\n", "profile"),
+        (f"profile/{BRIDGE}/rounds.csv", b"", "profile"),
+        ("profile/mixed_bfloat16/same_weights_2.npy", b"not an array", "profile"),
         ("profile/float32/summary.json", b'{"variant": "float32"}', "profile"),
-        ("profile/float32/summary.json", b'{"schema_version": 2, "variant": "float32"}', "profile"),
+        ("profile/float32/summary.json", b'{"schema_version": 3, "variant": "float32"}', "profile"),
         ("prepared/test_labels.npy", b"\x93NUMPY", "prepare"),
         ("prepared/info.json", b"{}", "prepare"),
     ],

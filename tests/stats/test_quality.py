@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from stages.stats.quality import QualityChange, examples_interval, mcnemar_p, tango_interval
+from stages.stats.quality import QualityChange, examples_interval, mcnemar_p, tango_interval, tango_p
 from stages.stats.speedup import t_interval
 
 
@@ -99,7 +99,10 @@ def test_three_seeds_use_the_wider_interval() -> None:
     baseline, candidate = np.ones((3, 400), bool), np.ones((3, 400), bool)
     candidate[0, :12] = False  # one seed is unlucky: seeds differ more than examples
     change = QualityChange(baseline, candidate)
-    examples, seeds = examples_interval(np.repeat([-1 / 3, 0.0], [12, 388])), t_interval([-12 / 400, 0.0, 0.0])
+    examples, seeds = (
+        examples_interval(np.repeat([-1 / 3, 0.0], [12, 388])),
+        t_interval(np.array([-12 / 400, 0.0, 0.0])),
+    )
     assert change.low == pytest.approx(min(examples[0], seeds[0]))
     assert change.high == pytest.approx(max(examples[1], seeds[1]))
     assert change.low == pytest.approx(seeds[0])
@@ -130,3 +133,75 @@ def test_loss_at_the_margin_is_rarely_shown_as_the_same(seeds: int) -> None:
         outcome = generator.choice([0, 1, 2], size=(seeds, images), p=[0.9825, 0.00375, 0.01375])
         shown += QualityChange(outcome != 1, outcome != 2).low >= -margin
     assert shown / runs <= 0.05
+
+
+def _counts(gained: int, lost: int, pairs: int, seeds: int = 1) -> QualityChange:
+    """The same counts with each seed, at other examples."""
+    baseline, candidate = np.ones((seeds, pairs), bool), np.ones((seeds, pairs), bool)
+    for seed in range(seeds):
+        baseline[seed, :gained] = candidate[seed, gained : gained + lost] = False
+        baseline[seed], candidate[seed] = np.roll(baseline[seed], seed), np.roll(candidate[seed], seed)
+    return QualityChange(baseline, candidate)
+
+
+def _p_agrees_with_the_interval(change: QualityChange, margin: float) -> bool:
+    return (change.p_loss(margin) <= 0.025) == (change.low >= -margin) == (change.outcome(margin) == "shown")
+
+
+def test_p_is_at_most_a_half_of_the_error_exactly_where_the_interval_excludes_the_margin() -> None:
+    """Over random counts, also fractions of few and many discordant examples, and margins on either side."""
+    generator, sides = np.random.default_rng(3), set()
+    for _ in range(3000):
+        pairs = int(generator.integers(2, 600))
+        gained, lost = generator.multinomial(pairs, generator.dirichlet((0.3, 0.3, 1.0)))[:2]
+        low = tango_interval(gained, lost, pairs)[0]
+        margin = float(generator.choice([0.001, 0.01, 0.1, 0.5, abs(low) * 0.999, abs(low) * 1.001]))
+        if 0 < margin < 1:
+            p = tango_p(gained, lost, pairs, margin)
+            assert (p <= 0.025) == (low >= -margin), (gained, lost, pairs, margin, p, low)
+            sides.add(p <= 0.025)
+    assert sides == {True, False}
+
+
+@pytest.mark.parametrize(("gained", "lost", "pairs"), [(0, 0, 381), (0, 0, 380), (0, 0, 1), (0, 20, 20), (20, 0, 20)])
+@pytest.mark.parametrize("margin", [0.001, 0.01, 0.5, 0.999])
+def test_p_at_the_edges_agrees_with_the_interval(gained: int, lost: int, pairs: int, margin: float) -> None:
+    change = _counts(gained, lost, pairs)
+    assert 0 <= change.p_loss(margin) <= 1
+    assert _p_agrees_with_the_interval(change, margin)
+
+
+def test_p_of_tango_by_hand() -> None:
+    """Without a discordant example the variance is n margin (1 - margin), so that z² = n margin / (1 - margin)."""
+    assert tango_p(0, 0, 400, 0.01) == pytest.approx(stats.norm.sf(np.sqrt(400 * 0.01 / 0.99)))
+    assert tango_p(1, 7, 21, 0.2) == pytest.approx(
+        stats.norm.sf(np.sign(-6 / 21 + 0.2) * _score_z(-0.2, 1, 7, 21)), rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_p_of_several_seeds_agrees_with_the_interval(seeds: int) -> None:
+    generator, sides = np.random.default_rng(seeds), set()
+    for _ in range(500):
+        images, rates = int(generator.integers(50, 800)), generator.uniform(0, 0.03, size=2)
+        draws = generator.random((seeds, images))
+        change = QualityChange(draws >= rates[0], draws <= 1 - rates[1])
+        margin = float(np.clip(generator.choice([0.01, abs(change.low) * 0.999, abs(change.low) * 1.001]), 1e-4, 0.9))
+        assert _p_agrees_with_the_interval(change, margin)
+        sides.add(change.outcome(margin) == "shown")
+    assert sides == {True, False}
+
+
+def test_p_of_three_seeds_is_the_larger_of_both_tests() -> None:
+    baseline, candidate = np.ones((3, 400), bool), np.ones((3, 400), bool)
+    candidate[0, :12] = False  # one seed is unlucky: seeds differ more than examples
+    change = QualityChange(baseline, candidate)
+    by_seed = np.array([-12 / 400, 0.0, 0.0])
+    assert change.p_loss(0.05) == pytest.approx(stats.ttest_1samp(by_seed, -0.05, alternative="greater").pvalue)
+    assert _counts(0, 0, 400, seeds=3).p_loss(0.01) == pytest.approx(stats.norm.sf(0.01 * 402 / np.sqrt(2)))
+
+
+def test_seeds_that_all_lose_the_same_are_decided_by_the_examples() -> None:
+    change = _counts(0, 2, 4000, seeds=3)
+    assert change.p_loss(0.01) < 0.001
+    assert change.p_loss(0.0001) > 0.5

@@ -1,4 +1,4 @@
-"""How much more must be measured: each estimate is the smallest number that settles the question."""
+"""How much more must be measured: each number settles the question with the power that it promises."""
 
 from __future__ import annotations
 
@@ -7,40 +7,46 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from stages.prepare.__main__ import main
-from stages.stats.quality import QualityChange, tango_interval
+from stages.stats.quality import QualityChange, tango_interval, tango_p
 from stages.stats.sample_size import (
     examples_needed,
-    required_speedup,
+    number_of_verdicts,
+    processes_needed,
     seeds_needed,
     smallest_test_set,
-    time_factor,
     too_few_images,
 )
-from stages.stats.speedup import Speedup
+from tests.small_study import measured_speedup
 
 MARGIN = 0.01
 MIN_SPEEDUP = 1.05
-T_975_OF_ONE_DEGREE = 12.7062047
+SIX = 0.05 / 6  # the error of the first of six verdicts
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 @pytest.mark.parametrize("margin", [0.003, 0.01, 0.05, 0.5])
-def test_one_image_fewer_cannot_show_the_margin(margin: float, seeds: int) -> None:
-    enough = smallest_test_set(margin, seeds)
+@pytest.mark.parametrize("verdicts", [1, 6, 20])
+def test_one_image_fewer_cannot_show_the_margin(margin: float, seeds: int, verdicts: int) -> None:
+    enough = smallest_test_set(margin, seeds, verdicts)
     for images, shown in ((enough - 1, False), (enough, True)):
-        correct = np.ones((seeds, images), bool)
-        assert (QualityChange(correct, correct).low >= -margin) is shown
+        if images:
+            correct = np.ones((seeds, images), bool)
+            assert (QualityChange(correct, correct).p_loss(margin) <= 0.05 / verdicts) is shown
 
 
-def test_margin_of_one_percent_needs_381_images() -> None:
-    assert smallest_test_set(0.01) == 381
-    assert too_few_images(381, 0.01, seeds=1) is None
-    message = too_few_images(380, 0.01, seeds=1)
+def test_smallest_test_set_follows_the_number_of_verdicts() -> None:
+    """z² 0.99 / 0.01 with z = 1.645, and 2.394 for one of six."""
+    assert smallest_test_set(0.01) == 268
+    assert smallest_test_set(0.01, verdicts=6) == 568
+    assert number_of_verdicts(variants=3, inference_batch_sizes=2) == 6
+    assert too_few_images(568, 0.01, seeds=1, verdicts=6) is None
+    message = too_few_images(567, 0.01, seeds=1, verdicts=6)
     assert message is not None
-    assert message.startswith("380 test images cannot show compare.quality_margin 0.01")
-    assert "381" in message
+    assert message.startswith("567 test images cannot show compare.quality_margin 0.01 for 6 verdicts")
+    assert "568" in message
 
 
 @pytest.mark.parametrize(("margin", "reported"), [(0.01, True), (0.05, False)])
@@ -65,14 +71,43 @@ def _change(gained: list[int], lost: list[int], examples: int) -> QualityChange:
     return QualityChange(baseline, candidate)
 
 
-@pytest.mark.parametrize(("gained", "lost"), [(0, 0), (4, 5), (5, 4), (1, 9)])
-def test_needed_examples_settle_the_margin_at_the_same_rates(gained: int, lost: int) -> None:
-    needed = examples_needed(_change([gained], [lost], 300), MARGIN)
+def _power(gained: float, lost: float, pairs: int, alpha: float, runs: int = 2000) -> float:
+    """How often Tango's test shows the margin at these rates, by simulation."""
+    draws = np.random.default_rng(0).multinomial(pairs, (gained, lost, 1 - gained - lost), size=runs)
+    return sum(tango_p(more, fewer, pairs, MARGIN) <= alpha for more, fewer, _ in draws) / runs
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(0, 0), (4, 5), (6, 6)])
+@pytest.mark.parametrize("alpha", [0.05, SIX])
+def test_needed_examples_have_the_power(gained: int, lost: int, alpha: float) -> None:
+    """At the rates that were seen, each with one example more."""
+    needed = examples_needed(_change([gained], [lost], 200), MARGIN, alpha)
+    assert needed is not None
+    rates = (gained + 1) / 202, (lost + 1) / 202
+    assert _power(*rates, needed, alpha) == pytest.approx(0.8, abs=0.05)
+
+
+def test_more_discordance_and_more_verdicts_need_more_examples() -> None:
+    needed = [examples_needed(_change([n], [n], 200), MARGIN, alpha) or 0 for alpha in (0.05, SIX) for n in (0, 3, 9)]
+    assert 200 < needed[0] < needed[1] < needed[2]
+    assert needed[0] < needed[3] < needed[4] < needed[5]
+
+
+def test_seen_gain_is_not_planned_with() -> None:
+    """A change of +7 examples is planned as none: the distance to the margin is the margin itself."""
+    change = _change([9], [2], 120)
+    needed = examples_needed(change, MARGIN, SIX)
+    assert needed is not None
+    assert needed > stats.norm.isf(SIX) ** 2 * (10 / 122 + 3 / 122 - (7 / 122) ** 2) / MARGIN**2
+
+
+def test_loss_that_is_seen_is_refuted_at_the_needed_number() -> None:
+    needed = examples_needed(_change([1], [9], 300), MARGIN)
     assert needed is not None
     assert needed > 300
-    for examples, settled in ((needed - 1, False), (needed, True)):
-        low, high = tango_interval(gained * examples / 300, lost * examples / 300, examples)
-        assert (low >= -MARGIN or high < -MARGIN) is settled
+    draws = np.random.default_rng(0).multinomial(needed, (2 / 302, 10 / 302, 290 / 302), size=1000)
+    refuted = sum(tango_interval(more, fewer, needed)[1] < -MARGIN for more, fewer, _ in draws)
+    assert refuted / 1000 == pytest.approx(0.8, abs=0.05)
 
 
 def test_no_number_of_examples_settles_a_change_at_the_margin() -> None:
@@ -83,22 +118,31 @@ def test_settled_quality_needs_nothing() -> None:
     for change in (_change([0], [0], 400), _change([0], [80], 400)):
         assert examples_needed(change, MARGIN) is None
         assert seeds_needed(change, MARGIN) is None
+    assert examples_needed(_change([0], [0], 400), MARGIN, SIX) is not None
 
 
 def test_more_examples_alone_do_not_settle_seeds_that_disagree() -> None:
     change = _change([12, 0, 0], [0, 0, 9], 2000)
-    assert change.outcome(MARGIN) == "not established"
-    assert examples_needed(change, MARGIN) is None
-    seeds = seeds_needed(change, MARGIN)
+    assert examples_needed(change, MARGIN, SIX) is None
+    seeds = seeds_needed(change, MARGIN, SIX)
     assert seeds is not None
     assert 3 < seeds < 15
+    assert _seeds_power(change, seeds) >= 0.78
+    assert _seeds_power(change, seeds - 1) < 0.82
+
+
+def _seeds_power(change: QualityChange, seeds: int) -> float:
+    """How often a t test over so many normal seeds shows the margin, by simulation."""
+    by_seed = change.difference.mean(axis=1)
+    draws = np.random.default_rng(0).normal(min(by_seed.mean(), 0), by_seed.std(ddof=1), size=(4000, seeds))
+    return float((stats.ttest_1samp(draws, -MARGIN, axis=1, alternative="greater").pvalue <= SIX).mean())
 
 
 def test_one_seed_gives_no_estimate_of_seeds() -> None:
     assert seeds_needed(_change([4], [5], 300), MARGIN) is None
 
 
-def test_more_seeds_settle_an_open_margin_of_two() -> None:
+def test_more_seeds_or_examples_settle_an_open_margin_of_two() -> None:
     baseline, candidate = np.ones((2, 500), bool), np.ones((2, 500), bool)
     baseline[0, :8], baseline[1, 20:28] = False, False  # each seed has other examples, as real trainings do
     candidate[0, 40:48], candidate[1, 60:69] = False, False
@@ -111,38 +155,44 @@ def test_more_seeds_settle_an_open_margin_of_two() -> None:
     assert examples > 500
 
 
-def _speedup(low: float, high: float) -> Speedup:
-    """A speed-up over two processes with this interval."""
-    logs = np.log([low, high])
-    half = np.ptp(logs) / 2 / T_975_OF_ONE_DEGREE
-    return Speedup(((float(logs.mean() - half),), (float(logs.mean() + half),)))
+@pytest.mark.parametrize(("ratio", "error"), [(1.08, 0.05), (1.08, SIX), (1.02, 0.05)])
+def test_needed_processes_have_the_power(ratio: float, error: float) -> None:
+    """By simulation: above the threshold at the error of the verdict, below it at that of a 95 % interval."""
+    speedup = measured_speedup(ratio, -0.05, 0.05, -0.03, 0.03)
+    number = processes_needed(speedup, MIN_SPEEDUP, error)
+    assert number is not None
+    distance, sd = np.log(ratio / MIN_SPEEDUP), speedup.standard_error * 2
+
+    def power(processes: int) -> float:
+        draws = np.random.default_rng(0).normal(abs(distance), sd, size=(20_000, processes))
+        p_values = stats.ttest_1samp(draws, 0.0, axis=1, alternative="greater").pvalue
+        return float((p_values <= (error if distance > 0 else 0.025)).mean())
+
+    assert power(number) >= 0.79
+    assert power(number - 1) < 0.81
 
 
-NARROW = _speedup(0.999, 1.001)
+def test_processes_grow_with_the_square_of_the_spread_and_the_interim_looks() -> None:
+    few, many = (processes_needed(measured_speedup(1.08, -sd, sd, -sd, sd), MIN_SPEEDUP, SIX) for sd in (0.05, 0.1))
+    assert few is not None
+    assert many is not None
+    assert 3.5 * few < many < 4 * few
+    paid = processes_needed(measured_speedup(1.08, -0.05, 0.05, -0.05, 0.05, confidence=0.965), MIN_SPEEDUP, SIX)
+    assert paid is not None
+    assert paid > few
 
 
-def test_required_speedup_is_above_the_noise_floor() -> None:
-    assert required_speedup(0.02, MIN_SPEEDUP) == MIN_SPEEDUP
-    assert required_speedup(0.25, MIN_SPEEDUP) == 1.25
-
-
-def test_open_speedup_needs_the_square_of_the_interval_over_the_distance() -> None:
-    """0.97 to 1.08 around 1.0235: 1.05 is log 0.0256 away, and half the interval is 0.0537."""
-    factor = time_factor(_speedup(0.97, 1.08), NARROW, MIN_SPEEDUP)
-    assert factor == pytest.approx((0.05372 / 0.02560) ** 2, rel=0.02)
-
-
-@pytest.mark.parametrize("ends", [(1.2, 1.3), (0.8, 0.9)])
-def test_settled_speedup_needs_no_more_time(ends: tuple[float, float]) -> None:
-    assert time_factor(_speedup(*ends), NARROW, MIN_SPEEDUP) == 1.0
-
-
-def test_noise_floor_shrinks_with_time_too() -> None:
-    """1.19 to 1.21 is within a noise floor of 0.3; 2.2 times as long brings the floor below 0.2."""
-    factor = time_factor(_speedup(1.19, 1.21), _speedup(1 / 1.3, 1.3), MIN_SPEEDUP)
-    assert factor is not None
-    assert 2 < factor < 2.6
+def test_other_side_can_be_assumed() -> None:
+    speedup = measured_speedup(1.06, -0.05, 0.05, -0.03, 0.03)
+    assert processes_needed(speedup, MIN_SPEEDUP, true_ratio=speedup.low) == processes_needed(
+        measured_speedup(speedup.low, -0.05, 0.05, -0.03, 0.03), MIN_SPEEDUP
+    )
 
 
 def test_ratio_at_the_threshold_is_never_settled() -> None:
-    assert time_factor(_speedup(1.0, 1.1025), NARROW, MIN_SPEEDUP) is None
+    assert processes_needed(measured_speedup(1.05, -0.05, 0.05), MIN_SPEEDUP) is None
+    assert processes_needed(measured_speedup(1.0501, -0.05, 0.05), MIN_SPEEDUP) is None
+
+
+def test_processes_that_agree_need_two() -> None:
+    assert processes_needed(measured_speedup(2.0, 0.0, 0.0), MIN_SPEEDUP) == 2

@@ -1,6 +1,7 @@
 """Why a candidate is faster or slower: reasons, each with the numbers that support it.
 
-A rule is a function from `Evidence` to a reason or None. A rule whose numbers were not measured returns None.
+A rule is a function from `Evidence` to a reason or None; a rule that holds for any measure also takes the measure. A
+rule whose numbers were not measured returns None, and so does one whose measured difference may be 0.
 """
 
 from __future__ import annotations
@@ -9,18 +10,26 @@ from collections.abc import Callable
 from typing import Any
 
 from stages.compare.explain.emulation import emulated_float16, slow_16bit_ops
-from stages.compare.explain.evidence import Evidence
+from stages.compare.explain.evidence import TRAIN, Evidence
 from stages.compare.explain.headroom import at_limit, memory_bound
 from stages.compare.explain.overhead import cast_overhead, input_bound, kernel_launch, model_too_small
 from stages.compare.explain.precision import mostly_32bit_ops, no_16bit_ops, no_tensor_cores, tensor_cores_idle
-from stages.compare.explain.settings import baseline_is_tf32, onednn_differs, sizes_not_multiple_of_8, xla_differs
+from stages.compare.explain.settings import (
+    baseline_is_tf32,
+    onednn_differs,
+    settings_not_precision,
+    sizes_not_multiple_of_8,
+    xla_differs,
+    xla_not_in_force,
+)
 from stages.compare.explain.stability import arm_failed, loss_scale_collapse
+from stages.compare.explain.timing import control_differs, fixed_overhead, machine_states, stalls
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
 
-__all__ = ["RULES", "arm_failed", "explain", "explain_profile"]
+__all__ = ["RULES", "TRAIN_RULES", "arm_failed", "explain", "explain_profile"]
 
-RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
+TRAIN_RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
     emulated_float16,
     slow_16bit_ops,
     no_tensor_cores,
@@ -35,18 +44,35 @@ RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
     cast_overhead,
     sizes_not_multiple_of_8,
     baseline_is_tf32,
-    xla_differs,
-    onednn_differs,
+    xla_not_in_force,
     loss_scale_collapse,
+)
+RULES: tuple[Callable[[Evidence, str], Reason | None], ...] = (
+    control_differs,
+    machine_states,
+    stalls,
+    settings_not_precision,
+    onednn_differs,
+    xla_differs,
+    fixed_overhead,
 )
 
 
 def explain(data: Evidence) -> tuple[Reason, ...]:
-    """Every reason that the evidence supports, those that explain the most time first."""
-    found = [reason for rule in RULES if (reason := rule(data)) is not None]
-    return tuple(sorted(found, key=lambda reason: -(reason.time_ms or 0.0)))
+    """Every reason that the evidence supports, training first; of a measure, those that explain the most time first.
+
+    A control that differs comes before all others of its measure.
+    """
+    found = [reason for rule in TRAIN_RULES if (reason := rule(data)) is not None]
+    measures = list(dict.fromkeys((TRAIN, *data.speedups)))
+    found += [reason for measure in measures for rule in RULES if (reason := rule(data, measure)) is not None]
+    return tuple(sorted(found, key=lambda reason: (measures.index(reason.measure), *_order(reason))))
+
+
+def _order(reason: Reason) -> tuple[bool, float]:
+    return reason.code != "control_differs", -(reason.time_ms or 0.0)
 
 
 def explain_profile(profile: Profile, environment: dict[str, Any]) -> tuple[Reason, ...]:
     """What limits one profile by itself, without a comparison."""
-    return explain(Evidence(None, profile, (), None, environment))
+    return explain(Evidence(None, profile, (), {}, environment))

@@ -10,53 +10,68 @@ from stages.compare.explain.evidence import Evidence, time_by_type
 from stages.op_types import SIXTEEN_BIT, is_cast
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
+from stages.stats.speedup import Speedup
 
 EMULATION_RATIO = 1.2  # hardware with 16-bit arithmetic is not slower at all
-GAINING_RATIO = 0.9  # of the time before; above it an operation has not become notably faster
+GAINING_RATIO = 0.9  # of the time before; above it, an operation has not become notably faster
 OPERATIONS_SHOWN = 3
 
 
 def emulated_float16(data: Evidence) -> Reason | None:
-    """On a CPU, the operations that moved to float16 take longer than before.
+    """On a CPU, the operations that moved to float16 take longer than before, and so does training.
 
     Instruction sets do not decide this. TensorFlow's kernels convert each number to float32 and back, even on
     processors with AVX512_FP16; oneDNN takes the forward convolution there but runs its gradients as reference code.
     """
-    if data.on_gpu or not data.is_float16:
+    if data.on_gpu or not data.is_float16 or data.baseline is None:
         return None
-    if data.baseline is None or data.speedup is None or data.speedup.high >= 1:
+    precision, moved = data.precision, _moved(data.baseline, data.candidate)
+    if precision is None or precision.high >= 1 or moved.total_after_ms < EMULATION_RATIO * moved.total_before_ms:
         return None
-    moved = _moved(data.baseline, data.candidate)
-    if not moved.before_ms or moved.total_after_ms < EMULATION_RATIO * moved.total_before_ms:
+    lost_ms = data.explained_ms(moved.lost_ms, moved.before_ms)
+    if not moved.before_ms or lost_ms is None or lost_ms <= data.floor_ms:
         return None
     although = ", although it has float16 instructions" if data.float16_instructions else ""
     return Reason(
         code="emulated_float16",
-        text=f"float16 is emulated on this CPU{although}: the operations that moved to float16 take longer than "
-        f"before ({moved.slowest_text()} a step), and training runs at {data.speedup.ratio:.2f}× the speed.",
-        evidence={"speedup_train": data.speedup.ratio, "operations": moved.slowest("float16_ms")}
-        | {"lost_ms": moved.lost_ms},
+        text=f"float16 is emulated on this CPU{although}: in the traces the operations that moved to float16 take "
+        f"longer than before ({moved.slowest_text()} a step), and float16 makes training run at "
+        f"{precision.ratio:.2f}× the speed ({precision.low:.2f} to {precision.high:.2f}).",
+        evidence={"speedup_train": precision.ratio, "low": precision.low, "high": precision.high}
+        | {"operations": moved.slowest("float16_ms"), "lost_ms": moved.lost_ms},
         advice="Judge float16 on a GPU. On a CPU try mixed_bfloat16, which many CPUs support in hardware.",
-        time_ms=moved.lost_ms,
+        time_ms=min(lost_ms, _slower_ms(precision)),
     )
 
 
 def slow_16bit_ops(data: Evidence) -> Reason | None:
-    """The operations that moved to 16 bit are hardly faster than before, and neither is training."""
-    if data.baseline is None or data.speedup is None or not data.is_16bit or data.speedup.low > 1:
+    """The operations that moved to 16 bit are not notably faster than before, and training does not gain enough."""
+    if data.baseline is None or not data.is_16bit:
         return None
-    moved = _moved(data.baseline, data.candidate)
-    if not moved.before_ms or moved.total_after_ms < GAINING_RATIO * moved.total_before_ms or emulated_float16(data):
+    precision, moved = data.precision, _moved(data.baseline, data.candidate)
+    if precision is None or precision.high >= data.min_speedup or not moved.before_ms:
+        return None
+    lost_ms = data.explained_ms(moved.lost_ms, moved.before_ms)
+    if lost_ms is None or data.reconciliation is None or emulated_float16(data):
+        return None
+    notable_ms = (1 - GAINING_RATIO) * moved.total_before_ms * data.reconciliation.scale
+    if lost_ms - data.floor_ms < -notable_ms:
         return None
     return Reason(
         code="slow_16bit_ops",
-        text=f"The operations that moved to 16 bit take {moved.total_after_ms:.3g} ms a step; in the baseline they "
-        f"take {moved.total_before_ms:.3g} ms ({moved.slowest_text()}). They gain nothing on this machine.",
+        text=f"In the traces the operations that moved to 16 bit take {moved.total_after_ms:.3g} ms a step, and "
+        f"{moved.total_before_ms:.3g} ms in the baseline ({moved.slowest_text()}). 16 bit gains little there.",
         evidence={"baseline_ms": moved.total_before_ms, "candidate_ms": moved.total_after_ms}
-        | {"operations": moved.slowest("candidate_ms")},
+        | {"operations": moved.slowest("candidate_ms"), "speedup_train": precision.ratio}
+        | {"low": precision.low, "high": precision.high},
         advice="Larger layers, images and batches gain more from 16 bit; otherwise keep the baseline.",
-        time_ms=max(moved.lost_ms, 0.0),
+        time_ms=max(0.0, min(lost_ms, _slower_ms(precision))),
     )
+
+
+def _slower_ms(speedup: Speedup) -> float:
+    """How much longer a step takes; a reason never explains more."""
+    return speedup.candidate_time_ms - speedup.baseline_time_ms
 
 
 @dataclass(frozen=True)

@@ -2,36 +2,99 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from stages.compare.explain.hardware import compute_capability, has_16bit_matrix_work, instruction_sets
-from stages.compare.explain.limit import compute_ms, train_limit
+from stages.compare.explain.limit import compute_ms, compute_operations, train_limit
+from stages.compare.explain.reconcile import Reconciliation
 from stages.op_types import plain_type
 from stages.results.profile import OperationTime, Profile
 from stages.results.training import Training
 from stages.stats.speedup import Speedup
+from stages.stats.states import State
 
+TRAIN = "train"
 STEP = "profiler/step_time_ms"
 _FLOAT16_INSTRUCTIONS = {"avx512_fp16", "amx_fp16"}
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The two factors of a speed-up: of the candidate's other settings, and of its precision on top of them."""
+
+    settings: Speedup
+    precision: Speedup
 
 
 @dataclass(frozen=True)
 class Evidence:
     """The profiles of a candidate and its baseline, and the machine.
 
-    For a profile by itself `baseline` and `speedup` are None, and rules that need them return nothing.
+    For a profile by itself `baseline` is None and there are no speed-ups, and rules that need them return nothing.
+
+    Attributes:
+        speedups: by measure: `train`, `inference_b<n>`.
+        control: by measure, the ratio of the baseline to its second copy (A/A).
+        void: measures whose control differs from 1. Nothing that was timed for them is a reason.
+        factors: by measure, where settings in force differ beside the policy.
+        states: by measure, the two states of the machine, if the speed-up differs between them.
+        reconciliation: of the operations in the traces with the timing of training.
     """
 
     baseline: Profile | None
     candidate: Profile
     trainings: tuple[Training, ...]
-    speedup: Speedup | None
+    speedups: Mapping[str, Speedup]
     environment: dict[str, Any]
     min_speedup: float = 1.0
     classes: int | None = None
+    control: Mapping[str, Speedup] = field(default_factory=dict)
+    void: Collection[str] = ()
+    factors: Mapping[str, Factors] = field(default_factory=dict)
+    states: Mapping[str, tuple[State, ...]] = field(default_factory=dict)
+    reconciliation: Reconciliation | None = None
+
+    def timed(self, measure: str) -> Speedup | None:
+        """The speed-up of a measure; None if it was not measured, or if its control differs."""
+        return None if measure in self.void else self.speedups.get(measure)
+
+    def factored(self, measure: str) -> Factors | None:
+        """The factors of a measure; None if there are none, or if its control differs."""
+        return None if measure in self.void else self.factors.get(measure)
+
+    @property
+    def speedup(self) -> Speedup | None:
+        """The speed-up of training."""
+        return self.timed(TRAIN)
+
+    @property
+    def precision(self) -> Speedup | None:
+        """What the precision alone makes of training: its factor where there is one, else the speed-up."""
+        factors = self.factored(TRAIN)
+        return factors.precision if factors else self.speedup
+
+    @property
+    def floor_ms(self) -> float:
+        """What operations may lose or gain by noise alone, in milliseconds of the timed step; 0 without a control."""
+        return self.reconciliation.floor_ms if self.reconciliation else 0.0
+
+    def explained_ms(self, lost_ms: float, op_types: Collection[str]) -> float | None:
+        """The part of the timed step that these operations lost, by their loss in the traces; negative if they gained.
+
+        None if traces and timing do not agree: the signs differ, or the operations lost more than was measured, the
+        others gained back, and noise allows.
+        """
+        found = self.reconciliation
+        if found is None or self.baseline is None or self.speedup is None:
+            return None
+        before, after = (time_by_type(compute_operations(profile)) for profile in (self.baseline, self.candidate))
+        deltas = (after.get(name, 0.0) - before.get(name, 0.0) for name in (before | after).keys() - set(op_types))
+        gained_ms = found.scale * math.fsum(max(0.0, -delta) for delta in deltas)
+        return found.scale * lost_ms if found.holds(found.scale * lost_ms, gained_ms) else None
 
     @property
     def policy(self) -> str:
@@ -70,9 +133,13 @@ class Evidence:
 
     @property
     def policy_to_try(self) -> str | None:
-        """The mixed policy that this machine has hardware for; None if it has no such hardware."""
+        """The mixed policy that this machine has hardware for, or may have; None if it has no such hardware."""
         policy = "mixed_float16" if self.on_gpu else "mixed_bfloat16"
-        return policy if has_16bit_matrix_work(policy, self.environment, on_gpu=self.on_gpu) else None
+        return None if self.has_hardware_for(policy) is False else policy
+
+    def has_hardware_for(self, policy: str) -> bool | None:
+        """Whether the device has hardware for matrix products in the policy's type; None if unknown."""
+        return has_16bit_matrix_work(policy, self.environment, on_gpu=self.on_gpu)
 
     @property
     def before(self) -> Profile:
@@ -97,6 +164,11 @@ class Evidence:
     def part_of_step(self, part: str) -> dict[str, float]:
         """A measured part of the candidate's traced step and the whole step, as evidence."""
         return {name: self.candidate.metrics[name] for name in (part, STEP)}
+
+
+def measure_text(measure: str) -> str:
+    """A measure in words: `training`, or `inference at batch size 1`."""
+    return "training" if measure == TRAIN else f"inference at batch size {measure.removeprefix('inference_b')}"
 
 
 def part_of_compute_ms(profile: Profile, metric: str) -> float | None:

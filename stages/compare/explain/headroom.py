@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from stages.compare.explain.evidence import STEP, Evidence, part_of_compute_ms
+from stages.compare.explain.hardware import MEMORY_TRAFFIC_RATIO
 from stages.results.comparison import Reason
 
 MEMORY_BOUND_PERCENT = 50.0
 NEAR_LIMIT = 0.90
+_ASSUMED = f", if memory-bound work becomes {MEMORY_TRAFFIC_RATIO:g} times faster at most"
 
 
 def memory_bound(data: Evidence) -> Reason | None:
@@ -17,24 +19,27 @@ def memory_bound(data: Evidence) -> Reason | None:
     return Reason(
         code="memory_bound",
         text=f"{percent:.0f} % of the compute time{' of the baseline' if data.baseline else ''} reads and writes "
-        "memory (activations, normalization, updates). 16 bit makes that 2 times faster at best.",
-        evidence={"profiler/memory_bound_percent": percent, "threshold_percent": MEMORY_BOUND_PERCENT},
+        "memory (activations, normalization, updates). 16 bit halves the bytes, which is assumed to make that "
+        f"{MEMORY_TRAFFIC_RATIO:g} times faster at most.",
+        evidence={"profiler/memory_bound_percent": percent, "threshold_percent": MEMORY_BOUND_PERCENT}
+        | {"assumed_memory_ratio": MEMORY_TRAFFIC_RATIO},
         advice="XLA (xla: true in both entries of variants) fuses such operations, so that memory is read less often.",
         time_ms=part_of_compute_ms(data.before, "profiler/memory_bound_percent"),
     )
 
 
 def at_limit(data: Evidence) -> Reason | None:
-    """The speed-up has reached the limit, or the limit is below what is required."""
+    """The lower end of the speed-up has reached the limit, or the limit is below what is required."""
     limit, speedup = data.limit, data.speedup
-    if limit is None or speedup is None or (speedup.high < NEAR_LIMIT * limit and limit >= data.min_speedup):
+    if limit is None or speedup is None or (speedup.low < NEAR_LIMIT * limit and limit >= data.min_speedup):
         return None
     if limit < data.min_speedup:
-        text = f"16 bit can make this step {limit:.2f}× as fast at most; compare.min_speedup is {data.min_speedup:g}."
+        text = f"16 bit can make this step {limit:.2f}× as fast at most{_ASSUMED}; compare.min_speedup is "
+        text += f"{data.min_speedup:g}."
         advice = "Lower compare.min_speedup if this is worth having; otherwise make the rest of the step faster first."
     else:
         reached = f"{speedup.ratio:.2f}× ({speedup.low:.2f} to {speedup.high:.2f})"
-        text = f"The speed-up of {reached} reaches the limit of the baseline's trace, {limit:.2f}×."
+        text = f"The speed-up of {reached} reaches the limit of the baseline's trace, {limit:.2f}×{_ASSUMED}."
         advice = "A lower precision cannot bring more here: no precision makes the rest of the step faster."
     step_ms = data.before.metrics.get(STEP)
     return Reason(
@@ -46,6 +51,7 @@ def at_limit(data: Evidence) -> Reason | None:
             "low": speedup.low,
             "high": speedup.high,
             "min_speedup": data.min_speedup,
+            "assumed_memory_ratio": MEMORY_TRAFFIC_RATIO,
         },
         advice=advice,
         time_ms=None if step_ms is None else step_ms / limit,

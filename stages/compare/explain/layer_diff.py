@@ -5,13 +5,22 @@ pair. Between precisions their names differ only in what the runtime adds: inlin
 (`StatefulPartitionedCall/cond/then/_52/cond/adam/Mul_27`, with loss scaling), numbers (`AddN_5`), fusions
 (`logits/BiasAdd` of type `_MklNativeFusedMatMul` instead of `logits/MatMul`). So operations of one type in one layer
 are summed, and those of its gradient separately.
+
+A change counts only beyond the operation's floor: what two traces of the same code differ by, those of the baseline and
+of its second copy, the A/A control. One pair of traces says little about one operation, whose two times may agree by
+chance. So the floor is the larger of its own difference and of what is usual for operations of similar time: the 95 %
+quantile of the relative differences of the 20 operations whose times are nearest, times its own time.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stages.compare.explain.limit import compute_operations
 from stages.op_types import plain_type, unversioned
@@ -24,6 +33,8 @@ _NUMBER = re.compile(r"_\d+$")
 # Scopes inside a layer: those of tf.nn, and those that are named after an operation, such as `Cast_5` and `MatMul`.
 _INNER_SCOPES = {"convolution", "depthwise", "separable_conv2d", "moments", "batchnorm", "stateless_dropout"}
 _INNER_SCOPES |= {"truediv", "div_no_nan", "MatMul", "BiasAdd"}
+_SIMILAR = 20  # operations of similar time
+_USUAL_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,7 @@ class OpChange:
         layer: path of the layer, such as `cnn/conv2d`; empty for operations outside layers.
         operation: op type, such as `Conv2D` or `Mul (gradient)`.
         baseline_dtype, candidate_dtype: the data type with the most time.
+        floor_ms: the change that noise alone may make; None without a trace of the control.
     """
 
     layer: str
@@ -42,31 +54,44 @@ class OpChange:
     candidate_ms: float | None
     baseline_dtype: str | None
     candidate_dtype: str | None
+    floor_ms: float | None = None
 
     @property
     def delta_ms(self) -> float:
         """Candidate − baseline: negative if the step gained. A side without the operations counts as 0."""
         return (self.candidate_ms or 0.0) - (self.baseline_ms or 0.0)
 
+    @property
+    def beyond_floor(self) -> bool:
+        """Whether the change is larger than its floor; false if the floor is unknown."""
+        return self.floor_ms is not None and abs(self.delta_ms) > self.floor_ms
 
-def op_changes(baseline: Profile, candidate: Profile) -> tuple[OpChange, ...]:
-    """All operations of both profiles, paired by layer and op type, the largest gain first."""
+
+def op_changes(baseline: Profile, candidate: Profile, control: Profile | None = None) -> tuple[OpChange, ...]:
+    """All operations of both profiles, paired by layer and op type, the largest gain first.
+
+    Args:
+        baseline, candidate: profiles with a trace.
+        control: the second copy of the baseline; its trace gives the floors.
+    """
     before, after = compute_operations(baseline), compute_operations(candidate)
-    names = _Names.of([*before, *after])
+    again = compute_operations(control) if control else []
+    names = _Names.of([*before, *after, *again])
     times_before, times_after = _times(before, names), _times(after, names)
-    changes = [_change(*key, times_before.get(key), times_after.get(key)) for key in times_before | times_after]
+    noise = _Noise.of(times_before, _times(again, names)) if before and again else None
+    changes = [_change(key, times_before.get(key), times_after.get(key), noise) for key in times_before | times_after]
     return tuple(sorted(changes, key=lambda change: (change.delta_ms, change.layer, change.operation)))
 
 
 def gained(changes: Iterable[OpChange], count: int = 10) -> tuple[OpChange, ...]:
-    """The operations that became faster, the largest gain first."""
-    faster = [change for change in changes if change.delta_ms < 0]
+    """The operations that became faster beyond their floors, the largest gain first."""
+    faster = [change for change in changes if change.beyond_floor and change.delta_ms < 0]
     return tuple(sorted(faster, key=lambda change: change.delta_ms)[:count])
 
 
 def lost(changes: Iterable[OpChange], count: int = 10) -> tuple[OpChange, ...]:
-    """The operations that became slower or are new, the largest loss first."""
-    slower = [change for change in changes if change.delta_ms > 0]
+    """The operations that became slower or are new, beyond their floors, the largest loss first."""
+    slower = [change for change in changes if change.beyond_floor and change.delta_ms > 0]
     return tuple(sorted(slower, key=lambda change: -change.delta_ms)[:count])
 
 
@@ -118,21 +143,58 @@ class _Names:
         return stem in _INNER_SCOPES or stem in self.types
 
 
-def _times(operations: Iterable[OperationTime], names: _Names) -> dict[tuple[str, str], _Time]:
-    times: dict[tuple[str, str], _Time] = {}
+_Key = tuple[str, str]  # layer and operation
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """How much the operations of two traces of the same code differ.
+
+    Attributes:
+        own_ms: absolute difference of each operation.
+        logs, relative: logarithm of each operation's mean time, and its difference relative to that time.
+    """
+
+    own_ms: dict[_Key, float]
+    logs: NDArray[np.float64]
+    relative: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, before: dict[_Key, _Time], again: dict[_Key, _Time]) -> _Noise:
+        pairs = {key: (_total_ms(before.get(key)), _total_ms(again.get(key))) for key in before | again}
+        own_ms = {key: abs(one - other) for key, (one, other) in pairs.items()}
+        means = {key: sum(pair) / 2 for key, pair in pairs.items() if sum(pair) > 0}
+        relative = [own_ms[key] / mean for key, mean in means.items()]
+        return cls(own_ms, np.log(list(means.values())), np.array(relative))
+
+    def floor_ms(self, key: _Key, time_ms: float) -> float:
+        """The floor of an operation that takes `time_ms` on its longer side."""
+        if not self.relative.size or time_ms <= 0:
+            return self.own_ms.get(key, 0.0)
+        nearest = np.argsort(np.abs(self.logs - math.log(time_ms)), kind="stable")[:_SIMILAR]
+        usual = float(np.quantile(self.relative[nearest], _USUAL_SHARE))
+        return max(self.own_ms.get(key, 0.0), usual * time_ms)
+
+
+def _times(operations: Iterable[OperationTime], names: _Names) -> dict[_Key, _Time]:
+    times: dict[_Key, _Time] = {}
     for operation in operations:
         times.setdefault(names.key(operation), _Time()).add(operation)
     return times
 
 
-def _change(layer: str, operation: str, before: _Time | None, after: _Time | None) -> OpChange:
+def _total_ms(time: _Time | None) -> float:
+    return time.total_ms if time else 0.0
+
+
+def _change(key: _Key, before: _Time | None, after: _Time | None, noise: _Noise | None) -> OpChange:
     return OpChange(
-        layer,
-        operation,
+        *key,
         baseline_ms=before.total_ms if before else None,
         candidate_ms=after.total_ms if after else None,
         baseline_dtype=before.dtype if before else None,
         candidate_dtype=after.dtype if after else None,
+        floor_ms=noise.floor_ms(key, max(_total_ms(before), _total_ms(after))) if noise else None,
     )
 
 

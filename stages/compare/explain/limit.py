@@ -5,8 +5,9 @@ R = S - M - B (launches, input, unknown operations):
 
     limit = S / (R + M / r + B / 2)
 
-Memory-bound work moves half the bytes in half the time at best. The rest does not become faster. r is the ratio of the
-peak rates of dense 16-bit and 32-bit matrix products; `hardware` has the values and their sources.
+r is the ratio of the peak rates of dense 16-bit and 32-bit matrix products; `hardware` has the values and their
+sources. Memory-bound work moves half the bytes; that it takes half the time at best is an assumption. The rest does not
+become faster.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def train_limit(baseline: Profile, candidate: Profile, environment: dict[str, An
     """Best speed-up of training that the candidate's precision can bring over the baseline, a ratio.
 
     None if it is unknown: no trace, a trace without operations (XLA on a CPU), a candidate that does not lower the
-    precision or also changes other settings, or a processor without hardware for the candidate's type.
+    precision or also changes other settings, a GPU whose peak rates are unknown, or a CPU without hardware for the
+    candidate's type.
     """
     if "float16" in baseline.policy or "float16" not in candidate.policy:
         return None

@@ -2,39 +2,63 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pandas as pd
+
 from stages.compare.explain.evidence import STEP, Evidence, time_by_type
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
+from stages.stats.speedup import t_interval
 
 INPUT_SHARE = 0.20
 LAUNCH_MODERATE_SHARE = 0.03  # the profiler's own thresholds for kernel launch
 LAUNCH_HIGH_SHARE = 0.15
 OVERHEAD_SHARE = 0.50
 CAST_SHARE = 0.05
-WITH_INPUT, CACHED_BATCH = "step_time_ms/with_input", "step_time_ms/cached_batch"
+MIN_INPUT_PROCESSES = 3
 
 
 def input_bound(data: Evidence) -> Reason | None:
     """The step waits for images, which precision does not change.
 
-    The best evidence is how much longer a step with the input pipeline takes than one on a cached batch, in interleaved
-    rounds. A trace only shows the waiting, not what the pipeline takes from a CPU that also computes.
+    The evidence is how much longer a step with the input pipeline takes than one on a cached batch, in interleaved
+    rounds of several processes. A trace only shows the waiting, not what the pipeline takes from a CPU that also
+    computes; it counts for a trace by itself, which has no timing.
     """
-    with_input_ms, cached_ms = (data.candidate.metrics.get(name) for name in (WITH_INPUT, CACHED_BATCH))
-    if with_input_ms and cached_ms is not None:
-        input_ms, step_ms = with_input_ms - cached_ms, with_input_ms
-        evidence = {WITH_INPUT: with_input_ms, CACHED_BATCH: cached_ms}
-    elif data.share_of_step("profiler/input_ms") is not None:
-        evidence = data.part_of_step("profiler/input_ms")
-        input_ms, step_ms = evidence["profiler/input_ms"], evidence[STEP]
-    else:
+    if not data.candidate.input_rounds.empty:
+        return _input_bound_by_rounds(data.candidate.input_rounds)
+    share = data.share_of_step("profiler/input_ms")
+    if share is None or share < INPUT_SHARE or data.baseline is not None or not data.candidate.rounds.empty:
         return None
-    if input_ms < INPUT_SHARE * step_ms:
+    input_ms = data.candidate.metrics["profiler/input_ms"]
+    return _input_bound(f"{share:.0%} of the traced step", input_ms, data.part_of_step("profiler/input_ms"))
+
+
+def _input_bound_by_rounds(rounds: pd.DataFrame) -> Reason | None:
+    """Paired difference by process, with Student's t interval over the processes."""
+    step_ms = (rounds["round_time_ms"] / rounds["steps"]).groupby([rounds["process"], rounds["batches"]]).mean()
+    by_process = step_ms.unstack()
+    if not {"pipeline", "cached"} <= set(by_process) or len(by_process.dropna()) < MIN_INPUT_PROCESSES:
         return None
+    by_process = by_process.dropna()
+    input_ms = (by_process["pipeline"] - by_process["cached"]).to_numpy()
+    with_input_ms = float(by_process["pipeline"].mean())
+    share, (low, high) = float(input_ms.mean()) / with_input_ms, t_interval(input_ms / with_input_ms)
+    if share < INPUT_SHARE or low <= 0:
+        return None
+    return _input_bound(
+        f"{share:.0%} of the step ({low:.0%} to {high:.0%})",
+        float(input_ms.mean()),
+        {"step_with_input_ms": with_input_ms, "step_on_cached_batch_ms": float(by_process["cached"].mean())}
+        | {"share": share, "low": low, "high": high, "processes": len(by_process)},
+    )
+
+
+def _input_bound(share: str, input_ms: float, evidence: dict[str, Any]) -> Reason:
     return Reason(
         code="input_bound",
-        text=f"{input_ms / step_ms:.0%} of the step ({input_ms:.3g} ms) is spent on the input, which no precision "
-        "makes faster.",
+        text=f"{share}, {input_ms:.3g} ms, is spent on the input, which no precision makes faster.",
         evidence=evidence,
         advice="Make the input faster first: more train.input_threads, smaller images (data.image_size), or no "
         "train.augment.",
@@ -85,16 +109,21 @@ def model_too_small(data: Evidence) -> Reason | None:
 def cast_overhead(data: Evidence) -> Reason | None:
     """Conversions between data types take a share of the time, and more than in the baseline."""
     cast_ms, share = _cast(data.candidate)
+    if share is None or share < CAST_SHARE:
+        return None
     before_ms = _cast(data.baseline)[0] if data.baseline else 0.0
-    if share is None or share < CAST_SHARE or cast_ms <= before_ms:
+    added_ms: float | None = cast_ms - before_ms
+    if data.baseline is not None:
+        added_ms = data.explained_ms(cast_ms - before_ms, {"Cast"})
+    if added_ms is None or added_ms <= data.floor_ms:
         return None
     return Reason(
         code="cast_overhead",
-        text=f"Conversions between data types (Cast) take {cast_ms:.3g} ms a step, {share:.0%} of it"
-        f"{f'; in the baseline {before_ms:.3g} ms' if data.baseline else ''}.",
+        text=f"In the trace, conversions between data types (Cast) take {cast_ms:.3g} ms a step, {share:.0%} of it"
+        f"{f'; in that of the baseline {before_ms:.3g} ms' if data.baseline else ''}.",
         evidence={"cast_ms": cast_ms, "share": share} | ({"baseline_cast_ms": before_ms} if data.baseline else {}),
         advice="Keep neighbouring layers in one dtype: a layer with another dtype costs two conversions.",
-        time_ms=cast_ms - before_ms,
+        time_ms=added_ms,
     )
 
 

@@ -13,7 +13,7 @@ from stages.compare.explain.evidence import (
     time_by_type,
     times_text,
 )
-from stages.compare.explain.hardware import tensor_cores_from
+from stages.compare.explain.hardware import gpu_name, peak_ratios, tensor_cores_from
 from stages.compare.explain.limit import compute_operations, is_matrix, limit_if_compute_faster
 from stages.op_types import is_cast, plain_type
 from stages.results.comparison import Reason
@@ -31,23 +31,24 @@ _OPTIMIZERS = ("adam", "sgd", "rmsprop", "momentum", "optimizer", "apply")
 def no_tensor_cores(data: Evidence) -> Reason | None:
     """The GPU has no tensor cores, or none for bfloat16."""
     capability, required = data.compute_capability, tensor_cores_from(data.policy)
-    if capability is None or capability >= required or not data.is_about_16bit:
+    if not data.on_gpu or data.has_hardware_for(data.policy) is not False or not data.is_about_16bit:
         return None
     dtype = "16 bit" if required < 8 else "bfloat16"
+    ratios = peak_ratios(data.policy, data.environment, on_gpu=True)
+    matrix = f"{ratios.matrix:g} times faster at most" if ratios and ratios.matrix > 1 else "no faster"
     return Reason(
         code="no_tensor_cores",
-        text=f"This GPU has no tensor cores for {dtype} (compute capability {capability:g}, required: {required:g}): "
-        "only reading and writing memory may become faster, not matrix work.",
-        evidence={"compute_capability": capability, "required_compute_capability": required},
-        advice=f"Keep float32 on this GPU, or measure on one of compute capability {required:g} or higher.",
+        text=f"This GPU has no tensor cores for {dtype} ({gpu_name(data.environment)}): matrix work becomes {matrix}.",
+        evidence={"gpu": gpu_name(data.environment), "compute_capability": capability},
+        advice=f"Keep float32 on this GPU, or measure on one with tensor cores for {dtype} (compute capability "
+        f"{required:g} or higher).",
         time_ms=part_of_compute_ms(data.candidate, "profiler/matrix_percent"),
     )
 
 
 def tensor_cores_idle(data: Evidence) -> Reason | None:
     """The GPU has tensor cores and the candidate is 16-bit, but matrix operations do not use them."""
-    capability = data.compute_capability
-    if not data.on_gpu or not data.is_16bit or (capability is not None and capability < tensor_cores_from(data.policy)):
+    if not data.on_gpu or not data.is_16bit or not data.has_hardware_for(data.policy):
         return None
     return _idle_operations(data) or _idle_percent(data)
 
@@ -101,8 +102,9 @@ def no_16bit_ops(data: Evidence) -> Reason | None:
         text = f"Only {percent:.1f} % of the compute time is 16-bit although the policy is {data.policy}."
         advice = "Remove dtypes that are set on single layers: those layers do not follow the policy."
     else:
-        device = "GPU" if data.on_gpu else "CPU"
-        text = f"{percent:.1f} % of the compute time is 16-bit, and this {device} has hardware for 16 bit."
+        device, known = "GPU" if data.on_gpu else "CPU", data.has_hardware_for(str(data.policy_to_try))
+        text = f"{percent:.1f} % of the compute time is 16-bit, and this {device} {'has' if known else 'may have'} "
+        text += "hardware for 16 bit."
         advice = f"Try a variant with policy: {data.policy_to_try}."
     evidence = {"profiler/compute_16bit_percent": percent, "threshold_percent": FEW_16BIT_PERCENT}
     return Reason(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from stages.compare.explain.evidence import Evidence
+from stages.compare.explain.evidence import TRAIN, Evidence, Factors, measure_text
 from stages.results.comparison import Reason
+from stages.results.profile import Profile
+from stages.stats.speedup import Speedup
 
 _MULTIPLE = 8
+_NAMES = {"xla": "XLA", "onednn": "oneDNN", "tf32": "TF32"}
 
 
 def sizes_not_multiple_of_8(data: Evidence) -> Reason | None:
@@ -57,11 +60,11 @@ def baseline_is_tf32(data: Evidence) -> Reason | None:
     )
 
 
-def xla_differs(data: Evidence) -> Reason | None:
-    """XLA differs from the baseline, or is not in force although the entry requests it."""
+def xla_not_in_force(data: Evidence) -> Reason | None:
+    """XLA is not in force although the entry requests it, or the other way round."""
     requested, found = data.candidate.summary.entry.xla, data.candidate.summary.in_force.xla
     if requested == found:
-        return _setting_differs(data, "xla", "XLA")
+        return None
     return Reason(
         code="xla_differs",
         text=f"XLA is {_on(found)} although the entry of variants requests it {_on(requested)}.",
@@ -71,24 +74,92 @@ def xla_differs(data: Evidence) -> Reason | None:
     )
 
 
-def onednn_differs(data: Evidence) -> Reason | None:
+def xla_differs(data: Evidence, measure: str) -> Reason | None:
+    """XLA differs from the baseline."""
+    requested_differs = data.candidate.summary.entry.xla != data.candidate.summary.in_force.xla
+    return None if requested_differs else _setting_differs(data, measure, "xla")
+
+
+def onednn_differs(data: Evidence, measure: str) -> Reason | None:
     """On a CPU, oneDNN differs from the baseline."""
-    return None if data.on_gpu else _setting_differs(data, "onednn", "oneDNN")
+    return _setting_differs(data, measure, "onednn")
 
 
-def _setting_differs(data: Evidence, key: Literal["xla", "onednn"], name: str) -> Reason | None:
-    if data.baseline is None:
+def settings_not_precision(data: Evidence, measure: str) -> Reason | None:
+    """The speed-up is worth having, but the factor of the precision is not: the other settings bring it."""
+    speedup, factors = data.timed(measure), data.factored(measure)
+    if speedup is None or factors is None or data.baseline is None or speedup.low < data.min_speedup:
         return None
-    before, after = (getattr(profile.summary.in_force, key) for profile in (data.baseline, data.candidate))
-    if before == after:
+    if factors.precision.high >= data.min_speedup or factors.settings.low <= 1:
+        return None
+    differing = _differing(data.baseline, data.candidate)
+    entries = ", ".join(f"{key}: {str(after).lower()}" for key, after in differing.items())
+    return Reason(
+        code="settings_not_precision",
+        measure=measure,
+        text=f"In {measure_text(measure)}, the speed-up of {speedup.ratio:.2f}× comes from "
+        f"{_settings_text(differing)}: in the precision of the baseline that alone makes "
+        f"{_interval_text(factors.settings)}. The precision makes {_interval_text(factors.precision)}.",
+        evidence=_factors_evidence(factors) | {"settings": differing, "min_speedup": data.min_speedup},
+        advice=f"Try {entries} in the entry of the baseline in variants.",
+        time_ms=_difference_ms(factors.settings),
+    )
+
+
+def _setting_differs(data: Evidence, measure: str, key: Literal["xla", "onednn"]) -> Reason | None:
+    """A setting that differs; not given where its effect was measured and may be none."""
+    differing = _differing(data.baseline, data.candidate) if data.baseline else {}
+    if data.baseline is None or key not in differing or settings_not_precision(data, measure):
+        return None
+    factors, speedup, where = data.factored(measure), data.timed(measure), measure_text(measure)
+    after = differing[key]
+    text = f"{_NAMES[key]} is {_on(after)} in this variant and {_on(not after)} in the baseline"
+    effect = factors.settings if factors else speedup if data.policy == data.baseline.policy else None
+    if effect is not None and effect.low <= 1 <= effect.high:
+        return None
+    if factors:
+        text += f". In {where}, {_settings_text(differing)} makes {_interval_text(factors.settings)}, and the "
+        text += f"precision makes {_interval_text(factors.precision)}."
+    elif effect is not None:
+        text += f": in {where}, the speed-up of {_interval_text(effect)} comes from {_settings_text(differing)}."
+    elif measure == TRAIN:
+        text += ": the ratios are not the effect of precision alone."
+    else:
         return None
     return Reason(
         code=f"{key}_differs",
-        text=f"{name} is {_on(after)} in this variant and {_on(before)} in the baseline: "
-        "the ratio is not the effect of precision alone.",
-        evidence={f"baseline_{key}": before, f"candidate_{key}": after},
-        advice=f"Set the same {key} in both entries of variants to measure precision alone.",
+        measure=measure,
+        text=text,
+        evidence={f"baseline_{key}": not after, f"candidate_{key}": after}
+        | (_factors_evidence(factors) if factors else {}),
+        advice=f"Set the same {key} in both entries of variants to compare precisions only.",
+        time_ms=_difference_ms(effect) if effect else None,
     )
+
+
+def _differing(baseline: Profile, candidate: Profile) -> dict[str, bool]:
+    """The settings beside the policy that differ, with the candidate's value, if they have an effect on the device."""
+    device = candidate.summary.configuration.device
+    before, after = (profile.summary.in_force.other_settings(device) for profile in (baseline, candidate))
+    return {key: after[key] for key in sorted(after) if after[key] != before[key]}
+
+
+def _settings_text(differing: dict[str, bool]) -> str:
+    return " and ".join(f"{_NAMES[key]} {_on(after)}" for key, after in differing.items())
+
+
+def _interval_text(speedup: Speedup) -> str:
+    return f"{speedup.ratio:.2f}× ({speedup.low:.2f} to {speedup.high:.2f})"
+
+
+def _factors_evidence(factors: Factors) -> dict[str, Any]:
+    found = {"settings_factor": factors.settings, "precision_factor": factors.precision}
+    return {name: {"ratio": item.ratio, "low": item.low, "high": item.high} for name, item in found.items()}
+
+
+def _difference_ms(speedup: Speedup) -> float:
+    """Time that a step or call gains or loses."""
+    return abs(speedup.baseline_time_ms - speedup.candidate_time_ms)
 
 
 def _on(value: bool) -> str:

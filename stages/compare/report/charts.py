@@ -52,7 +52,7 @@ def _round_step(rough: float) -> float:
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its interval on an axis; positions in percent."""
+    """An estimate with its interval on an axis; positions in percent. A factor is a part of the estimate above it."""
 
     label: str
     text: str
@@ -60,13 +60,16 @@ class Interval:
     start: float
     width: float
     good: bool
+    is_factor: bool = False
 
 
-def interval(axis: Axis, label: str, text: str, estimate: Sequence[float], good: bool) -> Interval:
+def interval(
+    axis: Axis, label: str, text: str, estimate: Sequence[float], good: bool, *, is_factor: bool = False
+) -> Interval:
     """Places (estimate, low, high) on an axis."""
     here, low, high = estimate
     start = axis.at(low)
-    return Interval(label, text, axis.at(here), start, round(axis.at(high) - start, 2), good)
+    return Interval(label, text, axis.at(here), start, round(axis.at(high) - start, 2), good, is_factor)
 
 
 @dataclass(frozen=True)

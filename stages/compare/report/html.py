@@ -9,10 +9,18 @@ from typing import Any
 import jinja2
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
-from stages.compare.report import sections, tables
+from stages.compare.report import sections, speed, tables
 from stages.compare.report.charts import HEIGHT, WIDTH, accuracy_chart
 from stages.compare.report.next_steps import next_steps
-from stages.compare.report.text import SYNTHETIC_NOTE, margin_text, measure_label, verdict_sentence
+from stages.compare.report.text import (
+    SYNTHETIC_NOTE,
+    margin_text,
+    measure_label,
+    number_of_tests,
+    points_text,
+    ratio_text,
+)
+from stages.compare.report.verdicts import verdict_sentence
 from stages.errors import printable
 from stages.results.comparison import Reason
 from stages.results.profile import Protocol
@@ -46,22 +54,23 @@ def report_view(comparison: Comparison) -> dict[str, Any]:
         "variants": [result.variant for result in study.variants],
         "verdicts": [_verdict(candidate, comparison) for candidate in comparison.candidates],
         "reasons": _reasons(comparison),
-        "speed": sections.speed(comparison),
-        "limits": sections.limits(comparison),
+        "speed": speed.speed(comparison),
+        "limits": speed.limits(comparison),
         "to_accuracy": sections.to_accuracy(study),
         "quality": sections.quality(comparison),
         "loss_scales": sections.loss_scales(study),
-        "rows": tables.metric_rows(study),
+        "rows": _metric_rows(comparison),
         "breakdown": sections.breakdown(study),
         "operations": [view for item in comparison.candidates if (view := sections.operations(item))],
         "epochs": accuracy_chart(tables.accuracy_by_epoch(study)),
         "chart_width": WIDTH,
         "chart_height": HEIGHT,
-        "latency": sections.latency(study),
+        "latency": sections.latency(comparison),
         "memory": sections.memory(comparison),
         "settings": _settings(comparison),
         "machine": [pair for pair in flat(study.environment) if pair[0] != "sha256"],
         "warnings": _warnings(comparison),
+        "verdict_count": number_of_tests(comparison),
     }
 
 
@@ -86,11 +95,37 @@ def _reasons(comparison: Comparison) -> list[dict[str, Any]]:
     return [
         {
             "variant": variant,
-            "entries": [{"reason": reason, "evidence": list(flat(reason.evidence))} for reason in reasons],
+            "entries": list(map(_reason, reasons)),
         }
         for variant, reasons in by_variant.items()
         if reasons
     ]
+
+
+def _reason(reason: Reason) -> dict[str, Any]:
+    return {"reason": reason, "measure": measure_label(reason.measure), "evidence": list(flat(reason.evidence))}
+
+
+def _metric_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """The rows of the table of all metrics: cells of value and comparison with the baseline, the baseline first."""
+    baseline = comparison.study.baseline.variant
+    return [
+        {
+            "label": row.label,
+            "unit": row.unit,
+            "cells": [
+                (row.text(baseline), ""),
+                *((row.text(item.variant), _compared(row.measure, item)) for item in comparison.candidates),
+            ],
+        }
+        for row in tables.metric_rows(comparison)
+    ]
+
+
+def _compared(measure: str | None, candidate: Candidate) -> str:
+    if measure == "accuracy" and candidate.quality is not None:
+        return points_text(candidate.quality)
+    return ratio_text(candidate.speedups[measure]) if measure in candidate.speedups else ""
 
 
 def _settings(comparison: Comparison) -> list[tuple[str, str]]:
@@ -104,7 +139,7 @@ def _settings(comparison: Comparison) -> list[tuple[str, str]]:
     ]
     training = next((item.speedups[TRAIN] for item in comparison.candidates if item.speedups), None)
     if training is not None:
-        found.append(("paired rounds of training", f"{training.rounds} in {training.processes} processes"))
+        found.append(("counted rounds of training", f"{training.rounds} in {training.processes} processes"))
     if study.baseline.profile is None:
         return found
     summary = study.baseline.profile.summary
@@ -117,6 +152,12 @@ def _protocol(protocol: Protocol) -> Iterator[tuple[str, str]]:
     yield "target half-width of each interval", f"{protocol.target_precision:g} (as a ratio)"
     yield "looks at the intervals, the last included", f"{protocol.interim_looks}"
     yield "confidence of each interval", f"{100 * protocol.confidence:g} %, which is 95 % over all looks"
+    if protocol.stage_seconds is not None:
+        yield "seconds from the start of profile to the end of the timing", f"{protocol.stage_seconds:,.0f}"
+    if protocol.bridge_seconds is not None:
+        yield "seconds of it for bridging arms", f"{protocol.bridge_seconds:,.0f}"
+    if protocol.drifting_processes:
+        yield "processes whose counted rounds still show a trend", f"{protocol.drifting_processes}"
     if protocol.other_load_cores is not None:
         yield "cores used by other programs", f"{protocol.other_load_cores:.2f}"
 

@@ -5,11 +5,12 @@ python -m stages.compare.report.markdown > comment.md
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
+from stages.compare.report.text import signed_points, time_ms_text
 from stages.errors import cli_entry
 from stages.escaping import markdown_text, truncated_markdown
-from stages.results.comparison import COMPARISON, CandidateResult, ComparisonResult
+from stages.results.comparison import COMPARISON, CandidateResult, ComparisonResult, QualityResult, RatioResult
 
 MAX_DESCRIPTION = 7900  # characters; a tag of MLflow holds 8,000
 
@@ -27,8 +28,15 @@ def render_markdown(comparison: ComparisonResult) -> str:
     ]
     rows = [row for name, item in candidates.items() for row in _rows(name, item)]
     if rows:
-        lines += ["", "| candidate | measure | speed-up | 95 % interval | verdict |"]
-        lines += ["| --- | --- | ---: | ---: | --- |", *rows]
+        before = markdown_text(comparison.baseline)
+        lines += ["", f"| candidate | measure | {before}, mean | candidate, mean | ratio | 95 % interval | verdict |"]
+        lines += ["| --- | --- | ---: | ---: | ---: | ---: | --- |", *rows]
+    void = [f"`{measure}`" for measure, control in comparison.control.items() if control.differs]
+    if void:
+        lines += [
+            "",
+            f"Void, because the two copies of {markdown_text(comparison.baseline)} differ: {', '.join(void)}.",
+        ]
     for name, item in candidates.items():
         lines += _details(name, item)
     return "\n".join(lines) + "\n"
@@ -39,24 +47,39 @@ def description(comparison: ComparisonResult) -> str:
     return truncated_markdown(render_markdown(comparison), MAX_DESCRIPTION, "The rest is in report.html.")
 
 
-def _rows(name: str, item: CandidateResult) -> Iterable[str]:
+def _rows(name: str, item: CandidateResult) -> Iterator[str]:
+    """The table's rows of a candidate; times are of a step or a call, and their quotient is the ratio."""
     for measure, found in (item.speedup or {}).items():
-        yield (
-            f"| {markdown_text(name)} | {markdown_text(measure)} "
-            f"| {found.ratio:.2f}× | {found.low:.2f} to {found.high:.2f} "
-            f"| {item.verdicts[measure]} |"
-        )
-    if (quality := item.quality) is not None:
-        yield (
-            f"| {markdown_text(name)} | {markdown_text(quality.name)}, points | {100 * quality.delta:+.2f} "
-            f"| {100 * quality.low:+.2f} to {100 * quality.high:+.2f} "
-            f"| the same within {100 * quality.margin:g}: {quality.outcome} |"
-        )
+        times = [time_ms_text(time_ms) for time_ms in (found.baseline_time_ms, found.candidate_time_ms)]
+        yield _row(name, markdown_text(measure), *times, *_ratio_cells(found), item.verdicts[measure])
+        if (factors := (item.factors or {}).get(measure)) is not None:
+            yield _row("", "= settings", "", "", *_ratio_cells(factors.settings), "")
+            yield _row("", "× precision", "", "", *_ratio_cells(factors.precision), "")
+    changes = {"two trainings": item.quality, "the same weights": item.quality_same_weights}
+    for what, quality in changes.items():
+        if quality is not None:
+            yield _quality_row(name, what, quality)
+
+
+def _quality_row(name: str, what: str, quality: QualityResult) -> str:
+    delta, low, high = map(signed_points, (quality.delta, quality.low, quality.high))
+    levels = [f"{100 * level:.2f}" for level in (quality.baseline, quality.candidate)]
+    outcome = f"the same within {100 * quality.margin:g}: {quality.outcome}"
+    return _row(name, f"{markdown_text(quality.name)}, points, {what}", *levels, delta, f"{low} to {high}", outcome)
+
+
+def _ratio_cells(found: RatioResult) -> tuple[str, str]:
+    return f"{found.ratio:.2f}×", f"{found.low:.2f} to {found.high:.2f}"
+
+
+def _row(name: str, *cells: str) -> str:
+    return f"| {' | '.join([markdown_text(name), *cells])} |"
 
 
 def _details(name: str, item: CandidateResult) -> list[str]:
     lines = [
-        f"- {markdown_text(reason.text)} {markdown_text(reason.advice)} (`{reason.code}`)" for reason in item.reasons
+        f"- {markdown_text(reason.text)} {markdown_text(reason.advice)} (`{reason.code}`, `{reason.measure}`)"
+        for reason in item.reasons
     ]
     lines += [f"- To settle it: {markdown_text(sentence)}" for sentence in item.next_steps or ()]
     return ["", f"**Why, {markdown_text(name)}**", "", *lines] if lines else []

@@ -1,4 +1,4 @@
-"""What would settle an inconclusive verdict, in sentences that name the parameter to change."""
+"""What would settle an inconclusive verdict, and at what cost, in sentences that name the parameter to change."""
 
 from __future__ import annotations
 
@@ -6,90 +6,146 @@ import math
 from collections.abc import Iterator
 from typing import Literal
 
-from stages.compare.comparison import Candidate, Comparison
-from stages.compare.report.text import joined, margin_text, measure_label, ratio_text, signed_points
+from scipy import stats
+
+from stages.compare.comparison import TRAIN, Candidate, Comparison
+from stages.compare.report.text import joined, margin_text, measure_label, number_of_tests, ratio_text, signed_points
+from stages.results.comparison import Verdict
 from stages.stats.quality import QualityChange
-from stages.stats.sample_size import examples_needed, required_speedup, seeds_needed, time_factor, too_few_images
-from stages.stats.speedup import Speedup
+from stages.stats.sample_size import ADOPT_ERROR, examples_needed, processes_needed, seeds_needed, too_few_images
+from stages.stats.speedup import CONFIDENCE, Speedup
+
+MOST_PROCESSES = 50  # that profile.processes allows
+ESTIMATE = "with 80 % probability, by the spread so far"
 
 
 def next_steps(candidate: Candidate, comparison: Comparison) -> tuple[str, ...]:
     """A sentence for each open question of a candidate; none if every verdict is decided."""
-    if "inconclusive" not in candidate.verdicts.values():
-        return ()
-    if candidate.quality is None:
+    measures = [measure for measure, verdict in candidate.verdicts.items() if verdict == "inconclusive"]
+    if not candidate.speedups:
         return tuple(reason.advice for reason in candidate.reasons if reason.code == "arm_failed")
-    quality = _quality(candidate.quality, comparison) if _depends_on_quality(candidate, comparison) else ()
-    return (*_speed(candidate, comparison), *quality)
+    void = [measure_label(measure) for measure in measures if measure in comparison.void]
+    others = [measure for measure in measures if measure not in comparison.void]
+    return (
+        *_measure_again(void, comparison),
+        *_speed(candidate, others, comparison),
+        *_quality(candidate, others, comparison),
+    )
 
 
-def quality_sample_size(change: QualityChange, margin: float) -> dict[Literal["examples", "seeds"], int]:
+def quality_sample_size(
+    change: QualityChange, margin: float, alpha: float = ADOPT_ERROR
+) -> dict[Literal["examples", "seeds"], int]:
     """Test examples and seeds, either of which alone would settle the quality; absent if it alone would not."""
     found: dict[Literal["examples", "seeds"], int | None] = {
-        "examples": examples_needed(change, margin),
-        "seeds": seeds_needed(change, margin),
+        "examples": examples_needed(change, margin, alpha),
+        "seeds": seeds_needed(change, margin, alpha),
     }
     return {name: number for name, number in found.items() if number is not None}
 
 
-def _depends_on_quality(candidate: Candidate, comparison: Comparison) -> bool:
-    """Whether an open verdict depends on the quality: not where the speed-up alone points to `reject`."""
-    return any(
-        speedup.ratio >= comparison.params.min_speedup
-        for measure, speedup in candidate.speedups.items()
-        if candidate.verdicts[measure] == "inconclusive"
-    )
-
-
-def _speed(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
-    undecided = {
-        measure: speedup
-        for measure, speedup in candidate.speedups.items()
-        if candidate.verdicts[measure] == "inconclusive" and speedup.low < _threshold(measure, comparison)
-    }
-    min_speedup = comparison.params.min_speedup
-    factors = {
-        measure: time_factor(speedup, comparison.control[measure], min_speedup)
-        for measure, speedup in undecided.items()
-    }
-    known = {measure: factor for measure, factor in factors.items() if factor is not None}
-    if known:
-        what = "; ".join(_question(measure, undecided[measure], comparison) for measure in known)
-        longest = max(known, key=lambda measure: known[measure])
-        how = _how(undecided[longest], known[longest], comparison)
-        yield f"{what[0].upper()}{what[1:]}: {how} (an estimate: intervals shrink with the root of the time)."
-    for measure in (measure for measure in factors if measure not in known):
+def _measure_again(void: list[str], comparison: Comparison) -> Iterator[str]:
+    if void:
         yield (
-            f"The speed-up of {measure_label(measure)}, {ratio_text(undecided[measure])}, is so close to "
-            f"{_threshold(measure, comparison):.2f}× that measuring longer will hardly settle it: treat it as not "
-            "worth having, or declare another compare.min_speedup."
+            f"The two copies of {comparison.study.baseline.variant} differ by more than noise in {joined(void)}: "
+            "measure again with `dvc repro -f -s profile`, with no other program running."
         )
 
 
-def _threshold(measure: str, comparison: Comparison) -> float:
-    return required_speedup(comparison.control[measure].noise_floor, comparison.params.min_speedup)
+def _speed(candidate: Candidate, measures: list[str], comparison: Comparison) -> Iterator[str]:
+    """What each open ratio costs, and how to measure as long as the costliest of those that can be settled."""
+    found = [item for measure in measures for item in _open_ratios(candidate, measure, comparison)]
+    processes = {
+        label: processes_needed(speedup, comparison.params.min_speedup, comparison.alpha) for label, speedup in found
+    }
+    affordable = {label: number for label, number in processes.items() if number and number <= MOST_PROCESSES}
+    for label, speedup in found:
+        if label in affordable:
+            yield _cost(label, speedup, affordable[label], comparison)
+    if affordable:
+        longest = max(affordable, key=affordable.__getitem__)
+        yield _how(affordable[longest], dict(found)[longest], comparison)
+    too_close = [f"{label}, {ratio_text(speedup)}" for label, speedup in found if label not in affordable]
+    if too_close:
+        yield _too_close(too_close, comparison)
 
 
-def _question(measure: str, speedup: Speedup, comparison: Comparison) -> str:
-    required, threshold = comparison.params.min_speedup, _threshold(measure, comparison)
-    what = f"{measure_label(measure)}, {ratio_text(speedup)}, is neither clearly below"
-    if threshold == required:
-        return f"{what} nor clearly above {required:g}×"
-    return f"{what} {required:g}× nor clearly above {threshold:.2f}×, the noise floor"
+def _open_ratios(candidate: Candidate, measure: str, comparison: Comparison) -> Iterator[tuple[str, Speedup]]:
+    """The speed-up and the factor of the precision, where it is open on which side of the required ratio they are."""
+    required, label = comparison.params.min_speedup, measure_label(measure)
+    precision = candidate.precision(measure)
+    named = {label: candidate.speedups[measure], f"{label}, factor of the precision": precision}
+    for name, speedup in named.items():
+        if speedup is not None and speedup.high >= required and speedup.p_below(required) > comparison.alpha:
+            yield name, speedup
 
 
-def _how(speedup: Speedup, factor: float, comparison: Comparison) -> str:
-    """Which parameters to change to measure `factor` times as long."""
+def _cost(label: str, speedup: Speedup, processes: int, comparison: Comparison) -> str:
+    """What it costs to settle a ratio if it is the one seen, and if it is on the other side."""
+    required = comparison.params.min_speedup
+    ends = [end for end in (speedup.low, speedup.high) if (end >= required) != (speedup.ratio >= required)]
+    costs = [_side(speedup.ratio, processes, comparison)]
+    for end in ends:
+        if (others := processes_needed(speedup, required, comparison.alpha, true_ratio=end)) is not None:
+            costs.append(_side(end, others, comparison))
+    where = f"on no clear side of {required:g}×"
+    if speedup.low >= required:
+        where = f"above {required:g}× by itself, but not shown together with the other verdicts,"
+    return _sentence(
+        f"{label}, {ratio_text(speedup)}, is {where} with {speedup.processes} processes: {'; '.join(costs)} "
+        f"({ESTIMATE})."
+    )
+
+
+def _side(true_ratio: float, processes: int, comparison: Comparison) -> str:
+    """What one side costs, such as `if it is 1.03×, reject takes about 40 processes, about 25 minutes`."""
+    verdict: Verdict = "adopt" if true_ratio > comparison.params.min_speedup else "reject"
+    minutes = comparison.minutes(processes)
+    time = "" if minutes is None else f", {_minutes_text(minutes)}"
+    return f"if it is {true_ratio:.2f}×, {verdict} takes about {processes} processes{time}"
+
+
+def _minutes_text(minutes: float) -> str:
+    return f"about {max(1, math.ceil(minutes))} min" if minutes < 100 else f"about {minutes / 60:.1f} hours"
+
+
+def _too_close(found: list[str], comparison: Comparison) -> str:
+    return _sentence(
+        f"{'; '.join(found)}: so close to {comparison.params.min_speedup:g}× that more than {MOST_PROCESSES} processes "
+        "would be needed, the most that are possible. Treat it as not worth having, or declare another "
+        "compare.min_speedup."
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _how(processes: int, speedup: Speedup, comparison: Comparison) -> str:
+    """Which parameters to change to measure so many processes."""
     profile = comparison.study.baseline.profile
     assert profile is not None, "there are speed-ups"
-    protocol = profile.summary.protocol
-    changes = [f"profile.max_seconds to about {_rounded_up(protocol.timing_seconds * factor)}"]
-    if protocol.ended_by == "rounds":
-        changes.append(f"profile.rounds to about {_rounded_up(speedup.rounds / speedup.processes * factor)}")
-    half_width = speedup.half_width / math.sqrt(factor)
-    if half_width < protocol.target_precision:
-        changes.append(f"profile.target_precision to {half_width:.1g}")
-    return f"set {joined(changes)}"
+    protocol, factor = profile.summary.protocol, processes / speedup.processes
+    changes = [
+        f"profile.processes to {max(processes, speedup.processes)}",
+        f"profile.max_seconds to about {_rounded_up(protocol.timing_seconds * max(factor, 1.0))}",
+    ]
+    half_width = _half_width(speedup, processes)
+    if half_width < protocol.target_precision:  # it would end too early
+        changes.append(f"profile.target_precision to {_rounded_down(half_width):g}")
+    return f"To measure that long, set {joined(changes)}."
+
+
+def _half_width(speedup: Speedup, processes: int) -> float:
+    """What the half-width becomes with so many processes, if the spread between them stays."""
+    now, then = (stats.t.ppf((1 + CONFIDENCE) / 2, number - 1) for number in (speedup.processes, processes))
+    return float(speedup.half_width * then / now * math.sqrt(speedup.processes / processes))
+
+
+def _rounded_down(value: float) -> float:
+    """To one digit."""
+    step = 10.0 ** math.floor(math.log10(value))
+    return math.floor(value / step) * step
 
 
 def _rounded_up(value: float) -> int:
@@ -98,13 +154,37 @@ def _rounded_up(value: float) -> int:
     return math.ceil(value / step) * step
 
 
-def _quality(change: QualityChange, comparison: Comparison) -> Iterator[str]:
-    margin = comparison.params.quality_margin
-    if change.outcome(margin) != "not established":
+def _quality(candidate: Candidate, measures: list[str], comparison: Comparison) -> Iterator[str]:
+    """What settles the accuracy, where the speed does not point to `reject` by itself."""
+    required = comparison.params.min_speedup
+    open_measures = [
+        measure
+        for measure in measures
+        if min(item.ratio for item in (candidate.speedups[measure], candidate.precision(measure)) if item) >= required
+    ]
+    changes: dict[str, QualityChange] = {}
+    if TRAIN in open_measures and candidate.quality is not None:
+        changes[""] = candidate.quality
+    if set(open_measures) - {TRAIN} and candidate.quality_same_weights is not None:
+        of_weights = f" of the weights of {comparison.study.baseline.variant} in {candidate.variant}, for inference"
+        changes[of_weights] = candidate.quality_same_weights
+    found = [text for whose, change in changes.items() for text in _quality_sentences(whose, change, comparison)]
+    yield from dict.fromkeys(found)  # a test set that is too small is too small for both
+
+
+def _quality_sentences(whose: str, change: QualityChange, comparison: Comparison) -> Iterator[str]:
+    margin, alpha = comparison.params.quality_margin, comparison.alpha
+    interval = f"{signed_points(change.low)} to {signed_points(change.high)}"
+    found = f"does not settle whether the loss is larger than {margin_text(comparison.params)}"
+    if change.outcome(margin) == "shown":
+        found = (
+            f"excludes a loss of {margin_text(comparison.params)} by itself, but not together with the other verdicts"
+        )
+    if change.p_loss(margin) <= alpha or change.outcome(margin) == "refuted":
         return
-    if (impossible := too_few_images(change.examples, margin, change.seeds)) is not None:
+    if (impossible := too_few_images(change.examples, margin, change.seeds, number_of_tests(comparison))) is not None:
         yield f"{impossible}."
-    sizes = quality_sample_size(change, margin)
+    sizes = quality_sample_size(change, margin, alpha)
     ways = []
     if "examples" in sizes:
         ways.append(f"about {sizes['examples']:,} test images instead of {change.examples:,}")
@@ -112,7 +192,6 @@ def _quality(change: QualityChange, comparison: Comparison) -> Iterator[str]:
         ways.append(f"about {sizes['seeds']} train.seeds instead of {change.seeds}")
     what = " or ".join(ways) or "more train.seeds and more test images together, or a larger compare.quality_margin,"
     yield (
-        f"The interval of the change of accuracy, {signed_points(change.low)} to {signed_points(change.high)} points, "
-        f"includes a loss of {margin_text(comparison.params)}: {what} would settle it (an estimate from the "
-        "differences so far)."
+        f"The change of accuracy{whose}, {signed_points(change.delta)} points ({interval}), {found}: {what} would "
+        f"({ESTIMATE})."
     )

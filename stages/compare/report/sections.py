@@ -5,72 +5,18 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, TRAIN, Candidate, Comparison
+from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, Candidate, Comparison
 from stages.compare.explain.layer_diff import OpChange, gained, lost
 from stages.compare.report import tables
-from stages.compare.report.charts import Axis, interval, loss_scale_chart
-from stages.compare.report.text import (
-    margin_text,
-    measure_label,
-    points_text,
-    quality_sentence,
-    ratio_text,
-    same_weights_sentence,
-    seeds_note,
-    signed_points,
-)
+from stages.compare.report.charts import Axis, Interval, interval, loss_scale_chart
+from stages.compare.report.quality_text import quality_sentence, same_weights_sentence, seeds_note
+from stages.compare.report.text import margin_text, number_of_tests, points_text, signed, signed_points
 from stages.compare.training_curves import loss_scaling, time_to_accuracy
 from stages.results.study import Study
+from stages.stats.quality import QualityChange
 from stages.stats.sample_size import too_few_images
 
 SMALLEST_PART = 0.005  # of the longest step; smaller parts are not drawn
-
-
-def speed(comparison: Comparison) -> dict[str, Any] | None:
-    """Speed-ups by measure on one logarithmic axis, with the noise floor of each measure."""
-    rows = tables.speedups(comparison)
-    if rows.empty:
-        return None
-    required = comparison.params.min_speedup
-    axis = Axis.around([1.0, required, *(1 + rows["noise_floor"]), *rows["low"], *rows["high"]], logarithmic=True)
-    return {
-        "groups": [_speed_group(measure, comparison, axis) for measure in comparison.control],
-        "ticks": [(axis.at(tick), f"{tick:g}×") for tick in axis.ticks()],
-        "one": axis.at(1.0),
-        "required": axis.at(required),
-        "required_text": f"{required:g}×",
-    }
-
-
-def _speed_group(measure: str, comparison: Comparison, axis: Axis) -> dict[str, Any]:
-    floor = comparison.control[measure].noise_floor
-    start = axis.at(max(1 - floor, axis.low))
-    compared = [(item, item.speedups[measure]) for item in comparison.candidates if measure in item.speedups]
-    return {
-        "label": measure_label(measure),
-        "floor_text": f"{100 * floor:.1f} %",
-        "floor_start": start,
-        "floor_width": round(axis.at(1 + floor) - start, 2),
-        "intervals": [
-            interval(
-                axis,
-                item.variant,
-                ratio_text(ratio),
-                (ratio.ratio, ratio.low, ratio.high),
-                item.verdicts[measure] == "adopt",
-            )
-            for item, ratio in compared
-        ],
-    }
-
-
-def limits(comparison: Comparison) -> list[dict[str, str]]:
-    """The speed-up of training and the limit of the baseline's trace."""
-    return [
-        {"variant": item.variant, "reached": ratio_text(item.speedups[TRAIN]), "limit": f"{item.limit:.2f}×"}
-        for item in comparison.candidates
-        if item.limit is not None
-    ]
 
 
 def to_accuracy(study: Study) -> dict[str, Any] | None:
@@ -98,27 +44,41 @@ def _range_text(seconds: tuple[float, ...]) -> str:
 
 def quality(comparison: Comparison) -> dict[str, Any] | None:
     """Changes of accuracy in percentage points on one axis, with the declared margin."""
-    changes = [(item, item.quality) for item in comparison.candidates if item.quality is not None]
+    changes = _changes(comparison, "quality")
     if not changes:
         return None
-    margin = comparison.params.quality_margin
-    axis = Axis.around([-margin, 0.0, margin / 2, *chain.from_iterable((c.low, c.high) for _, c in changes)])
-    change = changes[0][1]
+    same, margin = _changes(comparison, "quality_same_weights"), comparison.params.quality_margin
+    ends = chain.from_iterable((change.low, change.high) for change in (*changes.values(), *same.values()))
+    axis = Axis.around([-margin, 0.0, margin / 2, *ends])
+    change = next(iter(changes.values()))
+    sentences = [text for item in comparison.candidates if (text := same_weights_sentence(item, comparison))]
     return {
-        "intervals": [
-            interval(axis, item.variant, points_text(found), (found.delta, found.low, found.high), found.low >= -margin)
-            for item, found in changes
-        ],
+        "intervals": _change_intervals(changes, axis, margin),
         "ticks": [(axis.at(tick), signed_points(tick)) for tick in axis.ticks(4)],
         "zero": axis.at(0.0),
         "margin": axis.at(-margin),
         "margin_text": f"−{margin_text(comparison.params)}",
         "seeds": change.seeds,
         "images": change.examples,
-        "sentences": [quality_sentence(item.variant, found, comparison.params) for item, found in changes],
-        "notes": [seeds_note(change), too_few_images(change.examples, margin, change.seeds)],
-        "same_weights": [text for item, _ in changes if (text := same_weights_sentence(item, comparison))],
+        "sentences": [quality_sentence(name, found, comparison.params) for name, found in changes.items()],
+        "notes": [
+            seeds_note(change),
+            too_few_images(change.examples, margin, change.seeds, number_of_tests(comparison)),
+        ],
+        "same_weights": {"intervals": _change_intervals(same, axis, margin), "sentences": sentences} if same else None,
     }
+
+
+def _changes(comparison: Comparison, name: str) -> dict[str, QualityChange]:
+    found = {candidate.variant: getattr(candidate, name) for candidate in comparison.candidates}
+    return {variant: change for variant, change in found.items() if change is not None}
+
+
+def _change_intervals(changes: dict[str, QualityChange], axis: Axis, margin: float) -> list[Interval]:
+    return [
+        interval(axis, name, points_text(found), (found.delta, found.low, found.high), found.low >= -margin)
+        for name, found in changes.items()
+    ]
 
 
 def loss_scales(study: Study) -> dict[str, Any] | None:
@@ -159,7 +119,29 @@ def operations(candidate: Candidate) -> dict[str, Any] | None:
     """The operations that gained and lost most time a step; None without a trace."""
     found = {"gained": gained(candidate.op_changes), "lost": lost(candidate.op_changes)}
     rows = [{"title": title, "rows": list(map(_op_row, changes))} for title, changes in found.items() if changes]
-    return {"variant": candidate.variant, "tables": rows} if rows else None
+    if not rows and candidate.reconciliation is None:
+        return None
+    return {"variant": candidate.variant, "tables": rows, "reconciliation": reconciliation_text(candidate)}
+
+
+def reconciliation_text(candidate: Candidate) -> str | None:
+    """The timed change of a training step against the sum over the operations of the traces; None without traces."""
+    found = candidate.reconciliation
+    if found is None:
+        return None
+    measured, low, high, operations_ms, unexplained = (
+        signed(value_ms, 3)
+        for value_ms in (found.measured_ms, found.low_ms, found.high_ms, found.operations_ms, found.unexplained_ms)
+    )
+    text = (
+        f"Measured {measured} ms a step ({low} to {high}) = operations {operations_ms} ms + unexplained "
+        f"{unexplained} ms. By noise alone the operations may add up to {found.floor_ms:.3f} ms."
+    )
+    if found.scale < 1:
+        text += f" The profiler makes steps longer, so times of the traces count {found.scale:.2f} times here."
+    if found.contradicts:
+        text += " Operations and timing contradict each other, so no reason rests on the operations."
+    return text
 
 
 def _op_row(change: OpChange) -> dict[str, Any]:
@@ -168,7 +150,8 @@ def _op_row(change: OpChange) -> dict[str, Any]:
         "operation": change.operation,
         "before_ms": change.baseline_ms,
         "after_ms": change.candidate_ms,
-        "delta": f"{'+' if change.delta_ms > 0 else '−'}{abs(change.delta_ms):.3f}",
+        "delta": signed(change.delta_ms, 3),
+        "floor_ms": change.floor_ms,
         "dtypes": _dtypes(change),
     }
 
@@ -182,7 +165,7 @@ def _dtypes(change: OpChange) -> str:
     return after if before == after else f"{before} → {after}"
 
 
-def latency(study: Study) -> list[dict[str, Any]]:
+def latency(comparison: Comparison) -> list[dict[str, Any]]:
     """Bars of inference latency, a group a batch size, each group on its own scale."""
     return [
         {
@@ -198,7 +181,7 @@ def latency(study: Study) -> list[dict[str, Any]]:
                 for row in rows.itertuples()
             ],
         }
-        for size, rows in tables.latency(study).groupby("batch_size", sort=False)
+        for size, rows in tables.latency(comparison).groupby("batch_size", sort=False)
     ]
 
 
@@ -210,10 +193,10 @@ def memory(comparison: Comparison) -> dict[str, Any] | None:
     if not peaks and not lines:
         return None
     widest = max(peaks.values(), default=1.0) or 1.0
-    if peaks and study.baseline.profile is not None and not study.baseline.profile.on_gpu:
-        lines.append("On a CPU this counts only what oneDNN allocates: an indication, not the whole memory.")
     bars = [{"variant": name, "mib": mib, "width": round(100 * mib / widest, 2)} for name, mib in peaks.items()]
-    return {"bars": bars, "lines": lines}
+    on_gpu = study.baseline.profile is not None and study.baseline.profile.on_gpu
+    what = "Peak of the GPU's allocator" if on_gpu else "Peak of the process's resident memory"
+    return {"bars": bars, "lines": lines, "note": f"{what} during training steps."}
 
 
 def _memory_lines(candidate: Candidate, comparison: Comparison) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 import pandas as pd
 
-from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, TRAIN, Comparison, inference_measure
+from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, TRAIN, Candidate, Comparison, inference_measure
+from stages.compare.report.text import time_digits
 from stages.escaping import table_text
 from stages.files import COMPARE, atomic_path
 from stages.results.profile import Profile
@@ -25,6 +27,7 @@ STEP_PARTS = (  # of a traced step, in the order in which they are drawn
     "compilation",
     "other",
 )
+_SPEEDUP_COLUMNS = ("ratio", "low", "high", "typical_ratio", "baseline_time_ms", "candidate_time_ms")
 
 
 @dataclass(frozen=True)
@@ -50,42 +53,80 @@ class MetricRow:
         return "" if value is None else f"{value:,.{self.digits}f}"
 
 
-def metric_rows(study: Study) -> list[MetricRow]:
+def metric_rows(comparison: Comparison) -> list[MetricRow]:
     """The metrics that at least one variant has."""
-
-    def row(
-        metric: str, label: str, unit: str, digits: int = 2, measure: str | None = None, *, headline: bool = False
-    ) -> MetricRow:
-        return MetricRow(label, unit, metric_values(study.variants, metric), digits, measure, headline)
-
+    study = comparison.study
     accuracy = {item.variant: 100 * value for item in study.variants if (value := item.mean_test_accuracy) is not None}
     rows = [
         MetricRow("test accuracy", "%", accuracy, measure="accuracy", headline=True),
-        row("step_time_ms/p50", "training step, median", "ms", measure=TRAIN, headline=True),
-        row("step_time_ms/p95", "training step, 95th percentile", "ms"),
-        row("step_time_ms/mean", "training step, mean", "ms"),
-        row("train_images_per_s", "training throughput", "images/s", 0, headline=True),
-    ]
-    for size in study.inference_batch_sizes:
-        name, at = f"inference/b{size}", f"batch {size}"
-        rows += [
-            row(f"{name}/p50_ms", f"latency, {at}, median", "ms", 2, inference_measure(size), headline=True),
-            row(f"{name}/p95_ms", f"latency, {at}, 95th percentile", "ms"),
-            row(f"{name}/p99_ms", f"latency, {at}, 99th percentile", "ms"),
-            row(f"{name}/images_per_s", f"inference throughput, {at}", "images/s", 0),
-        ]
-    rows += [
-        row(PEAK_MEMORY, "peak memory of training steps", "MiB", 1, headline=True),
-        row(LARGEST_BATCH, "largest batch that trains", "images", 0),
-        row("profiler/step_time_ms", "traced step", "ms"),
-        *(row(f"profiler/{part}_ms", f"traced step: {part.replace('_', ' ')}", "ms") for part in STEP_PARTS),
-        row("profiler/compute_16bit_percent", "compute time in 16 bit", "%", 1, headline=True),
-        row("profiler/compute_tf32_percent", "compute time in TF32", "%", 1),
-        row("profiler/tensor_core_percent", "compute time on tensor cores", "%", 1, headline=True),
-        row("profiler/compute_16bit_percent_xprof", "compute time in 16 bit, as xprof counts it", "%", 1),
-        row("profiler/overhead_percent", "overhead of the profiler", "%", 1),
+        *_train_rows(comparison),
+        *chain.from_iterable(_inference_rows(comparison, size) for size in study.inference_batch_sizes),
+        _row(study, PEAK_MEMORY, "peak memory of training steps", "MiB", 1, headline=True),
+        _row(study, "memory/allocator_peak_mib", "peak of oneDNN's allocator", "MiB", 1),
+        _row(study, LARGEST_BATCH, "largest batch that trains", "images", 0),
+        _row(study, "profiler/step_time_ms", "traced step", "ms"),
+        *(_row(study, f"profiler/{part}_ms", f"traced step: {part.replace('_', ' ')}", "ms") for part in STEP_PARTS),
+        _row(study, "profiler/compute_16bit_percent", "compute time in 16 bit", "%", 1, headline=True),
+        _row(study, "profiler/compute_tf32_percent", "compute time in TF32", "%", 1),
+        _row(study, "profiler/tensor_core_percent", "compute time on tensor cores", "%", 1, headline=True),
+        _row(study, "profiler/compute_16bit_percent_xprof", "compute time in 16 bit, as xprof counts it", "%", 1),
+        _row(study, "profiler/overhead_percent", "overhead of the profiler", "%", 1),
     ]
     return [item for item in rows if item.values]
+
+
+def _row(study: Study, metric: str, label: str, unit: str, digits: int = 2, *, headline: bool = False) -> MetricRow:
+    return MetricRow(label, unit, metric_values(study.variants, metric), digits, headline=headline)
+
+
+def _train_rows(comparison: Comparison) -> list[MetricRow]:
+    study, means_ms = comparison.study, mean_times_ms(comparison, TRAIN)
+    profile = study.baseline.profile
+    batch_size = profile.summary.configuration.batch_size if profile else 0
+    return [
+        _time_row("training step, mean", means_ms, TRAIN),
+        MetricRow("training throughput", "images/s", _per_second(batch_size, means_ms), 0, headline=True),
+        _time_row("training step, median of single steps", metric_values(study.variants, "step_time_ms/p50")),
+        _time_row("training step, 95th percentile of them", metric_values(study.variants, "step_time_ms/p95")),
+    ]
+
+
+def _inference_rows(comparison: Comparison, size: int) -> list[MetricRow]:
+    measure = inference_measure(size)
+    means_ms, at = mean_times_ms(comparison, measure), f"batch {size}"
+    labels = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile", "cold": "first call of a turn"}
+    times = {key: metric_values(comparison.study.variants, f"inference/b{size}/{key}_ms") for key in labels}
+    return [
+        _time_row(f"latency, {at}, mean", means_ms, measure),
+        *(_time_row(f"latency, {at}, {label}", times[key]) for key, label in labels.items()),
+        MetricRow(f"inference throughput, {at}", "images/s", _per_second(size, means_ms), 0),
+    ]
+
+
+def _time_row(label: str, times_ms: dict[str, float], measure: str | None = None) -> MetricRow:
+    digits = time_digits(min(times_ms.values(), default=1.0))
+    return MetricRow(label, "ms", times_ms, digits, measure, headline=measure is not None)
+
+
+def _per_second(images: int, times_ms: dict[str, float]) -> dict[str, float]:
+    return {variant: 1000 * images / time_ms for variant, time_ms in times_ms.items()}
+
+
+def mean_times_ms(comparison: Comparison, measure: str) -> dict[str, float]:
+    """Mean time of a counted step or call by variant: the quotient of two of them is the speed-up.
+
+    The baseline's is the mean over both of its copies, as in the speed-ups.
+    """
+    found = {
+        item.variant: item.speedups[measure].candidate_time_ms
+        for item in comparison.candidates
+        if measure in item.speedups
+    }
+    if measure not in comparison.control:
+        return found
+    control = comparison.control[measure]
+    copies_ms = (control.baseline_time_ms, control.candidate_time_ms)
+    return {comparison.study.baseline.variant: sum(copies_ms) / len(copies_ms)} | found
 
 
 def metric_values(variants: Iterable[VariantResult], metric: str) -> dict[str, float]:
@@ -99,20 +140,28 @@ def _profiles(variants: Iterable[VariantResult]) -> dict[str, Profile]:
 
 
 def speedups(comparison: Comparison) -> pd.DataFrame:
-    """A row a candidate and measure: the ratio with its interval, and the measure's noise floor."""
+    """A row a candidate and measure: the ratio with its interval, the times, the factors, and the noise floor.
+
+    `baseline_time_ms / candidate_time_ms` is `ratio`, and `settings * precision` too, where there are factors.
+    """
     rows = [
         {
             "variant": candidate.variant,
             "measure": measure,
-            "ratio": ratio.ratio,
-            "low": ratio.low,
-            "high": ratio.high,
+            **{name: getattr(speedup, name) for name in _SPEEDUP_COLUMNS},
+            **_factor_columns(candidate, measure),
             "noise_floor": comparison.control[measure].noise_floor,
         }
         for candidate in comparison.candidates
-        for measure, ratio in candidate.speedups.items()
+        for measure, speedup in candidate.speedups.items()
     ]
-    return pd.DataFrame(rows, columns=["variant", "measure", "ratio", "low", "high", "noise_floor"])
+    columns = ["variant", "measure", *_SPEEDUP_COLUMNS, "settings", "precision", "noise_floor"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _factor_columns(candidate: Candidate, measure: str) -> dict[str, float]:
+    factors = candidate.factors.get(measure)
+    return {} if factors is None else {"settings": factors.settings.ratio, "precision": factors.precision.ratio}
 
 
 def accuracy_by_epoch(study: Study) -> pd.DataFrame:
@@ -138,15 +187,17 @@ def step_breakdown(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["variant", "part", "time_ms"])
 
 
-def latency(study: Study) -> pd.DataFrame:
-    """A row a variant and batch size: median and 95th percentile of the latency, in milliseconds."""
+def latency(comparison: Comparison) -> pd.DataFrame:
+    """A row a variant and batch size: mean, median and 95th percentile of the steady calls, in milliseconds."""
+    study = comparison.study
     rows = [
         {"variant": name, "batch_size": size}
         | {f"{key}_ms": profile.metrics[f"inference/b{size}/{key}_ms"] for key in ("p50", "p95")}
+        | {"mean_ms": mean_times_ms(comparison, inference_measure(size)).get(name)}
         for name, profile in _profiles(study.variants).items()
         for size in study.inference_batch_sizes
     ]
-    return pd.DataFrame(rows, columns=["variant", "batch_size", "p50_ms", "p95_ms"])
+    return pd.DataFrame(rows, columns=["variant", "batch_size", "p50_ms", "p95_ms", "mean_ms"])
 
 
 def confusion(study: Study) -> pd.DataFrame:
@@ -180,7 +231,7 @@ def write_plots(comparison: Comparison) -> None:
     tables = {
         "accuracy_by_epoch": accuracy_by_epoch(comparison.study),
         "step_breakdown": step_breakdown(comparison.study),
-        "latency": latency(comparison.study),
+        "latency": latency(comparison),
         "speedups": speedups(comparison),
         "confusion": confusion(comparison.study),
     }

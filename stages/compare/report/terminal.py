@@ -11,10 +11,12 @@ from rich.text import Text
 
 from stages.compare.comparison import Candidate, Comparison
 from stages.compare.report.tables import MetricRow, metric_rows
-from stages.compare.report.text import SYNTHETIC_NOTE, points_text, ratio_text, verdict_sentence
+from stages.compare.report.text import SYNTHETIC_NOTE, number_of_tests, points_text, ratio_text, void_text
+from stages.compare.report.verdicts import verdict_sentence
 from stages.stats.sample_size import too_few_images
 
 CAPTION = "Ratios: time of the baseline / time of the variant, with a 95 % interval."
+PARTS = {"settings": "= settings", "precision": "× precision", "typical": "typical steps"}  # rows below a speed-up
 METRIC_WIDTH = 12  # characters; a narrower column breaks words
 UNLIMITED = 10_000  # characters: more than any table needs
 
@@ -24,7 +26,10 @@ def render(comparison: Comparison) -> RenderableType:
     study = comparison.study
     lines: list[RenderableType] = [_MetricsTables(comparison)]
     lines += [Text(verdict_sentence(candidate, comparison)) for candidate in comparison.candidates]
-    too_few = too_few_images(len(study.labels), comparison.params.quality_margin, len(study.baseline.trainings))
+    if comparison.void:
+        lines.append(Text(f"Note: {void_text(comparison)}"))
+    margin, seeds = comparison.params.quality_margin, len(study.baseline.trainings)
+    too_few = too_few_images(len(study.labels), margin, seeds, number_of_tests(comparison))
     if study.data.synthetic:
         lines.append(Text(SYNTHETIC_NOTE))
     elif too_few is not None:
@@ -62,13 +67,30 @@ def _metrics_table(
     baseline = comparison.study.baseline.variant
     for variant in (baseline, *(candidate.variant for candidate in candidates)):
         table.add_column(Text(variant), justify="right", no_wrap=not is_narrow, overflow="fold")
-    for row in metric_rows(comparison.study):
+    for row in metric_rows(comparison):
         if row.headline:
             cells = [_cell(row, candidate) for candidate in candidates]
             table.add_row(Text(f"{row.label}, {row.unit}"), Text(row.text(baseline)), *cells)
+            _add_parts(table, row.measure, candidates)
     table.add_section()
     table.add_row("verdict, training", "", *(Text(item.verdict) for item in candidates))
     return table
+
+
+def _add_parts(table: Table, measure: str | None, candidates: Sequence[Candidate]) -> None:
+    """Rows for what a speed-up consists of, and for typical steps, where a candidate has them."""
+    for part, label in PARTS.items():
+        cells = [_part_text(candidate, measure, part) for candidate in candidates]
+        if any(cells):
+            table.add_row(Text(f"  {label}"), "", *map(Text, cells))
+
+
+def _part_text(candidate: Candidate, measure: str | None, part: str) -> str:
+    factors = candidate.factors.get(measure or "")
+    if part == "typical":
+        is_shown = any(reason.code == "stalls" and reason.measure == measure for reason in candidate.reasons)
+        return f"{candidate.speedups[measure].typical_ratio:.2f}×" if measure and is_shown else ""
+    return "" if factors is None else ratio_text(getattr(factors, part))
 
 
 def _cell(row: MetricRow, candidate: Candidate) -> Text:

@@ -1,21 +1,60 @@
-"""Numbers and verdicts as text, the same in the terminal and in the reports."""
+"""Numbers as text, the same in the terminal and in the reports."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.params import CompareParams
+from stages.results.comparison import RatioResult
 from stages.stats.quality import QualityChange
-from stages.stats.sample_size import required_speedup
 from stages.stats.speedup import Speedup
 
 SYNTHETIC_NOTE = "Measured on synthetic images: this run measures speed only, and its accuracy has no meaning."
+SAME_TIME = 0.005  # a change of time that rounds to 0 %
 
 
-def ratio_text(speedup: Speedup) -> str:
+def interval_text(speedup: Speedup | RatioResult) -> str:
+    """The interval of a ratio, such as `1.57 to 1.63`."""
+    return f"{speedup.low:.2f} to {speedup.high:.2f}"
+
+
+def ratio_text(speedup: Speedup | RatioResult) -> str:
     """The ratio with its interval, such as `1.60× (1.57 to 1.63)`."""
-    return f"{speedup.ratio:.2f}× ({speedup.low:.2f} to {speedup.high:.2f})"
+    return f"{speedup.ratio:.2f}× ({interval_text(speedup)})"
+
+
+def time_text(ratio: float) -> str:
+    """What a speed-up means in words, which are always about the time, never about the speed.
+
+    Above 1 it `takes 22 % less time` (1.28×: 1 − 1 / 1.28), below 1 it `takes 5 % longer` (0.95×: 1 / 0.95 − 1), and
+    from twice the time on it `takes 4.0 times as long` (0.25×). A change that rounds to 0 % `takes the same time`.
+
+    Args:
+        ratio: time of the baseline / time of the candidate.
+    """
+    change = 1 / ratio - 1
+    if abs(change) < SAME_TIME:
+        return "takes the same time"
+    if change < 0:
+        return f"takes {-100 * change:.0f} % less time"
+    return f"takes {100 * change:.0f} % longer" if change < 1 else f"takes {1 + change:.1f} times as long"
+
+
+def speedup_clause(speedup: Speedup) -> str:
+    """The words and the ratio, such as `takes 38 % less time (speed-up 1.60×, 1.57 to 1.63)`."""
+    return f"{time_text(speedup.ratio)} (speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
+
+
+def time_digits(time_ms: float) -> int:
+    """Decimal places that give four digits, so that the quotient of two times has the two that a ratio shows."""
+    return min(5, max(0, 3 - math.floor(math.log10(time_ms))))
+
+
+def time_ms_text(time_ms: float) -> str:
+    """A time with four digits, such as `4.953 ms`."""
+    return f"{time_ms:,.{time_digits(time_ms)}f} ms"
 
 
 def points_text(change: QualityChange) -> str:
@@ -25,8 +64,14 @@ def points_text(change: QualityChange) -> str:
 
 def signed_points(fraction: float) -> str:
     """A fraction in percentage points with a true minus sign."""
-    rounded = round(100 * fraction, 2)
-    return f"{abs(rounded):.2f}" if rounded == 0 else f"{'+' if rounded > 0 else '−'}{abs(rounded):.2f}"
+    return signed(100 * fraction, 2)
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with its sign, a true minus sign for negative ones, and none for zero."""
+    rounded = round(value, digits)
+    sign = "" if rounded == 0 else "+" if rounded > 0 else "−"
+    return f"{sign}{abs(rounded):,.{digits}f}"
 
 
 def margin_text(params: CompareParams) -> str:
@@ -45,112 +90,28 @@ def measure_label(measure: str) -> str:
     return "training" if measure == TRAIN else f"inference, batch {measure.removeprefix('inference_b')}"
 
 
-def verdict_sentence(candidate: Candidate, comparison: Comparison) -> str:
-    """One sentence on a candidate without statistical terms: about training, then about inference."""
-    if candidate.quality is None:
-        return f"{candidate.variant} could not be compared. " + " ".join(reason.text for reason in candidate.reasons)
-    name, params, speedup = candidate.variant, comparison.params, candidate.speedups[TRAIN]
-    margin, inference = margin_text(params), _inference_clause(candidate)
-    differing = len(set(candidate.verdicts.values())) > 1
-    name, it = (f"{name} for training", "it") if differing else (name, "training")
-    if candidate.verdict == "adopt":
-        return (
-            f"Use {name}: {it} runs at {ratio_text(speedup)} the speed, and its accuracy is the same "
-            f"within {margin}{inference}."
-        )
-    if candidate.verdict == "reject":
-        return f"Do not use {name}: {_refuted(candidate.quality, speedup, params, it)}{inference}."
-    return f"{name} is undecided: {_open_question(candidate, comparison, margin)}{inference}."
+def number_of_tests(comparison: Comparison) -> int:
+    """How many verdicts share the 5 %; 1 if nothing was compared."""
+    return max(1, sum(len(candidate.tests) for candidate in comparison.candidates))
 
 
-def quality_sentence(variant: str, change: QualityChange, params: CompareParams) -> str:
-    """What is known of a variant's accuracy, in one sentence."""
-    margin = margin_text(params)
-    meaning = {
-        "shown": f"a loss of more than {margin} is excluded",
-        "refuted": f"a loss of more than {margin} is shown",
-        "not established": f"a loss of more than {margin} is neither excluded nor shown",
-    }[change.outcome(params.quality_margin)]
-    return f"{variant} changes accuracy by {points_text(change)} points: {meaning}{_mcnemar(change)}."
+def void_text(comparison: Comparison) -> str:
+    """Which measures are void."""
+    void = joined([measure_label(measure) for measure in comparison.control if measure in comparison.void])
+    baseline = comparison.study.baseline.variant
+    return f"the two copies of {baseline} differ by more than noise in {void}, which therefore decides nothing."
 
 
-def _mcnemar(change: QualityChange) -> str:
-    if change.mcnemar_p is None:
+def settings_text(candidate: Candidate, comparison: Comparison) -> str:
+    """The settings in force beside the policy that differ from the baseline's, such as `` `onednn: false` ``."""
+    before, after = comparison.study.baseline.profile, candidate.result.profile
+    if before is None or after is None:
         return ""
-    return (
-        f"; only the candidate classifies {change.gained} images correctly, only the baseline {change.lost} "
-        f"(McNemar's exact test: p = {change.mcnemar_p:.2g})"
-    )
+    device = before.summary.configuration.device
+    old, new = (profile.summary.in_force.other_settings(device) for profile in (before, after))
+    return joined([f"`{name}: {str(value).lower()}`" for name, value in new.items() if value != old[name]])
 
 
-def seeds_note(change: QualityChange) -> str:
-    """What an answer on accuracy applies to, by the number of seeds."""
-    if change.seeds == 1:
-        return "One seed: the answer applies to these two trainings. Other seeds may give another."
-    if change.seeds == 2:
-        return "Two seeds: the answer applies to these trainings on other test images, not to other seeds."
-    return (
-        f"{change.seeds} seeds: the answer applies to other test images and to other seeds; the wider interval counts."
-    )
-
-
-def same_weights_sentence(candidate: Candidate, comparison: Comparison) -> str | None:
-    """Whether the arithmetic or the training changes the accuracy; None if it was not measured."""
-    profile, change = candidate.result.profile, candidate.quality
-    if profile is None or profile.summary.same_weights is None or change is None:
-        return None
-    same, baseline = profile.summary.same_weights, comparison.study.baseline.variant
-    before, after = (float(by_seed[0].mean()) for by_seed in (change.baseline_correct, change.candidate_correct))
-    return (
-        f"The weights of {candidate.variant}, seed {candidate.result.trainings[0].seed}, evaluated in the precision of "
-        f"{baseline}, give the same class for {100 * same.agreement:.2f} % of {same.images:,.0f} test images, and "
-        f"probabilities that differ by at most {same.max_probability_difference:.2g}. Of the change of "
-        f"{signed_points(after - before)} points, {signed_points(after - same.accuracy)} come from the arithmetic and "
-        f"{signed_points(same.accuracy - before)} from the training."
-    )
-
-
-def _inference_clause(candidate: Candidate) -> str:
-    """The verdicts on inference, after a semicolon; empty if only training was measured."""
-    sizes_by_verdict: dict[str, list[str]] = {}
-    for measure, verdict in candidate.verdicts.items():
-        if measure != TRAIN:
-            sizes_by_verdict.setdefault(verdict, []).append(measure.removeprefix("inference_b"))
-    if not sizes_by_verdict:
-        return ""
-    if set(sizes_by_verdict) == {candidate.verdict}:
-        same = {"adopt": "use it for inference too", "reject": "do not use it for inference either"}
-        return f"; {same.get(candidate.verdict, 'inference is undecided too')}"
-    wording = {"adopt": "use it", "reject": "do not use it", "inconclusive": "it is undecided"}
-    parts = [
-        f"{text} at batch size {joined(sizes_by_verdict[key])}"
-        for key, text in wording.items()
-        if key in sizes_by_verdict
-    ]
-    return f"; for inference, {joined(parts)}"
-
-
-def _refuted(quality: QualityChange, speedup: Speedup, params: CompareParams, it: str) -> str:
-    found = []
-    if speedup.high < 1:
-        found.append(f"{it} takes {1 / speedup.ratio:.1f} times as long, at {ratio_text(speedup)} the speed")
-    elif speedup.high < params.min_speedup:
-        found.append(f"{it} runs at {ratio_text(speedup)} the speed, below the required {params.min_speedup:g}×")
-    if quality.outcome(params.quality_margin) == "refuted":
-        lost = f"{abs(100 * quality.delta):.2f} percentage points of accuracy"
-        found.append(f"it loses {lost}, more than {margin_text(params)}")
-    return " and ".join(found)
-
-
-def _open_question(candidate: Candidate, comparison: Comparison, margin: str) -> str:
-    quality, speedup, params = candidate.quality, candidate.speedups[TRAIN], comparison.params
-    threshold = required_speedup(comparison.control[TRAIN].noise_floor, params.min_speedup)
-    found = []
-    if speedup.low < threshold:
-        found.append(f"its speed of {ratio_text(speedup)} is not clearly above {threshold:.2f}×")
-    if quality is not None and quality.outcome(params.quality_margin) == "not established":
-        found.append(
-            f"its accuracy changes by {points_text(quality)} percentage points, which does not exclude a loss of more "
-            f"than {margin}"
-        )
-    return " and ".join(found)
+def p_text(p: float) -> str:
+    """A p-value with two digits; very small ones are cut off."""
+    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"

@@ -8,17 +8,18 @@ import pytest
 
 from stages.compare.comparison import Comparison
 from stages.compare.explain import arm_failed, explain, explain_profile
-from stages.compare.explain.evidence import Evidence, time_by_type
+from stages.compare.explain.evidence import TRAIN, Evidence, time_by_type
+from stages.compare.explain.layer_diff import op_changes
+from stages.compare.explain.reconcile import reconcile
 from stages.results.profile import Profile
 from stages.results.study import VariantResult
 from stages.results.training import Training
-from stages.stats.speedup import Speedup
-from tests.small_study import SmallStudy, environment, operation, profile, training_metrics
+from tests.small_study import SmallStudy, environment, measured_speedup, operation, profile, training_metrics
 
-A100 = environment(gpu={"name": "A100", "compute_capability": "8.0"})
+A100 = environment(gpu={"name": "NVIDIA A100-SXM4-40GB", "compute_capability": "8.0"})
 GPU_OF_UNKNOWN_CAPABILITY = environment(gpu={"name": "unknown"})
 CPU = environment("avx2")
-SLOW = Speedup(((-1.0,), (-1.01,)))
+SLOW = measured_speedup(0.18, 0.0005, -0.0005)
 MEASURED = {
     "profiler/step_time_ms": 631.0,
     "profiler/device_compute_ms": 590.0,
@@ -30,7 +31,13 @@ MEASURED = {
 
 
 def _evidence(before: Profile, after: Profile, machine: dict[str, Any], **changes: Any) -> Evidence:
-    return Evidence(before, after, (), Speedup(((0.0, 0.01), (0.0, 0.01))), machine, **changes)
+    return Evidence(before, after, (), {TRAIN: measured_speedup(1.01, 0.001, -0.001)}, machine, **changes)
+
+
+def _slow_evidence(before: Profile, after: Profile, machine: dict[str, Any]) -> Evidence:
+    """A candidate that takes 5.6 times as long, in the timing and in the traces."""
+    reconciliation = reconcile(before, after, before, SLOW, op_changes(before, after, before))
+    return Evidence(before, after, (), {TRAIN: SLOW}, machine, reconciliation=reconciliation)
 
 
 @pytest.mark.parametrize("machine", [A100, GPU_OF_UNKNOWN_CAPABILITY])
@@ -74,7 +81,7 @@ def test_bfloat16_is_advised_only_on_a_cpu_that_has_it() -> None:
 def test_emulation_names_float16_instructions_of_the_cpu(instructions: str, named: bool) -> None:
     before = profile(operations=[operation("Conv2D", 10.0, "float32")])
     after = profile(operations=[operation("Conv2D", 50.0, "float16")], policy="mixed_float16")
-    (reason,) = explain(Evidence(before, after, (), SLOW, environment(instructions)))
+    (reason,) = explain(_slow_evidence(before, after, environment(instructions)))
     assert ("although it has float16 instructions" in reason.text) is named
 
 
@@ -154,7 +161,7 @@ def test_times_add_up_by_type_whichever_library_computes() -> None:
 def test_fused_operations_of_two_libraries_count_as_moved_to_float16() -> None:
     before = profile(operations=[operation("_MklNativeFusedMatMul", 10.0, "float32")])
     after = profile(operations=[operation("_FusedMatMul", 50.0, "float16")], policy="mixed_float16")
-    (reason,) = explain(Evidence(before, after, (), SLOW, CPU))
+    (reason,) = explain(_slow_evidence(before, after, CPU))
     assert reason.code == "emulated_float16"
     assert reason.evidence["operations"] == [{"type": "MatMul", "baseline_ms": 10.0, "float16_ms": 50.0}]
 
@@ -163,7 +170,7 @@ def test_comparison_explains_its_baseline_and_its_candidates(comparison: Compari
     assert [reason.code for reason in comparison.baseline_reasons] == ["no_16bit_ops"]
     codes = {item.variant: [reason.code for reason in item.reasons] for item in comparison.candidates}
     assert codes == {
-        "mixed_float16": ["emulated_float16", "cast_overhead"],
+        "mixed_float16": ["emulated_float16", "onednn_differs", "cast_overhead", "onednn_differs", "onednn_differs"],
         "mixed_bfloat16": ["at_limit"],
         "float16": ["arm_failed"],
     }

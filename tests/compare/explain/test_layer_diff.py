@@ -155,7 +155,7 @@ def test_data_type_is_the_one_with_the_most_time() -> None:
 def test_gained_and_lost_start_with_the_largest_change() -> None:
     before: list[Row] = [("Conv2D", f"{RUN}/cnn/conv_{n}/convolution", 10.0, "float32") for n in range(12)]
     after: list[Row] = [("Conv2D", f"{RUN}/cnn/conv_{n}/convolution", 10.0 + n - 4, "float16") for n in range(12)]
-    changes = op_changes(_profile(before), _profile(after))
+    changes = op_changes(_profile(before), _profile(after), _profile(before))
     assert [change.delta_ms for change in changes] == [float(n - 4) for n in range(12)]
     assert [change.delta_ms for change in gained(changes)] == [-4.0, -3.0, -2.0, -1.0]
     assert [change.delta_ms for change in lost(changes, 3)] == [7.0, 6.0, 5.0]
@@ -176,4 +176,28 @@ def test_comparison_contains_op_changes(comparison: Comparison) -> None:
         "candidate_ms": None,
         "baseline_dtype": "float32",
         "candidate_dtype": None,
+        "floor_ms": pytest.approx(relu.floor_ms),
     }
+
+
+def _convolutions(times_ms: list[float]) -> list[Row]:
+    return [("Conv2D", f"{RUN}/cnn/conv_{n}/convolution", time_ms, "float32") for n, time_ms in enumerate(times_ms)]
+
+
+def test_floor_of_an_operation_is_its_own_difference_or_what_is_usual() -> None:
+    """Two copies of the baseline differ by 10 %, but in `conv_0` by half, and by chance not at all in `conv_1`."""
+    before, again = [10.0] * 40, [15.0, 10.0, *[11.0] * 38]
+    after = [14.0, 10.9, 12.0, *[10.0] * 37]
+    changes = op_changes(*(_profile(_convolutions(times)) for times in (before, after, again)))
+    floors = {change.layer: change.floor_ms for change in changes}
+    usual = 1 / 10.5  # 11 and 10 around their mean
+    assert floors["cnn/conv_0"] == 5.0
+    assert floors["cnn/conv_1"] == pytest.approx(10.9 * usual, rel=0.05)
+    assert [change.layer for change in lost(changes)] == ["cnn/conv_2"]
+    assert gained(changes) == ()
+
+
+def test_without_a_control_no_change_counts() -> None:
+    changes = op_changes(_profile(_convolutions([10.0])), _profile(_convolutions([50.0])))
+    assert [(change.delta_ms, change.floor_ms) for change in changes] == [(40.0, None)]
+    assert lost(changes) == ()

@@ -15,7 +15,7 @@ from tests.small_study import environment, operation, profile
 SHARES = {"profiler/matrix_percent": 60.0, "profiler/memory_bound_percent": 30.0}
 ON_GPU = {"profiler/step_time_ms": 100.0, "profiler/device_compute_ms": 80.0, "profiler/host_compute_ms": 5.0}
 ON_CPU = {"profiler/step_time_ms": 100.0, "profiler/host_compute_ms": 80.0}
-A100 = environment(gpu={"compute_capability": "8.0"})
+A100 = environment(gpu={"name": "NVIDIA A100-SXM4-40GB", "compute_capability": "8.0"})
 BFLOAT16_CPU = environment("avx512_bf16")
 ONEDNN_OFF: dict[str, Any] = {"onednn": False}
 
@@ -85,15 +85,54 @@ def test_host_operations_are_not_work_of_a_gpu() -> None:
     assert work_of(profile(ON_GPU, operations, device="GPU")) == Work(100, 60, 20, tf32_ms=60)
 
 
+# float16 over float32 and over TF32, by the names that drivers report
+GPUS = [
+    ("Tesla V100-SXM2-16GB", "7.0", 7.96, 7.96),
+    ("Tesla T4", "7.5", 8.02, 8.02),
+    ("NVIDIA GeForce GTX 1660 Ti", "7.5", 2.0, 2.0),
+    ("NVIDIA GeForce RTX 2080 Ti", "7.5", 4.01, 4.01),
+    ("Quadro RTX 6000", "7.5", 8.01, 8.01),
+    ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "8.0", 16.0, 2.0),
+    ("NVIDIA A10", "8.6", 4.01, 2.0),
+    ("NVIDIA A10G", "8.6", 2.0, 2.0),
+    ("NVIDIA RTX A6000", "8.6", 4.0, 2.0),
+    ("NVIDIA GeForce RTX 3090", "8.6", 2.0, 2.0),
+    ("NVIDIA GeForce RTX 2050", "8.6", 2.0, 2.0),
+    ("NVIDIA L4", "8.9", 3.99, 2.02),
+    ("NVIDIA L40", "8.9", 2.0, 2.0),
+    ("NVIDIA L40S", "8.9", 3.95, 1.98),
+    ("NVIDIA RTX 6000 Ada Generation", "8.9", 3.95, 1.98),
+    ("NVIDIA GeForce RTX 4090", "8.9", 2.0, 2.0),
+    ("NVIDIA H100 80GB HBM3", "9.0", 14.79, 2.0),
+    ("NVIDIA H200", "9.0", 14.79, 2.0),
+    ("NVIDIA B200", "10.0", 30.0, 2.0),
+    ("NVIDIA GeForce RTX 5090", "12.0", 2.0, 2.0),
+    ("Tesla P100-PCIE-16GB", "6.0", 2.0, 2.0),
+    ("NVIDIA GeForce GTX 1080", "6.1", 1.0, 1.0),
+    ("NVIDIA H20", "9.0", None, None),
+    ("Quadro T1000", "7.5", None, None),
+    ("NVIDIA GeForce 6000", "13.0", None, None),
+]
+
+
+@pytest.mark.parametrize(("name", "capability", "matrix", "from_tf32"), GPUS, ids=[row[0] for row in GPUS])
+def test_peak_ratios_by_gpu_model(name: str, capability: str, matrix: float | None, from_tf32: float | None) -> None:
+    found = peak_ratios("mixed_float16", environment(gpu={"name": name, "compute_capability": capability}), on_gpu=True)
+    if matrix is None or from_tf32 is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert [found.matrix, found.matrix_from_tf32, found.memory] == pytest.approx([matrix, from_tf32, 2], abs=0.01)
+
+
+def test_bfloat16_gains_no_matrix_work_without_tensor_cores_for_it() -> None:
+    t4 = environment(gpu={"name": "Tesla T4", "compute_capability": "7.5"})
+    assert peak_ratios("mixed_bfloat16", t4, on_gpu=True) == PeakRatios(1.0, 1.0)
+
+
 @pytest.mark.parametrize(
     ("policy", "machine", "matrix"),
     [
-        ("mixed_float16", environment(gpu={"compute_capability": "7.0"}), 7.96),
-        ("mixed_float16", A100, 16.0),
-        ("mixed_bfloat16", environment(gpu={"compute_capability": "9.0"}), 14.79),
-        ("mixed_float16", environment(gpu={"compute_capability": "6.1"}), 1.0),
-        ("mixed_bfloat16", environment(gpu={"compute_capability": "7.5"}), 1.0),
-        ("mixed_float16", environment(gpu={"name": "unknown"}), 16.0),
         ("mixed_bfloat16", BFLOAT16_CPU, 2.0),
         ("mixed_bfloat16", environment("avx512_bf16", "amx_bf16"), 16.0),
         ("mixed_bfloat16", environment("avx512_fp16"), None),
@@ -102,9 +141,15 @@ def test_host_operations_are_not_work_of_a_gpu() -> None:
         ("mixed_bfloat16", environment(), None),
     ],
 )
-def test_peak_ratios(policy: str, machine: dict[str, Any], matrix: float | None) -> None:
-    found = peak_ratios(policy, machine, on_gpu=bool(machine["gpus"]))
-    assert (found and found.matrix) == (matrix if matrix is None else pytest.approx(matrix, abs=0.005))
+def test_peak_ratios_of_cpus(policy: str, machine: dict[str, Any], matrix: float | None) -> None:
+    found = peak_ratios(policy, machine, on_gpu=False)
+    assert (found and found.matrix) == matrix
+
+
+def test_unknown_gpu_has_no_limit() -> None:
+    unknown = environment(gpu={"name": "NVIDIA X1", "compute_capability": "8.0"})
+    assert _limit(ON_GPU | SHARES, A100) is not None
+    assert _limit(ON_GPU | SHARES, unknown) is None
 
 
 ABSENT: dict[str, tuple[dict[str, float], dict[str, Any]]] = {

@@ -8,12 +8,16 @@ from html.parser import HTMLParser
 
 import pytest
 
-from stages.compare.comparison import Comparison, compare
+from stages.compare.comparison import Comparison, VerdictTest, compare
 from stages.compare.explain.layer_diff import OpChange
+from stages.compare.explain.reconcile import Reconciliation
 from stages.compare.report.html import render_report
-from stages.compare.report.text import SYNTHETIC_NOTE, verdict_sentence
+from stages.compare.report.text import SYNTHETIC_NOTE
+from stages.compare.report.verdicts import verdict_sentence
 from stages.params import CompareParams
-from stages.results.profile import SameWeights, read_profile
+from stages.results.comparison import Reason
+from stages.results.profile import read_profile
+from stages.stats.states import State
 from tests.small_study import PROTOCOL, STEP_MS, SmallStudy
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -90,7 +94,7 @@ def test_warnings_are_escaped(project: SmallStudy) -> None:
 
 
 def test_names_of_layers_are_escaped(comparison: Comparison) -> None:
-    change = OpChange("<b>layer", "Conv2D", 1.0, 2.0, "float32", "<i>half")
+    change = OpChange("<b>layer", "Conv2D", 1.0, 2.0, "float32", "<i>half", 0.1)
     html = render_report(replace(comparison, candidates=(replace(comparison.candidates[1], op_changes=(change,)),)))
     assert "&lt;b&gt;layer" in html
     assert "<i>half" not in html
@@ -103,30 +107,107 @@ def test_one_seed_applies_to_two_trainings_only(project: SmallStudy) -> None:
     assert "only the candidate classifies 0 images correctly, only the baseline 1 (McNemar's exact test: p = 1)" in text
 
 
-def test_same_weights_separate_arithmetic_from_training(project: SmallStudy) -> None:
-    same = SameWeights(images=400, agreement=0.995, max_probability_difference=0.013, accuracy=0.98)
-    project.edit_profile("mixed_bfloat16", same_weights=same)
-    text = _text(project.compare())
-    assert "give the same class for 99.50 % of 400 test images" in text
-    assert "Of the change of −0.25 points, −0.25 come from the arithmetic and 0.00 from the training." in text
+def test_baselines_weights_in_the_precision_of_a_candidate_are_shown(comparison: Comparison) -> None:
+    text = _text(comparison)
+    expected = "The weights of float32 in the precision of mixed_bfloat16: accuracy changes by −0.08 (−0.33 to +0.17)"
+    assert (
+        f"{expected} points on the same 1,200 test images; a loss of more than 1 percentage point is excluded" in text
+    )
+    assert "The verdicts on inference ask this accuracy" in text
+    without = replace(comparison.candidates[1], quality_same_weights=None)
+    assert "The weights of float32" not in _text(replace(comparison, candidates=(without,)))
+
+
+def test_factors_are_below_their_speedup(comparison: Comparison) -> None:
+    text = _text(comparison)
+    expected = "mixed_float16 0.25× (0.25 to 0.25) = settings 0.80× (0.79 to 0.81) × precision 0.31× (0.31 to 0.32)"
+    assert text.count(expected) == 3
+    assert "is the product of two factors" in text
+    assert "is the product of two factors" not in _text(replace(comparison, candidates=comparison.candidates[1:]))
+
+
+def test_tests_of_the_verdicts_are_shown(comparison: Comparison) -> None:
+    test = VerdictTest(p=0.0123, p_adjusted=0.0492)
+    text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], tests={"train": test}),)))
+    assert "mixed_bfloat16 training 13.00 ms 8.125 ms 1.60× (1.58 to 1.62) 1.60× 0.012 0.049 adopt" in text
+    assert "all 1 verdicts of this report share an error of 5 %" in text
+    assert "The intervals are plain 95 %" in text
+
+
+def test_control_and_void_measures_are_shown(comparison: Comparison) -> None:
+    text = _text(comparison)
+    assert "Inference, batch 1 control 1.00× (0.99 to 1.01), noise floor" in text
+    assert "a second baseline: the mean of both copies is the baseline's time" in text
+    assert "Void:" not in text
+    assert _text(replace(comparison, void=frozenset({"inference_b1"}))).count("Void: the two copies of float32") == 1
+
+
+def test_states_of_the_machine_are_shown_with_both_ratios(comparison: Comparison) -> None:
+    states = (State(131.0, 1.12, 1.09, 1.15, 40), State(171.0, 1.04, 1.01, 1.07, 20))
+    text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], states={"train": states}),)))
+    assert (
+        "mixed_bfloat16: the machine was in two states. The speed-up was 1.12× (1.09 to 1.15) in the 40 rounds in "
+        "which a step of float32 took 131.0 ms, and 1.04× (1.01 to 1.07) in the 20 rounds in which a step of float32 "
+        "took 171.0 ms." in text
+    )
+
+
+def test_ratio_of_typical_steps_is_shown_beside_stalls(comparison: Comparison) -> None:
+    stalls = Reason(code="stalls", text="It stalls.", evidence={}, advice="")
+    text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], reasons=(stalls,)),)))
+    assert "1.60× counts stalls. The ratio of typical steps, which stalls do not change, is 1.60×." in text
+    assert "counts stalls" not in _text(comparison)
+
+
+def test_operations_are_reconciled_with_the_timing(comparison: Comparison) -> None:
+    found = Reconciliation(0.12, 0.08, 0.16, -0.08, 0.2, 0.03, scale=0.8)
+    text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], reconciliation=found),)))
+    assert (
+        "Measured +0.120 ms a step (+0.080 to +0.160) = operations −0.080 ms + unexplained +0.200 ms. By noise alone "
+        "the operations may add up to 0.030 ms." in text
+    )
+    assert "times of the traces count 0.80 times here" in text
+    assert "contradict each other" in text
+
+
+def test_operations_that_fit_the_timing_do_not_contradict_it(comparison: Comparison) -> None:
+    found = Reconciliation(-0.12, -0.16, -0.08, -0.11, -0.01, 0.03, scale=1.0)
+    text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], reconciliation=found),)))
+    assert "Measured −0.120 ms a step (−0.160 to −0.080) = operations −0.110 ms + unexplained −0.010 ms." in text
+    assert "contradict" not in text
+    assert "times here" not in text
+
+
+def test_times_of_the_table_of_metrics_have_their_ratio(comparison: Comparison) -> None:
+    text = _text(comparison)
+    assert "training step, mean ms 13.000 52.000 0.25× (0.25 to 0.25) 8.125 1.60× (1.58 to 1.62)" in text
+    assert "latency, batch 1, first call of a turn ms" in text
 
 
 @pytest.mark.parametrize(
     ("ended_by", "text"),
     [
-        ("max_seconds", "time budget exhausted (profile.max_seconds)"),
+        ("max_seconds", "the time for it was up (profile.max_seconds)"),
         ("rounds", "all rounds were run (profile.rounds)"),
         ("target_precision", "every interval reached profile.target_precision"),
     ],
 )
 def test_report_describes_the_measurement(project: SmallStudy, ended_by: str, text: str) -> None:
-    changes = {"confidence": 0.965, "timing_seconds": 31.6, "ended_by": ended_by, "other_load_cores": 0.25}
+    changes = {
+        "confidence": 0.965,
+        "timing_seconds": 31.6,
+        "ended_by": ended_by,
+        "other_load_cores": 0.25,
+        "bridge_seconds": 7.4,
+    }
     project.edit_profile("float32", protocol=PROTOCOL.model_copy(update=changes))
     shown = _text(project.compare())
     assert f"ended by {text}" in shown
     assert "seconds of timing 32" in shown
     assert "96.5 %, which is 95 % over all looks" in shown
     assert "cores used by other programs 0.25" in shown
+    assert "seconds from the start of profile to the end of the timing 60" in shown
+    assert "seconds of it for bridging arms 7" in shown
 
 
 def test_loss_scale_is_drawn_if_a_training_has_one(project: SmallStudy) -> None:

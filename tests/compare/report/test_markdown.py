@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stages.compare.__main__ import write_results
@@ -20,10 +22,30 @@ def _with_candidate(result: ComparisonResult, name: str, **changes: object) -> C
 def test_markdown_contains_verdicts_numbers_and_reasons(comparison: Comparison) -> None:
     text = render_markdown(comparison_result(comparison))
     assert "**mixed\\_bfloat16: adopt.** Use mixed\\_bfloat16" in text
-    assert "| mixed\\_bfloat16 | train | 1.60× | 1.58 to 1.62 | adopt |" in text
-    assert "(`emulated_float16`)" in text
+    assert "| mixed\\_bfloat16 | train | 13.00 ms | 8.125 ms | 1.60× | 1.58 to 1.62 | adopt |" in text
+    assert "(`emulated_float16`, `train`)" in text
     assert "To settle it: Lower train.learning" in text.replace("\\_", "_")
     assert "Gate" not in text
+
+
+def test_factors_and_both_accuracies_have_rows(comparison: Comparison) -> None:
+    lines = render_markdown(comparison_result(comparison)).splitlines()
+    number = next(number for number, line in enumerate(lines) if line.startswith("| mixed\\_float16 | train |"))
+    assert lines[number + 1] == "|  | = settings |  |  | 0.80× | 0.79 to 0.81 |  |"
+    assert lines[number + 2] == "|  | × precision |  |  | 0.31× | 0.31 to 0.32 |  |"
+    rows = [line for line in lines if line.startswith("| mixed\\_bfloat16 | accuracy")]
+    assert [row.split("|")[2].strip() for row in rows] == [
+        "accuracy, points, two trainings",
+        "accuracy, points, the same weights",
+    ]
+    assert [row.split("|")[5].strip() for row in rows] == ["−0.25", "−0.08"]
+    assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
+
+
+def test_void_measures_are_named(comparison: Comparison) -> None:
+    assert "Void" not in render_markdown(comparison_result(comparison))
+    void = comparison_result(replace(comparison, void=frozenset({"inference_b1"})))
+    assert "Void, because the two copies of float32 differ: `inference_b1`." in render_markdown(void)
 
 
 def test_gate_is_shown(project: SmallStudy) -> None:

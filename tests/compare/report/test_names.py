@@ -60,7 +60,7 @@ def test_page_shows_any_name_as_text(project: SmallStudy) -> None:
     project.edit_profile("mixed_bfloat16", warnings=NAMES, operations=operations)
     found = project.compare()
     environment = found.study.environment | {"device": NAMES[0], "settings": {f"A{n}": x for n, x in enumerate(NAMES)}}
-    changes = tuple(OpChange(name, name, 1.0, 2.0, name, name) for name in NAMES)
+    changes = tuple(OpChange(name, name, 1.0, 2.0, name, name, 0.1) for name in NAMES)
     found = replace(
         found,
         study=replace(found.study, environment=environment),

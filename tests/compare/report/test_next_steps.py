@@ -2,55 +2,128 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from pydantic import ValidationError
 
-from stages.compare.report.next_steps import next_steps
-from tests.small_study import PROTOCOL, SmallStudy
+from stages.compare.comparison import Comparison
+from stages.compare.report.next_steps import MOST_PROCESSES, next_steps
+from stages.compare.report.text import ratio_text
+from stages.params.schema import ProfileParams
+from tests.small_study import BRIDGE, PROTOCOL, SmallStudy
 
 
-def test_decided_verdict_needs_nothing(project: SmallStudy) -> None:
-    comparison = project.compare()
+def _spread(project: SmallStudy, by: float, *, target_precision: float = 0.02) -> None:
+    """Spreads mixed_bfloat16's times of training over the processes. So far the stage took one minute."""
+    project.spread_processes("mixed_bfloat16", "rounds.csv", by)
+    project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"target_precision": target_precision}))
+
+
+def _training_only(comparison: Comparison) -> Comparison:
+    """The comparison with the second candidate's training alone."""
+    found = comparison.candidates[1]
+    tests = {"train": found.tests["train"]}
+    candidate = replace(
+        found, verdicts={"train": found.verdict}, speedups={"train": found.speedups["train"]}, tests=tests
+    )
+    return replace(comparison, candidates=(candidate,))
+
+
+def test_decided_verdict_needs_nothing(comparison: Comparison) -> None:
     for candidate in comparison.candidates[:2]:
         assert next_steps(candidate, comparison) == ()
 
 
-@pytest.mark.parametrize(
-    ("ended_by", "expected"),
-    [("max_seconds", "set profile.max_seconds to about "), ("rounds", ", profile.rounds to about ")],
-)
-def test_open_speedup_names_the_parameters_to_change(project: SmallStudy, ended_by: str, expected: str) -> None:
-    project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"ended_by": ended_by}))
-    comparison = project.compare(min_speedup=1.595)
-    (sentence,) = next_steps(comparison.candidates[1], comparison)
-    assert sentence.startswith("Training, 1.60× (1.58 to 1.62), is neither clearly below nor clearly above 1.595×")
-    assert expected in sentence
-    assert "; inference, batch 1, 1.60×" in sentence
-    assert "profile.target_precision to 0.00" in sentence  # it would end too early otherwise
+def test_open_speedup_names_processes_minutes_and_parameters(project: SmallStudy) -> None:
+    _spread(project, 1.08)
+    comparison = _training_only(project.compare(min_speedup=1.5))
+    cost, how = next_steps(comparison.candidates[0], comparison)
+    ratio = comparison.candidates[0].speedups["train"]
+    assert cost.startswith(f"Training, {ratio_text(ratio)}, is on no clear side of 1.5× with 4")
+    assert f"if it is {ratio.ratio:.2f}×, adopt takes about " in cost
+    assert f"if it is {ratio.low:.2f}×, reject takes about " in cost
+    assert " min" in cost
+    assert "with 80 % probability" in cost
+    processes = int(cost.split("adopt takes about ")[1].split()[0])
+    seconds = round(30 * processes / 4)
+    assert (
+        how == f"To measure that long, set profile.processes to {processes} and profile.max_seconds to about {seconds}."
+    )
+    assert f"processes, about {-(-processes // 4)} min" in cost  # 4 processes took one minute
+
+
+def test_narrower_target_is_asked_for_where_the_present_one_ends_too_early(project: SmallStudy) -> None:
+    _spread(project, 1.08, target_precision=0.2)
+    comparison = _training_only(project.compare(min_speedup=1.5))
+    how = next_steps(comparison.candidates[0], comparison)[1]
+    assert how.endswith("and profile.target_precision to 0.08.")  # half-width 0.22 of 4 processes, of 12 it is 0.088
 
 
 def test_speedup_at_the_threshold_cannot_be_settled(project: SmallStudy) -> None:
-    comparison = project.compare(min_speedup=1.6)
-    sentences = next_steps(comparison.candidates[1], comparison)
-    assert any("is so close to 1.60× that measuring longer will hardly settle it" in text for text in sentences)
-
-
-def test_open_quality_names_test_images_or_seeds(project: SmallStudy) -> None:
-    comparison = project.compare(quality_margin=0.0075)
+    comparison = project.compare(min_speedup=1.595)
     (sentence,) = next_steps(comparison.candidates[1], comparison)
-    assert "includes a loss of 0.75 percentage points" in sentence
-    assert "test images instead of 400" in sentence
+    assert sentence.startswith("Training, 1.60× (1.58 to 1.62); inference, batch 1, 1.60× (1.58 to 1.62); inference,")
+    assert "so close to 1.595× that more than 50 processes would be needed" in sentence
 
 
-def test_margin_that_can_never_be_shown_is_named(project: SmallStudy) -> None:
+def test_speedup_that_is_shown_by_itself_is_not_called_open(project: SmallStudy) -> None:
+    low = project.compare().candidates[1].speedups["train"].low
+    comparison = project.compare(min_speedup=low - 1e-6)
+    assert comparison.candidates[1].verdict == "inconclusive"
+    cost = next_steps(comparison.candidates[1], comparison)[0]
+    assert "by itself, but not shown together with the other verdicts, with 4 processes: if it is 1.60×, adopt" in cost
+    assert "reject" not in cost
+
+
+def test_most_processes_are_those_that_the_parameter_allows() -> None:
+    assert ProfileParams(processes=MOST_PROCESSES).processes == MOST_PROCESSES
+    with pytest.raises(ValidationError):
+        ProfileParams(processes=MOST_PROCESSES + 1)
+
+
+def test_open_factor_of_the_precision_is_named(project: SmallStudy) -> None:
+    project.scale_times(BRIDGE, "rounds.csv", 0.8 / 1.34)
+    project.scale_times("mixed_float16", "rounds.csv", 0.25 / (1.34 * 1.07))
+    project.spread_processes("mixed_float16", "rounds.csv", 1.02)
+    comparison = project.compare()
+    sentences = next_steps(comparison.candidates[0], comparison)
+    assert [text for text in sentences if text.startswith("Training, factor of the precision, 1.07× (")] != []
+
+
+def test_void_measures_are_measured_again(comparison: Comparison) -> None:
+    verdicts = comparison.candidates[1].verdicts | {"train": "inconclusive", "inference_b1": "inconclusive"}
+    void = replace(comparison, void=frozenset({"train", "inference_b1"}))
+    assert next_steps(replace(comparison.candidates[1], verdicts=verdicts), void) == (
+        "The two copies of float32 differ by more than noise in training and inference, batch 1: measure again with "
+        "`dvc repro -f -s profile`, with no other program running.",
+    )
+
+
+def test_open_quality_names_test_images_of_trainings_and_of_the_same_weights(project: SmallStudy) -> None:
+    comparison = project.compare(quality_margin=0.003)
+    of_training, of_weights = next_steps(comparison.candidates[1], comparison)
+    assert of_training.startswith("The change of accuracy, −0.25 points (−0.58 to +0.08), does not settle whether the")
+    assert "test images instead of 1,200 would (with 80 % probability" in of_training
+    assert of_weights.startswith("The change of accuracy of the weights of float32 in mixed_bfloat16, for inference, ")
+
+
+def test_quality_that_is_shown_by_itself_is_not_called_open(project: SmallStudy) -> None:
+    comparison = project.compare(quality_margin=0.0059)
+    (sentence,) = next_steps(comparison.candidates[1], comparison)
+    assert "excludes a loss of 0.59 percentage points by itself, but not together with the other verdicts" in sentence
+
+
+def test_margin_that_can_never_be_shown_is_named_once(project: SmallStudy) -> None:
     comparison = project.compare(quality_margin=0.002)
     sentences = next_steps(comparison.candidates[1], comparison)
-    assert sentences[0].startswith("400 test images cannot show compare.quality_margin 0.002")
+    too_few = [text for text in sentences if "1,200 test images cannot show compare.quality_margin 0.002" in text]
+    assert too_few == [sentences[0]]
 
 
 def test_quality_is_left_out_if_the_speedup_points_to_reject(project: SmallStudy) -> None:
-    """0.25 with a wide interval is inconclusive, but it will not be adopted, whatever the quality is."""
-    project.spread_processes("mixed_float16", "rounds.csv", 4.5)
-    comparison = project.compare(quality_margin=0.002)
-    candidate = comparison.candidates[0]
-    assert candidate.verdict == "inconclusive"
-    assert [sentence for sentence in next_steps(candidate, comparison) if "accuracy" in sentence] == []
+    """Below the required ratio with a wide interval is inconclusive, but not adopted whatever the quality is."""
+    project.spread_processes("mixed_bfloat16", "rounds.csv", 1.2)
+    comparison = _training_only(project.compare(quality_margin=0.002, min_speedup=1.65))
+    assert comparison.candidates[0].verdict == "inconclusive"
+    assert [text for text in next_steps(comparison.candidates[0], comparison) if "accuracy" in text] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -9,6 +11,7 @@ from stages import files
 from stages.compare.comparison import Comparison
 from stages.compare.report import tables
 from stages.profile.trace.model import PART_NAMES
+from tests.small_study import IMAGES
 
 
 def test_accuracy_by_epoch(comparison: Comparison) -> None:
@@ -19,9 +22,9 @@ def test_accuracy_by_epoch(comparison: Comparison) -> None:
 
 def test_confusion_has_a_row_for_each_image(comparison: Comparison) -> None:
     confusion = tables.confusion(comparison.study)
-    assert len(confusion) == 3 * 3 * 400
+    assert len(confusion) == 3 * 3 * IMAGES
     wrong = confusion[confusion["actual"] != confusion["predicted"]].groupby("variant").size()
-    assert wrong.to_dict() == {"float32": 24, "mixed_float16": 24, "mixed_bfloat16": 27}
+    assert wrong.to_dict() == {"float32": 72, "mixed_float16": 72, "mixed_bfloat16": 81}
 
 
 def test_step_breakdown_adds_up_to_the_step(comparison: Comparison) -> None:
@@ -30,10 +33,15 @@ def test_step_breakdown_adds_up_to_the_step(comparison: Comparison) -> None:
     assert rows.groupby("variant")["time_ms"].sum()["mixed_float16"] == pytest.approx(40.0)
 
 
-def test_latency_has_the_percentiles_of_all_calls(comparison: Comparison) -> None:
-    latency = tables.latency(comparison.study).set_index(["variant", "batch_size"])
-    calls = pd.read_csv(files.profile_dir("float32") / "inference.csv").query("batch_size == 1")["latency_ms"]
+def test_latency_has_the_percentiles_of_the_calls_that_count(comparison: Comparison) -> None:
+    latency = tables.latency(comparison).set_index(["variant", "batch_size"])
+    calls = pd.read_csv(files.profile_dir("float32") / "inference.csv").query("batch_size == 1 and counted")[
+        "latency_ms"
+    ]
     assert latency.loc[("float32", 1), "p95_ms"] == pytest.approx(calls.quantile(0.95), rel=1e-6)
+    means_ms = latency["mean_ms"]
+    speedup = comparison.candidates[1].speedups["inference_b1"]
+    assert means_ms[("float32", 1)] / means_ms[("mixed_bfloat16", 1)] == pytest.approx(speedup.ratio)
 
 
 def test_speedups_have_the_noise_floor_of_their_measure(comparison: Comparison) -> None:
@@ -42,8 +50,41 @@ def test_speedups_have_the_noise_floor_of_their_measure(comparison: Comparison) 
     assert rows["noise_floor"].tolist() == [ratio.noise_floor for ratio in comparison.control.values()] * 2
 
 
+def test_speedups_are_the_quotient_of_their_times_and_the_product_of_their_factors(comparison: Comparison) -> None:
+    rows = tables.speedups(comparison)
+    assert (rows["baseline_time_ms"] / rows["candidate_time_ms"]).tolist() == pytest.approx(rows["ratio"].tolist())
+    factored = rows[rows["variant"] == "mixed_float16"]
+    assert (factored["settings"] * factored["precision"]).tolist() == pytest.approx(
+        factored["ratio"].tolist(), rel=0.01
+    )
+    assert rows[rows["variant"] == "mixed_bfloat16"][["settings", "precision"]].isna().all(axis=None)
+
+
+def test_baseline_is_the_mean_of_both_copies(comparison: Comparison) -> None:
+    for measure in ("train", "inference_b1"):
+        times_ms = tables.mean_times_ms(comparison, measure)
+        assert times_ms["float32"] == pytest.approx(comparison.candidates[0].speedups[measure].baseline_time_ms)
+    first = replace(comparison.control["train"].by_process[0], candidate_ms=1e6)
+    slower = replace(comparison.control["train"], by_process=(first, *comparison.control["train"].by_process[1:]))
+    assert tables.mean_times_ms(replace(comparison, control={"train": slower}), "train")["float32"] > 1000
+
+
+def test_throughput_is_that_of_the_mean_step(comparison: Comparison) -> None:
+    rows = {row.label: row.values for row in tables.metric_rows(comparison)}
+    assert rows["training throughput"]["mixed_bfloat16"] == pytest.approx(32e3 / 8.125)
+    mean_ms = rows["latency, batch 32, mean"]["float32"]
+    assert rows["inference throughput, batch 32"]["float32"] == pytest.approx(32e3 / mean_ms)
+
+
+def test_percentiles_and_first_calls_are_not_in_the_headline(comparison: Comparison) -> None:
+    headline = [row.label for row in tables.metric_rows(comparison) if row.headline]
+    assert "training step, mean" in headline
+    assert not [label for label in headline if "median" in label or "percentile" in label or "first call" in label]
+    assert "latency, batch 1, first call of a turn" in [row.label for row in tables.metric_rows(comparison)]
+
+
 def test_metric_that_no_variant_has_is_left_out(comparison: Comparison) -> None:
-    labels = [row.label for row in tables.metric_rows(comparison.study)]
+    labels = [row.label for row in tables.metric_rows(comparison)]
     assert "peak memory of training steps" in labels
     assert "compute time on tensor cores" not in labels
 

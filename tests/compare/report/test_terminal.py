@@ -14,6 +14,8 @@ from rich.console import Console
 
 from stages.compare.comparison import Comparison
 from stages.compare.report.terminal import CAPTION, METRIC_WIDTH, render
+from stages.compare.report.text import SYNTHETIC_NOTE
+from stages.results.comparison import Reason
 from tests.small_study import SmallStudy
 
 
@@ -58,7 +60,51 @@ def test_narrow_terminal_shows_all_numbers(comparison: Comparison, width: int) -
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     assert "…" not in text
-    assert all(number in text for number in ("54.31", "8.49", "3,941", "616", "210.0"))
+    assert all(number in text for number in ("52.000", "8.125", "3,938", "615", "210.0"))
+
+
+def test_times_divide_to_the_ratio_below_them(comparison: Comparison) -> None:
+    lines = _lines(comparison, 120)
+    number = next(number for number, line in enumerate(lines) if "training step, mean, ms" in line)
+    times = [float(cell) for cell in lines[number].split("│")[2:5]]
+    ratios = [cell.split("×")[0].strip() for cell in lines[number + 1].split("│")[3:5]]
+    assert ratios == [f"{times[0] / time:.2f}" for time in times[1:]] == ["0.25", "1.60"]
+
+
+def test_factors_are_rows_of_their_own(comparison: Comparison) -> None:
+    lines = _lines(comparison, 120)
+    rows = {line.split("│")[1].strip(): line.split("│")[3:5] for line in lines if line.count("│") == 6}
+    assert [cell.strip() for cell in rows["= settings"]] == ["0.80× (0.79 to 0.81)", ""]
+    assert [cell.strip() for cell in rows["× precision"]] == ["0.31× (0.31 to 0.32)", ""]
+    assert sum("= settings" in line for line in lines) == 3  # training, and two batch sizes
+
+
+def test_typical_steps_are_shown_where_stalls_are(comparison: Comparison) -> None:
+    assert "typical steps" not in "\n".join(_lines(comparison, 120))
+    stalls = Reason(code="stalls", text="", evidence={}, advice="")
+    candidates = (comparison.candidates[0], replace(comparison.candidates[1], reasons=(stalls,)))
+    lines = _lines(replace(comparison, candidates=candidates), 120)
+    assert [line.split("│")[4].strip() for line in lines if "typical steps" in line] == ["1.60×"]
+
+
+def test_synthetic_images_are_noted(project: SmallStudy) -> None:
+    assert SYNTHETIC_NOTE not in " ".join(_lines(project.compare(), 160))
+    project.make_synthetic()
+    assert SYNTHETIC_NOTE in " ".join(_lines(project.compare(), 160))
+
+
+def test_small_test_set_is_noted(project: SmallStudy) -> None:
+    assert "Note: " not in "\n".join(_lines(project.compare(), 200))
+    noted = "\n".join(_lines(project.compare(quality_margin=0.002), 200))
+    assert "Note: 1,200 test images cannot show compare.quality_margin 0.002 for 6 verdicts" in noted
+
+
+def test_void_measures_are_noted(comparison: Comparison) -> None:
+    assert "decides nothing" not in "\n".join(_lines(comparison, 200))
+    noted = "\n".join(_lines(replace(comparison, void=frozenset({"train", "inference_b32"})), 200))
+    assert (
+        "Note: the two copies of float32 differ by more than noise in training and inference, batch 32, which" in noted
+    )
 
 
 def test_study_without_candidates_has_a_table(comparison: Comparison) -> None:

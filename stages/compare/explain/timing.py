@@ -1,0 +1,133 @@
+"""Reasons about the timing of a measure: stalls, a control that differs, a machine in two states, fixed overhead."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from stages.compare.explain.evidence import Evidence, measure_text
+from stages.results.comparison import Reason
+from stages.results.profile import Profile
+from stages.stats.speedup import t_interval
+
+STALLS = 0.02  # disagreement of the ratio and the typical ratio
+CONTROL_ERROR = 0.01  # over all measures of a report
+FIXED_SHARE = 0.5  # of a call
+MIN_PROCESSES = 3
+
+
+def stalls(data: Evidence, measure: str) -> Reason | None:
+    """Some rounds of one arm take much longer than its typical ones, so that the speed-ups of both differ."""
+    speedup = data.timed(measure)
+    if speedup is None or abs(speedup.ratio / speedup.typical_ratio - 1) < STALLS:
+        return None
+    low, high = speedup.stall_interval
+    if low <= 1 <= high:
+        return None
+    arm, shorter = ("variant", "lower") if high < 1 else ("baseline", "higher")
+    return Reason(
+        code="stalls",
+        measure=measure,
+        text=f"In {measure_text(measure)}, some rounds of the {arm} take much longer than its others: the speed-up is "
+        f"{speedup.ratio:.2f}×, {shorter} than that of typical rounds, {speedup.typical_ratio:.2f}×.",
+        evidence={"arm": arm, "ratio": speedup.ratio, "typical_ratio": speedup.typical_ratio}
+        | {"ratio_over_typical": speedup.ratio / speedup.typical_ratio, "low": low, "high": high},
+        advice="Look for what stops it at times: other programs, memory that is swapped out, compilation for new "
+        "shapes, a processor that becomes too hot.",
+        time_ms=speedup.candidate_time_ms * abs(1 - speedup.ratio / speedup.typical_ratio),
+    )
+
+
+def control_differs(data: Evidence, measure: str) -> Reason | None:
+    """The A/A control differs from 1, so the timing of this measure shows something else than the variants."""
+    control = data.control.get(measure)
+    if measure not in data.void or control is None:
+        return None
+    confidence = 1 - CONTROL_ERROR / len(data.control)
+    low, high = control.interval(confidence)
+    return Reason(
+        code="control_differs",
+        measure=measure,
+        text=f"In {measure_text(measure)}, the second copy of the baseline differs from the baseline itself: "
+        f"{control.ratio:.3f}× ({low:.3f} to {high:.3f}, an interval of {confidence:.1%}). So nothing is "
+        "concluded from this timing.",
+        evidence={"ratio": control.ratio, "low": low, "high": high, "confidence": confidence},
+        advice="Stop other programs and measure again: dvc repro -f -s profile, then dvc repro.",
+        time_ms=abs(control.baseline_time_ms - control.candidate_time_ms),
+    )
+
+
+def machine_states(data: Evidence, measure: str) -> Reason | None:
+    """The machine was in two states, and the speed-up differs between them."""
+    states = data.states.get(measure, ())
+    if not states or measure in data.void:
+        return None
+    fast, slow = states
+    shown = [
+        f"{state.ratio:.2f}× ({state.low:.2f} to {state.high:.2f}) where a step of the baseline takes "
+        f"{state.baseline_time_ms:.3g} ms"
+        for state in (fast, slow)
+    ]
+    return Reason(
+        code="machine_states",
+        measure=measure,
+        text=f"In {measure_text(measure)}, the machine was in two states: the speed-up is {shown[0]}, and {shown[1]}.",
+        evidence={name: vars(state) for name, state in (("fast", fast), ("slow", slow))},
+        advice="Ask for the state in which you will train: look at the processor's clock, its temperature and other "
+        "programs on the machine.",
+    )
+
+
+def fixed_overhead(data: Evidence, measure: str) -> Reason | None:
+    """Most of a call takes the same time at every batch size, and the precision neither gains nor loses notably.
+
+    The time of a call is taken as fixed + batch size × time of an image, through the mean calls at this and at the
+    largest batch size of each process.
+    """
+    factors, size = data.factored(measure), _batch_size(measure)
+    speedup = factors.precision if factors else data.timed(measure)
+    if speedup is None or not 1 <= speedup.high < data.min_speedup or size is None:
+        return None
+    largest = max(filter(None, map(_batch_size, data.speedups)))
+    if size == largest:
+        return None
+    found = _fixed_ms(data.candidate, size, largest)
+    if found is None:
+        return None
+    fixed_ms, call_ms, low, high = found
+    if low < FIXED_SHARE:
+        return None
+    return Reason(
+        code="fixed_overhead",
+        measure=measure,
+        text=f"In {measure_text(measure)}, {fixed_ms / call_ms:.0%} of a call ({low:.0%} to {high:.0%}), "
+        f"{fixed_ms:.3g} of {call_ms:.3g} ms, does not grow with "
+        "the batch size, and the precision does not shorten the call.",
+        evidence={"fixed_ms": fixed_ms, "call_ms": call_ms, "share": fixed_ms / call_ms, "low": low, "high": high}
+        | {"batch_sizes": [size, largest]},
+        advice="Predict several images at a time, or keep the baseline for single images.",
+        time_ms=fixed_ms,
+    )
+
+
+def _batch_size(measure: str) -> int | None:
+    found = re.fullmatch(r"inference_b(\d+)", measure)
+    return int(found[1]) if found else None
+
+
+def _fixed_ms(profile: Profile, size: int, largest: int) -> tuple[float, float, float, float] | None:
+    """Fixed and whole time of a call in milliseconds, and the interval of the fixed share over the processes."""
+    calls = profile.calls
+    if calls.empty:
+        return None
+    by_process: pd.DataFrame = calls[calls["counted"].astype(bool)].pivot_table("latency_ms", "process", "batch_size")
+    by_process = by_process[[size, largest]].dropna()
+    if len(by_process) < MIN_PROCESSES:
+        return None
+    small_ms, large_ms = by_process[size].to_numpy(), by_process[largest].to_numpy()
+    fixed_ms = np.minimum(small_ms, (largest * small_ms - size * large_ms) / (largest - size))
+    call_ms = float(small_ms.mean())
+    low, high = t_interval(fixed_ms / call_ms)
+    return float(fixed_ms.mean()), call_ms, low, min(1.0, high)

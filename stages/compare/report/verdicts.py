@@ -1,0 +1,139 @@
+"""The verdicts on a candidate in words without statistical terms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stages.compare.comparison import TRAIN, Candidate, Comparison
+from stages.compare.report.text import (
+    joined,
+    margin_text,
+    number_of_tests,
+    points_text,
+    ratio_text,
+    settings_text,
+    speedup_clause,
+)
+from stages.stats.quality import QualityChange
+from stages.stats.speedup import Speedup
+
+
+def verdict_sentence(candidate: Candidate, comparison: Comparison) -> str:
+    """One sentence on a candidate: about training, then about inference. Another one where settings cause the gain."""
+    if not candidate.speedups:
+        return f"{candidate.variant} could not be compared. " + " ".join(reason.text for reason in candidate.reasons)
+    margin, inference = margin_text(comparison.params), _inference_clause(candidate)
+    differing = len(set(candidate.verdicts.values())) > 1
+    name, it = (f"{candidate.variant} for training", "it") if differing else (candidate.variant, "training")
+    if candidate.verdict == "adopt":
+        speed = speedup_clause(candidate.speedups[TRAIN])
+        sentence = f"Use {name}: {it} {speed}, and its accuracy is the same within {margin}{inference}."
+    elif candidate.verdict == "reject":
+        sentence = f"Do not use {name}: {' and '.join(_refuted(candidate, comparison, it))}{inference}."
+    else:
+        sentence = f"{name} is undecided: {' and '.join(_open(candidate, comparison))}{inference}."
+    return " ".join([sentence, *_settings_sentences(candidate, comparison)])
+
+
+def _inference_clause(candidate: Candidate) -> str:
+    """The verdicts on inference, after a semicolon; empty if only training was measured."""
+    sizes_by_verdict: dict[str, list[str]] = {}
+    for measure, verdict in candidate.verdicts.items():
+        if measure != TRAIN:
+            sizes_by_verdict.setdefault(verdict, []).append(measure.removeprefix("inference_b"))
+    if not sizes_by_verdict:
+        return ""
+    if set(sizes_by_verdict) == {candidate.verdict}:
+        same = {"adopt": "use it for inference too", "reject": "do not use it for inference either"}
+        return f"; {same.get(candidate.verdict, 'inference is undecided too')}"
+    wording = {"adopt": "use it", "reject": "do not use it", "inconclusive": "it is undecided"}
+    parts = [
+        f"{text} at batch size {joined(sizes_by_verdict[key])}"
+        for key, text in wording.items()
+        if key in sizes_by_verdict
+    ]
+    return f"; for inference, {joined(parts)}"
+
+
+def _refuted(candidate: Candidate, comparison: Comparison, it: str) -> Iterator[str]:
+    """What speaks against training with a candidate."""
+    params, speedup = comparison.params, candidate.speedups[TRAIN]
+    precision, quality = candidate.precision(TRAIN), candidate.quality
+    if speedup.high < params.min_speedup:
+        yield f"{it} {speedup_clause(speedup)}{_below(speedup, params.min_speedup)}"
+    elif precision is not None and precision.high < params.min_speedup:
+        yield (
+            f"of its speed-up of {ratio_text(speedup)} the precision by itself gives {ratio_text(precision)}, below "
+            f"the required {params.min_speedup:g}×"
+        )
+    if quality is not None and quality.outcome(params.quality_margin) == "refuted":
+        lost = f"{abs(100 * quality.delta):.2f} percentage points of accuracy"
+        yield f"it loses {lost}, more than {margin_text(params)}"
+
+
+def _below(speedup: Speedup, min_speedup: float) -> str:
+    """The required speed-up, where it is not plain from the words that it is not reached."""
+    return "" if speedup.high < 1 else f", below the required {min_speedup:g}×"
+
+
+def _open(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+    """What is not known about training with a candidate."""
+    if TRAIN in comparison.void:
+        yield f"the second copy of the baseline differs from the first by more than noise, {_control(comparison)}"
+        return
+    found = [*_open_speeds(candidate, comparison), *_open_quality(candidate.quality, comparison)]
+    yield from found or _open_together(candidate, comparison)
+
+
+def _control(comparison: Comparison) -> str:
+    return f"at {ratio_text(comparison.control[TRAIN])}, so its times are void"
+
+
+def _open_speeds(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+    required = comparison.params.min_speedup
+    named = {"speed-up": candidate.speedups[TRAIN], "factor of the precision": candidate.precision(TRAIN)}
+    for name, speedup in named.items():
+        if speedup is not None and speedup.low < required:
+            yield f"its {name} of {ratio_text(speedup)} is not clearly above {required:g}×"
+
+
+def _open_quality(change: QualityChange | None, comparison: Comparison) -> Iterator[str]:
+    if change is not None and change.outcome(comparison.params.quality_margin) == "not established":
+        yield (
+            f"its accuracy changes by {points_text(change)} percentage points, which does not exclude a loss of more "
+            f"than {margin_text(comparison.params)}"
+        )
+
+
+def _open_together(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+    """Where each part is shown by itself, but not with all verdicts of the report together."""
+    yield (
+        f"its speed-up of {ratio_text(candidate.speedups[TRAIN])} and its accuracy are each shown by themselves, but "
+        f"not together with the other verdicts: the {number_of_tests(comparison)} of this report share an error of 5 %"
+    )
+
+
+def _settings_sentences(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+    """Where other settings gain and the precision may not: in which measures, and what to try instead."""
+    required, baseline = comparison.params.min_speedup, comparison.study.baseline.variant
+    settings, found = settings_text(candidate, comparison), dict[str, list[str]]()
+    for measure, factors in candidate.factors.items():
+        pays = factors.settings.low > 1 and factors.settings.high >= required
+        if measure not in comparison.void and pays and factors.precision.low < required:
+            origin = _origin(settings, candidate.speedups[measure], factors.precision, required)
+            product = f"{factors.settings.ratio:.2f}× settings × {factors.precision.ratio:.2f}× precision"
+            found.setdefault(origin, []).append(f"{_where(measure)} ({product})")
+    for origin, places in found.items():
+        yield f"{origin} {joined(places)}: try {baseline} with {settings}."
+
+
+def _origin(settings: str, whole: Speedup, precision: Speedup, required: float) -> str:
+    if whole.low <= 1:
+        return f"Of the factors only {settings} gains"
+    if precision.high < required:
+        return f"The gain comes from {settings}, not from the precision,"
+    return f"The gain comes from {settings}, and whether the precision adds to it is open,"
+
+
+def _where(measure: str) -> str:
+    return "in training" if measure == TRAIN else f"at batch size {measure.removeprefix('inference_b')}"

@@ -1,0 +1,81 @@
+"""Where the steady state begins: in the rounds of a process, and in the calls of an inference turn.
+
+The truncation point is that of MSER (White, Cobb and Spratt, A comparison of five steady-state truncation heuristics
+for simulation, Winter Simulation Conference 2000): the one that makes the standard error of the remaining mean
+smallest. It is searched for in the first half, and used only if it clearly makes that error smaller: otherwise it would
+drop rounds by chance where there is no trend.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from stages.profile.records import ArmRecord
+
+CLEAR_GAIN = 0.5  # of the squared standard error, for a truncation
+DRIFT_P = 0.005  # of Kendall's test for a trend; a false alarm in one of 200 processes
+
+
+def warm_up_length(values: NDArray[np.float64]) -> int:
+    """How many of the first values belong to the warm-up, at most half of them."""
+    squared_errors = [np.var(values[start:]) / (len(values) - start) for start in range(len(values) // 2 + 1)]
+    best = int(np.argmin(squared_errors))
+    return best if squared_errors[best] < CLEAR_GAIN * squared_errors[0] else 0
+
+
+def mark_counted(records: Mapping[str, ArmRecord]) -> int:
+    """Marks which rounds and calls count, the same in all arms, and returns how many processes still drift."""
+    first_round, drifting = _first_round(records)
+    first_calls = _first_calls(records)
+    for record in records.values():
+        times = record.times
+        times.rounds = [replace(row, counted=row.round >= first_round) for row in times.rounds]
+        times.calls = [replace(row, counted=row.call >= first_calls[row.batch_size]) for row in times.calls]
+    return drifting
+
+
+def _first_round(records: Mapping[str, ArmRecord]) -> tuple[int, int]:
+    """The first round that counts in every process, and the number of processes whose counted rounds show a trend.
+
+    One start for all processes, from their median: one for each would cut off stalls that happen to come first.
+    """
+    by_round: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in records.values():
+        for row in record.times.rounds:
+            by_round[row.process][row.round].append(np.log(row.round_time_ms / row.steps))
+    curves = [
+        np.array([np.mean(of_process[number]) for number in sorted(of_process)]) for of_process in by_round.values()
+    ]
+    shortest = min(len(curve) for curve in curves)
+    start = warm_up_length(np.median([curve[:shortest] for curve in curves], axis=0))
+    return start, sum(_has_trend(curve[start:]) for curve in curves)
+
+
+def _has_trend(values: NDArray[np.float64]) -> bool:
+    return len(values) > 3 and bool(stats.kendalltau(np.arange(len(values)), values).pvalue < DRIFT_P)
+
+
+def _first_calls(records: Mapping[str, ArmRecord]) -> dict[int, int]:
+    """By batch size, the first call of a turn that counts: the latest of all arms."""
+    found: dict[int, int] = {}
+    for record in records.values():
+        for batch_size in {row.batch_size for row in record.times.calls}:
+            curve = _mean_by_call(
+                (row.call, row.latency_ms) for row in record.times.calls if row.batch_size == batch_size
+            )
+            found[batch_size] = max(found.get(batch_size, 0), warm_up_length(curve))
+    return found
+
+
+def _mean_by_call(calls: Iterable[tuple[int, float]]) -> NDArray[np.float64]:
+    """Mean logarithm of the latency by the call's place in the turn."""
+    by_call: dict[int, list[float]] = defaultdict(list)
+    for call, latency_ms in calls:
+        by_call[call].append(float(np.log(latency_ms)))
+    return np.array([np.mean(by_call[call]) for call in sorted(by_call)])

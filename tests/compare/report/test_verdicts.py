@@ -1,0 +1,115 @@
+"""The verdicts in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stages.compare.comparison import Candidate, Comparison, VerdictTest
+from stages.compare.report.verdicts import verdict_sentence
+from tests.small_study import BRIDGE, SmallStudy
+
+
+def _sentence(comparison: Comparison, number: int = 1, **changes: Any) -> str:
+    return verdict_sentence(replace(comparison.candidates[number], **changes), comparison)
+
+
+def _with_measured(project: SmallStudy, *, settings: float, precision: float) -> Comparison:
+    """The study with these factors of mixed_float16's speed-ups of training."""
+    project.scale_times(BRIDGE, "rounds.csv", 0.8 / settings)
+    project.scale_times("mixed_float16", "rounds.csv", 0.25 / (settings * precision))
+    return project.compare()
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "clause"),
+    [
+        (("adopt", "adopt", "adopt"), "within 1 percentage point; use it for inference too."),
+        (("adopt", "reject", "adopt"), "; for inference, use it at batch size 32 and do not use it at batch size 1."),
+        (("adopt", "reject", "reject"), "; for inference, do not use it at batch size 1 and 32."),
+        (("adopt", "inconclusive", "reject"), "do not use it at batch size 32 and it is undecided at batch size 1."),
+    ],
+)
+def test_training_and_inference_may_differ(comparison: Comparison, verdicts: tuple[str, ...], clause: str) -> None:
+    sentence = _sentence(comparison, verdicts=dict(zip(comparison.candidates[1].verdicts, verdicts, strict=True)))
+    assert sentence.endswith(clause)
+    assert sentence.startswith(
+        "Use mixed_bfloat16 for training: it" if len(set(verdicts)) > 1 else "Use mixed_bfloat16: training takes 38 %"
+    )
+
+
+def test_sentence_of_an_adoption_is_about_the_time(comparison: Comparison) -> None:
+    expected = "Use mixed_bfloat16: training takes 38 % less time (speed-up 1.60×, 1.58 to 1.62), and its accuracy is"
+    assert _sentence(comparison).startswith(expected)
+
+
+def test_sentence_of_an_inconclusive_verdict_names_what_is_open(project: SmallStudy) -> None:
+    sentence = _sentence(project.compare(quality_margin=0.002, min_speedup=1.6))
+    assert "mixed_bfloat16 is undecided: its speed-up of 1.60× (1.58 to 1.62) is not clearly above 1.6×" in sentence
+    assert "does not exclude a loss of more than 0.2 percentage points" in sentence
+
+
+def test_parts_that_are_shown_by_themselves_may_be_open_together(comparison: Comparison) -> None:
+    verdicts = {"train": "inconclusive"}
+    sentence = _sentence(comparison, verdicts=verdicts, tests={"train": VerdictTest(0.03, 0.18)})
+    assert "are each shown by themselves, but not together with the other verdicts: the 6 of this report" in sentence
+
+
+def test_void_training_is_undecided(comparison: Comparison) -> None:
+    void = replace(comparison, void=frozenset({"train"}))
+    sentence = _sentence(void, verdicts={"train": "inconclusive"})
+    assert "the second copy of the baseline differs from the first by more than noise, at 1.00× (" in sentence
+    assert "its times are void" in sentence
+
+
+def test_sentence_of_a_rejection_names_the_required_speedup(project: SmallStudy) -> None:
+    sentence = _sentence(project.compare(min_speedup=2.0))
+    assert "training takes 38 % less time (speed-up 1.60×, 1.58 to 1.62), below the required 2×" in sentence
+
+
+def test_sentence_of_a_slower_candidate(comparison: Comparison) -> None:
+    assert _sentence(comparison, 0).startswith(
+        "Do not use mixed_float16: training takes 4.0 times as long (speed-up 0.25×, 0.25 to 0.25);"
+    )
+
+
+def test_sentence_of_a_rejection_names_the_lost_accuracy(comparison: Comparison) -> None:
+    quality = comparison.candidates[1].quality
+    assert quality is not None
+    correct = quality.candidate_correct.copy()
+    correct[:, :120] = False
+    sentence = _sentence(comparison, quality=replace(quality, candidate_correct=correct), verdicts={"train": "reject"})
+    assert "it loses 8.00 percentage points of accuracy, more than 1 percentage point" in sentence
+
+
+def test_gain_of_the_settings_is_no_gain_of_the_precision(project: SmallStudy) -> None:
+    sentence = _sentence(_with_measured(project, settings=1.34, precision=1.0), 0)
+    assert "of its speed-up of 1.34× (1.3" in sentence
+    assert "the precision by itself gives 1.00× (" in sentence
+    assert "below the required 1.05×" in sentence
+    assert sentence.endswith(
+        "The gain comes from `onednn: false`, not from the precision, in training (1.34× settings × 1.00× precision): "
+        "try float32 with `onednn: false`."
+    )
+
+
+def test_factor_that_is_open_is_named(project: SmallStudy) -> None:
+    comparison = _with_measured(project, settings=1.34, precision=1.05)
+    candidate: Candidate = comparison.candidates[0]
+    assert candidate.verdict == "inconclusive"
+    sentence = verdict_sentence(candidate, comparison)
+    assert "its factor of the precision of 1.05× (" in sentence
+    assert "and whether the precision adds to it is open, in training (1.34×" in sentence
+
+
+def test_settings_that_gain_where_the_whole_loses_are_named(project: SmallStudy) -> None:
+    sentence = _sentence(_with_measured(project, settings=1.34, precision=0.5), 0)
+    assert "Of the factors only `onednn: false` gains in training (1.34× settings × 0.50× precision): try" in sentence
+
+
+def test_precision_that_pays_needs_no_other_settings(project: SmallStudy) -> None:
+    sentence = _sentence(_with_measured(project, settings=1.34, precision=1.5), 0)
+    assert sentence.startswith("Use mixed_float16 for training: it takes 50 % less time")
+    assert "try float32" not in sentence

@@ -1,0 +1,90 @@
+"""How much is measured, from the costs of starting, of a step and of a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stages.params import ProfileParams
+from stages.profile.plan import BUFFER_SHARE, INPUT_SHARE, MAX_STAGE_S, MIN_PROCESSES, Costs, Plan, make_plan
+
+ARMS = ("float32", "mixed_bfloat16", "_control")
+
+
+def costs(step_time_ms: float, **changes: Any) -> Costs:
+    values: dict[str, Any] = {
+        "startup_s": 6.0,
+        "step_time_ms": dict.fromkeys(ARMS, step_time_ms),
+        "input_time_ms": 0.05,
+        "latency_ms": {size: dict.fromkeys(ARMS, 0.1 * step_time_ms * size**0.5) for size in (1, 32)},
+        "buffered_batches": 4,
+        "trainings_s": 600.0,
+    }
+    return Costs(**(values | changes))
+
+
+def plan(step_time_ms: float, profile: dict[str, Any] | None = None, **changes: Any) -> Plan:
+    return make_plan(ProfileParams(**(profile or {})), costs(step_time_ms, **changes))
+
+
+@pytest.mark.parametrize("step_time_ms", [0.2, 2.5, 20.0, 74.0, 139.0, 500.0])
+def test_half_of_the_stage_is_timing_from_fast_to_slow_steps(step_time_ms: float) -> None:
+    found = plan(step_time_ms)
+    assert found.timing_s >= 0.49 * found.stage_s
+    assert found.stage_s <= MAX_STAGE_S + 1
+    assert found.processes >= MIN_PROCESSES
+
+
+def test_slow_network_still_has_4_processes_of_3_rounds() -> None:
+    found = plan(2000.0, startup_s=35.0)
+    assert (found.processes, found.steps_per_round) == (MIN_PROCESSES, 1)
+    assert found.timing_s * found.training_share / MIN_PROCESSES >= 2 * 2.0 * len(ARMS)
+
+
+def test_turn_takes_about_as_long_whatever_the_step_takes() -> None:
+    assert [plan(ms).steps_per_round for ms in (0.2, 2.0, 30.0, 60.0, 2000.0)] == [300, 30, 2, 1, 1]
+
+
+def test_short_trainings_get_a_short_profile() -> None:
+    short, long = plan(5.0, trainings_s=5.0), plan(5.0, trainings_s=3600.0)
+    assert short.stage_s < 100 < 150 < long.stage_s < MAX_STAGE_S + 30
+    assert short.processes < long.processes
+
+
+@pytest.mark.parametrize(("share", "lead_in"), [(0.5, 1), (2.0, 4)], ids=["cheap input", "notable input"])
+def test_steps_before_a_turn_use_up_the_buffer_where_that_makes_a_difference(share: float, lead_in: int) -> None:
+    assert plan(5.0, input_time_ms=share * BUFFER_SHARE * 5.0).lead_in_steps == lead_in
+
+
+@pytest.mark.parametrize(("share", "measured"), [(0.5, False), (2.0, True)])
+def test_cost_of_the_input_is_measured_only_where_it_may_matter(share: float, measured: bool) -> None:
+    assert plan(5.0, input_time_ms=share * INPUT_SHARE * 5.0).input_matters == measured
+
+
+def test_no_step_is_spent_before_a_turn_of_one_step() -> None:
+    assert plan(139.0).lead_in_steps == 0
+
+
+def test_number_in_the_parameters_overrides_the_plan() -> None:
+    profile = {
+        "max_seconds": 12.5,
+        "processes": 7,
+        "rounds": 3,
+        "steps_per_round": 2,
+        "trace_steps": 5,
+        "inference_calls_per_round": 9,
+    }
+    found = plan(5.0, profile)
+    assert (found.timing_s, found.processes, found.rounds) == (12.5, 7, 3)
+    assert (found.steps_per_round, found.trace_steps) == (2, 5)
+    assert set(found.calls.values()) == {9}
+
+
+def test_all_time_is_for_training_without_inference() -> None:
+    assert plan(5.0, latency_ms={}).training_share == 1
+    assert 0.5 < plan(5.0).training_share < 1
+
+
+def test_trace_of_a_slow_network_is_short() -> None:
+    assert [plan(ms).trace_steps for ms in (5.0, 300.0, 2000.0)] == [8, 5, 2]

@@ -1,0 +1,96 @@
+"""Which rounds and calls count."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stages.profile.records import ArmRecord
+from stages.profile.steady_state import mark_counted, warm_up_length
+from stages.results.profile import Call, Round
+from tests.profile.arm_records import arm_record
+
+
+def noisy(values: list[float], seed: int = 0) -> NDArray[np.float64]:
+    return np.asarray(values, np.float64) + 0.01 * np.random.default_rng(seed).normal(size=len(values))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([0.12, *[0.0] * 9], 1), ([0.2, 0.15, 0.1, *[0.0] * 9], 3), ([0.0] * 10, 0), ([0.1], 0), ([0.2, 0.0], 1)],
+    ids=["first round slower", "three rounds slower", "steady", "one round", "two rounds"],
+)
+def test_slower_beginning_is_the_warm_up(values: list[float], expected: int) -> None:
+    assert warm_up_length(noisy(values)) == expected
+
+
+def test_steady_rounds_are_rarely_dropped() -> None:
+    draws = np.random.default_rng(1).normal(size=(500, 10))
+    assert np.mean([warm_up_length(values) > 0 for values in draws]) < 0.15
+
+
+def test_at_most_half_of_the_rounds_are_dropped() -> None:
+    assert all(
+        warm_up_length(-np.square(np.arange(length, dtype=np.float64))) <= length // 2 for length in range(1, 12)
+    )
+
+
+def record(times_ms: dict[int, list[float]], latencies_ms: list[float] | None = None) -> ArmRecord:
+    found = arm_record()
+    found.times.rounds = [
+        Round(process, number, 0, 2, time_ms)
+        for process, of_process in times_ms.items()
+        for number, time_ms in enumerate(of_process)
+    ]
+    found.times.calls = [
+        Call(process, 0, 1, call, latency_ms)
+        for process in times_ms
+        for call, latency_ms in enumerate(latencies_ms or [])
+    ]
+    return found
+
+
+def test_warm_up_is_dropped_in_all_arms_and_processes() -> None:
+    steady, warming = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9], [14.0, 10.1, 9.9, 10.0, 10.1, 9.9]
+    records = {
+        "float32": record(dict.fromkeys(range(4), steady)),
+        "mixed_bfloat16": record(dict.fromkeys(range(4), warming)),
+    }
+    assert mark_counted(records) == 0
+    for found in records.values():
+        assert [(row.process, row.round) for row in found.times.rounds if not row.counted] == [(p, 0) for p in range(4)]
+
+
+def test_stall_that_comes_first_in_one_of_several_processes_counts() -> None:
+    times_ms = {process: list(10 * np.exp(noisy([0.0] * 8, seed=process))) for process in range(8)}
+    times_ms[0][0] *= 1.3
+    records = {"float32": record(times_ms)}
+    mark_counted(records)
+    assert all(row.counted for row in records["float32"].times.rounds)
+
+
+def test_calls_count_from_where_the_latency_is_steady_in_all_arms() -> None:
+    rounds = {process: [10.0] * 4 for process in range(3)}
+    records = {
+        "float32": record(rounds, [2.0, 1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.0]),
+        "mixed_bfloat16": record(rounds, [2.0, 1.5, 1.2, 1.0, 1.01, 0.99, 1.0, 1.01]),
+    }
+    mark_counted(records)
+    for found in records.values():
+        assert {row.call for row in found.times.calls if not row.counted} == {0, 1, 2}
+
+
+def test_marks_are_renewed_when_more_is_known() -> None:
+    records = {"float32": record({0: [14.0, 10.1, 9.9, 10.0, 10.1, 9.9]})}
+    mark_counted(records)
+    assert not records["float32"].times.rounds[0].counted
+    rounds = [Round(p, number, 0, 2, 10.0 + 0.1 * (number % 2)) for p in range(1, 12) for number in range(6)]
+    records["float32"].times.rounds += rounds
+    mark_counted(records)
+    assert all(row.counted for row in records["float32"].times.rounds)
+
+
+def test_process_that_becomes_slower_all_the_time_is_reported() -> None:
+    drifting = [10.0 * 1.02**number for number in range(12)]
+    assert mark_counted({"float32": record({0: drifting, 1: [10.0, 10.1] * 6})}) == 1
