@@ -1,22 +1,23 @@
 """Measures the accuracy of the timing, for equal variants and for variants that are slower by a known share.
 
-    python -m tests.benchmarks.timing                         all comparisons: about an hour
-    python -m tests.benchmarks.timing --equal 4 --slowed 2    a short run
+    python -m tests.benchmarks.timing --csv FILE                         all comparisons: about two hours
+    python -m tests.benchmarks.timing --csv FILE --equal 4 --slowed 2    a short run
 
-Each comparison measures training on the digits as `profile` does. In every second comparison, another program keeps a
-core busy. The benchmark asserts nothing: it prints a summary, and writes one row per comparison to `--csv`.
+Each comparison measures training on the digits as `profile` does. Equal variants are the baseline and its control,
+whose processes are forked from different interpreters. The slower variants are compared with both together. In every
+second comparison, another program keeps a core busy; with `--quiet-slowed`, only in those of equal variants. The
+benchmark asserts nothing: it adds a row per variant to `--csv` after each comparison, and prints a summary. A rerun
+continues after the rows that are there.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,36 +25,46 @@ import numpy as np
 import pandas as pd
 
 from stages import files
-from stages.compare.verdict import decide
 from stages.fingerprint import fingerprint
 from stages.params import CompareParams, DataParams, ModelParams, ProfileParams, TrainParams, Variant
 from stages.prepare.pipeline import prepare
-from stages.profile.records import ArmConfig, ArmRecord
+from stages.profile.fork_server import stop_servers
+from stages.profile.records import ArmRecord
 from stages.profile.runner import Extras, measure
 from stages.profile.worker_process import WorkerProcess
-from stages.stats.quality import QualityChange
 from stages.stats.speedup import Speedup, train_speedup
+from tests.benchmarks.load import other_load
 from tests.benchmarks.slowed import SlowedConfig, serve
 
 ROOT = Path(__file__).parents[2]
-SLOWED = {"slower by 5 %": 0.05, "slower by 10 %": 0.10}
-SEQUENTIAL_SECONDS = 2.0
-# It counts as another program because it is not a child of this process. It ends when the folder in its first argument
-# or the process in its second argument no longer exists.
-BUSY = "import os, sys\nwhile os.path.exists(sys.argv[1]): os.kill(int(sys.argv[2]), 0)"
+BASELINE = "float32"
+EQUAL: Mapping[str, float] = {}
+SLOWED: Mapping[str, float] = {"slower by 5 %": 0.05, "slower by 10 %": 0.10}
+SEQUENTIAL_SECONDS, SEQUENTIAL_STEPS, SEQUENTIAL_WARM_UP = 2.0, 6, 10
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One measurement: the variants, each of which is slower by its share, and whether a core is busy meanwhile."""
+
+    name: str
+    number: int
+    variants: Mapping[str, float]
+    loaded: bool
 
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison of a variant with the baseline; `truth` is the true ratio."""
+    """One variant of a comparison against the baseline; `truth` is the true ratio."""
 
+    comparison: str
     variant: str
     truth: float
     loaded: bool
     ratio: float
     low: float
     high: float
-    verdict: str
+    adopted: bool
     processes: int
     rounds: int
     process_sd: float
@@ -63,33 +74,47 @@ class Row:
     sequential_ratio: float
 
 
-def compare(number: int, variants: Mapping[str, float], loaded: bool, profile: ProfileParams) -> list[Row]:
-    """Measures the baseline and `variants`, each of which is slower by its share."""
-    configs = {name: _config(share) for name, share in {"float32": 0.0, **variants}.items()}
-    profile = profile.model_copy(update={"seed": number})
-    with tempfile.TemporaryDirectory() as scratch, _busy_core() if loaded else nullcontext():
+def comparisons(equal: int, slowed: int, quiet_slowed: bool) -> list[Comparison]:
+    """All comparisons; the name of each stays the same if there are more of them in another run."""
+    found = [Comparison(f"equal {number}", number, EQUAL, number % 2 == 1) for number in range(equal)]
+    return found + [
+        Comparison(f"slowed {number}", 10_000 + number, SLOWED, number % 2 == 1 and not quiet_slowed)
+        for number in range(slowed)
+    ]
+
+
+def compare(comparison: Comparison, profile: ProfileParams) -> list[Row]:
+    """Measures the baseline, the control and the variants of a comparison."""
+    slower_by = {BASELINE: 0.0, files.CONTROL: 0.0, **comparison.variants}
+    configs = {name: _config(share) for name, share in slower_by.items()}
+    profile = profile.model_copy(update={"seed": comparison.number})
+    with other_load(float(comparison.loaded)):
         started_s = time.monotonic()
-        measurement = measure(configs, "float32", profile, Extras(frozenset(), Path(scratch), {}), serve)
+        measurement = measure(configs, BASELINE, profile, Extras(), serve)
         seconds = time.monotonic() - started_s
-        sequential_ms = {name: _sequential_ms(name, config, profile) for name, config in configs.items()}
-    protocol, records = measurement.protocol, measurement.records
-    ratios = {name: _speedup(records, name, protocol.confidence) for name in variants}
+        sequential_ms = _sequential_ms(configs)
+    protocol = measurement.protocol
+    ratios = {
+        name: _speedup(measurement.records, name, protocol.confidence)
+        for name in comparison.variants or [files.CONTROL]
+    }
     return [
         Row(
-            variant=name,
-            truth=1 / (1 + variants[name]),
-            loaded=loaded,
+            comparison=comparison.name,
+            variant="equal" if name == files.CONTROL else name,
+            truth=1 / (1 + slower_by[name]),
+            loaded=comparison.loaded,
             ratio=ratio.ratio,
             low=ratio.low,
             high=ratio.high,
-            verdict=_verdict(ratio),
+            adopted=ratio.p_below(CompareParams().min_speedup) < 0.05,  # if the accuracy is the same
             processes=ratio.processes,
             rounds=ratio.rounds,
-            process_sd=_process_sd(ratio),
+            process_sd=float(np.std(ratio.deviations, ddof=1)),
             ended_by=protocol.ended_by,
             other_load_cores=protocol.other_load_cores or 0.0,
             seconds=seconds,
-            sequential_ratio=sequential_ms["float32"] / sequential_ms[name],
+            sequential_ratio=sequential_ms[BASELINE] / sequential_ms[name],
         )
         for name, ratio in ratios.items()
     ]
@@ -100,41 +125,37 @@ def _config(slower_by: float) -> SlowedConfig:
 
 
 def _speedup(records: Mapping[str, ArmRecord], name: str, confidence: float) -> Speedup:
-    before, after = (pd.DataFrame([asdict(row) for row in records[arm].times.rounds]) for arm in ("float32", name))
-    return train_speedup(before, after, confidence)
+    rounds = {arm: pd.DataFrame([asdict(row) for row in record.times.rounds]) for arm, record in records.items()}
+    control = None if name == files.CONTROL else rounds[files.CONTROL]
+    return train_speedup(rounds[BASELINE], rounds[name], confidence, control)
 
 
-def _verdict(ratio: Speedup) -> str:
-    """The verdict for equal quality and a noise floor of 0, which makes `adopt` more likely."""
-    correct = np.ones((1, 539), dtype=bool)
-    return decide(ratio, 0.0, QualityChange(correct, correct), CompareParams())
-
-
-def _process_sd(ratio: Speedup) -> float:
-    """Standard deviation of the log ratio between processes, after subtracting the noise of their rounds."""
-    within = np.mean([np.var(of_process, ddof=1) / len(of_process) for of_process in ratio.log_ratios])
-    return float(np.sqrt(max(np.var(ratio.by_process, ddof=1) - within, 0.0)))
-
-
-def _sequential_ms(name: str, config: ArmConfig, profile: ProfileParams) -> float:
+def _sequential_ms(configs: Mapping[str, SlowedConfig]) -> dict[str, float]:
     """Mean step time in `SEQUENTIAL_SECONDS` of timing one variant after the other, without interleaving."""
-    with closing(WorkerProcess(name, config, serve)) as worker:
-        worker.call("warm_up", profile.warmup_steps)
-        times_ms = []
-        ends_s = time.monotonic() + SEQUENTIAL_SECONDS
-        while time.monotonic() < ends_s:
-            times_ms.append(worker.call("train_round", profile.steps_per_round) / profile.steps_per_round)
-    return float(np.mean(times_ms))
+    found = {}
+    try:
+        for name, config in configs.items():
+            with closing(WorkerProcess(name, config, serve)) as worker:
+                worker.call("warm_up", SEQUENTIAL_WARM_UP)
+                times_ms, ends_s = [], time.monotonic() + SEQUENTIAL_SECONDS
+                while time.monotonic() < ends_s:
+                    times_ms.append(worker.call("train_round", SEQUENTIAL_STEPS) / SEQUENTIAL_STEPS)
+            found[name] = float(np.mean(times_ms))
+    finally:
+        stop_servers()
+    return found
 
 
-@contextmanager
-def _busy_core() -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            ["sh", "-c", '"$0" -c "$1" "$2" "$3" 2>/dev/null &', sys.executable, BUSY, folder, str(os.getpid())],
-            check=True,
-        )
-        yield
+def measure_missing(plan: list[Comparison], table: Path, profile: ProfileParams) -> Iterator[Row]:
+    """Measures the comparisons that the table lacks, adds their rows to it, and yields them."""
+    done = set(pd.read_csv(table)["comparison"]) if table.exists() else set()
+    for comparison in plan:
+        if comparison.name not in done:
+            found = compare(comparison, profile)
+            lines = pd.DataFrame([asdict(row) for row in found]).to_csv(index=False, header=not table.exists())
+            with table.open("a", encoding="utf-8") as file:
+                file.write(lines)  # at once, so that a comparison is in the table as a whole or not at all
+            yield from found
 
 
 def report(rows: pd.DataFrame) -> pd.DataFrame:
@@ -154,7 +175,7 @@ def _figures(rows: pd.DataFrame) -> dict[str, str]:
     return {
         "interval contains the truth": f"{covered} of {count}",
         "interval below 1": f"{(rows['high'] < 1).sum()} of {count}",
-        "adopt": f"{(rows['verdict'] == 'adopt').sum()} of {count}",
+        "adopted": f"{rows['adopted'].sum()} of {count}",
         "half-width, median": f"{((rows['high'] - rows['low']) / 2).median():.2%}",
         "seconds, median": f"{rows['seconds'].median():.0f}",
         "processes, median": f"{rows['processes'].median():.0f}",
@@ -170,32 +191,27 @@ def _figures(rows: pd.DataFrame) -> dict[str, str]:
 
 
 def main() -> None:
-    """Runs the comparisons and prints the summary."""
+    """Runs the comparisons and prints the summary of all rows in the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.timing", description=__doc__)
-    parser.add_argument("--equal", type=int, default=30, help="comparisons of equal variants")
+    parser.add_argument("--equal", type=int, default=60, help="comparisons of equal variants")
     parser.add_argument("--slowed", type=int, default=20, help="comparisons of variants slower by 5 and by 10 %%")
-    parser.add_argument("--seconds", type=float, default=30, help="profile.max_seconds")
-    parser.add_argument("--csv", type=Path, help="file for one row per comparison")
+    parser.add_argument("--quiet-slowed", action="store_true", help="keep no core busy in the slowed comparisons")
+    parser.add_argument("--seconds", type=float, help="profile.max_seconds; as needed if not given")
+    parser.add_argument("--csv", type=Path, required=True, help="file for one row per variant and comparison")
     arguments = parser.parse_args()
-    table = arguments.csv.resolve() if arguments.csv else None
+    table: Path = arguments.csv.resolve()
     profile = ProfileParams(inference_batch_sizes=(), max_seconds=arguments.seconds)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     print(_machine(), flush=True)
-    rows: list[Row] = []
+    plan = comparisons(arguments.equal, arguments.slowed, arguments.quiet_slowed)
     with tempfile.TemporaryDirectory(prefix="halfstep-benchmark-") as folder:
         os.chdir(folder)
         prepare(DataParams(), files.PREPARED)
-        plan = [{"equal": 0.0}] * arguments.equal + [SLOWED] * arguments.slowed
-        for number, variants in enumerate(plan):
-            found = compare(number, variants, loaded=number % 2 == 1, profile=profile)
-            rows += found
-            for row in found:
-                interval = f"{row.ratio:.3f} ({row.low:.3f} to {row.high:.3f})"
-                print(f"{number:3d} {row.variant}: {interval}, {row.seconds:.0f} s", flush=True)
-            if table:
-                pd.DataFrame([asdict(item) for item in rows]).to_csv(table, index=False)
+        for row in measure_missing(plan, table, profile):
+            interval = f"{row.ratio:.3f} ({row.low:.3f} to {row.high:.3f})"
+            print(f"{row.comparison}, {row.variant}: {interval}, {row.seconds:.0f} s", flush=True)
         os.chdir(ROOT)
-    print(report(pd.DataFrame([asdict(row) for row in rows])).to_string())
+    print(report(pd.read_csv(table)).to_string())
 
 
 def _machine() -> str:
