@@ -14,10 +14,13 @@ from stages.errors import GateError, HalfstepError, ParameterError, cli_entry, o
 
 
 @pytest.fixture(autouse=True)
-def signal_handler() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
+def signal_handlers() -> Iterator[None]:
+    """An entry point changes the handlers of its process, which is that of the tests here."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
 
 
 def raising(error: BaseException) -> Callable[[], None]:
