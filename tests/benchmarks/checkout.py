@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.params_file import set_parameters
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,15 +54,7 @@ class Checkout:
 
     def configure(self, values: Mapping[str, Any]) -> None:
         """Sets parameters by their dotted names; the others stay as the commit has them."""
-        path = self.root / "params.yaml"
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-        for name, value in values.items():
-            *sections, key = name.split(".")
-            mapping = tree
-            for section in sections:
-                mapping = mapping.setdefault(section, {})
-            mapping[key] = value
-        path.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+        set_parameters(self.root, values)
 
     def summary(self, arm: str) -> dict[str, Any]:
         """`summary.json` of one arm of the measurement."""

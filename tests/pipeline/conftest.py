@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import yaml
 from PIL import Image
+
+from tests.params_file import set_parameters
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -82,15 +83,7 @@ class Checkout:
 
     def configure(self, values: Mapping[str, Any]) -> None:
         """Sets parameters by their dotted names; the others do not change."""
-        path = self.root / "params.yaml"
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-        for name, value in values.items():
-            *sections, key = name.split(".")
-            mapping = tree
-            for section in sections:
-                mapping = mapping.setdefault(section, {})
-            mapping[key] = value
-        path.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+        set_parameters(self.root, values)
 
     @contextmanager
     def restored(self, *names: str) -> Iterator[None]:
