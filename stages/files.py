@@ -43,6 +43,11 @@ def profile_dir(variant: str) -> Path:
     return PROFILE / variant
 
 
+def is_variant(arm: str) -> bool:
+    """Whether an arm is a variant: the control and bridging arms have names that no variant may have."""
+    return not arm.startswith("_")
+
+
 def trace_file(variant: str) -> Path:
     """Trace of a variant. `data/profile` is laid out as a log directory that xprof and TensorBoard can open."""
     return profile_dir(variant) / "trace" / "plugins" / "profile" / variant / "host.xplane.pb"

@@ -23,7 +23,8 @@ from stages.results.comparison import BeforeAfter, Reason, Verdict
 from stages.results.profile import Profile
 from stages.results.study import Study, VariantResult
 from stages.stats.quality import QualityChange
-from stages.stats.speedup import CONFIDENCE, Speedup, inference_speedup, train_speedup
+from stages.stats.speedup import CONFIDENCE, Speedup, speedups_by_measure
+from stages.stats.speedup import inference_measure as inference_measure
 from stages.stats.states import State, find_states
 
 PEAK_MEMORY, LARGEST_BATCH = "memory/peak_mib", "memory/max_batch_size"  # metrics of a profile
@@ -96,9 +97,14 @@ class Comparison:
     baseline_reasons: tuple[Reason, ...] = ()
 
     @property
+    def number_of_tests(self) -> int:
+        """How many verdicts share the 5 %; 1 if nothing was compared."""
+        return max(1, sum(len(candidate.tests) for candidate in self.candidates))
+
+    @property
     def alpha(self) -> float:
         """Largest p-value of an `adopt` at the first step: the verdicts of the report share 5 %."""
-        return (1 - CONFIDENCE) / max(1, sum(len(candidate.tests) for candidate in self.candidates))
+        return (1 - CONFIDENCE) / self.number_of_tests
 
     def minutes(self, processes: int) -> float | None:
         """How long it takes to measure so many processes, as long as it took so far; None without a measurement."""
@@ -214,11 +220,6 @@ def _explained(
     return replace(candidate, reasons=explain(evidence), limit=evidence.limit)
 
 
-def inference_measure(batch_size: int) -> str:
-    """Name of the measure of inference at a batch size."""
-    return f"inference_b{batch_size}"
-
-
 def _factors(study: Study, baseline: Profile, candidate: Profile) -> dict[str, Factors]:
     """By measure, the factors of the speed-up; empty where no other setting than the precision differs."""
     bridge = study.bridge(candidate)
@@ -230,12 +231,9 @@ def _factors(study: Study, baseline: Profile, candidate: Profile) -> dict[str, F
 
 def _speedups(study: Study, before: Profile, after: Profile, control: Profile | None = None) -> dict[str, Speedup]:
     """By measure, time of one arm / time of another; with `control` the mean of both copies of the baseline counts."""
-    confidence = before.summary.protocol.confidence
-    rounds, calls = (control.rounds, control.calls) if control else (None, None)
-    ratios = {TRAIN: train_speedup(before.rounds, after.rounds, confidence, rounds)}
-    for size in study.inference_batch_sizes:
-        ratios[inference_measure(size)] = inference_speedup(before.calls, after.calls, size, confidence, calls)
-    return ratios
+    sizes, confidence = study.inference_batch_sizes, before.summary.protocol.confidence
+    times = [(profile.rounds, profile.calls) for profile in (before, after, control) if profile is not None]
+    return speedups_by_measure(times[0], times[1], sizes, confidence, *times[2:])
 
 
 def _correct(study: Study, result: VariantResult) -> NDArray[np.bool_]:

@@ -180,7 +180,7 @@ class Arms:
 
     def separate_input_from_compute(self, plan: Plan) -> None:
         """Runs rounds in which each variant trains on its input pipeline and on one batch cached on the device."""
-        variants = [worker for worker in self._workers if not worker.name.startswith("_")]
+        variants = [worker for worker in self._workers if files.is_variant(worker.name)]
         self._together("prepare_cached", workers=variants)
 
         def turns(workers: Sequence[WorkerProcess]) -> None:
@@ -218,7 +218,7 @@ class Arms:
             )
 
     def _runs_the_baseline(self, name: str) -> bool:
-        return name in (self._baseline, files.CONTROL) or name.startswith(files.BRIDGE_PREFIX)
+        return name == self._baseline or not files.is_variant(name)
 
     def _run_round(self, number: int, turns: Callable[[Sequence[WorkerProcess]], None], table: str) -> None:
         """Runs the turns of one round, and repeats it if a process was stopped during it: a time includes the stop."""

@@ -17,9 +17,8 @@ from stages.stats.speedup import (
     INTERIM_CONFIDENCE,
     Speedup,
     final_confidence,
-    inference_speedup,
     interim_looks,
-    train_speedup,
+    speedups_by_measure,
 )
 
 EndedBy = Literal["target_precision", "max_seconds", "rounds"]
@@ -130,20 +129,14 @@ def speedups(times: Mapping[str, RawTimes], baseline: str, confidence: float) ->
     """
     if baseline not in times or len({row.process for row in times[baseline].rounds}) < 2:
         return {}
-    rounds = {name: pd.DataFrame(map(asdict, of_arm.rounds)) for name, of_arm in times.items()}
-    calls = {name: pd.DataFrame(map(asdict, of_arm.calls)) for name, of_arm in times.items()}
-    others = [
-        name for name in times if name not in (baseline, files.CONTROL) and not name.startswith(files.BRIDGE_PREFIX)
-    ]
-    control = files.CONTROL if others and files.CONTROL in times else None
+    tables = {
+        name: (pd.DataFrame(map(asdict, of_arm.rounds)), pd.DataFrame(map(asdict, of_arm.calls)))
+        for name, of_arm in times.items()
+    }
+    others = [name for name in times if name != baseline and files.is_variant(name)]
+    control = tables.get(files.CONTROL) if others else None
     sizes = sorted({row.batch_size for row in times[baseline].calls})
     return {
-        name: {"train": train_speedup(rounds[baseline], rounds[name], confidence, rounds.get(control or ""))}
-        | {
-            f"inference_b{size}": inference_speedup(
-                calls[baseline], calls[name], size, confidence, calls.get(control or "")
-            )
-            for size in sizes
-        }
+        name: speedups_by_measure(tables[baseline], tables[name], sizes, confidence, control)
         for name in others or [name for name in times if name == files.CONTROL]
     }

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,7 +29,10 @@ MIN_PROCESSES_AT_A_LOOK = 4
 MIN_LOOKS_PAID = 2
 TRIMMED_SHARE = 0.25  # of the rounds of a process, at each end, for the ratio of typical steps
 
+TRAIN = "train"  # the measure; those of inference are `inference_b<n>`
+
 Interval = tuple[float, float]
+Times = tuple[pd.DataFrame, pd.DataFrame]  # rounds.csv and inference.csv of an arm
 
 
 def interim_looks(processes: int) -> tuple[int, ...]:
@@ -204,6 +207,22 @@ def inference_speedup(
         return pd.DataFrame({"count": latencies_ms.size(), "time_ms": latencies_ms.sum()})
 
     return _speedup(f"inference.csv at batch size {batch_size}", turns, baseline, candidate, confidence, control)
+
+
+def inference_measure(batch_size: int) -> str:
+    """Name of the measure of inference at a batch size."""
+    return f"inference_b{batch_size}"
+
+
+def speedups_by_measure(
+    baseline: Times, candidate: Times, batch_sizes: Iterable[int], confidence: float, control: Times | None = None
+) -> dict[str, Speedup]:
+    """Speed-ups of training and of inference at each batch size, from the rounds and calls of each arm."""
+    rounds, calls = control or (None, None)
+    found = {TRAIN: train_speedup(baseline[0], candidate[0], confidence, rounds)}
+    for size in batch_sizes:
+        found[inference_measure(size)] = inference_speedup(baseline[1], candidate[1], size, confidence, calls)
+    return found
 
 
 def _turns_of_training(table: pd.DataFrame) -> pd.DataFrame:

@@ -14,10 +14,10 @@ from stages.compare.explain.reconcile import Reconciliation
 from stages.op_types import plain_type
 from stages.results.profile import OperationTime, Profile
 from stages.results.training import Training
+from stages.stats.speedup import TRAIN as TRAIN
 from stages.stats.speedup import Speedup
 from stages.stats.states import State
 
-TRAIN = "train"
 STEP = "profiler/step_time_ms"
 _FLOAT16_INSTRUCTIONS = {"avx512_fp16", "amx_fp16"}
 

@@ -16,7 +16,6 @@ from stages.compare.report.text import (
     SYNTHETIC_NOTE,
     margin_text,
     measure_label,
-    number_of_tests,
     points_text,
     ratio_text,
 )
@@ -70,7 +69,7 @@ def report_view(comparison: Comparison) -> dict[str, Any]:
         "settings": _settings(comparison),
         "machine": [pair for pair in flat(study.environment) if pair[0] != "sha256"],
         "warnings": _warnings(comparison),
-        "verdict_count": number_of_tests(comparison),
+        "verdict_count": comparison.number_of_tests,
     }
 
 

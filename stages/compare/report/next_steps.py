@@ -9,7 +9,7 @@ from typing import Literal
 from scipy import stats
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
-from stages.compare.report.text import joined, margin_text, measure_label, number_of_tests, ratio_text, signed_points
+from stages.compare.report.text import joined, margin_text, measure_label, ratio_text, signed_points
 from stages.results.comparison import Verdict
 from stages.stats.quality import QualityChange
 from stages.stats.sample_size import ADOPT_ERROR, examples_needed, processes_needed, seeds_needed, too_few_images
@@ -182,7 +182,7 @@ def _quality_sentences(whose: str, change: QualityChange, comparison: Comparison
         )
     if change.p_loss(margin) <= alpha or change.outcome(margin) == "refuted":
         return
-    if (impossible := too_few_images(change.examples, margin, change.seeds, number_of_tests(comparison))) is not None:
+    if (impossible := too_few_images(change.examples, margin, change.seeds, comparison.number_of_tests)) is not None:
         yield f"{impossible}."
     sizes = quality_sample_size(change, margin, alpha)
     ways = []

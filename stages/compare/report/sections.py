@@ -10,7 +10,7 @@ from stages.compare.explain.layer_diff import OpChange, gained, lost
 from stages.compare.report import tables
 from stages.compare.report.charts import Axis, Interval, interval, loss_scale_chart
 from stages.compare.report.quality_text import quality_sentence, same_weights_sentence, seeds_note
-from stages.compare.report.text import margin_text, number_of_tests, points_text, signed, signed_points
+from stages.compare.report.text import margin_text, points_text, signed, signed_points
 from stages.compare.training_curves import loss_scaling, time_to_accuracy
 from stages.results.study import Study
 from stages.stats.quality import QualityChange
@@ -63,7 +63,7 @@ def quality(comparison: Comparison) -> dict[str, Any] | None:
         "sentences": [quality_sentence(name, found, comparison.params) for name, found in changes.items()],
         "notes": [
             seeds_note(change),
-            too_few_images(change.examples, margin, change.seeds, number_of_tests(comparison)),
+            too_few_images(change.examples, margin, change.seeds, comparison.number_of_tests),
         ],
         "same_weights": {"intervals": _change_intervals(same, axis, margin), "sentences": sentences} if same else None,
     }

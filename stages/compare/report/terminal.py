@@ -11,7 +11,7 @@ from rich.text import Text
 
 from stages.compare.comparison import Candidate, Comparison
 from stages.compare.report.tables import MetricRow, metric_rows
-from stages.compare.report.text import SYNTHETIC_NOTE, number_of_tests, points_text, ratio_text, void_text
+from stages.compare.report.text import SYNTHETIC_NOTE, points_text, ratio_text, void_text
 from stages.compare.report.verdicts import verdict_sentence
 from stages.stats.sample_size import too_few_images
 
@@ -29,7 +29,7 @@ def render(comparison: Comparison) -> RenderableType:
     if comparison.void:
         lines.append(Text(f"Note: {void_text(comparison)}"))
     margin, seeds = comparison.params.quality_margin, len(study.baseline.trainings)
-    too_few = too_few_images(len(study.labels), margin, seeds, number_of_tests(comparison))
+    too_few = too_few_images(len(study.labels), margin, seeds, comparison.number_of_tests)
     if study.data.synthetic:
         lines.append(Text(SYNTHETIC_NOTE))
     elif too_few is not None:

@@ -90,11 +90,6 @@ def measure_label(measure: str) -> str:
     return "training" if measure == TRAIN else f"inference, batch {measure.removeprefix('inference_b')}"
 
 
-def number_of_tests(comparison: Comparison) -> int:
-    """How many verdicts share the 5 %; 1 if nothing was compared."""
-    return max(1, sum(len(candidate.tests) for candidate in comparison.candidates))
-
-
 def void_text(comparison: Comparison) -> str:
     """Which measures are void."""
     void = joined([measure_label(measure) for measure in comparison.control if measure in comparison.void])

@@ -8,7 +8,6 @@ from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.compare.report.text import (
     joined,
     margin_text,
-    number_of_tests,
     points_text,
     ratio_text,
     settings_text,
@@ -109,7 +108,7 @@ def _open_together(candidate: Candidate, comparison: Comparison) -> Iterator[str
     """Where each part is shown by itself, but not with all verdicts of the report together."""
     yield (
         f"its speed-up of {ratio_text(candidate.speedups[TRAIN])} and its accuracy are each shown by themselves, but "
-        f"not together with the other verdicts: the {number_of_tests(comparison)} of this report share an error of 5 %"
+        f"not together with the other verdicts: the {comparison.number_of_tests} of this report share an error of 5 %"
     )
 
 
