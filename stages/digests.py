@@ -1,4 +1,4 @@
-"""Digests of inputs outside the pipeline: the user's images and the source of the user's model.
+"""Digests of inputs outside the pipeline: the user's images, and the source of the user's model or task.
 
 DVC cannot depend on a folder that may be missing or that `params.yaml` names, so the stages depend on these digests.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from stages.errors import DataError
 from stages.files import resolve_data_path, sha256_file
 from stages.own_model import own_model_files
-from stages.params import DataParams, ModelParams
+from stages.params import DataParams, ModelParams, TaskParams
 
 
 def source_digest(data: DataParams) -> dict[str, Any]:
@@ -31,12 +31,7 @@ def source_digest(data: DataParams) -> dict[str, Any]:
     """
     if data.source != "folder":
         return {"source": data.source}
-    listing = hashlib.sha256()
-    count = 0
-    for line in _listing(resolve_data_path(data.path)):
-        listing.update(line.encode("utf-8", "surrogateescape"))
-        count += 1
-    return {"source": data.source, "files": count, "sha256": listing.hexdigest()}
+    return {"source": data.source, **_listing_digest(resolve_data_path(data.path), "data.path")}
 
 
 def model_digest(model: ModelParams) -> dict[str, Any]:
@@ -46,16 +41,67 @@ def model_digest(model: ModelParams) -> dict[str, Any]:
         `name`, and for the user's own model the `files` and the `sha256` of their names and contents. Neither depends
         on modification times or on the folder of the checkout.
     """
-    found = own_model_files(model.name)
+    return {"name": model.name, **_source_digest(own_model_files(model.name))}
+
+
+def task_digest(task: TaskParams, batch_size: int, seed: int) -> dict[str, Any]:
+    """Identifies the task: `{"name": "images"}`, or the user's own task with all that its function is called with.
+
+    Args:
+        task: section `task` of the parameters.
+        batch_size, seed: what the function is called with.
+
+    Returns:
+        `name`, and for the user's own task the `files` and the `sha256` of their names and contents, `arguments`,
+        `batch_size`, `seed`, and `depends`: for each path of `task.depends` the `sha256` of a file, or the number of
+        `files` in a folder and the `sha256` of their listing. Hidden files and what Python compiles are ignored.
+
+    Raises:
+        DataError: a path of `task.depends` does not exist, or cannot be read.
+    """
+    if not task.is_own:
+        return {"name": task.name}
+    found = own_model_files(task.name, task.folder, only_root=task.path is not None)
+    return {
+        "name": task.name,
+        **_source_digest(found),
+        "arguments": task.arguments,
+        "batch_size": batch_size,
+        "seed": seed,
+        "depends": {path: _path_digest(path) for path in task.depends},
+    }
+
+
+def _source_digest(found: dict[str, Path]) -> dict[str, Any]:
     if not found:
-        return {"name": model.name}
+        return {}
     lines = [f"{name}\0{sha256_file(path)}\n" for name, path in sorted(found.items())]
-    return {"name": model.name, "files": sorted(found), "sha256": hashlib.sha256("".join(lines).encode()).hexdigest()}
+    return {"files": sorted(found), "sha256": hashlib.sha256("".join(lines).encode()).hexdigest()}
 
 
-def _listing(root: Path) -> Iterator[str]:
-    for folder, folders, names in os.walk(root, onerror=functools.partial(_refuse_unless_removed, root)):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+def _path_digest(name: str) -> dict[str, Any]:
+    path = resolve_data_path(name)
+    if path.is_dir():
+        return _listing_digest(path, "task.depends")
+    try:
+        return {"sha256": sha256_file(path)}
+    except OSError as error:
+        raise _unreadable("task.depends", error) from error
+
+
+def _listing_digest(root: Path, parameter: str) -> dict[str, Any]:
+    """Number of files below a folder, and a digest of their names, sizes and modification times."""
+    listing = hashlib.sha256()
+    count = 0
+    for line in _listing(root, parameter):
+        listing.update(line.encode("utf-8", "surrogateescape"))
+        count += 1
+    return {"files": count, "sha256": listing.hexdigest()}
+
+
+def _listing(root: Path, parameter: str) -> Iterator[str]:
+    for folder, folders, names in os.walk(root, onerror=functools.partial(_refuse_unless_removed, root, parameter)):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
         for name in sorted(name for name in names if not name.startswith(".")):
             path = Path(folder) / name
             try:
@@ -67,9 +113,15 @@ def _listing(root: Path) -> Iterator[str]:
                 continue
 
 
-def _refuse_unless_removed(root: Path, error: OSError) -> None:
-    removed = isinstance(error, FileNotFoundError | NotADirectoryError)
-    if removed and error.filename != str(root):
-        return
-    advice = "run `dvc repro` again" if removed else "change its permissions, or move it out of the folder"
-    raise DataError(f"data.path: {error.filename!r} cannot be read ({error.strerror}); {advice}") from error
+def _refuse_unless_removed(root: Path, parameter: str, error: OSError) -> None:
+    if not _is_removed(error) or error.filename == str(root):
+        raise _unreadable(parameter, error) from error
+
+
+def _unreadable(parameter: str, error: OSError) -> DataError:
+    advice = "run `dvc repro` again" if _is_removed(error) else "change its permissions, or move it out of the folder"
+    return DataError(f"{parameter}: {error.filename!r} cannot be read ({error.strerror}); {advice}")
+
+
+def _is_removed(error: OSError) -> bool:
+    return isinstance(error, FileNotFoundError | NotADirectoryError)

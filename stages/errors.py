@@ -54,6 +54,10 @@ class ModelError(HalfstepError):
     """A model that cannot be built or trained on the prepared images."""
 
 
+class TaskError(HalfstepError):
+    """A task that does not have what training, testing and timing need."""
+
+
 class PrecisionError(HalfstepError):
     """A variant whose precision is not in effect."""
 

@@ -27,6 +27,7 @@ ENVIRONMENT_FILE = DATA / "environment.json"
 TRACKING_FILE = DATA / "tracking.json"
 SOURCE_FILE = DATA / "source.json"
 MODEL_FILE = DATA / "model.json"
+TASK_FILE = DATA / "task.json"
 WORK_DIR = Path(".halfstep")  # kept when DVC reruns a stage; ignored by git and DVC
 CONTROL = "_control"  # the second copy of the baseline, for the A/A comparison
 BRIDGE_PREFIX = "_bridge_"  # of arms with the baseline's policy and a candidate's other settings

@@ -1,4 +1,4 @@
-"""The source files of the user's own model, found without importing them: they may import TensorFlow."""
+"""The source files of the user's own model or task, found without importing them: they may import TensorFlow."""
 
 from __future__ import annotations
 
@@ -35,29 +35,30 @@ def own_model_file(name: str, root: Path | None = None) -> Path | None:
     return module_file(match["module"], root or Path.cwd()) if match else None
 
 
-def module_file(module: str, root: Path) -> Path | None:
-    """Source file of a module in `root` or on Python's path; None if there is no such file."""
+def module_file(module: str, root: Path, *, only_root: bool = False) -> Path | None:
+    """Source file of a module in `root` or, unless `only_root`, on Python's path; None if there is no such file."""
     name = tuple(module.split("."))
-    folder = _folder(name, root)
+    folder = _folder(name, root, only_root)
     return None if folder is None else _file(folder, name)
 
 
-def own_model_files(name: str, root: Path | None = None) -> dict[str, Path]:
-    """Source files of the user's own model: its module, and every module in the same folder that it imports.
+def own_model_files(name: str, root: Path | None = None, *, only_root: bool = False) -> dict[str, Path]:
+    """Source files of the user's own model or task: its module, and every module in the same folder that it imports.
 
     Imports in functions and under conditions count, and so do the imports of imported modules. What the code computes
     at run time, such as the argument of `importlib.import_module`, cannot be seen.
 
     Args:
-        name: value of `model.name`.
-        root: the folder of `params.yaml`; None for the working folder.
+        name: value of `model.name` or `task.name`.
+        root: the folder of `params.yaml`, or that of `task.path`; None for the working folder.
+        only_root: do not search the module on Python's path.
 
     Returns:
-        Paths by their name relative to the folder of the module's top package. Empty for other models.
+        Paths by their name relative to the folder of the module's top package. Empty for models and tasks of halfstep.
     """
     match = OWN_MODEL.fullmatch(name)
     module: Name = tuple(match["module"].split(".")) if match else ()
-    folder = _folder(module, root or Path.cwd()) if module else None
+    folder = _folder(module, root or Path.cwd(), only_root) if module else None
     if folder is None:
         return {}
     found: dict[str, Path] = {}
@@ -75,8 +76,12 @@ def own_model_files(name: str, root: Path | None = None) -> dict[str, Path]:
     return found
 
 
-def parse_source(content: bytes) -> ast.Module:
+def parse_source(content: bytes, name: str = "<unknown>") -> ast.Module:
     """Parses Python in the encoding that it declares. Prints no warnings of the compiler.
+
+    Args:
+        content: the file.
+        name: what the error calls it.
 
     Raises:
         SyntaxError: it is not valid Python.
@@ -84,13 +89,14 @@ def parse_source(content: bytes) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return ast.parse(content)
+            return ast.parse(content, name)
         except (ValueError, RecursionError, MemoryError) as error:  # a null byte; an expression nested too deeply
             raise SyntaxError(str(error) or "it is nested too deeply") from error
 
 
-def _folder(name: Name, root: Path) -> Path | None:
-    return next((folder for folder in (root, *map(Path, sys.path)) if _file(folder, name)), None)
+def _folder(name: Name, root: Path, only_root: bool = False) -> Path | None:
+    folders = (root,) if only_root else (root, *map(Path, sys.path))
+    return next((folder for folder in folders if _file(folder, name)), None)
 
 
 def _file(folder: Path, name: Name) -> Path | None:
@@ -143,7 +149,7 @@ def _base(node: ast.ImportFrom, package: Name) -> Name:
 
 
 def _counts(name: Name, top: str, folder: Path) -> bool:
-    """Whether a module can be part of the model.
+    """Whether a module can be part of the model or the task.
 
     DVC's stages depend on halfstep's own modules already. In a folder of installed packages only the model's own
     package counts: with the others, Keras and TensorFlow would.

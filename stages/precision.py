@@ -91,13 +91,25 @@ def reason_in_log(log: str) -> str:
     return printable("; ".join(dict.fromkeys(errors)), 300) or _UNKNOWN_REASON
 
 
-def verify(model: keras.Model, variant: Variant) -> None:
+def loss_scale(model: keras.Model) -> float | None:
+    """Current factor of the loss, which prevents underflow of float16 gradients; None without loss scaling."""
+    scale = getattr(model.optimizer, "dynamic_scale", None)
+    return None if scale is None else float(keras.ops.convert_to_numpy(scale))
+
+
+def verify(model: keras.Model, variant: Variant, *, is_own: bool = False) -> None:
     """Checks that a compiled model computes as its variant requires.
+
+    Args:
+        model: the compiled model.
+        variant: the variant that should be in force.
+        is_own: whether the model belongs to a task of the user's own. It may have layers and outputs of another type,
+            as long as some layers with a kernel compute as the policy says.
 
     Raises:
         PrecisionError: it does not; the message names the variant's settings, the layers and what was found.
     """
-    if problems := list(_problems(model, variant)):
+    if problems := list(_problems(model, variant, is_own)):
         raise PrecisionError(f"the variant ({_description(variant)}) is not in force: {'; '.join(problems)}")
 
 
@@ -110,7 +122,7 @@ def _description(variant: Variant) -> str:
     return ", ".join(f"{name} {value}" for name, value in variant.model_dump().items()).lower()
 
 
-def _problems(model: keras.Model, variant: Variant) -> Iterator[str]:
+def _problems(model: keras.Model, variant: Variant, is_own: bool) -> Iterator[str]:
     if model.dtype_policy.name != variant.policy:
         yield f"the model's policy is {model.dtype_policy.name}; build it after the policy is set"
     wrapped = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
@@ -123,26 +135,37 @@ def _problems(model: keras.Model, variant: Variant) -> Iterator[str]:
     if onednn_is_on() and not variant.onednn:
         yield "oneDNN is on; TF_ENABLE_ONEDNN_OPTS must be 0 before TensorFlow is imported"
     yield from _layer_problems(model, variant)
+    if not is_own:
+        yield from _image_problems(model, variant)
 
 
 def _layer_problems(model: keras.Model, variant: Variant) -> Iterator[str]:
-    """Quantized layers, and layers with a kernel that use another type; the last of these may compute in float32."""
+    """Quantized layers, and a model none of whose kernels is used in the variant's type."""
     expected = compute_dtype(variant.policy)
-    leaves = _leaves(model)
-    if quantized := [f"{layer.name} ({layer.dtype_policy.name})" for layer in leaves if layer.quantization_mode]:
+    leaves = [layer for layer in _leaves(model) if layer.quantization_mode]
+    if quantized := [f"{layer.name} ({layer.dtype_policy.name})" for layer in leaves]:
         yield (
             f"layers are quantized: {_first_five(quantized)}; "
             "build the model without quantization (supported are float32, float16 and bfloat16)"
         )
-    kernels = [layer for layer in leaves if getattr(layer, "kernel", None) is not None]
-    wrong = [f"{layer.name} ({layer.compute_dtype})" for layer in kernels[:-1] if layer.compute_dtype != expected]
-    if wrong:
-        yield f"layers do not compute in {expected}: {_first_five(wrong)}"
+    kernels = _layers_with_kernel(model)
     if kernels and all(layer.compute_dtype != expected for layer in kernels):
         yield f"no layer computes in {expected}"
+
+
+def _image_problems(model: keras.Model, variant: Variant) -> Iterator[str]:
+    """Layers with a kernel that use another type; the last of these may compute in float32, and the output must."""
+    expected = compute_dtype(variant.policy)
+    others = _layers_with_kernel(model)[:-1]
+    if wrong := [f"{layer.name} ({layer.compute_dtype})" for layer in others if layer.compute_dtype != expected]:
+        yield f"layers do not compute in {expected}: {_first_five(wrong)}"
     for output in model.outputs:
         if keras.backend.standardize_dtype(output.dtype) != "float32":
             yield f"the output is {output.dtype}; give the last activation dtype='float32'"
+
+
+def _layers_with_kernel(model: keras.Model) -> list[keras.layers.Layer]:
+    return [layer for layer in _leaves(model) if getattr(layer, "kernel", None) is not None]
 
 
 def _first_five(names: list[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from PIL import Image
 
 from stages import files
 from stages.fingerprint import fingerprint
@@ -31,6 +32,12 @@ def unset_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("DVC_ROOT", "DVC_EXP_NAME", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID")
     for name in (*names, "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def decoders_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restores Pillow's limit of pixels, which decoding sets for its process."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -54,7 +61,7 @@ def restore_precision() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def prepared_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepared images: 64 images of 8 x 8 pixels in 4 classes."""
-    from stages.prepare.pipeline import prepare
+    from stages.tasks.images.preparation.pipeline import prepare
 
     directory = tmp_path_factory.mktemp("prepared")
     prepare(DataParams(source="synthetic", synthetic_images=64, synthetic_classes=4, image_size=8), directory)

@@ -6,8 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -32,14 +31,26 @@ from stages.results.profile import (
     RawTimes,
     Round,
     Step,
+    same_weights_file,
     write_profile,
 )
 from stages.results.study import Study, load_study
-from stages.results.training import METRICS, TrainingMetrics, write_training
+from stages.results.task import TASK_INFO, TaskInfo, images_task
+from stages.results.training import (
+    HISTORY,
+    METRICS,
+    PREDICTIONS,
+    SCORES,
+    TrainingMetrics,
+    write_not_trained,
+    write_training,
+)
+from stages.stats.resampling import metric_scores
 from stages.stats.speedup import CONFIDENCE, ProcessTimes, Speedup
 
 VARIANTS = ("float32", "mixed_float16", "mixed_bfloat16", "float16")
 FAILED = "float16"
+MEASURED = tuple(name for name in VARIANTS if name != FAILED)
 SEEDS = (1, 2, 3)
 BATCH_SIZES = (1, 32)
 CLASSES = ("ant", "bee", "cat", "dog")
@@ -117,6 +128,7 @@ def write_prepared(*, synthetic: bool = False) -> None:
         class_counts={split: dict.fromkeys(CLASSES, count // len(CLASSES)) for split, count in images.items()},
         rejected=0,
     ).write(files.PREPARED / "info.json")
+    images_task(IMAGES).write(TASK_INFO)
     files.write_manifest(files.PREPARED)
 
 
@@ -137,9 +149,10 @@ def training_metrics(**changes: Any) -> TrainingMetrics:
     return TrainingMetrics(**(values | changes))
 
 
-def epoch_row(variant: str, seed: int, epoch: int) -> SimpleNamespace:
+def epoch_row(variant: str, seed: int, epoch: int) -> dict[str, float]:
     """One row of `history.csv`; epochs count from 0."""
-    return SimpleNamespace(
+    scaling = {"loss_scale": LOSS_SCALE, "skipped_steps": 1} if variant == "mixed_float16" else {}
+    return dict(
         epoch=epoch,
         loss=1 / (epoch + 1),
         accuracy=1 - 0.3 / (epoch + 1),
@@ -147,8 +160,7 @@ def epoch_row(variant: str, seed: int, epoch: int) -> SimpleNamespace:
         val_accuracy=1 - 0.4 / (epoch + 1 + 0.1 * seed + 0.2 * VARIANTS.index(variant)),
         learning_rate=0.001,
         epoch_time_s=2.0,
-        loss_scale=LOSS_SCALE,
-        skipped_steps=1,
+        **scaling,
     )
 
 
@@ -178,6 +190,14 @@ def predictions(wrong: int, seed: int, probability: float = 0.7) -> NDArray[np.f
     probabilities = np.full((IMAGES, len(CLASSES)), 0.1, dtype=np.float32)
     probabilities[np.arange(IMAGES), predicted] = probability
     return probabilities
+
+
+def own_scores(variant: str, seed: int, kind: Literal["score", "metric"], loss: float) -> NDArray[np.float64]:
+    """Scores of a task that is not `images`: of each example, or their mean as a metric."""
+    generator = np.random.default_rng([seed, VARIANTS.index(variant)])
+    common = np.random.default_rng(0).beta(5, 2, IMAGES)
+    scores = common + (0.0 if variant == "float32" else 0.02 * generator.normal(size=IMAGES) - loss)
+    return scores if kind == "score" else metric_scores(lambda _, found: float(found.mean()), scores, scores)
 
 
 def time_ms(name: str, process: int, baseline_ms: float) -> float:
@@ -294,6 +314,23 @@ class SmallStudy:
         for name in SPEEDUPS:
             write_small_profile(name, trace)
 
+    def make_speed_only(self) -> None:
+        """Makes of the trainings what they are with `train.epochs: 0`. Without them no variant fails."""
+        shutil.rmtree(files.TRAIN)
+        metrics = TrainingMetrics(
+            status="not_trained", batch_size=32, data_sha256="d" * 64, environment="Test CPU 9000; tensorflow 2.21.0"
+        )
+        for variant in MEASURED:
+            for seed in SEEDS:
+                write_not_trained(files.train_dir(variant, seed), metrics)
+        for name in WRONG_WITH_SAME_WEIGHTS:
+            for seed in SEEDS:
+                same_weights_file(name, seed).unlink()
+            files.write_manifest(files.profile_dir(name))
+
+    def compare_speed_only(self, **params: Any) -> Comparison:
+        return compare(self.load(variants=MEASURED), CompareParams(**params))
+
     def make_synthetic(self) -> None:
         write_prepared(synthetic=True)
 
@@ -301,6 +338,39 @@ class SmallStudy:
         """Gives the test images these classes in turn. The predictions still name the first four."""
         np.save(files.PREPARED / "test_labels.npy", (np.arange(IMAGES) % len(names)).astype(np.int32))
         _edit(PreparedInfo, files.PREPARED / "info.json", {"classes": tuple(names)})
+
+    def make_own(self, kind: Literal["score", "metric"], score_name: str = "iou") -> None:
+        """Makes it the study of another task: scores between 0 and 1, of which the candidates lose a little."""
+        TaskInfo(name="mine:build", score_name=score_name, score_kind=kind, examples=IMAGES).write(TASK_INFO)
+        for name in ("info.json", "test_labels.npy"):
+            (files.PREPARED / name).unlink()
+        files.write_manifest(files.PREPARED)
+        for variant in VARIANTS:
+            for seed in SEEDS:
+                if variant != FAILED:
+                    self._make_own_training(variant, seed, kind, score_name)
+                if variant in WRONG_WITH_SAME_WEIGHTS:
+                    path = files.profile_dir(variant) / f"same_weights_{seed}.npy"
+                    np.save(path, own_scores(variant, seed, kind, loss=0.001))
+                    files.write_manifest(path.parent)
+
+    def _make_own_training(self, variant: str, seed: int, kind: Literal["score", "metric"], score_name: str) -> None:
+        folder, scores = files.train_dir(variant, seed), own_scores(variant, seed, kind, loss=0.002)
+        (folder / PREDICTIONS).unlink()
+        np.save(folder / SCORES, scores)
+        history = pd.read_csv(folder / HISTORY)
+        renamed = history.drop(columns="accuracy").rename(columns={"val_accuracy": f"val_{score_name}"})
+        renamed.to_csv(folder / HISTORY, index=False)
+        score = float(scores.mean() if kind == "score" else scores[0])
+        self.edit_training(variant, seed, test_accuracy=None, **{f"test_{score_name}": score})
+
+    def shorten_test_set(self, examples: int) -> None:
+        """Leaves so many test examples of a task with a score of each."""
+        TaskInfo(name="mine:build", score_name="iou", score_kind="score", examples=examples).write(TASK_INFO)
+        files.write_manifest(files.PREPARED)
+        for path in files.DATA.rglob("*.npy"):
+            np.save(path, np.load(path)[:examples])
+            files.write_manifest(path.parent)
 
     def edit_training(self, variant: str, seed: int, **changes: Any) -> None:
         """Changes fields of `metrics.json`."""

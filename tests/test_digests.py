@@ -3,12 +3,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stages.digests import model_digest, source_digest
+from stages.digests import model_digest, source_digest, task_digest
 from stages.errors import DataError
-from stages.params import DataParams, ModelParams
+from stages.params import DataParams, ModelParams, TaskParams
 
 FOLDER = DataParams(source="folder", path="pictures")
 
@@ -152,3 +153,83 @@ def test_digest_of_a_model_does_not_depend_on_the_folder(tmp_path: Path, monkeyp
         monkeypatch.chdir(tmp_path / folder)
         digests.append(model_digest(ModelParams(name="own:build")))
     assert digests[0] == digests[1]
+
+
+OWN_TASK = "lib.own:build"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository outside the checkout, with a task that imports a helper."""
+    folder = tmp_path / "repository"
+    (folder / "lib").mkdir(parents=True)
+    (folder / "lib" / "own.py").write_text("import helper\nfrom stages.tasks import Task")
+    (folder / "helper.py").write_text("x = 1")
+    (folder / "other.py").write_text("x = 1")
+    return folder
+
+
+def own_task(folder: Path, **others: Any) -> dict[str, Any]:
+    return task_digest(TaskParams(name=OWN_TASK, path=str(folder), **others), 32, 0)
+
+
+def test_images_have_only_a_name_whatever_the_other_parameters() -> None:
+    task = TaskParams(path="no_such", arguments={"x": 1}, depends=("no_such",))
+    assert task_digest(task, 32, 0) == task_digest(TaskParams(), 64, 1) == {"name": "images"}
+
+
+def test_own_task_is_identified_by_its_files_and_by_what_it_is_called_with(repository: Path) -> None:
+    first = own_task(repository, arguments={"width": 8})
+    assert {name: value for name, value in first.items() if name != "sha256"} == {
+        "name": OWN_TASK,
+        "files": ["helper.py", "lib/own.py"],
+        "arguments": {"width": 8},
+        "batch_size": 32,
+        "seed": 0,
+        "depends": {},
+    }
+    (repository / "other.py").write_text("x = 2")
+    os.utime(repository / "helper.py", ns=(0, 0))
+    assert own_task(repository, arguments={"width": 8}) == first
+    (repository / "helper.py").write_text("x = 2")
+    changed = own_task(repository, arguments={"width": 8})
+    assert changed | {"sha256": ""} == first | {"sha256": ""}
+    assert changed["sha256"] != first["sha256"]
+    repository.rename(repository.with_name("moved"))
+    assert own_task(repository.with_name("moved"), arguments={"width": 8}) == changed
+
+
+def test_without_a_path_the_task_lies_next_to_the_parameters(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("import helper")
+    (tmp_path / "helper.py").write_text("")
+    assert task_digest(TaskParams(name="own:build"), 32, 0)["files"] == ["helper.py", "own.py"]
+
+
+def test_what_a_task_depends_on(repository: Path) -> None:
+    (repository / "weights.bin").write_bytes(b"1")
+    (repository / "images").mkdir()
+    (repository / "images" / "1.png").write_text("x")
+    paths = (str(repository / "weights.bin"), str(repository / "images"))
+
+    def digests() -> dict[str, Any]:
+        return dict(own_task(repository, depends=paths)["depends"])
+
+    first = digests()
+    assert list(first) == list(paths)
+    assert first[paths[1]]["files"] == 1
+    os.utime(repository / "weights.bin", ns=(0, 0))
+    for ignored in (".DS_Store", "__pycache__/own.pyc"):
+        (repository / "images" / ignored).parent.mkdir(exist_ok=True)
+        (repository / "images" / ignored).write_text("x")
+    assert digests() == first
+    (repository / "weights.bin").write_bytes(b"2")
+    os.utime(repository / "images" / "1.png", ns=(0, 0))
+    second = digests()
+    assert all(second[path] != first[path] for path in paths)
+
+
+def test_missing_path_of_a_task_is_refused(repository: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"^task\.depends: .*no_such' cannot be read \(No such file or directory\); run"
+    ):
+        own_task(repository, depends=("no_such",))

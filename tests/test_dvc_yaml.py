@@ -36,14 +36,14 @@ def test_every_stage_has_a_description(stages: dict[str, Any]) -> None:
 
 def test_train_depends_on_all_its_parameters_except_the_lists(stages: dict[str, Any]) -> None:
     fields = set(TrainParams.model_fields) - WITHOUT_EFFECT_ON_A_RESULT - {"variants", "seeds"}
-    expected = {f"train.{name}" for name in fields} | {"model.name", "variants.${item.variant}"}
+    expected = {f"train.{name}" for name in fields} | {"task", "model.name", "variants.${item.variant}"}
     assert set(stages["train"]["params"]) == expected
 
 
 def test_parameters_of_the_other_stages(stages: dict[str, Any]) -> None:
-    assert stages["prepare"]["params"] == ["data"]
+    assert stages["prepare"]["params"] == ["task", "data"]
     fields = {f"train.{name}" for name in set(TrainParams.model_fields) - WITHOUT_EFFECT_ON_A_RESULT}
-    assert set(stages["profile"]["params"]) == {"model", "variants", "profile", "compare.baseline"} | fields
+    assert set(stages["profile"]["params"]) == {"task", "model", "variants", "profile", "compare.baseline"} | fields
     assert "compare" in stages["compare"]["params"]
     assert "params" not in stages["environment"]  # it always runs, and reads all parameters
 
@@ -62,9 +62,9 @@ def test_all_dependencies_on_sources_exist(root: Path, stages: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("stage", "results"),
     [
-        ("prepare", {"prepared"}),
-        ("train", {"prepared", "training"}),
-        ("profile", {"prepared", "training", "profile"}),
+        ("prepare", {"prepared", "task"}),
+        ("train", {"prepared", "task", "training"}),
+        ("profile", {"prepared", "task", "training", "profile"}),
     ],
 )
 def test_stage_depends_only_on_the_formats_that_it_uses(stages: dict[str, Any], stage: str, results: set[str]) -> None:
@@ -76,6 +76,13 @@ def test_stage_depends_only_on_the_formats_that_it_uses(stages: dict[str, Any], 
 def test_profile_depends_on_the_machine(stages: dict[str, Any]) -> None:
     assert "data/environment.json" in stages["profile"]["deps"]
     assert stages["environment"]["always_changed"] is True
+
+
+def test_stages_that_run_a_task_depend_on_its_digest(stages: dict[str, Any]) -> None:
+    assert [name for name, stage in stages.items() if "data/task.json" in stage.get("deps", [])] == [
+        *("prepare", "train", "profile")
+    ]
+    assert {"data/task.json"} < {path for output in stages["environment"]["outs"] for path in output}
 
 
 def test_all_templates_exist_and_are_used(root: Path, pipeline: dict[str, Any]) -> None:

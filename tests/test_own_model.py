@@ -51,7 +51,7 @@ def found(sources: dict[str, str | bytes], name: str = "own:build") -> list[str]
         ("from ...... import helper", ["helper.py"]),
         ("import importlib\nimportlib.import_module('helper')", []),
         ("text = 'import helper'", []),
-        ("from stages.models.parts import conv_norm", []),
+        ("from stages.tasks.images.models.parts import conv_norm", []),
     ],
 )
 def test_static_imports_in_the_folder_are_found(source: str | bytes, expected: list[str]) -> None:
@@ -65,7 +65,7 @@ def test_static_imports_in_the_folder_are_found(source: str | bytes, expected: l
         "package/sub/deep.py": "",
         "loose/module.py": "",
         "stages/__init__.py": "",
-        "stages/models/parts.py": "",
+        "stages/tasks/images/models/parts.py": "",
     }
     assert found({"own.py": source, **others}) == sorted(["own.py", *expected])
 
@@ -144,6 +144,19 @@ def test_helpers_are_found_in_a_folder_of_pythonpath(folder: Path, monkeypatch: 
     write({"lib/nets.py": "import parts", "lib/parts.py": "", "parts.py": ""})
     monkeypatch.syspath_prepend(str(folder / "lib"))
     assert own_model_files("nets:build") == {"nets.py": folder / "lib/nets.py", "parts.py": folder / "lib/parts.py"}
+
+
+def test_a_task_may_lie_in_any_folder_and_only_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write({"repo/tasks/own.py": "from . import parts\nimport lib", "repo/tasks/parts.py": "", "repo/lib.py": ""})
+    write({"lib.py": "", "repo/unused.py": "", "installed/away.py": ""})
+    monkeypatch.syspath_prepend(str(folder / "installed"))
+    repo = folder / "repo"
+    assert own_model_files("tasks.own:build", repo, only_root=True) == {
+        name: repo / name for name in ("tasks/own.py", "tasks/parts.py", "lib.py")
+    }
+    assert own_model_files("away:build", repo, only_root=True) == {}
+    assert module_file("away", repo, only_root=True) is None
+    assert module_file("away", repo) == folder / "installed/away.py"
 
 
 def test_package_hides_a_module_of_the_same_name(folder: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from stages import files
 from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.compare.report.verdicts import verdict_sentence
@@ -18,13 +20,20 @@ def best_candidate(comparison: Comparison) -> Candidate | None:
     return max(comparison.adopted, key=lambda candidate: candidate.speedups[TRAIN].ratio, default=None)
 
 
-def best_training(result: VariantResult) -> Training:
-    """The training with the best final validation accuracy, the first of equals. The test set selects nothing."""
+def best_training(result: VariantResult, score_name: str) -> Training:
+    """The training with the best final validation score, the first of equals. The test set selects nothing.
 
-    def final_accuracy(training: Training) -> float:
-        return -1.0 if training.history is None else float(training.history["val_accuracy"].iloc[-1])
+    Where the task does not compute the score by epoch, the lowest final validation loss counts, if it computes that.
+    """
 
-    return max(result.trainings, key=final_accuracy)
+    def final_score(training: Training) -> float:
+        history = training.history
+        if history is None:
+            return -math.inf
+        column, sign = (f"val_{score_name}", 1) if f"val_{score_name}" in history else ("val_loss", -1)
+        return sign * float(history[column].iloc[-1]) if column in history else 0.0
+
+    return max(result.trainings, key=final_score)
 
 
 def register_best(name: str, comparison: Comparison, tracker: Tracker) -> str:
@@ -36,7 +45,7 @@ def register_best(name: str, comparison: Comparison, tracker: Tracker) -> str:
     candidate = best_candidate(comparison)
     if candidate is None:
         return f"compare.register: no candidate was adopted; '{name}' is unchanged"
-    training = best_training(candidate.result)
+    training = best_training(candidate.result, comparison.study.score_name)
     directory = files.train_dir(candidate.variant, training.seed)
     run_id = tracker.find(files.verify_manifest(directory), run_logging.training(candidate.variant, training.seed))
     if run_id is None:

@@ -16,13 +16,15 @@ from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.evidence import Factors as Factors
 from stages.compare.explain.layer_diff import OpChange, op_changes
 from stages.compare.explain.reconcile import Reconciliation, reconcile
-from stages.compare.verdict import Key, Parts, run_tests, verdicts, void_measures
+from stages.compare.verdict import Key, Parts, decide_speed, run_tests, verdicts, void_measures
 from stages.compare.verdict import VerdictTest as VerdictTest
-from stages.params import CompareParams
+from stages.params import CompareParams, quality_margin_for
 from stages.results.comparison import BeforeAfter, Reason, Verdict
 from stages.results.profile import Profile
 from stages.results.study import Study, VariantResult
+from stages.stats.bootstrap import MetricChange
 from stages.stats.quality import QualityChange
+from stages.stats.scores import score_change
 from stages.stats.speedup import CONFIDENCE, Speedup, speedups_by_measure
 from stages.stats.speedup import inference_measure as inference_measure
 from stages.stats.states import State, find_states
@@ -37,6 +39,7 @@ class Candidate:
     """One candidate against the baseline. Measures are named `train` and `inference_b<n>`, in that order.
 
     If a training failed there is nothing to compare: no speed-ups, no quality, and every verdict is `inconclusive`.
+    If nothing was trained there is no quality, and there are no tests.
 
     Attributes:
         factors: by measure, only where other settings than the precision differ from the baseline's.
@@ -97,13 +100,34 @@ class Comparison:
     baseline_reasons: tuple[Reason, ...] = ()
 
     @property
+    def speed_only(self) -> bool:
+        """Whether nothing was trained, so that the verdicts say nothing about quality."""
+        return self.study.speed_only
+
+    @property
+    def margin(self) -> float:
+        """Largest loss of the score that counts as the same, in its units; not for speed only."""
+        return quality_margin_for(self.study.score_name, self.params)
+
+    @property
+    def is_fraction(self) -> bool:
+        """Whether the score is a share of the test examples, such as accuracy."""
+        changes = [change for item in self.candidates for change in (item.quality, item.quality_same_weights) if change]
+        return all(change.is_fraction for change in changes) if changes else self.study.task.is_images
+
+    @property
     def number_of_tests(self) -> int:
         """How many verdicts share the 5 %; 1 if nothing was compared."""
         return max(1, sum(len(candidate.tests) for candidate in self.candidates))
 
     @property
     def alpha(self) -> float:
-        """Largest p-value of an `adopt` at the first step: the verdicts of the report share 5 %."""
+        """Largest p-value of an `adopt` at the first step: the verdicts of the report share 5 %.
+
+        For speed only that of a `faster`, with which the low end of the 95 % interval reaches the required ratio.
+        """
+        if self.speed_only:
+            return (1 - CONFIDENCE) / 2
         return (1 - CONFIDENCE) / self.number_of_tests
 
     def minutes(self, processes: int) -> float | None:
@@ -143,7 +167,7 @@ def compare(study: Study, params: CompareParams) -> Comparison:
     control = _speedups(study, baseline, study.control) if baseline and study.control else {}
     void = void_measures(control)
     measured = [_measured(study, result) for result in study.candidates]
-    judged = _judged(measured, void, params)
+    judged = _judged_by_speed(measured, void, params) if study.speed_only else _judged(study, measured, void, params)
     candidates = tuple(_explained(study, item, params, control, void) for item in judged)
     baseline_reasons = explain_profile(baseline, study.environment) if baseline else ()
     return Comparison(study, params, control, void, candidates, baseline_reasons)
@@ -165,18 +189,22 @@ def _measured(study: Study, result: VariantResult) -> Candidate:
         reasons=(),
         speedups=speedups,
         factors=_factors(study, baseline, profile),
-        quality=QualityChange(_correct(study, study.baseline), _correct(study, result)),
-        quality_same_weights=QualityChange(_correct(study, study.baseline), _same_weights_correct(study, profile)),
+        quality=None if study.speed_only else _quality(study, _scores(result)),
+        quality_same_weights=None if study.speed_only else _quality(study, _same_weights_scores(study, result)),
         op_changes=changes,
         reconciliation=reconcile(baseline, profile, study.control, speedups[TRAIN], changes),
         states={TRAIN: states} if states else {},
     )
 
 
-def _judged(measured: Sequence[Candidate], void: frozenset[str], params: CompareParams) -> list[Candidate]:
+def _judged(
+    study: Study, measured: Sequence[Candidate], void: frozenset[str], params: CompareParams
+) -> list[Candidate]:
     """The candidates with their verdicts, which share the 5 % that an `adopt` may be wrong."""
     parts = {
-        (candidate.variant, measure): Parts(speedup, candidate.precision(measure), quality)
+        (candidate.variant, measure): Parts(
+            speedup, candidate.precision(measure), quality, quality_margin_for(study.score_name, params)
+        )
         for candidate in measured
         for measure, speedup in candidate.speedups.items()
         if (quality := candidate.quality_of(measure)) is not None
@@ -186,6 +214,19 @@ def _judged(measured: Sequence[Candidate], void: frozenset[str], params: Compare
     return [
         replace(candidate, verdicts=candidate.verdicts | _own(found, candidate), tests=_own(tests, candidate))
         for candidate in measured
+    ]
+
+
+def _judged_by_speed(measured: Sequence[Candidate], void: frozenset[str], params: CompareParams) -> list[Candidate]:
+    """The candidates with their verdicts on speed only."""
+
+    def verdict(candidate: Candidate, measure: str) -> Verdict:
+        speedup, precision = candidate.speedups[measure], candidate.precision(measure)
+        return decide_speed(speedup, precision, params, void=measure in void)
+
+    return [
+        replace(item, verdicts=item.verdicts | {measure: verdict(item, measure) for measure in item.speedups})
+        for item in measured
     ]
 
 
@@ -210,7 +251,7 @@ def _explained(
         speedups=candidate.speedups,
         environment=study.environment,
         min_speedup=params.min_speedup,
-        classes=len(study.data.classes),
+        classes=None if study.data is None else len(study.data.classes),
         control=control,
         void=void,
         factors=candidate.factors,
@@ -236,12 +277,18 @@ def _speedups(study: Study, before: Profile, after: Profile, control: Profile | 
     return speedups_by_measure(times[0], times[1], sizes, confidence, *times[2:])
 
 
-def _correct(study: Study, result: VariantResult) -> NDArray[np.bool_]:
-    """Which test images each training classifies correctly, boolean `(seeds, images)`."""
-    return np.stack([training.predicted == study.labels for training in result.trainings])
+def _quality(study: Study, scores: NDArray[np.float64]) -> QualityChange:
+    """The change of quality from the baseline's scores to `scores`, `(seeds, ...)`."""
+    if study.task.score_kind == "metric":
+        return MetricChange(_scores(study.baseline), scores, study.task.examples)
+    return score_change(_scores(study.baseline), scores)
 
 
-def _same_weights_correct(study: Study, profile: Profile) -> NDArray[np.bool_]:
-    """The same of the baseline's trained weights in the precision of a candidate; an overflow is wrong."""
-    found = np.stack([profile.same_weights[training.seed] for training in study.baseline.trainings])
-    return (found.argmax(axis=2) == study.labels) & np.isfinite(found).all(axis=2)
+def _scores(result: VariantResult) -> NDArray[np.float64]:
+    """The scores of each training, `(seeds, ...)`."""
+    return np.stack([training.scores for training in result.trainings if training.scores is not None])
+
+
+def _same_weights_scores(study: Study, result: VariantResult) -> NDArray[np.float64]:
+    """The same of the baseline's trained weights in the precision of a candidate."""
+    return np.stack([result.same_weights[training.seed] for training in study.baseline.trainings])

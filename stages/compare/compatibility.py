@@ -11,7 +11,7 @@ from stages.errors import ComparisonError
 from stages.results.study import Study
 
 # The conditions of a training. The machine of a timing needs no entry: one stage times all variants.
-_CONDITIONS = {"data_sha256": "data", "batch_size": "batch size", "environment": "environment"}
+_CONDITIONS = {"status": "status", "data_sha256": "data", "batch_size": "batch size", "environment": "environment"}
 
 
 def check_trainings(study: Study) -> None:

@@ -12,7 +12,7 @@ from stages.compare.explain.layer_diff import gained, lost
 from stages.compare.gate import gate_state
 from stages.compare.report.next_steps import next_steps, quality_sample_size
 from stages.compare.report.verdicts import verdict_sentence
-from stages.compare.training_curves import time_to_accuracy
+from stages.compare.training_curves import time_to_score
 from stages.files import CONTROL
 from stages.results.artifact import Record
 from stages.results.comparison import (
@@ -34,8 +34,6 @@ from stages.results.study import Study, VariantResult
 from stages.stats.quality import QualityChange
 from stages.stats.speedup import CONFIDENCE
 
-SCORE = "accuracy"
-
 _Record = TypeVar("_Record", bound=Record)
 
 
@@ -50,6 +48,7 @@ def comparison_result(comparison: Comparison) -> ComparisonResult:
         },
         noise_floor={measure: ratio.noise_floor for measure, ratio in comparison.control.items()},
         min_speedup=comparison.params.min_speedup,
+        speed_only=comparison.speed_only or None,
         gate=gate_state(comparison),
         time_to_accuracy=_time_to_accuracy(comparison),
         baseline_reasons=comparison.baseline_reasons or None,
@@ -62,7 +61,10 @@ def dvc_metrics(comparison: Comparison, result: ComparisonResult) -> dict[str, d
 
     The noise floor is under `_control`, which is not a valid name of a variant. What does not apply is absent.
     """
-    numbers = {item.variant: _own_metrics(item) | _seconds(result, item.variant) for item in comparison.study.variants}
+    name = comparison.study.score_name
+    numbers = {
+        item.variant: _own_metrics(item, name) | _seconds(result, item.variant) for item in comparison.study.variants
+    }
     for name, candidate in result.candidates.items():
         numbers[name] |= candidate_metrics(candidate)
     numbers[CONTROL] = {f"noise_floor_{measure}": floor for measure, floor in result.noise_floor.items()}
@@ -80,13 +82,17 @@ def tracking_metrics(result: ComparisonResult) -> dict[str, float]:
 
 
 def tracking_tags(result: ComparisonResult) -> dict[str, str]:
-    """Tags of the `compare` run: the verdict on each candidate and measure, and the state of the gate if it is set."""
+    """Tags of the `compare` run: the verdict on each candidate and measure, whether speed only, and the gate's state.
+
+    What does not apply is absent.
+    """
     verdicts = {
         f"{verdict_key(measure)}.{name}": verdict
         for name, candidate in result.candidates.items()
         for measure, verdict in candidate.verdicts.items()
     }
-    return verdicts | ({"gate": result.gate} if result.gate else {})
+    speed_only = {"speed_only": "true"} if result.speed_only else {}
+    return verdicts | speed_only | ({"gate": result.gate} if result.gate else {})
 
 
 def candidate_metrics(candidate: CandidateResult) -> dict[str, float]:
@@ -114,22 +120,26 @@ def verdict_key(measure: str) -> str:
     return "verdict" if measure == TRAIN else f"verdict_{measure}"
 
 
-def _own_metrics(variant: VariantResult) -> dict[str, float]:
+def _own_metrics(variant: VariantResult, score_name: str) -> dict[str, float]:
     """What is known of a variant without a comparison."""
-    numbers = {} if variant.mean_test_accuracy is None else {"test_accuracy": variant.mean_test_accuracy}
+    numbers = {} if variant.mean_test_score is None else {f"test_{score_name}": variant.mean_test_score}
     return numbers | ({"step_time_ms_p50": variant.profile.metrics["step_time_ms/p50"]} if variant.profile else {})
 
 
 def _seconds(result: ComparisonResult, variant: str) -> dict[str, float]:
-    seconds = result.time_to_accuracy.time_to_accuracy_s if result.time_to_accuracy else {}
-    return {"time_to_accuracy_s": seconds[variant]} if variant in seconds else {}
+    found = result.time_to_accuracy
+    if found is None or variant not in found.time_to_accuracy_s:
+        return {}
+    return {f"time_to_{found.name}_s": found.time_to_accuracy_s[variant]}
 
 
 def _time_to_accuracy(comparison: Comparison) -> TimeToAccuracyResult | None:
-    found = time_to_accuracy(comparison.study.variants)
+    found = time_to_score(comparison.study.variants, comparison.study.score_name)
     if found is None:
         return None
-    return TimeToAccuracyResult(val_accuracy=found.target, time_to_accuracy_s=found.means_s)
+    return TimeToAccuracyResult(
+        name=comparison.study.score_name, val_accuracy=found.target, time_to_accuracy_s=found.means_s
+    )
 
 
 def _candidate(candidate: Candidate, comparison: Comparison) -> CandidateResult:
@@ -176,17 +186,28 @@ def _quality(
     """The quality that the verdicts on `measures` ask for; with a sample size where one of them is open."""
     if change is None:
         return None
-    margin = comparison.params.quality_margin
+    margin = comparison.margin
     is_open = any(candidate.verdicts[measure] == "inconclusive" for measure in measures)
     sample_size = quality_sample_size(change, margin, comparison.alpha) or None if is_open else None
-    outcome = change.outcome(margin)
-    return _record(QualityResult, change, name=SCORE, margin=margin, outcome=outcome, sample_size=sample_size)
+    return _record(
+        QualityResult,
+        change,
+        name=comparison.study.score_name,
+        margin=margin,
+        unit="fraction" if change.is_fraction else None,
+        outcome=change.outcome(margin),
+        reason=change.reason(margin),
+        sample_size=sample_size,
+    )
 
 
 def _same_weights(candidate: Candidate, study: Study) -> SameWeights | None:
-    """The baseline's weights in the candidate's precision against the baseline's predictions, all seeds together."""
+    """The baseline's weights in the candidate's precision against the baseline's predictions, all seeds together.
+
+    None for tasks that are not `images`, whose predictions are not kept.
+    """
     quality, profile = candidate.quality_same_weights, candidate.result.profile
-    if quality is None or profile is None:
+    if quality is None or profile is None or not study.task.is_images:
         return None
     trainings = study.baseline.trainings
     before = np.stack([training.probabilities for training in trainings if training.probabilities is not None])

@@ -1,4 +1,4 @@
-"""What the histories of the trainings show: the loss scale by epoch, and the time to a given accuracy."""
+"""What the histories of the trainings show: the loss scale by epoch, and the time to a given score."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def _of_training(variant: str, training: Training) -> LossScaling:
 
 
 @dataclass(frozen=True)
-class TimeToAccuracy:
-    """Seconds of training, one a seed, until every variant reaches the validation accuracy `target`, a fraction."""
+class TimeToScore:
+    """Seconds of training, one a seed, until every variant reaches the validation score `target`."""
 
     target: float
     seconds: dict[str, tuple[float, ...]]
@@ -79,25 +79,32 @@ class TimeToAccuracy:
         return {variant: float(np.mean(seconds)) for variant, seconds in self.seconds.items()}
 
 
-def time_to_accuracy(variants: Sequence[VariantResult]) -> TimeToAccuracy | None:
-    """Time to the best validation accuracy that all trainings reach; None if a training has no accuracy.
+def time_to_score(variants: Sequence[VariantResult], score_name: str) -> TimeToScore | None:
+    """Time to the best validation score that all trainings reach; None if a training does not compute it by epoch.
 
     Variants with a failed training are left out. Whole epochs count, the first with its compilation. The times are
     those of the trainings, which were not interleaved.
     """
+    column = f"val_{score_name}"
     histories = {
         result.variant: [training.history for training in result.trainings if training.history is not None]
         for result in variants
         if not result.failures
     }
-    best = [float(history["val_accuracy"].max()) for found in histories.values() for history in found]
+    best = [
+        float(history[column].max()) if column in history else np.nan
+        for found in histories.values()
+        for history in found
+    ]
     if not best or not np.isfinite(best).all():
         return None
     target = min(best)
-    times = {variant: tuple(_seconds(history, target) for history in found) for variant, found in histories.items()}
-    return TimeToAccuracy(target, times)
+    times = {
+        variant: tuple(_seconds(history, column, target) for history in found) for variant, found in histories.items()
+    }
+    return TimeToScore(target, times)
 
 
-def _seconds(history: pd.DataFrame, target: float) -> float:
-    reached = int(np.argmax(history["val_accuracy"].to_numpy() >= target))
+def _seconds(history: pd.DataFrame, column: str, target: float) -> float:
+    reached = int(np.argmax(history[column].to_numpy() >= target))
     return float(history["epoch_time_s"].iloc[: reached + 1].sum())

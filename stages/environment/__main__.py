@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from stages import digests, files, fingerprint
 from stages.environment import preflight
@@ -20,9 +21,18 @@ def main() -> None:
     preflight.require_address_space()
     files.write_json(files.ENVIRONMENT_FILE, fingerprint.fingerprint())
     files.write_json(files.TRACKING_FILE, store.identity(params.tracking))
-    files.write_json(files.SOURCE_FILE, digests.source_digest(params.data))
-    files.write_json(files.MODEL_FILE, digests.model_digest(params.model))
+    write_digests(params)
     remove_unlisted_arms(params.train)
+
+
+def write_digests(params: Params) -> None:
+    """Writes what identifies the task, and for `images` the images and the model; other tasks do not use these."""
+    task, train = params.task, params.train
+    source: dict[str, Any] = {"source": None} if task.is_own else digests.source_digest(params.data)
+    model: dict[str, Any] = {"name": None} if task.is_own else digests.model_digest(params.model)
+    files.write_json(files.SOURCE_FILE, source)
+    files.write_json(files.MODEL_FILE, model)
+    files.write_json(files.TASK_FILE, digests.task_digest(task, train.batch_size, train.seeds[0]))
 
 
 def checked_params() -> Params:

@@ -6,16 +6,15 @@ import ast
 import importlib.util
 import os
 import resource
-import symtable
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from stages import fingerprint
+from stages.environment.own_code_preflight import LONGEST_VALUE, model_problems, task_problems
 from stages.environment.server_preflight import server_problem
 from stages.errors import HalfstepError, one_line
 from stages.files import resolve_data_path
-from stages.own_model import OWN_MODEL, module_file, parse_source
+from stages.own_model import OWN_MODEL
 from stages.params import DataParams, Params, TrackingParams, TrainParams
 from stages.params.rules import did_you_mean
 from stages.tracking import store
@@ -23,14 +22,14 @@ from stages.tracking import store
 BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
 APPLICATIONS = "keras.applications."
 MIN_ADDRESS_SPACE_BYTES = 7 * 2**29  # measured: 2.4 GiB are too little for one training of a small network
-_LONGEST_VALUE = 300  # characters of a value in a message: what to do comes after it
 
 
 def input_problems(params: Params) -> list[str]:
-    """One line for each input, model, device or tracking store that cannot be used. Uses no network."""
+    """One line for each input, model, task, device or tracking store that cannot be used. Uses no network."""
+    own_task = params.task.is_own  # it does not use `data` and `model`
+    inputs = task_problems(params.task) if own_task else [*_data_path(params.data), *_model(params.model.name)]
     return [
-        *_data_path(params.data),
-        *_model(params.model.name),
+        *inputs,
         *_gpu(params.train),
         *_tracking(params.tracking, store.problem_with(store.resolve_uri(params.tracking))),
     ]
@@ -72,7 +71,7 @@ def require_address_space() -> None:
 def _data_path(data: DataParams) -> Iterator[str]:
     if data.source != "folder":
         return
-    root, shown = resolve_data_path(data.path), one_line(data.path, _LONGEST_VALUE)
+    root, shown = resolve_data_path(data.path), one_line(data.path, LONGEST_VALUE)
     if not os.path.exists(root):  # noqa: PTH110  Path.exists raises an error for a long name
         yield f"data.path is '{shown}', which does not exist; create it with a folder of images for each class"
     elif not root.is_dir():
@@ -90,10 +89,10 @@ def _model(name: str) -> Iterator[str]:
         names = keras_applications()
         if (wanted := name.removeprefix(APPLICATIONS)) not in names:
             yield f"model.name is '{name}'; keras.applications has no '{wanted}'" + did_you_mean(wanted, names)
-    elif len(name) > _LONGEST_VALUE:
-        yield f"model.name has {len(name)} characters; it must be shorter than {_LONGEST_VALUE}"
-    elif match := OWN_MODEL.fullmatch(name):
-        yield from _user_model(name, match["module"], match["function"])
+    elif len(name) > LONGEST_VALUE:
+        yield f"model.name has {len(name)} characters; it must be shorter than {LONGEST_VALUE}"
+    elif OWN_MODEL.fullmatch(name):
+        yield from model_problems(name)
     else:
         allowed = f"{', '.join(BUILT_IN_MODELS)}, {APPLICATIONS}<Name>, or package.module:function"
         yield f"model.name is '{name}'; it must be one of {allowed}" + did_you_mean(name, BUILT_IN_MODELS)
@@ -110,54 +109,6 @@ def keras_applications() -> list[str]:
     return sorted(name for name in names if name[0].isupper())
 
 
-def _user_model(name: str, module: str, function: str) -> Iterator[str]:
-    path = module_file(module, Path.cwd())
-    if path is None:
-        yield f"model.name is '{name}'; there is no module '{module}' next to params.yaml or among installed packages"
-        return
-    try:
-        tree = parse_source(path.read_bytes())
-        names = _top_level_names(tree)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: too many nested brackets
-        yield f"model.name is '{name}'; {path.name} is not valid Python: {error}"
-        return
-    if function not in names and not _defines_unseen_names(tree):
-        yield f"model.name is '{name}'; {path.name} does not define '{function}'" + did_you_mean(function, names)
-    elif problem := _wrong_definition(tree, function):
-        yield f"model.name is '{name}'; {path.name} defines {problem}; it must be def {function}(input_shape, classes)"
-
-
-def _top_level_names(tree: ast.Module) -> list[str]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the compiler, about the user's code
-        table = symtable.symtable(ast.unparse(tree), "module", "exec")
-    return [symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()]
-
-
-def _defines_unseen_names(tree: ast.Module) -> bool:
-    """Whether a module has names that its text does not contain."""
-    star = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree))
-    return star or any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body)
-
-
-def _wrong_definition(tree: ast.Module, name: str) -> str | None:
-    """The definition of a function that cannot be called with two arguments; None if it can, or if this is unknown."""
-    defined = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    found = [node for node in defined if node.name == name]
-    if not found or found[-1].decorator_list:  # a decorator may change the arguments
-        return None
-    if isinstance(found[-1], ast.AsyncFunctionDef):
-        return f"async def {name}"
-    arguments = found[-1].args
-    return None if _takes_two(arguments) else f"{name}({ast.unparse(arguments)[:100]})"
-
-
-def _takes_two(arguments: ast.arguments) -> bool:
-    positional = len(arguments.posonlyargs) + len(arguments.args)
-    enough = positional >= 2 or arguments.vararg is not None
-    return enough and positional - len(arguments.defaults) <= 2 and None not in arguments.kw_defaults
-
-
 def _gpu(train: TrainParams) -> Iterator[str]:
     if train.require_gpu and not fingerprint.gpus():
         yield (
@@ -168,5 +119,5 @@ def _gpu(train: TrainParams) -> Iterator[str]:
 
 def _tracking(tracking: TrackingParams, problem: str | None) -> Iterator[str]:
     if problem:
-        uri = "null" if tracking.uri is None else repr(one_line(tracking.uri, _LONGEST_VALUE))
+        uri = "null" if tracking.uri is None else repr(one_line(tracking.uri, LONGEST_VALUE))
         yield f"tracking.uri is {uri}: {problem}"

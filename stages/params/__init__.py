@@ -1,6 +1,7 @@
 """`params.yaml` as frozen, typed parameters. Reports all errors at once, and does not import TensorFlow."""
 
 from stages.params.loading import examine, load, parse
+from stages.params.margin import quality_margin_for
 from stages.params.reading import read
 from stages.params.schema import (
     Augment,
@@ -9,6 +10,7 @@ from stages.params.schema import (
     ModelParams,
     Params,
     ProfileParams,
+    TaskParams,
     TrackingParams,
     TrainParams,
     Variant,
@@ -21,11 +23,13 @@ __all__ = [
     "ModelParams",
     "Params",
     "ProfileParams",
+    "TaskParams",
     "TrackingParams",
     "TrainParams",
     "Variant",
     "examine",
     "load",
     "parse",
+    "quality_margin_for",
     "read",
 ]

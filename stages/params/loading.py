@@ -146,7 +146,7 @@ def _describe(annotation: Any, constraints: Sequence[Any]) -> str:
         bare = [_unwrapped(kind) for kind in kinds]
         return " or ".join([_describe(kind, [*limits, *constraints]) for kind, limits in bare] + ["null"])
     if origin is dict or (isinstance(annotation, type) and issubclass(annotation, (BaseModel, Mapping))):
-        return "a mapping" + _keys_of(annotation)
+        return "a mapping" + _keys_of(annotation) + (" with at least one entry" if non_empty else "")
     string = "a non-empty string" if non_empty else "a string"
     words = {bool: "true or false", int: "an integer", float: "a number", str: string}
     return words.get(annotation, str(annotation)) + _range(constraints)
@@ -160,7 +160,7 @@ def _unwrapped(annotation: Any) -> tuple[Any, list[Any]]:
 
 def _keys_of(annotation: Any) -> str:
     fields = getattr(annotation, "model_fields", None)
-    return f" with the keys {', '.join(fields)}" if fields else " with at least one entry"
+    return f" with the keys {', '.join(fields)}" if fields else ""
 
 
 def _range(constraints: Sequence[Any]) -> str:

@@ -73,6 +73,9 @@ def parse_tree(text: str, name: str) -> dict[str, Any]:
         raise ParameterError(f"{name} must be a mapping with the sections {', '.join(Params.model_fields)}")
     if lines := [f"{name}{_explain(root, *found)}" for found in _differences(tree, dvc_tree)]:
         raise ParameterError(*lines)
+    task = tree.get("task")
+    if isinstance(task, dict) and "arguments" in task:
+        task["arguments"] = _with_numbers(task["arguments"], dvc_tree["task"]["arguments"])
     return tree
 
 
@@ -175,6 +178,15 @@ def _differences(ours: Any, dvc: Any, location: Location = ()) -> Iterator[tuple
             yield from _differences(*pair, (*location, index))
     elif not _same(ours, dvc):
         yield location, ours, dvc
+
+
+def _with_numbers(ours: Any, dvc: Any) -> Any:
+    """Replaces texts that DVC reads as numbers, such as 1e-05, which it writes: no type is declared for arguments."""
+    if isinstance(ours, dict):
+        return {key: _with_numbers(value, dvc[key]) for key, value in ours.items()}
+    if isinstance(ours, list):
+        return [_with_numbers(*pair) for pair in zip(ours, dvc, strict=True)]
+    return dvc if isinstance(ours, str) and isinstance(dvc, float) else ours
 
 
 def _same(ours: Any, dvc: Any) -> bool:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+from stages.errors import one_line
+from stages.params.margin import accuracy_margin_line
 from stages.params.schema import Params
 
 VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
+ARGUMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")  # MLflow logs it as part of a parameter's name
 RESERVED_NAMES = frozenset({"prepare", "train", "profile", "compare", "control"})
 
 
@@ -44,6 +49,7 @@ def _lists_have_no_duplicates(params: Params) -> Iterator[str]:
         "train.variants": params.train.variants,
         "train.seeds": params.train.seeds,
         "profile.inference_batch_sizes": params.profile.inference_batch_sizes,
+        "task.depends": params.task.depends,
     }
     for name, values in lists.items():
         for value in sorted((value for value, count in Counter(values).items() if count > 1), key=str):
@@ -56,9 +62,15 @@ def _baseline_is_trained(params: Params) -> Iterator[str]:
         yield f"compare.baseline is '{params.compare.baseline}'; it must be one of train.variants: {trained}"
 
 
+def _margin_fits_accuracy(params: Params) -> Iterator[str]:
+    margin = params.compare.quality_margin
+    if not params.task.is_own and margin is not None and margin >= 1:
+        yield accuracy_margin_line(margin)
+
+
 def _training_set_is_not_empty(params: Params) -> Iterator[str]:
     held_out = params.data.test_fraction + params.data.validation_fraction
-    if held_out >= 1:
+    if held_out >= 1 and not params.task.is_own:
         yield (
             f"data.test_fraction + data.validation_fraction is {held_out:g}; it must be below 1, "
             "so that the training set is not empty"
@@ -66,15 +78,33 @@ def _training_set_is_not_empty(params: Params) -> Iterator[str]:
 
 
 def _warmup_fits(params: Params) -> Iterator[str]:
-    if params.train.warmup_epochs > params.train.epochs:
+    if params.train.warmup_epochs > params.train.epochs > 0:  # without a training there is nothing to fit in
         yield (
             f"train.warmup_epochs is {params.train.warmup_epochs:g}; it must be at most train.epochs, "
             f"which is {params.train.epochs}"
         )
 
 
+def _speed_only_decides_on_no_model(params: Params) -> Iterator[str]:
+    if params.train.epochs:
+        return
+    remedy = "or train.epochs to at least 1"
+    if params.compare.gate:
+        yield (
+            "compare.gate is true and train.epochs is 0; without a training no candidate can be adopted, so the gate "
+            f"would never pass: set compare.gate to false, {remedy}"
+        )
+    if params.compare.register is not None:
+        yield (
+            f"compare.register is '{params.compare.register}' and train.epochs is 0; without a training there is no "
+            f"model to register: set compare.register to null, {remedy}"
+        )
+
+
 def _enough_synthetic_images(params: Params) -> Iterator[str]:
     data = params.data
+    if params.task.is_own:
+        return
     if data.source == "synthetic" and data.synthetic_images < 4 * data.synthetic_classes:
         yield (
             f"data.synthetic_images is {data.synthetic_images}; it must be at least 4 per class, "
@@ -82,12 +112,43 @@ def _enough_synthetic_images(params: Params) -> Iterator[str]:
         )
 
 
+def _task_arguments_have_names(params: Params) -> Iterator[str]:
+    for name in params.task.arguments:
+        if not ARGUMENT_NAME.fullmatch(name):
+            shown = one_line(name, 80)
+            yield f"task.arguments contains '{shown}'; a name has up to 100 letters, digits and _, no digit first"
+
+
+def _task_arguments_are_json(params: Params) -> Iterator[str]:
+    for location, value in _not_json(params.task.arguments, "task.arguments"):
+        yield (
+            f"{location} is {one_line(str(value), 80)} ({type(value).__name__}); it must be a text, a finite number, "
+            "true, false, null, a list or a mapping: quote it to pass a text"
+        )
+
+
+def _not_json(value: Any, location: str) -> Iterator[tuple[str, Any]]:
+    """The values below `value` that JSON does not have, with their dotted names."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _not_json(item, f"{location}.{one_line(key, 80)}")
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _not_json(item, f"{location}[{number}]")
+    elif not isinstance(value, str | int | float | None) or (isinstance(value, float) and not math.isfinite(value)):
+        yield location, value
+
+
 _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _variant_names,
     _listed_variants_exist,
     _lists_have_no_duplicates,
     _baseline_is_trained,
+    _margin_fits_accuracy,
     _training_set_is_not_empty,
     _warmup_fits,
+    _speed_only_decides_on_no_model,
     _enough_synthetic_images,
+    _task_arguments_have_names,
+    _task_arguments_are_json,
 )

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 import warnings
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from stages.files import resolve_data_path
 
 Policy = Literal["float32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16"]
 QUANTIZED_POLICIES = ("int8", "float8", "int4", "gptq", "awq")  # how Keras's names of quantized policies begin
@@ -40,6 +43,7 @@ Number = Annotated[float, BeforeValidator(_number_from_text), Field(allow_inf_na
 ONE_LINE = r"^[^\p{Cc}\p{Zl}\p{Zp}\x{202A}-\x{202E}\x{2066}-\x{2069}]*$"
 Text = Annotated[str, Field(pattern=ONE_LINE)]
 Names = Annotated[tuple[Text, ...], BeforeValidator(_tuple_from_list), Field(min_length=1)]
+Paths = Annotated[tuple[Annotated[Text, Field(min_length=1)], ...], BeforeValidator(_tuple_from_list)]
 Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], BeforeValidator(_tuple_from_list), Field(min_length=1)
 ]
@@ -50,6 +54,34 @@ class Section(BaseModel):
     """A mapping in `params.yaml`. Rejects unknown keys and does not convert types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class TaskParams(Section):
+    """What is trained. The sections `data` and `model` describe `images`; a task of your own does not use them."""
+
+    name: Text = Field(
+        "images",
+        min_length=1,
+        description="`images`, or `package.module:function`, a function of your own that returns a `Task`",
+    )
+    path: str | None = Field(
+        None,
+        pattern=ONE_LINE,
+        min_length=1,
+        description="folder that contains the module of your task; `null`: the folder of `params.yaml`",
+    )
+    arguments: dict[str, Any] = Field({}, description="arguments of your function, by name")
+    depends: Paths = Field((), description="files and folders that the results of your task also depend on")
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the task is the user's own function."""
+        return self.name != "images"
+
+    @property
+    def folder(self) -> Path:
+        """The folder that `path` names; without it the folder of `params.yaml`, in which every stage runs."""
+        return Path.cwd() if self.path is None else resolve_data_path(self.path)
 
 
 class DataParams(Section):
@@ -100,7 +132,9 @@ class TrainParams(Section):
         ("float32", "mixed_float16", "mixed_bfloat16"), description="entries of `variants` to train and compare"
     )
     seeds: Seeds = Field((0,), description="each variant is trained once with each seed")
-    epochs: int = Field(8, ge=1, le=100_000, description="number of passes over the training images")
+    epochs: int = Field(
+        8, ge=0, le=100_000, description="number of passes over the training images; 0: speed only, nothing is trained"
+    )
     batch_size: int = Field(32, ge=1, le=65536, description="number of images per training step")
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="as in Keras; `sgd` with momentum 0.9")
     learning_rate: Number = Field(0.005, gt=0, le=100, description="largest learning rate of the schedule")
@@ -165,8 +199,11 @@ class CompareParams(Section):
     """What counts as faster, and as equally good. Choose these before you measure."""
 
     baseline: Text = Field("float32", min_length=1, description="variant that the others are compared with")
-    quality_margin: Number = Field(
-        0.01, gt=0, lt=1, description='largest loss of the score that still counts as "the same", in its units'
+    quality_margin: Number | None = Field(
+        None,
+        gt=0,
+        description='largest loss of the score that still counts as "the same", in its units; `null`: 0.01 for '
+        "accuracy, while other scores must declare one",
     )
     min_speedup: Number = Field(1.05, ge=1, le=100, description="smallest speed-up that is worth a change, as a ratio")
     gate: bool = Field(False, description="exit with an error unless a candidate is adopted")
@@ -196,6 +233,7 @@ class TrackingParams(Section):
 class Params(Section):
     """All of `params.yaml`."""
 
+    task: TaskParams = TaskParams()
     data: DataParams = DataParams()
     model: ModelParams = ModelParams()
     train: TrainParams = TrainParams()

@@ -1,33 +1,55 @@
-"""`python -m stages.prepare`: packs images into arrays in `data/prepared/`."""
+"""`python -m stages.prepare`: prepares the data of the task in `data/prepared/`, and checks the task."""
 
 from __future__ import annotations
 
 from stages import files, params
 from stages.errors import cli_entry
 from stages.locking import stage_lock
-from stages.prepare.pipeline import prepare
-from stages.prepare.reports import conflicts_line, summary_line
-from stages.stats.sample_size import number_of_verdicts, too_few_images
+from stages.params import Params, quality_margin_for
+from stages.results.prepared import PREPARED_INFO, PreparedInfo
+from stages.results.task import TASK_INFO, TaskInfo
+from stages.stats.sample_size import number_of_verdicts, too_few_examples
+from stages.tasks.images.preparation.pipeline import prepare
+from stages.tasks.images.preparation.reports import conflicts_line, summary_line
 from stages.tracking import run_logging
 from stages.tracking.tracker import Tracker
 
 
 @cli_entry
 def main() -> None:
-    """Prepares the images that `params.yaml` names, and prints a summary."""
+    """Prepares the images that `params.yaml` names, or checks a task of the user's own, and prints a summary."""
     settings = params.load()
     with stage_lock("prepare"):
         with Tracker(settings.tracking).run(run_logging.preparation(), settings) as run:
-            info = prepare(settings.data, directory=files.PREPARED)
+            _prepare(settings)
             run_logging.log_preparation(run, files.PREPARED, files.verify_manifest(files.PREPARED))
-        print(summary_line(info))
-        if conflicts := conflicts_line(files.PREPARED):
-            print(f"prepare: {conflicts}")
-    train = settings.train
+        for line in _summary(settings):
+            print(line)
+
+
+def _prepare(settings: Params) -> None:
+    if not settings.task.is_own:
+        prepare(settings.data, directory=files.PREPARED)
+        return
+    from stages.prepare.own_task import prepare_task  # imports TensorFlow
+
+    info = prepare_task(settings.task, settings.train, files.PREPARED)
+    if settings.train.epochs:
+        quality_margin_for(info.score_name, settings.compare)  # it must be declared, before any training
+
+
+def _summary(settings: Params) -> list[str]:
+    train, task = settings.train, TaskInfo.read(TASK_INFO)
     verdicts = number_of_verdicts(len(train.variants), len(settings.profile.inference_batch_sizes))
-    too_few = too_few_images(info.images["test"], settings.compare.quality_margin, len(train.seeds), verdicts)
-    if too_few is not None and not info.synthetic:
-        print(f"prepare: {too_few}")
+    too_few = None
+    if train.epochs:
+        margin = quality_margin_for(task.score_name, settings.compare)
+        too_few = too_few_examples(task.examples, task.score_name, margin, len(train.seeds), verdicts)
+    if not task.is_images:
+        return [task.summary_line, *([f"prepare: {too_few}"] if too_few else [])]
+    info = PreparedInfo.read(PREPARED_INFO)
+    found = [conflicts_line(files.PREPARED), None if info.synthetic else too_few]
+    return [summary_line(info), *(f"prepare: {line}" for line in found if line)]
 
 
 if __name__ == "__main__":

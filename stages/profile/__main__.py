@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,14 +20,16 @@ from stages.profile.runner import Extras, measure
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import read_trace
 from stages.results.profile import LargestBatch, Protocol, write_profile
-from stages.results.training import METRICS, TrainingMetrics, finished_accuracies
+from stages.results.task import TASK_INFO, TaskInfo
+from stages.results.training import finished_scores, read_metrics
+from stages.tasks.spec import TaskSpec
 from stages.tracking import run_logging
 from stages.tracking.tracker import Tracker
 
 
 @cli_entry
 def main() -> None:
-    """Measures the variants whose trainings finished, writes `data/profile/`, and logs one run per variant."""
+    """Measures the variants without a failed training, writes `data/profile/`, and logs one run per variant."""
     settings = params.load()
     tracker = Tracker(settings.tracking)
     variants = finished_variants(settings)
@@ -37,50 +39,52 @@ def main() -> None:
         runs = {name: stack.enter_context(tracker.run(run_logging.profiling(name), settings)) for name in variants}
         digests = _measure_and_write(settings, variants, scratch) if variants else {}
         for variant, run in runs.items():
-            accuracies = finished_accuracies(variant, settings.train.seeds)
-            run_logging.log_profile(run, files.profile_dir(variant), accuracies, digests[variant])
+            scores = finished_scores(variant, settings.train.seeds)
+            name = TaskInfo.read(TASK_INFO).score_name
+            run_logging.log_profile(run, files.profile_dir(variant), name, scores, digests[variant])
 
 
 def finished_variants(settings: Params) -> list[str]:
-    """Variants for which the trainings with all seeds finished; `compare` reports the others."""
+    """Variants of which no training failed; `compare` reports the others."""
     seeds = settings.train.seeds
-    return [name for name in settings.train.variants if len(finished_accuracies(name, seeds)) == len(seeds)]
+    return [name for name in settings.train.variants if not any(read_metrics(name, seed).failed for seed in seeds)]
 
 
 def _measure_and_write(settings: Params, variants: list[str], scratch: Path) -> dict[str, str]:
     """Measures all arms, writes their folders, and returns the sha256 of each manifest by arm."""
     configs, baseline = _configs(settings, variants), settings.compare.baseline
-    trained = {seed: files.train_dir(baseline, seed) for seed in settings.train.seeds} if baseline in variants else {}
+    trained = _trained(baseline, settings.train.seeds) if baseline in variants else {}
     extras = Extras(scratch, trained, _training_seconds(settings, variants))
     measurement = measure(configs, baseline, settings.profile, extras)
     _print_protocol(measurement.protocol)
     records, same_weights = measurement.records, measurement.same_weights
     largest = largest_batches(configs, settings.profile, records) if settings.profile.find_max_batch else {}
-    digests = {}
+    digests, word = {}, TaskInfo.read(TASK_INFO).examples_word
     for name, record in records.items():
         copy = records[files.CONTROL].times if name == baseline else None
-        context = Context(measurement.protocol, measurement.trace_steps, largest.get(name), copy)
+        context = Context(measurement.protocol, measurement.trace_steps, largest.get(name), copy, word)
         digests[name] = _write(name, record, context, same_weights.get(name, {}))
     return digests
 
 
+def _trained(variant: str, seeds: Sequence[int]) -> dict[int, Path]:
+    """By seed, the folders of a variant's trainings; empty with `train.epochs: 0`."""
+    return {seed: files.train_dir(variant, seed) for seed in seeds if not read_metrics(variant, seed).not_trained}
+
+
 def _training_seconds(settings: Params, variants: list[str]) -> float:
-    trainings = (
-        TrainingMetrics.read(files.train_dir(name, seed) / METRICS)
-        for name in variants
-        for seed in settings.train.seeds
-    )
-    return sum(found.train_time_s for found in trainings)
+    """Seconds of all trainings together; 0 without any, for which the stage takes its shortest time."""
+    trainings = (read_metrics(name, seed) for name in variants for seed in settings.train.seeds)
+    return sum(found.train_time_s or 0.0 for found in trainings)
 
 
 def _configs(settings: Params, variants: list[str]) -> dict[str, ArmConfig]:
     entries = {name: settings.variants[name] for name in variants}
     if settings.compare.baseline in entries:
         entries[files.CONTROL] = settings.variants[settings.compare.baseline]
-    seed, verified_sha256 = settings.train.seeds[0], files.verify_manifest(files.PREPARED)
-    return {
-        name: ArmConfig(settings.model, settings.train, entry, seed, verified_sha256) for name, entry in entries.items()
-    }
+    digest = files.verify_manifest(files.PREPARED)
+    spec = TaskSpec(settings.task, settings.model, settings.train, prepared_sha256=digest)
+    return {name: ArmConfig(spec, entry, settings.train.seeds[0]) for name, entry in entries.items()}
 
 
 def largest_batches(
@@ -100,8 +104,9 @@ def _write(name: str, record: ArmRecord, context: Context, same_weights: Mapping
         path = find_trace(record.trace.directory)
         trace = read_trace(path, record.trace.graph_dtypes)
     summary = summarize(name, record, context, trace)
-    step_ms, images_per_s = (summary.metrics[key] for key in ("step_time_ms/mean", "train_images_per_s"))
-    print(f"profile {name}: {step_ms:.2f} ms a step, {images_per_s:,.0f} images/s", flush=True)
+    word, step_ms = context.examples_word, summary.metrics["step_time_ms/mean"]
+    per_s = summary.metrics[f"train_{word}_per_s"]
+    print(f"profile {name}: {step_ms:.2f} ms a step, {per_s:,.0f} {word}/s", flush=True)
     return write_profile(name, summary, record.times, path, same_weights)
 
 

@@ -23,7 +23,6 @@ from stages.errors import HalfstepError, ProfileError
 from stages.params import ProfileParams
 from stages.profile.fork_server import start_process
 from stages.profile.records import ArmConfig
-from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.results.profile import LargestBatch
 
 LARGEST = 65_536  # images: the maximum of train.batch_size
@@ -56,7 +55,7 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
 
     Raises:
         ProfileError: the variant fails for another reason than memory, and no size has trained yet.
-        DataError: the description of the prepared images is missing.
+        DataError: the prepared data are missing.
     """
     limit_mib = None if device_type == "GPU" else profile.memory_limit_mib or _half_of_free_mib()
     peaks: dict[int, int] = {}
@@ -71,7 +70,7 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
         tried.append((batch_size, batch_size in peaks))
         return batch_size in peaks
 
-    largest = search(config.train.batch_size, fits)
+    largest = search(config.spec.train.batch_size, fits)
     return LargestBatch(
         batch_size=largest,
         limit_mib=limit_mib,
@@ -122,10 +121,9 @@ def _on_grid(size: int) -> int:
 def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
     """Trains a few steps in a child process, which is killed if it exceeds the limit."""
     connection, child_end = multiprocessing.Pipe()
-    info = PreparedInfo.read(PREPARED_INFO)
-    sized = replace(config, train=config.train.model_copy(update={"batch_size": batch_size}))
-    arguments = (child_end, sized, info.image_shape, len(info.classes))
-    process = start_process(f"batch-{batch_size}", _train, arguments, config.variant.variables)
+    train = config.spec.train.model_copy(update={"batch_size": batch_size})
+    sized = replace(config, spec=replace(config.spec, train=train))
+    process = start_process(f"batch-{batch_size}", _train, (child_end, sized), config.variant.variables)
     child_end.close()  # so that reading fails when the child dies
     try:
         return _supervised(connection, process.pid, limit_mib)
@@ -149,7 +147,7 @@ def _supervised(connection: Connection, pid: int | None, limit_mib: int | None) 
     return connection.recv()
 
 
-def _train(connection: Connection, config: ArmConfig, image_shape: tuple[int, int, int], classes: int) -> None:
+def _train(connection: Connection, config: ArmConfig) -> None:
     """What the child runs: sends the memory that it starts with, then the outcome of the training."""
     from stages.profile import memory  # only the child may import TensorFlow
     from stages.tensorflow_import import tf
@@ -157,7 +155,7 @@ def _train(connection: Connection, config: ArmConfig, image_shape: tuple[int, in
     start_bytes = _own_bytes(psutil.Process())
     connection.send(start_bytes)
     try:
-        _train_steps(config, image_shape, classes)
+        _train_steps(config)
         on_gpu = tf.config.list_logical_devices("GPU")
         connection.send(Attempt(peak_bytes=memory.peak_bytes() if on_gpu else _own_peak_bytes() - start_bytes))
     except (tf.errors.ResourceExhaustedError, MemoryError):
@@ -166,30 +164,16 @@ def _train(connection: Connection, config: ArmConfig, image_shape: tuple[int, in
         connection.send(Attempt(error_message=" ".join(str(error).split())[:500]))
 
 
-def _train_steps(config: ArmConfig, image_shape: tuple[int, int, int], classes: int) -> None:
-    """Runs steps as `train` does. All images are views of one random image, which take no memory until batched."""
-    import numpy as np
-
-    from stages import dataset, recipe
+def _train_steps(config: ArmConfig) -> None:
+    """Runs steps as `train` does. Images are views of one random image, which take no memory until batched."""
+    from stages.tasks import building
     from stages.tensorflow_import import tf
 
-    batch_size, draw = config.train.batch_size, np.random.default_rng(config.seed)
-    model = recipe.compiled_model(
-        config.model,
-        config.train,
-        config.variant,
-        input_shape=image_shape,
-        classes=classes,
-        steps_per_epoch=STEPS,
-        seed=config.seed,
-    )
-    image = draw.integers(0, 256, (1, *image_shape), np.uint8)
-    labels = draw.integers(0, classes, batch_size, np.int32)
-    split = dataset.Split(np.broadcast_to(image, (batch_size, *image_shape)), labels)
-    batches = iter(dataset.training_batches(split, config.train, config.seed, steps=STEPS))
-    model.make_train_function()
+    task = building.ready(config.spec, config.variant, config.seed, one_image=True)
+    batches = iter(task.training.from_step(0, STEPS))
+    task.model.make_train_function()
     for _ in range(STEPS):
-        model.train_function(batches)
+        task.model.train_function(batches)
     tf.test.experimental.sync_devices()
 
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from stages.params import ProfileParams
 
 MIN_PROCESSES = 4  # Student's factor is 12.7 for 2 processes, 4.3 for 3, 3.2 for 4
+FIRST_ANSWER_PROCESSES = 3  # without a training, where more would take too long to start
 USUAL_PROCESSES, MAX_PROCESSES = 5, 12
 ABOUT_HALF = 0.8  # of the time that a process takes to start: with so much timing, about half of the stage is timing
-# The stage takes about as long as the trainings, within these limits.
+# The stage takes about as long as the trainings, within these limits; without a training it takes the lower one.
 MIN_STAGE_S, MAX_STAGE_S = 90.0, 240.0
 TURN_MS = 60.0  # of training; a turn is at least one step
 INFERENCE_TURN_MS, MAX_CALLS = 30.0, 1000
@@ -34,6 +35,8 @@ WORTH_STARTING = (
 BEYOND_STARTUP = 1.2  # what a process costs without timing, over its start: single steps, input rounds, its end
 TRACE_MS = 1500.0
 MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
+DROPPED_STEPS = 2  # of a trace, at its ends
+PLAIN_MS = 1000.0
 END_S = 5.0  # reading the traces, and evaluating the baseline's weights
 
 
@@ -47,7 +50,7 @@ class Costs:
         input_time_ms: time of the input pipeline for one batch, in all of its threads together.
         latency_ms: time of a call by batch size and arm.
         buffered_batches: batches that the input pipeline prepares in advance.
-        trainings_s: seconds that all compared trainings took together.
+        trainings_s: seconds that all compared trainings took together; 0 if nothing was trained.
     """
 
     startup_s: float
@@ -100,7 +103,7 @@ def make_plan(profile: ProfileParams, costs: Costs) -> Plan:
         for size, by_arm in costs.latency_ms.items()
     }
     trace_steps = profile.trace_steps or max(MIN_TRACE_STEPS, min(MAX_TRACE_STEPS, int(TRACE_MS / slowest_ms)))
-    end_s = END_S + 3e-3 * trace_steps * sum(costs.step_time_ms.values())
+    end_s = END_S + 1e-3 * sum(traced_and_plain_steps(trace_steps, ms) * ms for ms in costs.step_time_ms.values())
     round_s = 1e-3 * (steps + lead_in) * sum(costs.step_time_ms.values())
     inference_round_s = 1e-3 * sum(calls[size] * sum(by_arm.values()) for size, by_arm in costs.latency_ms.items())
     processes, timing_s = _budget(profile, costs, end_s, round_s, inference_round_s)
@@ -119,19 +122,39 @@ def make_plan(profile: ProfileParams, costs: Costs) -> Plan:
     )
 
 
+def plain_steps(marked_steps: int, step_time_ms: float) -> int:
+    """Untraced steps before and after a trace, to see what the profiler costs: as many as are traced, for a second."""
+    return max(1, min(marked_steps, int(PLAIN_MS / step_time_ms)))
+
+
+def traced_and_plain_steps(trace_steps: int, step_time_ms: float) -> int:
+    """All steps that a trace of one arm takes."""
+    marked_steps = trace_steps + DROPPED_STEPS
+    return marked_steps + 2 * plain_steps(marked_steps, step_time_ms)
+
+
 def _budget(
     profile: ProfileParams, costs: Costs, end_s: float, round_s: float, inference_round_s: float
 ) -> tuple[int, float]:
     """Number of processes, and seconds of timing in all of them."""
-    usual_s = (MAX_STAGE_S - end_s) / USUAL_PROCESSES - costs.startup_s
-    fewest = profile.processes or (USUAL_PROCESSES if usual_s > ABOUT_HALF * costs.startup_s else MIN_PROCESSES)
+    fewest = profile.processes or _fewest(costs, end_s)
     proportionate_s = MAX_STAGE_S if profile.max_seconds else max(MIN_STAGE_S, min(MAX_STAGE_S, costs.trainings_s))
     allowed_s = proportionate_s - end_s
     wanted_s = MIN_ROUNDS * round_s + MIN_INFERENCE_ROUNDS * inference_round_s
     half_s = BEYOND_STARTUP * costs.startup_s + end_s / fewest  # then half of the stage is timing
-    affordable_s = max(allowed_s / fewest - costs.startup_s, WORTH_STARTING * costs.startup_s)
-    most_s = (MAX_STAGE_S - end_s) / fewest - costs.startup_s
+    is_first_answer = not costs.trainings_s and fewest == FIRST_ANSWER_PROCESSES
+    worth_s = 0.0 if is_first_answer else WORTH_STARTING * costs.startup_s
+    affordable_s = max(allowed_s / fewest - costs.startup_s, worth_s)
+    most_s = 0.0 if is_first_answer else (MAX_STAGE_S - end_s) / fewest - costs.startup_s
     seconds = max(min(half_s, affordable_s), min(wanted_s, most_s), FEWEST_ROUNDS * round_s + inference_round_s)
     affordable = profile.max_seconds / seconds if profile.max_seconds else allowed_s / (costs.startup_s + seconds)
     processes = profile.processes or max(fewest, min(MAX_PROCESSES, int(affordable)))
     return processes, profile.max_seconds or processes * seconds
+
+
+def _fewest(costs: Costs, end_s: float) -> int:
+    """The fewest processes: as many as start fast enough for about half of the longest stage to be timing."""
+    if (MAX_STAGE_S - end_s) / USUAL_PROCESSES - costs.startup_s > ABOUT_HALF * costs.startup_s:
+        return USUAL_PROCESSES
+    starts_s = MIN_PROCESSES * costs.startup_s + end_s
+    return FIRST_ANSWER_PROCESSES if not costs.trainings_s and starts_s > MIN_STAGE_S else MIN_PROCESSES

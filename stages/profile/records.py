@@ -9,23 +9,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.params import ModelParams, TrainParams, Variant
+from stages.params import Variant
 from stages.results.profile import Configuration, InForce, Protocol, RawTimes
+from stages.tasks.spec import TaskSpec
 
 
 @dataclass(frozen=True)
 class ArmConfig:
-    """What the worker of one arm needs: sections of the parameters, and nothing about the other arms.
+    """What the worker of one arm needs: the task, an entry of `variants`, and nothing about the other arms."""
 
-    `prepared_sha256` is the sha256 of the prepared images' manifest. If it is given, the workers do not verify the
-    images again: there are dozens of workers, and each would read all images. None if the parent has not verified them.
-    """
-
-    model: ModelParams
-    train: TrainParams
+    spec: TaskSpec
     variant: Variant
     seed: int
-    prepared_sha256: str | None = None
 
 
 @dataclass(frozen=True)

@@ -36,12 +36,14 @@ class Context:
         trace_steps: training steps that the trace must have.
         largest_batch: with `profile.find_max_batch`.
         second_copy: for the baseline, the times of the control.
+        examples_word: what the examples are called in the names of metrics.
     """
 
     protocol: Protocol
     trace_steps: int
     largest_batch: LargestBatch | None = None
     second_copy: RawTimes | None = None
+    examples_word: str = "images"
 
 
 def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | None) -> ProfileSummary:
@@ -66,6 +68,7 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
         rows = _operations(trace)[:MAX_OPERATIONS]
         operations = tuple(_operation(row, trace, record.trace.marked_steps) for row in rows)
         warnings = (*trace.warnings, *_disagreement(trace, record.times, metrics))
+    metrics = {key.replace("images_per_s", f"{context.examples_word}_per_s"): value for key, value in metrics.items()}
     return ProfileSummary(
         variant=name,
         entry=record.entry,

@@ -16,19 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from stages import dataset, files, models, precision, recipe
+from stages import files, precision
 from stages.errors import HalfstepError, ProfileError
 from stages.profile import memory
+from stages.profile.plan import DROPPED_STEPS, plain_steps
 from stages.profile.records import ArmConfig, ArmSettings, Calibration, TraceRecord
 from stages.profile.trace.graph_dtypes import graph_dtypes
+from stages.results.artifact import read_array
 from stages.results.profile import Configuration, InForce
-from stages.results.training import MODEL
+from stages.results.training import SCORES, saved_model
+from stages.tasks import building, user_code
 from stages.tensorflow_import import is_op_determinism_enabled, keras, tf
 
 COMPILING_STEPS = 2
 CALIBRATION_MS = 300.0
 INPUT_BATCHES = 8
-DROPPED_MARKERS = 2  # the profiler drops the first and the last marked step
 
 
 def serve(connection: Connection, make_worker: Callable[[ArmConfig], Worker], config: ArmConfig) -> None:
@@ -42,8 +44,12 @@ def serve(connection: Connection, make_worker: Callable[[ArmConfig], Worker], co
         try:
             worker = worker or make_worker(config)
             answer = True, getattr(worker, method)(*arguments)
+        except tf.errors.ResourceExhaustedError:
+            answer = False, f"train.batch_size is {config.spec.train.batch_size}, too large for the memory; reduce it"
         except (HalfstepError, tf.errors.OpError) as error:
             answer = False, " ".join(str(error).split())[:500]
+        except Exception as error:  # of the user's own model or task
+            answer = False, f"{config.spec.subject}: {user_code.describe(error)}"
         with suppress(ConnectionError):  # the parent has ended, or needs no more results
             connection.send(answer)
 
@@ -52,25 +58,16 @@ class Worker:
     """A variant with the model and the input pipeline that `train` uses."""
 
     def __init__(self, config: ArmConfig) -> None:
-        prepared = dataset.open_prepared(verified_sha256=config.prepared_sha256)
         self._config = config
-        self._images = prepared.test.images
-        self._model = recipe.compiled_model(
-            config.model,
-            config.train,
-            config.variant,
-            input_shape=prepared.image_shape,
-            classes=len(prepared.classes),
-            steps_per_epoch=dataset.steps_per_epoch(prepared.train, config.train.batch_size),
-            seed=config.seed,
-        )
+        self._task = building.ready(config.spec, config.variant, config.seed)
+        self._model = self._task.model
         self._model.make_train_function()
-        self._batches = iter(dataset.training_batches(prepared.train, config.train, config.seed, steps=2**40))
-        self._prepared = prepared
+        self._batches = iter(self._task.training.equal_batches())
         self._train_cached: Callable[[], Any] | None = None
         self._times_continued = 0
         signal.signal(signal.SIGCONT, self._count_continued)
         self._predict = self._prediction(self._model)
+        self._inputs: dict[int, Any] = {}
 
     def warm_up(self, steps: int) -> None:
         """Compiles the training step and runs it `steps` times."""
@@ -83,9 +80,9 @@ class Worker:
         steps = max(1, min(100, int(CALIBRATION_MS / first_ms)))
         step_time_ms = self._timed(lambda: self._train(steps)) / steps
         peak_memory_bytes = memory.peak_bytes()
-        buffered = dataset.buffered_batches(self._config.train)
+        buffered = self._task.training.buffered_batches
         self._take_batches(buffered)
-        threads = self._config.train.input_threads
+        threads = self._task.training.threads or 1
         input_time_ms = threads * self._timed(lambda: self._take_batches(INPUT_BATCHES)) / INPUT_BATCHES
         return Calibration(step_time_ms, input_time_ms, buffered, peak_memory_bytes)
 
@@ -122,40 +119,43 @@ class Worker:
         return {batch_size: self.infer(batch_size, 2)[-1] for batch_size in batch_sizes}
 
     def infer(self, batch_size: int, calls: int) -> list[float]:
-        """Milliseconds of each of `calls` predictions, from uint8 pixels on the host to probabilities on the host."""
-        pixels = np.resize(self._images[:batch_size], (batch_size, *self._images.shape[1:]))
+        """Milliseconds of each of `calls` predictions, from inputs on the host to outputs on the host."""
+        if batch_size not in self._inputs:
+            self._inputs[batch_size] = self._task.inputs(batch_size)
+        inputs = self._inputs[batch_size]
 
-        def call() -> np.ndarray:
-            return np.asarray(self._predict(tf.constant(pixels)))
+        def call() -> Any:
+            return keras.tree.map_structure(np.asarray, self._predict(keras.tree.map_structure(tf.constant, inputs)))
 
         return [self._timed(call) for _ in range(calls)]
 
     def trace(self, directory: Path, steps: int) -> TraceRecord:
-        """Traces at least `steps` training steps into `directory`, between two untraced rounds of the same length."""
-        marked = steps + DROPPED_MARKERS
-        before = self.train_round(marked)
+        """Traces at least `steps` training steps into `directory`, between two untraced rounds."""
+        marked = steps + DROPPED_STEPS
+        plain = plain_steps(marked, self._timed(lambda: self._train(1)))
+        before = self.train_round(plain)
         tf.profiler.experimental.start(str(directory))
         try:
             traced = self._timed(lambda: self._train(marked, mark=True))
         finally:
             tf.profiler.experimental.stop()
-        after = self.train_round(marked)
+        after = self.train_round(plain)
         return TraceRecord(
             directory=directory,
             marked_steps=marked,
-            plain_step_time_ms=(before + after) / (2 * marked),
+            plain_step_time_ms=(before + after) / (2 * plain),
             traced_step_time_ms=traced / marked,
             graph_dtypes=graph_dtypes(self._model.train_function, self._batches),
         )
 
     def same_weights(self, trained: Path) -> np.ndarray:
-        """What the weights of another variant's training give in this variant's precision, on the test images.
+        """What the weights of another variant's training give in this variant's precision, on the test data.
 
         Args:
             trained: the folder of that training.
 
         Returns:
-            Class probabilities, float32 `(test images, classes)`.
+            What `train` stores of a test: predictions, which may overflow, or scores.
 
         Raises:
             DataError: a file of the training is missing.
@@ -163,19 +163,22 @@ class Worker:
             ProfileError: the weights do not fit this model.
         """
         files.verify_manifest(trained)
-        model = models.build(self._config.model, self._prepared.image_shape, len(self._prepared.classes))
+        path = saved_model(trained)
+        task = building.build(self._config.spec, self._config.variant, self._config.seed)
         try:
-            model.load_weights(trained / MODEL)
+            task.model.load_weights(path)
         except (ValueError, OSError, KeyError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ProfileError(
-                f"{trained / MODEL} does not fit model.name = {self._config.model.name} ({reason}): "
+                f"{path} does not fit {self._config.spec.subject} ({reason}): "
                 f"run `dvc repro -f -s {files.stage_of(trained)}`"
             ) from error
-        predict = self._prediction(model)
-        size = self._config.train.batch_size
-        batches = (self._images[start : start + size] for start in range(0, len(self._images), size))
-        return np.concatenate([np.asarray(predict(tf.constant(batch)), np.float32) for batch in batches])
+        outputs = task.outputs(self._prediction(task.model), allow_not_finite=True)
+        return (
+            outputs
+            if task.keeps_predictions
+            else _lowest_where_not_finite(outputs, read_array(trained / SCORES, dimensions=1))
+        )
 
     def times_continued(self) -> int:
         """How often this process has been continued after it was stopped, as by Ctrl-Z and `fg`."""
@@ -196,16 +199,16 @@ class Worker:
     def _configuration(self) -> Configuration:
         return Configuration(
             device="GPU" if tf.config.list_logical_devices("GPU") else "CPU",
-            batch_size=self._config.train.batch_size,
-            input_shape=self._images.shape[1:],
+            batch_size=self._task.training.examples_per_step(self._config.spec.train.batch_size),
+            input_shape=self._input_shape(),
             parameters=self._model.count_params(),
-            optimizer=self._config.train.optimizer,
+            optimizer=_optimizer_name(self._model),
             intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
             inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
-            input_threads=self._config.train.input_threads,
+            input_threads=self._task.training.threads,
             op_determinism=is_op_determinism_enabled(),
             layer_widths=tuple(sorted({width for layer in self._model._flatten_layers() for width in _widths(layer)})),
-            data_sha256=self._prepared.sha256,
+            data_sha256=self._task.data_sha256,
         )
 
     def _in_force(self) -> InForce:
@@ -216,8 +219,13 @@ class Worker:
             onednn=precision.onednn_is_on(),
         )
 
+    def _input_shape(self) -> tuple[int, ...] | None:
+        """Shape of one input; None for a task with several."""
+        leaves = keras.tree.flatten(self._task.inputs(1))
+        return tuple(leaves[0].shape[1:]) if len(leaves) == 1 else None
+
     def _cached_step(self) -> Callable[[], Any]:
-        batch = tuple(tf.identity(tensor) for tensor in next(self._batches))  # on the device from here on
+        batch = keras.tree.map_structure(tf.identity, next(self._batches))  # on the device from here on
         compiled = tf.function(self._model.train_step, jit_compile=self._config.variant.xla, autograph=False)
         return lambda: compiled(batch)
 
@@ -226,10 +234,10 @@ class Worker:
             step()
         tf.test.experimental.sync_devices()
 
-    def _prediction(self, model: keras.Model) -> Callable[[tf.Tensor], tf.Tensor]:
+    def _prediction(self, model: keras.Model) -> Callable[[Any], Any]:
         """The compiled prediction, as a server would run it."""
         return tf.function(
-            lambda pixels: model(pixels, training=False), jit_compile=self._config.variant.xla, reduce_retracing=False
+            lambda inputs: model(inputs, training=False), jit_compile=self._config.variant.xla, reduce_retracing=False
         )
 
     def _take_batches(self, count: int) -> None:
@@ -249,6 +257,17 @@ class Worker:
         started_s = time.perf_counter()
         work()
         return (time.perf_counter() - started_s) * 1e3
+
+
+def _lowest_where_not_finite(scores: np.ndarray, baseline: np.ndarray) -> np.ndarray:
+    """Scores of the same weights: an overflow has the lowest score that the baseline or the other examples have."""
+    return np.where(np.isfinite(scores), scores, np.nanmin([*baseline, *scores]))
+
+
+def _optimizer_name(model: keras.Model) -> str:
+    """Class of the optimizer, without that of loss scaling, in lower case."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    return type(optimizer).__name__.lower()
 
 
 def _widths(layer: Any) -> list[int]:

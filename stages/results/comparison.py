@@ -13,7 +13,7 @@ from stages.stats.quality import Outcome
 
 COMPARISON = files.COMPARE / "comparison.json"
 
-Verdict = Literal["adopt", "reject", "inconclusive"]
+Verdict = Literal["adopt", "reject", "inconclusive", "faster", "slower"]  # the last two for speed only
 _VERDICT_KEY = re.compile(r"verdict_inference_b\d+")
 
 
@@ -116,7 +116,9 @@ class QualityResult(Record):
     Attributes:
         margin: largest loss that counts as the same.
         examples: number of test examples.
+        unit: `fraction` for 0/1 scores such as accuracy, which are shown in percent; None for others.
         outcome: whether a loss of more than `margin` is excluded (`shown`), shown (`refuted`), or neither.
+        reason: why it is not established, where the interval by itself does not tell; None otherwise.
         mcnemar_p: p-value of McNemar's exact test, for one seed.
         sample_size: test `examples` and `seeds`, either of which alone would settle the outcome; None if settled.
     """
@@ -130,7 +132,9 @@ class QualityResult(Record):
     margin: float
     seeds: int
     examples: int
+    unit: Literal["fraction"] | None = None
     outcome: Outcome
+    reason: str | None = None
     mcnemar_p: float | None = None
     sample_size: dict[Literal["examples", "seeds"], int] | None = None
 
@@ -170,8 +174,14 @@ class BeforeAfter(Record):
 
 
 class TimeToAccuracyResult(Record):
-    """Mean seconds of training, by variant, until the validation accuracy that all of them reach."""
+    """Mean seconds of training, by variant, until the validation score that all of them reach.
 
+    Attributes:
+        name: of the score; `accuracy` for images. The names of the other keys are older than other scores.
+        val_accuracy: that validation score.
+    """
+
+    name: str = "accuracy"
     val_accuracy: float
     time_to_accuracy_s: dict[str, float]
 
@@ -231,6 +241,7 @@ class ComparisonResult(Document):
         control: the A/A comparison by measure.
         noise_floor: by measure, how far the control's interval reaches from 1.
         min_speedup: smallest speed-up worth having.
+        speed_only: true where nothing was trained, so that verdicts say nothing about quality; None otherwise.
         gate: None without `compare.gate`.
         baseline_reasons: what limits the baseline by itself.
     """
@@ -242,6 +253,7 @@ class ComparisonResult(Document):
     control: dict[str, ControlResult]
     noise_floor: dict[str, float]
     min_speedup: float
+    speed_only: Literal[True] | None = None
     gate: Literal["passed", "failed"] | None = None
     time_to_accuracy: TimeToAccuracyResult | None = None
     baseline_reasons: tuple[Reason, ...] | None = None

@@ -96,21 +96,22 @@ class Configuration(Record):
 
     Attributes:
         device: `CPU` or `GPU`.
-        batch_size: images a step.
-        input_shape: `(height, width, channels)` of an image.
+        batch_size: examples a step.
+        input_shape: shape of one input, such as `(height, width, channels)` of an image; None for several inputs.
         parameters: number of the model's weights.
         layer_widths: the different widths of its layers.
-        data_sha256: sha256 of the manifest of the prepared images.
+        data_sha256: sha256 of the manifest of the prepared data.
+        input_threads: threads of the input pipeline; None if the task's own code decides.
     """
 
     device: Literal["CPU", "GPU"]
     batch_size: int
-    input_shape: tuple[int, ...]
+    input_shape: tuple[int, ...] | None = None
     parameters: int
     optimizer: str
     intra_op_threads: int
     inter_op_threads: int
-    input_threads: int
+    input_threads: int | None = None
     op_determinism: bool
     layer_widths: tuple[int, ...]
     data_sha256: str
@@ -281,7 +282,7 @@ def write_profile(
     summary: ProfileSummary,
     times: RawTimes,
     trace: Path | None,
-    same_weights: Mapping[int, NDArray[np.float32]] | None = None,
+    same_weights: Mapping[int, NDArray[Any]] | None = None,
 ) -> str:
     """Writes an arm's folder and returns the sha256 of its manifest.
 
@@ -289,15 +290,15 @@ def write_profile(
         name: the variant's name, that of the control or that of a bridging arm.
         summary, times: its measurements.
         trace: its trace; None for a bridging arm.
-        same_weights: as in `Profile`.
+        same_weights: by seed, what `train` stores of a test: probabilities, float32, or scores, float64.
     """
     directory = files.profile_dir(name)
     for attribute, (file_name, row_type) in TABLES.items():
         write_table(directory / file_name, row_type, getattr(times, attribute))
     summary.write(directory / SUMMARY)
-    for seed, probabilities in (same_weights or {}).items():
+    for seed, outputs in (same_weights or {}).items():
         with files.atomic_path(same_weights_file(name, seed)) as temporary_path, temporary_path.open("wb") as file:
-            np.save(file, probabilities.astype(np.float32))
+            np.save(file, outputs)
     if trace is not None:
         with files.atomic_path(files.trace_file(name)) as temporary_path:
             temporary_path.write_bytes(trace.read_bytes())

@@ -10,20 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages import files, fingerprint
-from stages.errors import ComparisonError
 from stages.results.artifact import read_array
-from stages.results.prepared import PreparedInfo
+from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.results.profile import Profile, bridge_name, read_profile, same_weights_file
-from stages.results.training import Training, read_training
+from stages.results.task import TASK_INFO, TaskInfo
+from stages.results.training import Training, check_test_examples, correct, read_scores, read_training
 
 
 @dataclass(frozen=True)
 class VariantResult:
-    """One variant: its trainings, and its profile unless one of the trainings failed."""
+    """One variant: its trainings, and its profile unless one of the trainings failed.
+
+    Attributes:
+        same_weights: by seed, the scores of the baseline's trained weights in this variant's precision, as in
+            `Training`. Empty for the baseline.
+    """
 
     variant: str
     trainings: tuple[Training, ...]
     profile: Profile | None
+    same_weights: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
 
     @property
     def failures(self) -> tuple[Training, ...]:
@@ -31,9 +37,9 @@ class VariantResult:
         return tuple(training for training in self.trainings if training.failed)
 
     @property
-    def mean_test_accuracy(self) -> float | None:
-        """Mean test accuracy over the seeds that finished, as a fraction; None if none finished."""
-        found = [item.metrics.test_accuracy for item in self.trainings if item.metrics.test_accuracy is not None]
+    def mean_test_score(self) -> float | None:
+        """Mean test score over the seeds that finished, in its units; None if none finished."""
+        found = [item.metrics.test_score for item in self.trainings if item.metrics.test_score is not None]
         return float(np.mean(found)) if found else None
 
 
@@ -43,15 +49,18 @@ class Study:
 
     Attributes:
         control: the second copy of the baseline; None if a training of the baseline failed.
-        labels: int64 `(test images,)`.
+        task: what was trained, and its score.
+        labels: int64 `(test images,)`; None for tasks that are not `images`.
+        data: description of the images; None for other tasks.
         bridges: by the arm's name, the baseline's policy with the other settings of a candidate.
     """
 
     baseline: VariantResult
     candidates: tuple[VariantResult, ...]
     control: Profile | None
-    labels: NDArray[np.int64]
-    data: PreparedInfo
+    task: TaskInfo
+    labels: NDArray[np.int64] | None
+    data: PreparedInfo | None
     environment: dict[str, Any]
     inference_batch_sizes: tuple[int, ...]
     bridges: Mapping[str, Profile] = field(default_factory=dict)
@@ -60,6 +69,21 @@ class Study:
         """The arm between the baseline and a candidate; None where no other setting than the precision differs."""
         name = None if self.baseline.profile is None else _bridge_name(self.baseline.profile, candidate)
         return None if name is None else self.bridges[name]
+
+    @property
+    def speed_only(self) -> bool:
+        """Whether nothing was trained (`train.epochs: 0`), so that nothing is known of the quality."""
+        return any(training.metrics.not_trained for training in self.baseline.trainings)
+
+    @property
+    def score_name(self) -> str:
+        """Name of the score."""
+        return self.task.score_name
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether the images are generated, so that an accuracy on them has no meaning."""
+        return self.data is not None and self.data.synthetic
 
     @property
     def variants(self) -> tuple[VariantResult, ...]:
@@ -77,35 +101,45 @@ def load_study(
         CorruptFileError: a file is not what was written.
         ComparisonError: a training was tested on another test set.
     """
-    labels = read_array(files.verified(files.PREPARED, "test_labels.npy"), dimensions=1).astype(np.int64)
-    before = _load_variant(baseline, seeds, len(labels), ())
-    same_weights = () if before.failures else seeds
+    task = TaskInfo.read(files.verified(files.PREPARED, TASK_INFO.name))
+    labels = _read_labels() if task.is_images else None
+    before = _load_variant(baseline, seeds, task, labels, ())
+    trained = [training.seed for training in before.trainings if not training.metrics.not_trained]
+    same_weights = () if before.failures else trained
     candidates = tuple(
-        _load_variant(variant, seeds, len(labels), same_weights) for variant in variants if variant != baseline
+        _load_variant(variant, seeds, task, labels, same_weights) for variant in variants if variant != baseline
     )
     return Study(
         baseline=before,
         candidates=candidates,
         control=None if before.failures else read_profile(files.CONTROL),
+        task=task,
         labels=labels,
-        data=PreparedInfo.read(files.verified(files.PREPARED, "info.json")),
+        data=PreparedInfo.read(files.verified(files.PREPARED, PREPARED_INFO.name)) if task.is_images else None,
         environment=fingerprint.read(),
         inference_batch_sizes=tuple(inference_batch_sizes),
         bridges=_load_bridges(before, candidates),
     )
 
 
-def _load_variant(variant: str, seeds: Sequence[int], test_images: int, same_weights: Sequence[int]) -> VariantResult:
-    trainings = tuple(read_training(variant, seed, test_images) for seed in seeds)
-    failed = any(training.failed for training in trainings)
-    profile = None if failed else read_profile(variant, same_weights)
-    for seed, probabilities in profile.same_weights.items() if profile else ():
-        if len(probabilities) != test_images:
-            raise ComparisonError(
-                f"{same_weights_file(variant, seed)} has {len(probabilities)} rows and the test set has {test_images} "
-                "images: run `dvc repro -f -s profile`"
-            )
-    return VariantResult(variant, trainings, profile)
+def _read_labels() -> NDArray[np.int64]:
+    return read_array(files.verified(files.PREPARED, "test_labels.npy"), dimensions=1).astype(np.int64)
+
+
+def _load_variant(
+    variant: str, seeds: Sequence[int], task: TaskInfo, labels: NDArray[np.int64] | None, same_weights: Sequence[int]
+) -> VariantResult:
+    trainings = tuple(read_training(variant, seed, task, labels) for seed in seeds)
+    if any(training.failed for training in trainings):
+        return VariantResult(variant, trainings, None)
+    if labels is None:
+        scores = {seed: read_scores(same_weights_file(variant, seed), task) for seed in same_weights}
+        return VariantResult(variant, trainings, read_profile(variant), scores)
+    profile = read_profile(variant, same_weights)
+    for seed, probabilities in profile.same_weights.items():
+        check_test_examples(same_weights_file(variant, seed), len(probabilities), task)
+    scores = {seed: correct(probabilities, labels) for seed, probabilities in profile.same_weights.items()}
+    return VariantResult(variant, trainings, profile, scores)
 
 
 def _load_bridges(baseline: VariantResult, candidates: Sequence[VariantResult]) -> dict[str, Profile]:

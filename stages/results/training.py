@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import ConfigDict, model_validator
 
 from stages import files
-from stages.errors import ComparisonError
-from stages.results.artifact import Document, read_array, read_table
+from stages.errors import ComparisonError, DataError
+from stages.results.artifact import Document, corrupt, read_array, read_table
+from stages.results.task import TaskInfo
+from stages.stats.resampling import array_length
 
-METRICS, HISTORY, MODEL, PREDICTIONS = "metrics.json", "history.csv", "model.keras", "predictions.npy"
+METRICS, HISTORY = "metrics.json", "history.csv"
+MODEL, WEIGHTS = "model.keras", "model.weights.h5"
+PREDICTIONS, SCORES = "predictions.npy", "scores.npy"  # of images, of other tasks
 HISTORY_COLUMNS = ("epoch", "loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s")
+OWN_HISTORY_COLUMNS = ("epoch", "epoch_time_s")  # of other tasks: further columns are the task's
 LOSS_SCALE_COLUMNS = ("loss_scale", "skipped_steps")  # only with loss scaling
 _TRACKED = ("test_accuracy", "test_loss", "train_time_s", "train_images_per_s", "loss_scale")
+_TEST = "test_"
 
 
 class TrainingMetrics(Document):
-    """`metrics.json`.
+    """`metrics.json`. The score of a task that is not `images` is one further key, `test_<score name>`.
 
     Attributes:
-        status: `failed` if the training ended for a numerical reason.
+        status: `failed` if the training ended for a numerical reason; `not_trained` with `train.epochs: 0`.
         reason: why it failed.
         epoch, step: where the first loss was not finite, counted from 1.
         test_accuracy: on the test set, as a fraction.
@@ -41,28 +48,47 @@ class TrainingMetrics(Document):
     """
 
     VERSION: ClassVar[int] = 2
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, float]
 
-    status: Literal["finished", "failed"]
+    status: Literal["finished", "failed", "not_trained"]
     reason: str | None = None
     epoch: int | None = None
     step: int | None = None
     test_accuracy: float | None = None
     test_loss: float | None = None
-    train_time_s: float
-    train_images_per_s: float
+    train_time_s: float | None = None
+    train_images_per_s: float | None = None
     loss_scale: float | None = None
     batch_size: int
     data_sha256: str
     environment: str
+
+    @model_validator(mode="after")
+    def _one_score(self) -> Self:
+        unknown = [key for key in self.__pydantic_extra__ if not key.startswith(_TEST)]
+        if unknown or len(self.__pydantic_extra__) > 1:
+            raise ValueError(f"{', '.join(unknown or self.__pydantic_extra__)}: unknown keys")
+        return self
 
     @property
     def failed(self) -> bool:
         """Whether the training ended without a usable model."""
         return self.status == "failed"
 
+    @property
+    def not_trained(self) -> bool:
+        """Whether there was no training, because only the speed is compared."""
+        return self.status == "not_trained"
+
+    @property
+    def test_score(self) -> float | None:
+        """The score on the test set, in its units; None without a test."""
+        return next(iter(self.__pydantic_extra__.values()), self.test_accuracy)
+
     def tracked(self) -> dict[str, float]:
         """The numbers that MLflow shows, by name."""
-        return self.model_dump(include=set(_TRACKED), exclude_none=True)
+        return self.model_dump(include={*_TRACKED, *self.__pydantic_extra__}, exclude_none=True)
 
 
 @dataclass(frozen=True)
@@ -70,18 +96,20 @@ class Training:
     """One training of one variant.
 
     Attributes:
-        history: `history.csv`, a row an epoch; None if a failed training completed no epoch.
-        probabilities: float32 `(test images, classes)`; None for a failed training.
+        history: `history.csv`, a row an epoch; None if a failed training completed no epoch, or without a training.
+        scores: float64 `(test examples,)`, or the array of a metric as in `MetricScores`; None without a test.
+        probabilities: float32 `(test images, classes)`; None without a test, and for tasks that are not `images`.
     """
 
     seed: int
     metrics: TrainingMetrics
     history: pd.DataFrame | None = None
+    scores: NDArray[np.float64] | None = None
     probabilities: NDArray[np.float32] | None = None
 
     @cached_property
     def predicted(self) -> NDArray[np.int64] | None:
-        """The most probable class, int64 `(test images,)`; None for a failed training."""
+        """The most probable class, int64 `(test images,)`; None without probabilities."""
         return None if self.probabilities is None else self.probabilities.argmax(axis=1)
 
     @property
@@ -93,54 +121,115 @@ class Training:
 def write_training(
     directory: Path,
     metrics: TrainingMetrics,
-    epochs: Sequence[Any],
+    history: Sequence[Mapping[str, float]],
     save_model: Callable[[Path], Any],
-    probabilities: np.ndarray | None,
+    outputs: NDArray[Any] | None,
+    *,
+    model: str = MODEL,
+    outputs_file: str = PREDICTIONS,
 ) -> str:
     """Writes a training's folder and returns the sha256 of its manifest.
 
     Args:
         directory: emptied first, as DVC does before it starts the stage, so that the manifest covers all files.
         metrics: the content of `metrics.json`.
-        epochs: one object an epoch with the columns of `history.csv` as attributes.
-        save_model: called with the path of `model.keras`.
-        probabilities: float32 `(test images, classes)`; None after a failure.
+        history: a row an epoch, by column.
+        save_model: called with the path of the model's file.
+        outputs: predictions, float32 `(test images, classes)`, or scores, float64; None after a failure.
+        model: name of the model's file.
+        outputs_file: name of the file for `outputs`.
     """
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True, exist_ok=True)
     metrics.write(directory / METRICS)
-    columns = HISTORY_COLUMNS + (() if metrics.loss_scale is None else LOSS_SCALE_COLUMNS)
-    history = pd.DataFrame([vars(epoch) for epoch in epochs], columns=list(columns))
-    files.write_text(directory / HISTORY, history.to_csv(index=False, na_rep="nan"))
-    with files.atomic_path(directory / MODEL) as temporary_path:
+    table = pd.DataFrame(list(history)) if history else pd.DataFrame(columns=list(HISTORY_COLUMNS))
+    files.write_text(directory / HISTORY, table.to_csv(index=False, na_rep="nan"))
+    with files.atomic_path(directory / model) as temporary_path:
         save_model(temporary_path)
-    if probabilities is not None:
-        with files.atomic_path(directory / PREDICTIONS) as temporary_path:
-            np.save(temporary_path, probabilities, allow_pickle=False)
+    if outputs is not None:
+        with files.atomic_path(directory / outputs_file) as temporary_path:
+            np.save(temporary_path, outputs, allow_pickle=False)
     return files.write_manifest(directory)
 
 
-def read_training(variant: str, seed: int, test_images: int) -> Training:
+def saved_model(directory: Path) -> Path:
+    """The model of a training: `model.keras`, or `model.weights.h5` where plain Keras cannot load the model.
+
+    Raises:
+        DataError: there is neither.
+    """
+    for name in (MODEL, WEIGHTS):
+        if (directory / name).is_file():
+            return directory / name
+    raise DataError(f"{directory} has no {MODEL}: run `dvc repro -f -s {files.stage_of(directory)}`")
+
+
+def write_not_trained(directory: Path, metrics: TrainingMetrics) -> str:
+    """Writes the folder of a variant that is not trained, `metrics.json` alone; returns the sha256 of its manifest."""
+    shutil.rmtree(directory, ignore_errors=True)
+    metrics.write(directory / METRICS)
+    return files.write_manifest(directory)
+
+
+def read_training(variant: str, seed: int, task: TaskInfo, labels: NDArray[np.int64] | None) -> Training:
     """Reads a training after checking every file against the manifest.
+
+    Args:
+        variant, seed: which training.
+        task: what was trained.
+        labels: true classes of images, int64 `(test images,)`; None for other tasks.
 
     Raises:
         DataError: a file is missing.
         CorruptFileError: a file is not what was written.
-        ComparisonError: the predictions are of another test set than one of `test_images` images.
+        ComparisonError: the predictions or scores are of another test set.
     """
     directory = files.train_dir(variant, seed)
     files.verify_manifest(directory)
     metrics = TrainingMetrics.read(directory / METRICS)
-    history = read_table(directory / HISTORY, HISTORY_COLUMNS, may_be_empty=metrics.failed)
+    if metrics.not_trained:
+        return Training(seed, metrics)
+    columns = HISTORY_COLUMNS if task.is_images else OWN_HISTORY_COLUMNS
+    history = read_table(directory / HISTORY, columns, may_be_empty=metrics.failed)
     if metrics.failed:
         return Training(seed, metrics, None if history.empty else history)
+    if labels is None:
+        return Training(seed, metrics, history, read_scores(directory / SCORES, task))
     probabilities = read_probabilities(directory)
-    if len(probabilities) != test_images:
+    check_test_examples(directory / PREDICTIONS, len(probabilities), task)
+    return Training(seed, metrics, history, correct(probabilities, labels), probabilities)
+
+
+def read_scores(path: Path, task: TaskInfo) -> NDArray[np.float64]:
+    """Scores of a task that is not `images`, float64 `(test examples,)`, or a metric's array.
+
+    Raises:
+        DataError: the file is missing.
+        CorruptFileError: it holds no finite numbers, or not those of a metric on so many test examples.
+        ComparisonError: it is of another number of test examples.
+    """
+    scores = read_array(path, dimensions=1).astype(np.float64)
+    if task.score_kind == "score":
+        check_test_examples(path, len(scores), task)
+    elif len(scores) != array_length(task.examples):
+        wanted = array_length(task.examples)
+        raise corrupt(path, f"a metric on {task.examples:,} test examples has {wanted:,} values, not {len(scores):,}")
+    return scores
+
+
+def check_test_examples(path: Path, rows: int, task: TaskInfo) -> None:
+    """Raises ComparisonError unless a file has a row for each test example."""
+    if rows != task.examples:
         raise ComparisonError(
-            f"{directory / PREDICTIONS} has {len(probabilities)} rows and the test set has {test_images} images: "
-            f"run `dvc repro -f -s {files.stage_of(directory)}`"
+            f"{path} has {rows} rows and the test set has {task.examples} {task.examples_word}: "
+            f"run `dvc repro -f -s {files.stage_of(path)}`"
         )
-    return Training(seed, metrics, history, probabilities)
+
+
+def correct(probabilities: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The scores of images: 1 where the most probable class is the true one, else 0; an overflow is wrong."""
+    is_right = (probabilities.argmax(axis=1) == labels) & np.isfinite(probabilities).all(axis=1)
+    return is_right.astype(np.float64)
 
 
 def read_probabilities(directory: Path) -> NDArray[np.float32]:
@@ -148,13 +237,22 @@ def read_probabilities(directory: Path) -> NDArray[np.float32]:
     return read_array(directory / PREDICTIONS, dimensions=2)
 
 
-def finished_accuracies(variant: str, seeds: Sequence[int]) -> list[float]:
-    """Test accuracy of each finished training of a variant, as fractions, in the order of the seeds.
+def read_metrics(variant: str, seed: int) -> TrainingMetrics:
+    """Reads `metrics.json` alone.
+
+    Raises:
+        DataError: the training is missing.
+        CorruptFileError: `metrics.json` is not what was written.
+    """
+    return TrainingMetrics.read(files.verified(files.train_dir(variant, seed), METRICS))
+
+
+def finished_scores(variant: str, seeds: Sequence[int]) -> list[float]:
+    """Test score of each finished training of a variant, in its units, in the order of the seeds.
 
     Raises:
         DataError: a training is missing.
         CorruptFileError: `metrics.json` is not what was written.
     """
-    paths = [files.verified(files.train_dir(variant, seed), METRICS) for seed in seeds]
-    metrics = [TrainingMetrics.read(path) for path in paths]
-    return [found.test_accuracy for found in metrics if found.test_accuracy is not None]
+    metrics = [read_metrics(variant, seed) for seed in seeds]
+    return [found.test_score for found in metrics if found.test_score is not None]

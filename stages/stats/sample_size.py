@@ -1,4 +1,4 @@
-"""How much more must be measured to settle a verdict: test images, seeds, or processes.
+"""How much more must be measured to settle a verdict: test examples, seeds, or processes.
 
 Each number gives a power of 80 %: if the truth is what was seen, four of five such measurements settle the verdict.
 """
@@ -11,12 +11,13 @@ from statistics import NormalDist
 
 from scipy import stats
 
-from stages.stats.quality import QualityChange, adjusted_moments, score_variance, t_p
+from stages.stats.proportions import BinaryChange, adjusted_moments, score_variance
+from stages.stats.quality import QualityChange, t_p
 from stages.stats.speedup import CONFIDENCE, Speedup, t_interval
 
 POWER = 0.8
 ADOPT_ERROR = 1 - CONFIDENCE  # one-sided, shared by all verdicts of a report
-REJECT_ERROR = (1 - CONFIDENCE) / 2  # one-sided, of a 95 % interval
+SHOWN_ERROR = REJECT_ERROR = (1 - CONFIDENCE) / 2  # one-sided, of a 95 % interval
 MAX_EXAMPLES = 10_000_000
 MAX_SEEDS = 200
 MAX_PROCESSES = 10_000  # what needs more is too close to the threshold to be settled
@@ -28,64 +29,61 @@ def number_of_verdicts(variants: int, inference_batch_sizes: int) -> int:
 
 
 def smallest_test_set(margin: float, seeds: int = 1, verdicts: int = 1) -> int:
-    """The fewest test images that can show the margin: those with which two variants never differ.
+    """The fewest test examples that can show the margin of a 0/1 score: those with which two variants never differ.
 
-    Holm's first step asks every verdict for a one-sided error of 5 % / `verdicts`; let z be its normal quantile. With
-    one seed, Tango's score without a discordant image is z² = n margin / (1 - margin). With more, the test over images,
-    which adds one gain and one loss, has z = margin (n + 2) / √2.
+    Holm's first step asks every verdict for a one-sided error of 5 % / `verdicts`, and the interval for 2.5 %; let z be
+    the normal quantile of the smaller one. With one seed, Tango's score without a discordant example is
+    z² = n margin / (1 - margin). With more, the test over examples, which adds one gain and one loss, has
+    z = margin (n + 2) / √2.
 
     Args:
-        margin: largest loss that counts as the same accuracy, as a fraction.
+        margin: largest loss that counts as the same, as a fraction.
         seeds: trainings of each variant.
         verdicts: number of verdicts in the report.
     """
-    z = _quantile(ADOPT_ERROR / verdicts)
+    z = _quantile(min(ADOPT_ERROR / verdicts, SHOWN_ERROR))
     if seeds == 1:
         return math.ceil(z**2 * (1 - margin) / margin)
     return max(1, math.ceil(z * math.sqrt(2) / margin - 2))
 
 
-def too_few_images(images: int, margin: float, seeds: int, verdicts: int = 1) -> str | None:
-    """A line to print if so many test images can never show the margin; None otherwise."""
+def too_few_examples(examples: int, score_name: str, margin: float, seeds: int, verdicts: int = 1) -> str | None:
+    """A line to print if so many test examples can never show the margin of a 0/1 score; None otherwise."""
     enough = smallest_test_set(margin, seeds, verdicts)
-    if images >= enough:
+    if examples >= enough:
         return None
     shared = f" for {verdicts} verdicts" if verdicts > 1 else ""
     return (
-        f"{images:,} test images cannot show compare.quality_margin {margin:g}{shared}, whatever the accuracies are; "
-        f"at least {enough:,} are needed: raise data.test_fraction, add images, or declare a larger margin"
+        f"{examples:,} test examples cannot show compare.quality_margin {margin:g}{shared}, whatever {score_name} is; "
+        f"at least {enough:,} are needed: use more test examples (data.test_fraction for images), or declare a larger "
+        "margin"
     )
 
 
 def examples_needed(change: QualityChange, margin: float, alpha: float = ADOPT_ERROR) -> int | None:
-    """Test examples that settle the margin at the rates of gains and losses seen, with the same seeds.
+    """Test examples that settle the margin with the spread seen, and the same seeds.
 
-    A seen gain is planned as no change, and one gain and one loss are added to those seen, so that few examples without
-    a difference do not promise that there never is one. With one seed the number is that of the score test for paired
-    proportions (Nam, Biometrics 53, 1997, p. 1422): n = (z_alpha √V0 + z_power √V1)² / (difference + margin)², where V0
-    is the variance of a pair at the margin and V1 that at the difference. With more it is the same with V0 = V1.
+    A seen gain is planned as no change. The number is n = (z_alpha √V0 + z_power √V1)² / (difference + margin)²,
+    where V0 is the variance of an example at the margin and V1 that at the difference. For 0/1 scores with one seed it
+    is that of the score test for paired proportions (Nam, Biometrics 53, 1997, p. 1422), and one gain and one loss are
+    added to those seen, so that few examples without a difference do not promise that there never is one. Else V0 = V1.
 
     Args:
         change: the quality so far.
-        margin: largest loss that counts as the same, as a fraction.
+        margin: largest loss that counts as the same, in units of the score.
         alpha: largest one-sided p-value that settles it as shown; a refutation takes 2.5 %.
 
     Returns:
-        None if it is settled, or if more examples alone would not settle it: the change is at the margin, or the seeds
-        disagree too much.
+        None if it is settled; if more examples alone would not settle it, because the change is at the margin or the
+        seeds disagree too much; or if the differences seen are too few or too skewed to plan with.
     """
     error = _error(change, margin, alpha)
-    if error is None or (change.seeds >= 3 and not _seeds_agree(change, margin, error)):
+    if error is None or (change.seeds >= 3 and not _seeds_agree(change, margin, error)) or not _can_plan(change):
         return None
-    examples, distance = change.examples, _planned(change) + margin
-    by_example = change.difference.mean(axis=0)
-    _, standard_error = adjusted_moments(by_example.mean(), (by_example**2).mean(), examples)
-    variance = at_margin = standard_error**2 * (examples + 2)
-    if change.seeds == 1:
-        gained, lost = ((count + 1) / (examples + 2) for count in (change.gained, change.lost))
-        at_margin = score_variance(-margin, gained, lost, 1.0)
-    needed = (_quantile(error) * math.sqrt(at_margin) + _quantile(1 - POWER) * math.sqrt(variance)) ** 2 / distance**2
-    return max(math.ceil(needed), examples + 1) if needed <= MAX_EXAMPLES else None
+    at_margin, at_difference = _variances(change, margin)
+    spread = _quantile(error) * math.sqrt(at_margin) + _quantile(1 - POWER) * math.sqrt(at_difference)
+    needed = spread**2 / (_planned(change) + margin) ** 2
+    return max(math.ceil(needed), change.examples + 1, change.fewest_examples) if needed <= MAX_EXAMPLES else None
 
 
 def seeds_needed(change: QualityChange, margin: float, alpha: float = ADOPT_ERROR) -> int | None:
@@ -94,19 +92,16 @@ def seeds_needed(change: QualityChange, margin: float, alpha: float = ADOPT_ERRO
     Both tests of three or more seeds must have the power; arguments as in `examples_needed`.
 
     Returns:
-        None if it is settled, if there is one seed and so no spread, or if more seeds alone would not settle it.
+        None if it is settled, if there is one seed and so no spread, if more seeds alone would not settle it, or if the
+        test examples do not allow any answer.
     """
     error = _error(change, margin, alpha)
-    if change.seeds < 2 or error is None:
+    if change.seeds < 2 or error is None or change.doubt or change.caution:
         return None
-    mean, sd = _planned(change), float(change.difference.mean(axis=1).std(ddof=1))
-    within = float(change.difference.var(axis=0, ddof=1).mean())  # averaging over seeds reduces this part only
-    between = max(float(change.difference.mean(axis=0).var()) - within / change.seeds, 0.0)
-    distance = abs(mean + margin)
+    distance, sd = abs(_planned(change) + margin), float(change.by_seed.std(ddof=1))
 
     def settles(seeds: int) -> bool:
-        _, standard_error = adjusted_moments(mean, between + within / seeds + mean**2, change.examples)
-        over_examples = distance >= (_quantile(error) + _quantile(1 - POWER)) * standard_error
+        over_examples = distance >= (_quantile(error) + _quantile(1 - POWER)) * change.standard_error(seeds)
         return over_examples and _t_power(distance, sd, seeds, error) >= POWER
 
     return _fewest(settles, max(change.seeds + 1, 3), MAX_SEEDS)
@@ -146,14 +141,33 @@ def _planned(change: QualityChange) -> float:
 
 def _error(change: QualityChange, margin: float, alpha: float) -> float | None:
     """The one-sided error of the side of the margin that the change is on; None if it is settled, or at the margin."""
-    if change.p_loss(margin) <= alpha or change.outcome(margin) == "refuted" or _planned(change) == -margin:
+    shown = change.p_loss(margin) <= min(alpha, SHOWN_ERROR)
+    if shown or change.outcome(margin) == "refuted" or _planned(change) == -margin:
         return None
-    return alpha if _planned(change) > -margin else REJECT_ERROR
+    return min(alpha, SHOWN_ERROR) if _planned(change) > -margin else REJECT_ERROR
+
+
+def _can_plan(change: QualityChange) -> bool:
+    """Whether the spread seen is what more examples would show: differences are neither too few nor too skewed."""
+    return not change.caution and (change.doubt is None or change.examples < change.fewest_examples)
+
+
+def _variances(change: QualityChange, margin: float) -> tuple[float, float]:
+    """Variance of an example's difference if the change is at the margin, and if it is the one seen."""
+    if not isinstance(change, BinaryChange):
+        variance = change.standard_error(change.seeds) ** 2 * change.examples
+        return variance, variance
+    more, by_example = change.examples + 2, change.difference.mean(axis=0)
+    _, standard_error = adjusted_moments(by_example.mean(), (by_example**2).mean(), change.examples)
+    if change.seeds > 1:
+        return standard_error**2 * more, standard_error**2 * more
+    gained, lost = ((count + 1) / more for count in (change.gained, change.lost))
+    return score_variance(-margin, gained, lost, 1.0), standard_error**2 * more
 
 
 def _seeds_agree(change: QualityChange, margin: float, error: float) -> bool:
     """Whether the test over seeds has its answer."""
-    by_seed = change.difference.mean(axis=1)
+    by_seed = change.by_seed
     return t_p(by_seed, margin) <= error if _planned(change) > -margin else t_interval(by_seed)[1] < -margin
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from stages import files
 from stages.errors import TrackingError
 from stages.params import Params
-from stages.results.artifact import read_array
-from stages.results.prepared import PREPARED_INFO, PreparedInfo
-from stages.results.training import MODEL, finished_accuracies
+from stages.results.task import TASK_INFO, TaskInfo
+from stages.results.training import finished_scores, read_metrics, saved_model
 from stages.tracking import run_logging
 from stages.tracking.active_run import ActiveRun
 from stages.tracking.tracker import RunIdentity, Tracker
@@ -57,10 +56,12 @@ def _training(tracker: Tracker, settings: Params, variant: str, seed: int) -> st
     digest = files.verify_manifest(directory)
 
     def log(run: ActiveRun) -> None:
+        if read_metrics(variant, seed).not_trained:
+            run_logging.log_not_trained(run, directory, digest)
+            return
         run_logging.log_history(run, directory)
-        run.artifact(directory / MODEL, "model")
-        labels = read_array(files.PREPARED / "test_labels.npy", dimensions=1)
-        run_logging.log_training(run, directory, PreparedInfo.read(PREPARED_INFO).classes, labels, digest)
+        run.artifact(saved_model(directory), "model")
+        run_logging.log_training(run, directory, digest)
 
     return _found_or_logged(tracker, settings, run_logging.training(variant, seed), digest, log)
 
@@ -70,7 +71,8 @@ def _profiling(tracker: Tracker, settings: Params, variant: str) -> str:
     digest = files.verify_manifest(directory)
 
     def log(run: ActiveRun) -> None:
-        run_logging.log_profile(run, directory, finished_accuracies(variant, settings.train.seeds), digest)
+        scores = finished_scores(variant, settings.train.seeds)
+        run_logging.log_profile(run, directory, TaskInfo.read(TASK_INFO).score_name, scores, digest)
 
     return _found_or_logged(tracker, settings, run_logging.profiling(variant), digest, log)
 

@@ -17,8 +17,10 @@ import pandas as pd
 
 from stages import files
 from stages.escaping import markdown_text, truncated_markdown
-from stages.results.prepared import PreparedInfo
+from stages.results.artifact import read_array
+from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.results.profile import SUMMARY, TABLES, ProfileSummary
+from stages.results.task import TASK_INFO, TaskInfo
 from stages.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_probabilities
 from stages.tracking.active_run import FAILURE_TAG, ActiveRun, first_line
 from stages.tracking.tracker import RunIdentity
@@ -51,7 +53,17 @@ def comparison() -> RunIdentity:
 
 
 def log_preparation(run: ActiveRun, directory: Path, result_sha256: str) -> None:
-    """Logs the numbers of images, the sample grid, the class counts and the list of rejected files."""
+    """Logs the description of the task and, of images, their numbers, the sample grid and the rejected files."""
+    task = TaskInfo.read(directory / TASK_INFO.name)
+    if task.is_images:
+        _log_images(run, directory)
+    else:
+        run.artifact(directory / TASK_INFO.name)
+        run.metrics({"examples/test": task.examples})
+    run.mark_complete(result_sha256)
+
+
+def _log_images(run: ActiveRun, directory: Path) -> None:
     info = PreparedInfo.read(directory / "info.json")
     run.metrics({f"images/{split}": count for split, count in info.images.items()})
     run.metrics({"images/rejected": info.rejected, "classes": len(info.classes)})
@@ -60,7 +72,6 @@ def log_preparation(run: ActiveRun, directory: Path, result_sha256: str) -> None
             run.artifact(directory / name)
     if info.synthetic:
         run.describe("Synthetic images: they measure speed only, and their accuracy has no meaning.")
-    run.mark_complete(result_sha256)
 
 
 def log_history(run: ActiveRun, directory: Path) -> None:
@@ -71,8 +82,8 @@ def log_history(run: ActiveRun, directory: Path) -> None:
             run.metrics({str(name): value for name, value in row.items() if name != "epoch"}, step=int(row["epoch"]))
 
 
-def log_training(run: ActiveRun, directory: Path, classes: Sequence[str], labels: Any, result_sha256: str) -> None:
-    """Logs `metrics.json`, the history and the confusion matrix. The run of a failed training ends as FAILED."""
+def log_training(run: ActiveRun, directory: Path, result_sha256: str) -> None:
+    """Logs `metrics.json`, the history and, of images, the confusion matrix. A failed training's run ends as FAILED."""
     metrics = TrainingMetrics.read(directory / METRICS)
     run.metrics(metrics.tracked())
     run.artifact(directory / HISTORY)
@@ -83,15 +94,23 @@ def log_training(run: ActiveRun, directory: Path, classes: Sequence[str], labels
         run.fail()
     if (directory / PREDICTIONS).exists():
         predicted = read_probabilities(directory).argmax(axis=1)
-        _log_confusion_matrix(run, directory, predicted, labels, classes)
+        labels = read_array(files.PREPARED / "test_labels.npy", dimensions=1)
+        _log_confusion_matrix(run, directory, predicted, labels, PreparedInfo.read(PREPARED_INFO).classes)
     run.mark_complete(result_sha256)
 
 
-def log_profile(run: ActiveRun, directory: Path, accuracies: Sequence[float], result_sha256: str) -> None:
-    """Logs `summary.json`, the mean test accuracy over the seeds, the raw times and the trace."""
+def log_not_trained(run: ActiveRun, directory: Path, result_sha256: str) -> None:
+    """Logs `metrics.json` of a variant that was not trained, and says so."""
+    run.artifact(directory / METRICS)
+    run.describe("Not trained (`train.epochs: 0`): speed only.")
+    run.mark_complete(result_sha256)
+
+
+def log_profile(run: ActiveRun, directory: Path, score_name: str, scores: Sequence[float], result_sha256: str) -> None:
+    """Logs `summary.json`, the mean test score over the seeds, the raw times and the trace."""
     summary = ProfileSummary.read(directory / SUMMARY)
     run.metrics(summary.metrics)
-    run.metrics(accuracy_metrics(accuracies))
+    run.metrics(score_metrics(score_name, scores))
     run.artifact(directory / SUMMARY)
     for name, _ in TABLES.values():
         run.artifact(directory / name, "timings")
@@ -115,11 +134,11 @@ def log_comparison(
     run.mark_complete(files.sha256_file(directory / "comparison.json"))
 
 
-def accuracy_metrics(accuracies: Sequence[float]) -> dict[str, float]:
-    """Mean test accuracy over the seeds and, with at least two seeds, its sample standard deviation."""
-    values = pd.Series(list(accuracies), dtype=float)
-    metrics = {"test_accuracy": float(values.mean())} if len(values) else {}
-    return metrics | ({"test_accuracy_sd": float(values.std(ddof=1))} if len(values) > 1 else {})
+def score_metrics(score_name: str, scores: Sequence[float]) -> dict[str, float]:
+    """Mean test score over the seeds and, with at least two seeds, its sample standard deviation."""
+    values = pd.Series(list(scores), dtype=float)
+    metrics = {f"test_{score_name}": float(values.mean())} if len(values) else {}
+    return metrics | ({f"test_{score_name}_sd": float(values.std(ddof=1))} if len(values) > 1 else {})
 
 
 def _log_confusion_matrix(

@@ -195,6 +195,9 @@ def run_params(params: Params, variant: str | None) -> dict[str, str]:
     """The MLflow params of a run by dotted name. The variant's entry is `variant.*`: all variants have equal keys."""
     tree = params.model_dump(mode="json")
     entries = tree.pop("variants")
+    # Keys further down may have characters that MLflow refuses in names.
+    arguments = tree["task"]["arguments"]
+    arguments |= {name: str(value) for name, value in arguments.items() if isinstance(value, dict)}
     del tree["tracking"]  # does not affect a result, and may contain a password
     if variant is not None:
         tree["variant"] = entries[variant]

@@ -17,7 +17,10 @@ THREADS_S = 5.0  # for threads that end by themselves
 
 @cli_entry
 def main() -> None:
-    """Reads the parameters, sets the environment variables that TensorFlow reads at its import, and trains."""
+    """Reads the parameters, sets the environment variables that TensorFlow reads at its import, and trains.
+
+    With `train.epochs: 0` nothing is trained, and TensorFlow is not imported.
+    """
     arguments = _arguments()
     settings = params.load()
     if arguments.variant not in settings.variants:
@@ -26,7 +29,10 @@ def main() -> None:
     os.environ.update(settings.variants[arguments.variant].variables)
     with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
         with ended_by_ctrl_c():
-            from stages.train.stage import run_stage  # imports TensorFlow
+            if settings.train.epochs:
+                from stages.train.stage import run_stage  # imports TensorFlow
+            else:
+                from stages.train.not_trained import run_stage
 
         run_stage(settings, arguments.variant, arguments.seed)
 

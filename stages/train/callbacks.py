@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from stages import recipe
+from stages import precision
 from stages.tensorflow_import import keras
 
 
@@ -17,23 +18,30 @@ class Epoch:
     """One epoch, counted from 0.
 
     `skipped_steps` is the number of steps that changed nothing, because their gradients were not finite at the current
-    loss scale. It is None without loss scaling, and so is `loss_scale`.
+    loss scale. It is None without loss scaling, and so is `loss_scale`. `learning_rate` is None if the model has no
+    single optimizer.
+
+    Attributes:
+        logs: what Keras reports of the epoch: loss and metrics, and with `val_` those of the validation.
     """
 
     epoch: int
-    loss: float
-    accuracy: float
-    val_loss: float
-    val_accuracy: float
-    learning_rate: float
+    logs: dict[str, float]
+    learning_rate: float | None
     epoch_time_s: float
     loss_scale: float | None
     skipped_steps: int | None
 
     def metrics(self) -> dict[str, float]:
         """Values by name, without the epoch's number and without those that are None."""
-        values = {name: value for name, value in vars(self).items() if name != "epoch"}
-        return {name: value for name, value in values.items() if value is not None}
+        others = {name: value for name, value in vars(self).items() if name not in ("epoch", "logs")}
+        return {name: value for name, value in (self.logs | others).items() if value is not None}
+
+
+def _ordered(logs: dict[str, Any]) -> dict[str, float]:
+    """The logs as numbers: the loss, the metrics, then both of the validation."""
+    names = sorted(logs, key=lambda name: (name.startswith("val_"), not name.endswith("loss")))
+    return {name: float(logs[name]) for name in names}
 
 
 class EpochRecorder(keras.callbacks.Callback):
@@ -70,15 +78,11 @@ class EpochRecorder(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Records the epoch. All its steps are done, because Keras has read the metrics from the device."""
-        logs = logs or {}
-        scale = recipe.loss_scale(self.model)
+        scale, optimizer = precision.loss_scale(self.model), self.model.optimizer
         row = Epoch(
             epoch=epoch,
-            loss=float(logs["loss"]),
-            accuracy=float(logs[recipe.METRIC]),
-            val_loss=float(logs["val_loss"]),
-            val_accuracy=float(logs[f"val_{recipe.METRIC}"]),
-            learning_rate=float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)),
+            logs=_ordered(logs or {}),
+            learning_rate=float(keras.ops.convert_to_numpy(optimizer.learning_rate)) if optimizer else None,
             epoch_time_s=self.elapsed_s,
             loss_scale=scale,
             skipped_steps=None if scale is None else self._skipped_steps(epoch),
@@ -137,7 +141,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         if math.isfinite(loss):
             return
         step = None if self.first_step is None else self.first_step + 1
-        scale = recipe.loss_scale(self.model)
+        scale = precision.loss_scale(self.model)
         parts = [f"the loss is {loss} in epoch {epoch + 1}"]
         parts += [f"from step {step} on"] if step else []
         parts += [f"at loss scale {scale:g}"] if scale else []
@@ -149,11 +153,8 @@ def epoch_line(name: str, epochs: int) -> Callable[[Epoch], None]:
     """Returns a listener that prints one line for each epoch, for output without a progress bar (logs, CI)."""
 
     def show(row: Epoch) -> None:
-        print(
-            f"{name}: epoch {row.epoch + 1}/{epochs}: loss {row.loss:.4f}, accuracy {row.accuracy:.4f}, "
-            f"val_loss {row.val_loss:.4f}, val_accuracy {row.val_accuracy:.4f}, {row.epoch_time_s:.1f} s",
-            flush=True,
-        )
+        numbers = ", ".join(f"{key} {value:.4f}" for key, value in row.logs.items())
+        print(f"{name}: epoch {row.epoch + 1}/{epochs}: {numbers}, {row.epoch_time_s:.1f} s", flush=True)
 
     return show
 

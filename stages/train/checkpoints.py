@@ -24,7 +24,7 @@ from stages.params import Params
 from stages.train.callbacks import Epoch
 
 MAX_KEPT = 2  # if the newest is damaged, the one before it is used
-_CODE = ("train", "models", "dataset.py", "precision.py", "recipe.py")
+_CODE = ("train", "tasks", "precision.py", "stats/resampling.py")
 _WITHOUT_EFFECT = {"variants", "seeds", "checkpoint_every", "require_gpu"}  # do not change the result of a training
 _RELEASES = ("tensorflow", "keras", "numpy")
 _STATE = "state"
@@ -161,6 +161,7 @@ def checkpoint_key(settings: Params, variant: str, seed: int, data_sha256: str) 
     """Digest of everything that determines a training's result: parameters, data, variant, seed, code and releases."""
     parts = {
         "model": digests.model_digest(settings.model),
+        "task": digests.task_digest(settings.task, settings.train.batch_size, seed),
         "train": settings.train.model_dump(mode="json", exclude=_WITHOUT_EFFECT),
         "variant": settings.variants[variant].model_dump(mode="json"),
         "name": variant,

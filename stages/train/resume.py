@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from stages.params import TrainParams
+from stages.tasks.batches import TrainingData
+from stages.tasks.ready import ReadyTask
 from stages.tensorflow_import import keras
 from stages.train.callbacks import EpochRecorder, StopWhenNotFinite
 from stages.train.checkpoints import Checkpoint
@@ -20,10 +22,14 @@ Arrays = dict[str, np.ndarray]
 
 
 def state_variables(network: keras.Model) -> dict[str, Any]:
-    """Every variable that a step reads, by name: weights, moving averages, seeds, optimizer state and metrics."""
+    """Every variable that a step reads, by name: weights, moving averages, seeds, optimizer state and metrics.
+
+    A model with its own `compile` may have several optimizers.
+    """
+    optimizers = [value for value in vars(network).values() if isinstance(value, keras.optimizers.Optimizer)]
     groups = {
         "model": network.variables,
-        "optimizer": network.optimizer.variables,
+        "optimizer": [variable for optimizer in optimizers for variable in optimizer.variables],
         "metrics": network.metrics_variables,
     }
     return {f"{group}/{number}": variable for group, found in groups.items() for number, variable in enumerate(found)}
@@ -45,10 +51,13 @@ def _is_16bit_float(array: np.ndarray) -> bool:
     return array.dtype.itemsize == 2 and array.dtype.kind in "fV"  # NumPy has no bfloat16: its kind is V
 
 
-def build_metrics(network: keras.Model, batches: Iterable[Any]) -> None:
-    """Creates the variables of the metrics, which Keras creates at the first step. Changes nothing else."""
-    images, labels = next(iter(batches))
-    network.test_on_batch(images, labels)
+def build_metrics(ready: ReadyTask) -> None:
+    """Creates the variables of the metrics, which Keras creates at the first step. Changes nothing else.
+
+    It does not read training data: a dataset that shuffles in each iteration would continue with the next order.
+    """
+    batches = ready.test if ready.validation is None else ready.validation
+    ready.model.evaluate(batches.take(1), verbose=0)
 
 
 @dataclass(frozen=True)
@@ -74,11 +83,16 @@ class CheckpointCallback(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, recorder: EpochRecorder, guard: StopWhenNotFinite, session: Session, settings: TrainParams, steps: int
+        self,
+        recorder: EpochRecorder,
+        guard: StopWhenNotFinite,
+        session: Session,
+        settings: TrainParams,
+        training: TrainingData,
     ) -> None:
         super().__init__()
         self._recorder, self._guard, self._session = recorder, guard, session
-        self._settings, self._steps = settings, steps
+        self._settings, self._steps, self._between_steps = settings, training.steps_per_epoch, training.is_indexed
         self._started_s = time.perf_counter()
         self._offset = 0
         self._metrics_before_validation: Arrays = {}
@@ -135,7 +149,7 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     def _save(self, steps_of_epoch: int, metrics: Arrays | None = None) -> None:
         """Saves the state after some steps of the current epoch; 0 if the previous epoch has just ended."""
-        if self._session.save is None:
+        if self._session.save is None or (steps_of_epoch and not self._between_steps):
             return
         epochs = tuple(self._recorder.epochs)
         checkpoint = Checkpoint(

@@ -7,16 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from stages import dataset, files
-from stages.dataset import PreparedImages
+from stages import files
 from stages.errors import HalfstepError
 from stages.params import Params
 from stages.results.profile import SUMMARY, ProfileSummary
-from stages.results.training import METRICS, TrainingMetrics, write_training
+from stages.results.training import METRICS, MODEL, PREDICTIONS, SCORES, TrainingMetrics, write_training
+from stages.tasks.images.dataset import open_prepared
+from stages.tasks.spec import TaskSpec
 from stages.tracking import models, run_logging
 from stages.tracking.active_run import ActiveRun
 from stages.tracking.tracker import Tracker
-from stages.train import checkpoints
+from stages.train import checkpoints, saving
 from stages.train.callbacks import Epoch, epoch_line, verbosity
 from stages.train.checkpoints import Checkpoint, Checkpoints
 from stages.train.interruption import Interruption
@@ -30,25 +31,27 @@ def run_stage(settings: Params, variant: str, seed: int) -> None:
     An interrupted training resumes from its last checkpoint, in the same MLflow run.
     """
     tracker = Tracker(settings.tracking)
-    prepared = dataset.open_prepared()
+    digest = files.verify_manifest(files.PREPARED)
+    spec = TaskSpec(settings.task, settings.model, settings.train, prepared_sha256=digest)
     directory, identity = files.train_dir(variant, seed), run_logging.training(variant, seed)
-    key = checkpoints.checkpoint_key(settings, variant, seed, prepared.sha256)
+    key = checkpoints.checkpoint_key(settings, variant, seed, digest)
     interruption = Interruption()
     with interruption.time_limit(), checkpoints.opened(directory.name, key) as store:
         start = (store.newest() if store else None) or Checkpoint()
         with tracker.run(identity, settings, run_id=start.run_id) as run:
             interruption.on_timeout = lambda: run.end("KILLED")
-            _log_start(run, start, prepared, settings, identity.name)
+            _log_start(run, start, spec, settings, identity.name)
             session = Session(start, _saver(store, run), interruption)
-            trained = _train(prepared, settings, variant, seed, run, session)
-            _write_results(trained, prepared, directory, run)
+            trained = _train(spec, settings, variant, seed, run, session)
+            _write_results(trained, directory, run)
         if store:
             store.remove()
-    _print_result(identity.name, directory)
+    _print_result(identity.name, directory, trained.ready.task.score_name)
 
 
-def _log_start(run: ActiveRun, start: Checkpoint, prepared: PreparedImages, settings: Params, name: str) -> None:
-    if run.run_id != start.run_id:
+def _log_start(run: ActiveRun, start: Checkpoint, spec: TaskSpec, settings: Params, name: str) -> None:
+    if run.run_id != start.run_id and spec.is_images:
+        prepared = open_prepared(verified_sha256=spec.prepared_sha256)
         images, labels = prepared.train.images, prepared.train.labels
         models.log_dataset(run, images, labels, source=settings.data.source, sha256=prepared.sha256)
     if start.step:
@@ -66,9 +69,7 @@ def _log_missed_epochs(run: ActiveRun, epochs: tuple[Epoch, ...]) -> None:
             run.metrics(row.metrics(), step=row.epoch)
 
 
-def _train(
-    prepared: PreparedImages, settings: Params, variant: str, seed: int, run: ActiveRun, session: Session
-) -> Trained:
+def _train(spec: TaskSpec, settings: Params, variant: str, seed: int, run: ActiveRun, session: Session) -> Trained:
     def log_epoch(row: Epoch) -> None:
         run.metrics(row.metrics(), step=row.epoch)
 
@@ -76,9 +77,7 @@ def _train(
     show = () if verbosity() else (epoch_line(name, settings.train.epochs),)
     try:
         return train(
-            prepared,
-            settings.model,
-            settings.train,
+            spec,
             settings.variants[variant],
             seed,
             listeners=(log_epoch, *show),
@@ -104,20 +103,27 @@ def _known_to_fit(variant: str) -> int | None:
         return None
 
 
-def _write_results(trained: Trained, prepared: PreparedImages, directory: Path, run: ActiveRun) -> None:
-    labels = prepared.test.labels
+def _write_results(trained: Trained, directory: Path, run: ActiveRun) -> None:
+    model, is_images = trained.model, trained.ready.keeps_predictions
+    name = MODEL if is_images else saving.model_file(model)
     digest = write_training(
-        directory, trained.metrics(labels), trained.epochs, trained.model.save, trained.probabilities
+        directory,
+        trained.metrics(),
+        [{"epoch": row.epoch, **row.metrics()} for row in trained.epochs],
+        lambda path: saving.save(model, path),
+        trained.outputs,
+        model=name,
+        outputs_file=PREDICTIONS if is_images else SCORES,
     )
     if not trained.failure:
-        models.log_model(run, trained.model)
-    run_logging.log_training(run, directory, prepared.classes, labels, digest)
+        models.log_model(run, model) if name == MODEL and is_images else run.artifact(directory / name, "model")
+    run_logging.log_training(run, directory, digest)
 
 
-def _print_result(name: str, directory: Path) -> None:
+def _print_result(name: str, directory: Path, score_name: str) -> None:
     metrics = TrainingMetrics.read(directory / METRICS)
     if metrics.failed:
         command = f"`dvc repro -f -s train@{directory.name}`"
         print(f"{name}: failed: {metrics.reason}; the comparison leaves it out; {command} tries again")
     else:
-        print(f"{name}: test accuracy {metrics.test_accuracy:.4f}, {metrics.train_time_s:.1f} s")
+        print(f"{name}: test {score_name} {metrics.test_score:.4f}, {metrics.train_time_s:.1f} s")

@@ -26,18 +26,20 @@ import pandas as pd
 
 from stages import files
 from stages.fingerprint import fingerprint
-from stages.params import CompareParams, DataParams, ModelParams, ProfileParams, TrainParams, Variant
-from stages.prepare.pipeline import prepare
+from stages.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.profile.fork_server import stop_servers
 from stages.profile.records import ArmRecord
 from stages.profile.runner import Extras, measure
 from stages.profile.worker_process import WorkerProcess
 from stages.stats.speedup import Speedup, train_speedup
+from stages.tasks.images.preparation.pipeline import prepare
+from stages.tasks.spec import TaskSpec
 from tests.benchmarks.load import other_load
 from tests.benchmarks.slowed import SlowedConfig, serve
 
 ROOT = Path(__file__).parents[2]
 BASELINE = "float32"
+SPEC = TaskSpec(TaskParams(), ModelParams(), TrainParams())
 EQUAL: Mapping[str, float] = {}
 SLOWED: Mapping[str, float] = {"slower by 5 %": 0.05, "slower by 10 %": 0.10}
 SEQUENTIAL_SECONDS, SEQUENTIAL_STEPS, SEQUENTIAL_WARM_UP = 2.0, 6, 10
@@ -121,7 +123,7 @@ def compare(comparison: Comparison, profile: ProfileParams) -> list[Row]:
 
 
 def _config(slower_by: float) -> SlowedConfig:
-    return SlowedConfig(ModelParams(), TrainParams(), Variant(policy="float32"), seed=0, slower_by=slower_by)
+    return SlowedConfig(SPEC, Variant(policy="float32"), seed=0, slower_by=slower_by)
 
 
 def _speedup(records: Mapping[str, ArmRecord], name: str, confidence: float) -> Speedup:

@@ -26,9 +26,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from stages.compare.verdict import Key, Parts, run_tests, verdicts, void_measures
-from stages.params import CompareParams, ProfileParams
+from stages.params import CompareParams, ProfileParams, quality_margin_for
 from stages.results.comparison import Verdict
-from stages.stats.quality import QualityChange
+from stages.stats.proportions import BinaryChange
 from stages.stats.speedup import INTERIM_CONFIDENCE, ProcessTimes, Speedup, final_confidence, interim_looks
 
 PARAMS = CompareParams()
@@ -38,7 +38,7 @@ PROCESSES, PROCESS_SD, ROUND_SD, ROUNDS = 8, 0.02, 0.05, 12  # deviations of the
 DISCORDANT = 0.02  # share of the test images on which two trainings differ beyond what the loss itself takes
 SEED_SD = 0.003  # of the accuracy between seeds, of either arm
 TARGET_PRECISION = ProfileParams().target_precision
-MARGIN, EDGE, FAST = PARAMS.quality_margin, PARAMS.min_speedup, 1.5
+MARGIN, EDGE, FAST = quality_margin_for("accuracy", PARAMS), PARAMS.min_speedup, 1.5
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,14 @@ def ratio(before: NDArray[np.float64], after: NDArray[np.float64], confidence: f
     return Speedup(tuple(ProcessTimes(ROUNDS, x, y, 0.0, ROUNDS) for x, y in pairs), confidence)
 
 
-def accuracy(generator: Generator, case: Case, loss: float) -> QualityChange:
+def accuracy(generator: Generator, case: Case, loss: float) -> BinaryChange:
     """Trainings, or the same weights, of a candidate that truly loses `loss`, give or take what seeds differ by."""
     losses = loss + generator.normal(0.0, case.seed_sd, size=case.seeds) * np.sqrt(2)
     losses = np.clip(losses, -case.discordant, case.discordant)
     draws = generator.random((case.seeds, case.images))
     lost = draws < ((case.discordant + losses) / 2)[:, None]
     gained = draws > 1 - ((case.discordant - losses) / 2)[:, None]
-    return QualityChange(baseline_correct=~gained, candidate_correct=~lost)
+    return BinaryChange(baseline_correct=~gained, candidate_correct=~lost)
 
 
 def arms(generator: Generator, case: Case, measure: str) -> dict[str, NDArray[np.float64]]:
@@ -170,7 +170,7 @@ def report(generator: Generator, case: Case) -> dict[Key, Verdict]:
     }
     found = measurement(generator, case)
     parts = {
-        (name, measure): Parts(by_arm[name], by_arm.get(f"bridge {name}"), quality[name, measure.split("_")[0]])
+        (name, measure): Parts(by_arm[name], by_arm.get(f"bridge {name}"), quality[name, measure.split("_")[0]], MARGIN)
         for measure, by_arm in found.items()
         for name in CANDIDATES
     }

@@ -23,7 +23,7 @@ def test_best_candidate_is_the_fastest_of_those_adopted(comparison: Comparison) 
 def test_best_training_has_the_highest_final_validation_accuracy(comparison: Comparison) -> None:
     result = comparison.candidates[1].result
     final = {item.seed: item.history["val_accuracy"].iloc[-1] for item in result.trainings if item.history is not None}
-    assert best_training(result).seed == max(final, key=final.__getitem__)
+    assert best_training(result, "accuracy").seed == max(final, key=final.__getitem__)
 
 
 @pytest.mark.parametrize("adopted", [1, 2])

@@ -49,7 +49,7 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Comparison) ->
     assert "factors" not in fast
     assert set(fast["tests"]) == set(fast["speedup"])
     assert set(fast["tests"]["train"]) == {"p", "p_adjusted"}
-    keys = {"name", "baseline", "candidate", "delta", "low", "high", "margin", "seeds", "examples", "outcome"}
+    keys = {"name", "baseline", "candidate", "delta", "low", "high", "margin", "seeds", "examples", "unit", "outcome"}
     assert set(fast["quality"]) == set(fast["quality_same_weights"]) == keys
     assert set(fast["same_weights"]) == {"images", "agreement", "max_probability_difference", "accuracy"}
     assert set(found["control"]["train"]) == intervals | {"differs"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from stages.compare.training_curves import loss_scaling, time_to_accuracy
+from stages.compare.training_curves import loss_scaling, time_to_score
 from stages.results.study import VariantResult
 from stages.results.training import Training
 from tests.small_study import training_metrics
@@ -46,11 +46,12 @@ def _variant(name: str, *trainings: Training) -> VariantResult:
 
 
 def test_target_is_the_best_accuracy_that_all_trainings_reach() -> None:
-    found = time_to_accuracy(
+    found = time_to_score(
         [
             _variant("float32", _training(0, [0.5, 0.9, 0.8], [3, 1, 1]), _training(1, [0.7, 0.7, 0.95], [3, 1, 1])),
             _variant("half", _training(0, [0.6, 0.99, 0.9], [2, 0.5, 0.5]), _training(1, [0.9] * 3, [2, 0.5, 0.5])),
-        ]
+        ],
+        "accuracy",
     )
     assert found is not None
     assert found.target == 0.9
@@ -60,7 +61,7 @@ def test_target_is_the_best_accuracy_that_all_trainings_reach() -> None:
 
 def test_failed_variant_is_left_out_and_does_not_lower_the_target() -> None:
     failed = _variant("half", _training(0, [0.1], [1], status="failed", reason="the loss is nan"))
-    found = time_to_accuracy([_variant("float32", _training(0, [0.5, 0.9], [1, 1])), failed])
+    found = time_to_score([_variant("float32", _training(0, [0.5, 0.9], [1, 1])), failed], "accuracy")
     assert found is not None
     assert found.target == 0.9
     assert found.means_s == {"float32": 2.0}
@@ -69,4 +70,10 @@ def test_failed_variant_is_left_out_and_does_not_lower_the_target() -> None:
 @pytest.mark.parametrize("accuracies", [[NAN], [0.9, NAN], [NAN, 0.9]])
 def test_training_without_accuracy_gives_no_target(accuracies: list[float]) -> None:
     trainings = (_training(seed, [accuracy], [1.0]) for seed, accuracy in enumerate(accuracies))
-    assert time_to_accuracy([_variant("float32", *trainings)]) is None
+    assert time_to_score([_variant("float32", *trainings)], "accuracy") is None
+
+
+def test_score_that_is_not_computed_by_epoch_gives_no_target() -> None:
+    trainings = [_variant("float32", _training(0, [0.5, 0.9], [1, 1]))]
+    assert time_to_score(trainings, "accuracy") is not None
+    assert time_to_score(trainings, "iou") is None

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from stages.compare.verdict import Parts, decide, run_tests, verdicts, void_measures
+from stages.compare.verdict import Parts, decide, decide_speed, run_tests, verdicts, void_measures
 from stages.params import CompareParams
 from stages.results.comparison import Verdict
-from stages.stats.quality import QualityChange
+from stages.stats.proportions import BinaryChange
 from stages.stats.speedup import Speedup
 from tests.small_study import measured_speedup, speedup_between
 
-PARAMS = CompareParams(min_speedup=1.05, quality_margin=0.01)
+MARGIN = 0.01
+PARAMS = CompareParams(min_speedup=1.05)
 SURE, OPEN = 0.001, 0.3  # adjusted p-values
 
 
@@ -40,6 +41,7 @@ CASES = [
     Case("upper end just above min_speedup", 1.0, (0.9, 1.0501), "same", "inconclusive"),
     Case("fast and wrong", 1.0, (1.2, 1.4), "worse", "reject"),
     Case("fast, accuracy open", OPEN, (1.2, 1.4), "open", "inconclusive"),
+    Case("fast, accuracy shown at 5 % only", 0.04, (1.2, 1.4), "nearly", "inconclusive"),
     Case("slow, accuracy open", OPEN, (0.5, 0.6), "open", "reject"),
     Case("fast by its other settings only", 1.0, (1.2, 1.4), "same", "reject", precision=(0.9, 1.04)),
     Case("fast, precision open", OPEN, (1.2, 1.4), "same", "inconclusive", precision=(1.0, 1.2)),
@@ -47,19 +49,43 @@ CASES = [
 ]
 
 
-def _quality(kind: str) -> QualityChange:
-    images, lost = {"same": (4000, 0), "open": (100, 0), "worse": (4000, 200)}[kind]
+def _quality(kind: str) -> BinaryChange:
+    images, lost = {"same": (4000, 0), "nearly": (300, 0), "open": (100, 0), "worse": (4000, 200)}[kind]
     candidate = np.ones((1, images), bool)
     candidate[0, :lost] = False
-    return QualityChange(np.ones((1, images), bool), candidate)
+    return BinaryChange(np.ones((1, images), bool), candidate)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_verdict(case: Case) -> None:
     precision = None if case.precision is None else speedup_between(*case.precision)
-    parts = Parts(speedup_between(*case.speed), precision, _quality(case.quality))
+    parts = Parts(speedup_between(*case.speed), precision, _quality(case.quality), MARGIN)
     assert decide(parts, case.p_adjusted, PARAMS) == case.verdict
     assert decide(parts, case.p_adjusted, PARAMS, void=True) == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("speed", "precision", "verdict"),
+    [
+        ((1.05, 1.4), None, "faster"),
+        ((1.0499, 1.4), None, "inconclusive"),
+        ((1.2, 1.4), (1.06, 1.2), "faster"),
+        ((1.2, 1.4), (1.0, 1.2), "inconclusive"),
+        ((1.2, 1.4), (0.8, 0.9), "inconclusive"),  # it takes less time, though not by its precision
+        ((0.9, 0.999), None, "slower"),
+        ((0.9, 1.0), None, "inconclusive"),
+        ((0.9, 0.999), (1.2, 1.4), "slower"),
+        ((1.01, 1.04), None, "inconclusive"),  # not worth having, and not slower
+        ((0.9, 1.2), None, "inconclusive"),
+    ],
+)
+def test_verdict_on_speed_only(
+    speed: tuple[float, float], precision: tuple[float, float] | None, verdict: Verdict
+) -> None:
+    speedup, factor = speedup_between(*speed), None if precision is None else speedup_between(*precision)
+    params = CompareParams(min_speedup=speedup.low) if speed[0] == PARAMS.min_speedup else PARAMS
+    assert decide_speed(speedup, factor, params) == verdict
+    assert decide_speed(speedup, factor, params, void=True) == "inconclusive"
 
 
 def test_helper_makes_the_requested_interval() -> None:
@@ -72,27 +98,31 @@ def test_p_is_the_largest_of_its_parts() -> None:
     same, unknown = _quality("same"), _quality("open")
     p_fast, p_slower, p_unknown = fast.p_below(1.05), slower.p_below(1.05), unknown.p_loss(0.01)
     assert same.p_loss(0.01) < p_fast < p_slower < p_unknown
-    assert Parts(fast, None, same).p_value(PARAMS) == p_fast
-    assert Parts(fast, slower, same).p_value(PARAMS) == Parts(slower, fast, same).p_value(PARAMS) == p_slower
-    assert Parts(fast, slower, unknown).p_value(PARAMS) == p_unknown
+    assert Parts(fast, None, same, MARGIN).p_value(PARAMS) == p_fast
+    assert (
+        Parts(fast, slower, same, MARGIN).p_value(PARAMS)
+        == Parts(slower, fast, same, MARGIN).p_value(PARAMS)
+        == p_slower
+    )
+    assert Parts(fast, slower, unknown, MARGIN).p_value(PARAMS) == p_unknown
 
 
 def test_p_is_at_most_a_half_of_the_error_where_all_intervals_allow_it() -> None:
     at_the_edge = measured_speedup(1.2, -0.02, 0.02, 0.01, -0.01)
-    params = CompareParams(min_speedup=at_the_edge.low, quality_margin=0.01)
-    assert Parts(at_the_edge, None, _quality("same")).p_value(params) == pytest.approx(0.025)
+    params = CompareParams(min_speedup=at_the_edge.low)
+    assert Parts(at_the_edge, None, _quality("same"), MARGIN).p_value(params) == pytest.approx(0.025)
 
 
 def test_verdicts_of_a_report_share_the_error() -> None:
     """p = 0.03 is enough alone, and not beside another verdict that fails; a void measure still counts as a test."""
     speedup = measured_speedup(1.2, -0.1, 0.1, 0.05, -0.05)
     params = CompareParams(min_speedup=_threshold(speedup, 0.03))
-    parts = {("a", "train"): Parts(speedup, None, _quality("same"))}
+    parts = {("a", "train"): Parts(speedup, None, _quality("same"), MARGIN)}
     tests = run_tests(parts, params)
     assert (tests["a", "train"].p, tests["a", "train"].p_adjusted) == pytest.approx((0.03, 0.03))
     assert verdicts(parts, tests, (), params) == {("a", "train"): "adopt"}
     assert verdicts(parts, tests, ["train"], params) == {("a", "train"): "inconclusive"}
-    parts["b", "inference_b1"] = Parts(measured_speedup(1.2, -0.1, 0.1), None, _quality("same"))
+    parts["b", "inference_b1"] = Parts(measured_speedup(1.2, -0.1, 0.1), None, _quality("same"), MARGIN)
     tests = run_tests(parts, params)
     assert tests["a", "train"].p_adjusted == pytest.approx(0.06)
     assert verdicts(parts, tests, ["inference_b1"], params) == dict.fromkeys(parts, "inconclusive")

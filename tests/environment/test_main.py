@@ -15,7 +15,7 @@ from stages import files
 from stages.environment.__main__ import remove_unlisted_arms
 from stages.params import TrainParams
 
-OUTPUTS = ["environment.json", "model.json", "source.json", "tracking.json"]
+OUTPUTS = ["environment.json", "model.json", "source.json", "task.json", "tracking.json"]
 
 
 @pytest.fixture
@@ -39,8 +39,34 @@ def test_stage_writes_the_files_that_other_stages_depend_on(
     assert sorted(first) == OUTPUTS
     assert json.loads(first["source.json"]) == {"source": "digits"}
     assert json.loads(first["model.json"]) == {"name": "cnn"}
+    assert json.loads(first["task.json"]) == {"name": "images"}
     assert run().returncode == 0
     assert {path.name: path.read_bytes() for path in Path("data").iterdir()} == first
+
+
+def test_own_task_does_not_use_data_and_model(run: Callable[[], Any], write_params: Callable[..., Path]) -> None:
+    Path("own.py").write_text("def build(*, batch_size, seed, width): ...")
+    write_params(
+        task={"name": "own:build", "arguments": {"width": 8}},
+        data={"source": "folder", "path": "no_such", "test_fraction": 0.6, "validation_fraction": 0.6},
+        model={"name": "no_such:build"},
+        train={"batch_size": 16, "seeds": [3, 4]},
+    )
+    done = run()
+    assert (done.returncode, done.stderr) == (0, "")
+    written = {name: json.loads(Path("data", name).read_text()) for name in OUTPUTS}
+    assert written["source.json"] == {"source": None}
+    assert written["model.json"] == {"name": None}
+    sha256 = written["task.json"].pop("sha256")
+    assert len(sha256) == 64
+    assert written["task.json"] == {
+        "name": "own:build",
+        "files": ["own.py"],
+        "arguments": {"width": 8},
+        "batch_size": 16,
+        "seed": 3,
+        "depends": {},
+    }
 
 
 def test_all_errors_are_listed_and_no_file_is_changed(
@@ -53,7 +79,7 @@ def test_all_errors_are_listed_and_no_file_is_changed(
     write_params(
         data={"source": "folder", "path": "no_such"},
         model={"name": "resnet21"},
-        train={"epochs": 0, "epcohs": 1},
+        train={"epochs": -1, "epcohs": 1},
         compare={"baseline": "other"},
         tracking={"uri": "mlruns"},
     )

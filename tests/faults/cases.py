@@ -40,9 +40,17 @@ class Case:
 
 def all_cases() -> list[Case]:
     """All cases, in the order of the stages."""
-    from tests.faults import cases_of_images, cases_of_locks, cases_of_models, cases_of_params, cases_of_results
+    from tests.faults import (
+        cases_of_images,
+        cases_of_locks,
+        cases_of_models,
+        cases_of_params,
+        cases_of_results,
+        cases_of_tasks,
+    )
 
-    modules = (cases_of_params, cases_of_images, cases_of_models, cases_of_results, cases_of_locks)
+    tasks = (cases_of_images, cases_of_models, cases_of_tasks)
+    modules = (cases_of_params, *tasks, cases_of_results, cases_of_locks)
     return [case for module in modules for case in module.CASES]
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from stages import files
 from tests.faults.cases import Arrange, Case
-from tests.prepare.test_folder import LOOKALIKES, UNUSABLE
+from tests.tasks.images.preparation.test_folder import LOOKALIKES, UNUSABLE
 
 _FOLDER = {"data": {"source": "folder", "path": "pictures", "image_size": 8}}
 _SYNTHETIC = {"source": "synthetic", "synthetic_images": 40, "synthetic_classes": 2, "image_size": 8}
@@ -205,6 +205,6 @@ CASES = [
     rejected("the tracking store was overwritten", "mlflow.db cannot be used", _store_text),
     rejected("the experiment was deleted", "'mixed-precision', which has been deleted", _deleted_experiment),
     rejected(
-        "params.yaml is wrong without `environment`", "train.epochs is 0", None, {"train": {"epochs": 0}}, status=2
+        "params.yaml is wrong without `environment`", "train.epochs is -1", None, {"train": {"epochs": -1}}, status=2
     ),
 ]

@@ -163,10 +163,10 @@ CASES = [
     Case(
         "params.yaml: five errors, five lines",
         "environment",
-        ("data.color is", "train.epochs is 0", "profile.rouns is unknown", "compare.gate is", "model.name is 'cnm'"),
+        ("data.color is", "train.epochs is -1", "profile.rouns is unknown", "compare.gate is", "model.name is 'cnm'"),
         {
             "data": {"color": "blue"},
-            "train": {"epochs": 0},
+            "train": {"epochs": -1},
             "compare": {"gate": "maybe"},
             "profile": {"rouns": 3},
             "model": {"name": "cnm"},

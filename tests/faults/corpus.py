@@ -15,9 +15,10 @@ import numpy as np
 from stages import files, fingerprint
 from stages.errors import CorruptFileError, DataError
 from stages.params import DataParams
-from stages.prepare.pipeline import prepare
 from stages.results.study import load_study
-from stages.results.training import finished_accuracies
+from stages.results.task import TASK_INFO, images_task
+from stages.results.training import finished_scores
+from stages.tasks.images.preparation.pipeline import prepare
 
 POSITIONS = 16
 VARIANT = "float32"
@@ -44,9 +45,10 @@ def write_results(root: Path) -> None:
             DataParams(source="synthetic", synthetic_images=2400, synthetic_classes=4, image_size=8, test_fraction=0.5),
             files.PREPARED,
         )
+        images_task(1200).write(TASK_INFO)
         (_TRAIN / "model.keras").write_bytes(np.random.default_rng(0).bytes(5000))
         files.trace_file(VARIANT).write_bytes(np.random.default_rng(1).bytes(5000))
-        for directory in (_TRAIN, _PROFILE):
+        for directory in (files.PREPARED, _TRAIN, _PROFILE):
             files.write_manifest(directory)
 
 
@@ -61,9 +63,10 @@ def readers() -> list[Reader]:
     single = [
         (files.PREPARED / "test_labels.npy", _study),
         (files.PREPARED / "info.json", _study),
+        (TASK_INFO, _study),
         (files.PREPARED / files.MANIFEST, _study),
-        (_TRAIN / "metrics.json", lambda: finished_accuracies(VARIANT, [1])),
-        (_TRAIN / files.MANIFEST, lambda: finished_accuracies(VARIANT, [1])),
+        (_TRAIN / "metrics.json", lambda: finished_scores(VARIANT, [1])),
+        (_TRAIN / files.MANIFEST, lambda: finished_scores(VARIANT, [1])),
         (_TRAIN / "model.keras", lambda: files.verified(_TRAIN, "model.keras")),
         (files.ENVIRONMENT_FILE, fingerprint.read),
         (files.ENVIRONMENT_FILE, _study),

@@ -33,7 +33,7 @@ from mlflow import MlflowClient
 from stages import files
 from stages.fingerprint import fingerprint
 from stages.params import DataParams
-from stages.prepare.pipeline import prepare
+from stages.tasks.images.preparation.pipeline import prepare
 
 ROOT = Path(__file__).parents[2]
 MARK = "HALFSTEP_KILLS"  # environment variable of every process that is started here

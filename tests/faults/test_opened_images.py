@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages import dataset, files
+from stages import files
 from stages.errors import CorruptFileError, DataError
+from stages.tasks.images import dataset
 
 
 @pytest.fixture

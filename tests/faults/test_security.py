@@ -63,7 +63,7 @@ def test_yaml_is_read_with_a_safe_loader(root: Path) -> None:
 
 def test_pictures_are_opened_only_in_listed_formats(root: Path) -> None:
     opened = [(path, keywords) for path, name, keywords in calls(root) if name == "Image.open"]
-    assert [str(path) for path, _ in opened] == ["stages/prepare/decoding.py"]
+    assert [str(path) for path, _ in opened] == ["stages/tasks/images/preparation/decoding.py"]
     assert [keywords["formats"] for _, keywords in opened] == ["FORMATS"]
 
 

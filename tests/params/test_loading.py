@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from stages.errors import ParameterError
-from stages.params import Augment, Params, examine, load, parse
+from stages.params import Augment, Params, TaskParams, examine, load, parse
 from stages.params.schema import QUANTIZED_POLICIES, Policy
 
 FULL_NAMES = (
@@ -17,19 +17,23 @@ FULL_NAMES = (
 QUANTIZED = ("float8", "int8", "int4", *FULL_NAMES)
 
 ONE_ERROR = {
-    "unknown section": ("trian: {}", "trian is unknown; allowed here: data, model, train", "did you mean 'train'?"),
+    "unknown section": (
+        "trian: {}",
+        "trian is unknown; allowed here: task, data, model, train",
+        "did you mean 'train'?",
+    ),
     "unknown key": ("train: {epoch: 3}", "train.epoch is unknown; allowed here: variants,", "did you mean 'epochs'?"),
     "unknown nested key": ("train: {augment: {flop: true}}", "train.augment.flop is unknown", "mean 'flip'?"),
     "unknown key of a variant": ("variants: {float32: {policy: float32, jit: true}}", "variants.float32.jit", "xla"),
     "misspelt choice": ("data: {source: digit}", "data.source is 'digit'; it must be one of", "mean 'digits'?"),
     "unknown policy": ("variants: {float32: {policy: mixed_flot16}}", "policy is 'mixed_flot16'", "'mixed_float16'?"),
     "policy missing": ("variants: {float32: {}}", "variants.float32.policy is missing; it must be one of", "float32"),
-    "below the range": ("train: {epochs: 0}", "train.epochs is 0; it must be an integer", "at least 1"),
+    "below the range": ("train: {epochs: -1}", "train.epochs is -1; it must be an integer", "at least 0"),
     "above the range": ("train: {batch_size: 65537}", "train.batch_size is 65537", "at most 65,536"),
     "equal to an excluded limit": (
         "compare: {quality_margin: 0}",
         "compare.quality_margin is 0",
-        "above 0 and below 1",
+        "above 0 or null",
     ),
     "string for a number": ("train: {epochs: '3'}", "train.epochs is '3'", "an integer"),
     "number with a fraction": ("train: {epochs: 3.0}", "train.epochs is 3.0", "an integer"),
@@ -70,6 +74,18 @@ ONE_ERROR = {
         "below 1",
     ),
     "warm-up longer than the training": ("train: {warmup_epochs: 9}", "train.warmup_epochs is 9", "which is 8"),
+    "gate without a training": (
+        "train: {epochs: 0}\ncompare: {gate: true}",
+        "compare.gate is true and train.epochs is 0",
+        "no candidate can be adopted",
+        "set compare.gate to false, or train.epochs to at least 1",
+    ),
+    "register without a training": (
+        "train: {epochs: 0}\ncompare: {register: signs}",
+        "compare.register is 'signs' and train.epochs is 0",
+        "no model to register",
+        "set compare.register to null, or train.epochs to at least 1",
+    ),
     "renamed parameter": (
         "compare: {accuracy_margin: 0.02}",
         "compare.accuracy_margin was renamed to compare.quality_margin; rename it",
@@ -82,6 +98,19 @@ ONE_ERROR = {
         )
         for policy in QUANTIZED
     },
+    "list for arguments": ("task: {arguments: [1]}", "task.arguments is [1]; it must be a mapping", ""),
+    "argument with a space": ("task: {arguments: {a b: 1}}", "task.arguments contains 'a b'; a name has up to 100", ""),
+    "date in arguments": (
+        "task: {arguments: {a: {b: [1, 2020-01-01]}}}",
+        "task.arguments.a.b[1] is 2020-01-01 (date); it must be a text, a finite number,",
+        "quote it to pass a text",
+    ),
+    "infinity in arguments": ("task: {arguments: {a: .inf}}", "task.arguments.a is inf (float); it must be", "finite"),
+    "bytes in arguments": ("task: {arguments: {a: !!binary aGk=}}", "task.arguments.a is b'hi' (bytes)", "must be"),
+    "string for depends": ("task: {depends: data/raw}", "task.depends is 'data/raw'; it must be a list", "string"),
+    "path twice": ("task: {depends: [a, a]}", "task.depends lists 'a' more than once", "list it once"),
+    "number for a path": ("task: {path: 3}", "task.path is 3; it must be a non-empty string", "or null"),
+    "empty task": ("task: {name: ''}", "task.name is ''; it must be a non-empty string", ""),
     "few synthetic images": (
         "data: {source: synthetic, synthetic_images: 10, synthetic_classes: 5}",
         "data.synthetic_images is 10",
@@ -100,10 +129,19 @@ def test_one_invalid_parameter_gives_one_line(name: str) -> None:
     assert [fragment for fragment in fragments if fragment not in lines[0]] == []
 
 
+def test_warm_up_is_ignored_without_a_training() -> None:
+    assert parse("train: {epochs: 0, warmup_epochs: 9}").train.epochs == 0
+
+
+def test_gate_and_register_without_a_training_are_two_errors() -> None:
+    _, lines = examine("train: {epochs: 0}\ncompare: {gate: true, register: signs}")
+    assert [line.split()[1] for line in lines] == ["compare.gate", "compare.register"]
+
+
 NOT_A_PARAMETER_FILE = {
     "empty": (
         "",
-        "params.yaml must be a mapping with the sections data, model, train, variants, profile, compare, tracking",
+        "params.yaml must be a mapping with the sections task, data, model, train, variants, profile, compare, track",
     ),
     "a list": ("[1]", "params.yaml must be a mapping with the sections"),
     "a word": ("hello", "params.yaml must be a mapping with the sections"),
@@ -128,7 +166,7 @@ def test_file_that_is_not_a_parameter_file_gives_one_line(name: str) -> None:
 
 def test_all_errors_are_listed_at_once() -> None:
     text = """
-    train: {batch_size: 100000, epochs: 0}
+    train: {batch_size: 100000, epochs: -1}
     data: {sauce: x}
     compare: {baseline: q}
     """
@@ -196,6 +234,30 @@ def test_augmentation_can_be_a_flag(text: str, augment: Augment) -> None:
     found = parse(f"train: {{augment: {text}}}").train.augment
     assert found == augment
     assert found.enabled == augment.flip
+
+
+def test_arguments_of_a_task_keep_their_types() -> None:
+    text = "{rate: 1e-05, text: '10', deep: [{x: 2.5e3}, null, true], quoted: '1e-05'}"
+    arguments = parse(f"task: {{name: 'own:build', arguments: {text}}}").task.arguments
+    assert arguments == {"rate": 1e-5, "text": "10", "deep": [{"x": 2500.0}, None, True], "quoted": "1e-05"}
+
+
+def test_rules_for_images_are_not_applied_to_other_tasks() -> None:
+    data = (
+        "{source: synthetic, synthetic_images: 10, synthetic_classes: 5, test_fraction: 0.6, validation_fraction: 0.5}"
+    )
+    _, lines = examine(f"data: {data}")
+    assert len(lines) == 2
+    assert examine(f"data: {data}\ntask: {{name: 'own:build'}}")[1] == []
+
+
+def test_folder_of_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/x")
+    assert TaskParams().folder == tmp_path
+    assert TaskParams(path="~/code").folder == Path("/home/x/code")
+    monkeypatch.setenv("DVC_ROOT", "/checkout")
+    assert TaskParams(path="../code").folder == Path("/checkout/../code")
 
 
 def test_variant_can_merge_the_keys_of_another() -> None:

@@ -49,7 +49,7 @@ INVALID_PARAMETERS = [
     ),
     Mistake("misspelt parameter", {"train.epoch": 3}, ("did you mean 'epochs'?",)),
     Mistake("misspelt section", {"trian": {"epochs": 3}}, ("trian is unknown",)),
-    Mistake("below the range", {"train.epochs": 0}, ("train.epochs is 0; it must be an integer of at least 1",)),
+    Mistake("below the range", {"train.epochs": -1}, ("train.epochs is -1; it must be an integer of at least 0",)),
     Mistake(
         "above the range", {"data.test_fraction": 1.5}, ("data.test_fraction is 1.5; it must be a number above 0",)
     ),
@@ -62,10 +62,10 @@ INVALID_PARAMETERS = [
     ),
     Mistake(
         "several errors",
-        {"train.epochs": 0, "data.color": "blue", "compare.gate": "maybe", "profile.rouns": 3, "model.name": "cnm"},
+        {"train.epochs": -1, "data.color": "blue", "compare.gate": "maybe", "profile.rouns": 3, "model.name": "cnm"},
         (
             "data.color is 'blue'",
-            "train.epochs is 0",
+            "train.epochs is -1",
             "profile.rouns is unknown",
             "compare.gate is 'maybe'",
             "model.name is 'cnm'",
@@ -174,10 +174,10 @@ def test_invalid_parameters(checkout: Checkout, mistake: Mistake) -> None:
 
 def test_dvc_repro_stops_before_any_file_is_changed(checkout: Checkout) -> None:
     before = checkout.snapshot()
-    checkout.configure({"train.epochs": 0})
+    checkout.configure({"train.epochs": -1})
     done = checkout.run("dvc", "repro")
     assert done.returncode != 0
-    assert "params.yaml: train.epochs is 0; it must be an integer of at least 1" in done.stderr
+    assert "params.yaml: train.epochs is -1; it must be an integer of at least 0" in done.stderr
     assert "Traceback" not in done.stderr
     assert checkout.snapshot() == before
 

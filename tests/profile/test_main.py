@@ -7,7 +7,7 @@ import pytest
 
 from stages import files
 from stages.params import CompareParams, Params, TrainParams
-from stages.profile.__main__ import _configs, finished_variants
+from stages.profile.__main__ import _configs, _trained, _training_seconds, finished_variants
 from tests.small_study import training_metrics
 
 PARAMS = Params(train=TrainParams(seeds=(4, 5)))
@@ -33,6 +33,17 @@ def test_variant_with_a_failed_training_is_left_out() -> None:
     assert finished_variants(PARAMS) == list(PARAMS.train.variants)
     write_metrics("mixed_float16", 5, status="failed", reason="the loss is nan")
     assert finished_variants(PARAMS) == ["float32", "mixed_bfloat16"]
+
+
+def test_variants_that_were_not_trained_are_measured_from_their_initial_weights() -> None:
+    assert list(_trained("float32", (4, 5))) == [4, 5]
+    assert _training_seconds(PARAMS, ["float32"]) == 24.0
+    for variant in PARAMS.train.variants:
+        for seed in PARAMS.train.seeds:
+            write_metrics(variant, seed, status="not_trained", train_time_s=None, train_images_per_s=None)
+    assert finished_variants(PARAMS) == list(PARAMS.train.variants)
+    assert _trained("float32", (4, 5)) == {}
+    assert _training_seconds(PARAMS, ["float32"]) == 0.0
 
 
 def test_control_is_a_second_copy_of_the_baseline() -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from stages import cgroups, files
 from stages.errors import ProfileError
-from stages.params import ModelParams, ProfileParams, TrainParams, Variant
+from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.profile import max_batch
 from stages.profile.max_batch import LARGEST, MIB, Attempt, largest_batch, search, try_batch
 from stages.profile.records import ArmConfig
 from stages.results.prepared import PreparedInfo
+from stages.tasks.spec import TaskSpec
 
 MODELS = """
 import os
@@ -39,9 +40,8 @@ LIMIT_MIB = 192
 
 
 def config(model: str, batch_size: int, variant: Variant = FLOAT32) -> ArmConfig:
-    return ArmConfig(
-        ModelParams(name=f"halfstep_test_models:{model}"), TrainParams(batch_size=batch_size), variant, seed=0
-    )
+    named = ModelParams(name=f"halfstep_test_models:{model}")
+    return ArmConfig(TaskSpec(TaskParams(), named, TrainParams(batch_size=batch_size)), variant, seed=0)
 
 
 @pytest.fixture(autouse=True)

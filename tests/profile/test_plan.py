@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from stages.params import ProfileParams
-from stages.profile.plan import BUFFER_SHARE, INPUT_SHARE, MAX_STAGE_S, MIN_PROCESSES, Costs, Plan, make_plan
+from stages.profile.plan import (
+    BUFFER_SHARE,
+    INPUT_SHARE,
+    MAX_STAGE_S,
+    MIN_PROCESSES,
+    Costs,
+    Plan,
+    make_plan,
+    plain_steps,
+)
 
 ARMS = ("float32", "mixed_bfloat16", "_control")
 
@@ -79,6 +88,22 @@ def test_number_in_the_parameters_overrides_the_plan() -> None:
     assert (found.timing_s, found.processes, found.rounds) == (12.5, 7, 3)
     assert (found.steps_per_round, found.trace_steps) == (2, 5)
     assert set(found.calls.values()) == {9}
+
+
+def test_without_a_training_the_profile_is_that_of_a_short_one() -> None:
+    assert plan(5.0, trainings_s=0.0) == plan(5.0, trainings_s=5.0)
+
+
+def test_first_answer_about_a_slow_network_takes_few_processes_and_rounds() -> None:
+    first, usual = (plan(900.0, startup_s=48.0, trainings_s=seconds) for seconds in (0.0, 300.0))
+    assert (first.processes, usual.processes) == (3, 4)
+    assert first.timing_s < usual.timing_s
+    assert first.stage_s < 215
+    assert plan(900.0, startup_s=5.0, trainings_s=0.0).processes == 5
+
+
+def test_few_steps_are_run_around_the_trace_of_a_slow_network() -> None:
+    assert [plain_steps(4, ms) for ms in (10.0, 300.0, 900.0, 2000.0)] == [4, 3, 1, 1]
 
 
 def test_all_time_is_for_training_without_inference() -> None:

@@ -19,10 +19,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stages import files, models
-from stages.dataset import open_prepared
+from stages import files
 from stages.errors import ProfileError
-from stages.params import ModelParams, ProfileParams, TrainParams, Variant
+from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.profile.__main__ import find_trace
 from stages.profile.arms import Arms
 from stages.profile.fork_server import stop_servers
@@ -41,6 +40,9 @@ from stages.results.profile import (
     read_profile,
     write_profile,
 )
+from stages.tasks.images import models
+from stages.tasks.images.dataset import open_prepared
+from stages.tasks.spec import TaskSpec
 
 PROTOCOL = ProfileParams(
     processes=2,
@@ -73,7 +75,7 @@ PROTOCOL_RESULT = Protocol(
 
 
 def config(entry: Variant, batch_size: int = 8) -> ArmConfig:
-    return ArmConfig(ModelParams(), TrainParams(batch_size=batch_size), entry, seed=0)
+    return ArmConfig(TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=batch_size)), entry, seed=0)
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,18 @@ import pytest
 from stages import files
 from stages.errors import ComparisonError, CorruptFileError, DataError, HalfstepError
 from stages.results.profile import TABLES, InForce, InputRound, read_profile
-from stages.results.training import finished_accuracies
-from tests.small_study import BRIDGE, IMAGES, SAME_WEIGHTS_PROBABILITY, SmallStudy, predictions, raw_times, summary
+from stages.results.training import finished_scores
+from tests.small_study import (
+    BRIDGE,
+    IMAGES,
+    MEASURED,
+    SAME_WEIGHTS_PROBABILITY,
+    SEEDS,
+    SmallStudy,
+    predictions,
+    raw_times,
+    summary,
+)
 
 
 def test_study_contains_every_variant(project: SmallStudy) -> None:
@@ -24,10 +34,12 @@ def test_study_contains_every_variant(project: SmallStudy) -> None:
     assert study.control is not None
     assert study.control.rounds["counted"].sum() == 20
     assert list(study.bridges) == [BRIDGE]
+    assert study.labels is not None
     assert study.labels.shape == (IMAGES,)
+    assert (study.task.name, study.score_name, study.task.examples) == ("images", "accuracy", IMAGES)
     assert study.baseline.profile is not None
     assert study.baseline.profile.operations[0].type == "Conv2D"
-    assert study.baseline.mean_test_accuracy == pytest.approx(0.98)
+    assert study.baseline.mean_test_score == pytest.approx(0.98)
 
 
 @pytest.mark.parametrize("name", ["float32", "_control", BRIDGE])
@@ -56,10 +68,27 @@ def test_input_rounds_are_read_and_required(project: SmallStudy) -> None:
 def test_variant_with_a_failed_training_has_no_profile(project: SmallStudy) -> None:
     failed = project.load().candidates[2]
     assert failed.profile is None
-    assert failed.mean_test_accuracy is None
+    assert failed.mean_test_score is None
     assert [training.metrics.reason for training in failed.failures] == ["the loss is nan in epoch 2"] * 3
     assert [training.history for training in failed.trainings] == [None] * 3
-    assert finished_accuracies("float16", (1, 2, 3)) == []
+    assert finished_scores("float16", (1, 2, 3)) == []
+
+
+def test_variants_that_were_not_trained_have_a_profile_and_no_history(project: SmallStudy) -> None:
+    assert not project.load().speed_only
+    project.make_speed_only()
+    study = project.load(variants=MEASURED)
+    assert study.speed_only
+    for result in study.variants:
+        assert result.profile is not None
+        assert result.profile.same_weights == {}
+        assert result.mean_test_score is None
+        assert [(item.history, item.predicted, item.failed) for item in result.trainings] == [(None, None, False)] * 3
+        assert finished_scores(result.variant, SEEDS) == []
+    assert sorted(files.read_manifest(files.train_dir("float32", 1))) == ["metrics.json"]
+    assert set(files.read_json(files.train_dir("float32", 1) / "metrics.json")) == {
+        *("schema_version", "status", "batch_size", "data_sha256", "environment")
+    }
 
 
 def test_failed_baseline_has_no_control(project: SmallStudy) -> None:

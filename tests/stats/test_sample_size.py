@@ -7,18 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 from stages.prepare.__main__ import main
-from stages.stats.quality import QualityChange, tango_interval, tango_p
+from stages.stats.bootstrap import MetricChange
+from stages.stats.proportions import BinaryChange, tango_interval, tango_p
 from stages.stats.sample_size import (
     examples_needed,
     number_of_verdicts,
     processes_needed,
     seeds_needed,
     smallest_test_set,
-    too_few_images,
+    too_few_examples,
 )
+from stages.stats.scores import ScoreChange
 from tests.small_study import measured_speedup
 
 MARGIN = 0.01
@@ -34,18 +37,18 @@ def test_one_image_fewer_cannot_show_the_margin(margin: float, seeds: int, verdi
     for images, shown in ((enough - 1, False), (enough, True)):
         if images:
             correct = np.ones((seeds, images), bool)
-            assert (QualityChange(correct, correct).p_loss(margin) <= 0.05 / verdicts) is shown
+            assert (BinaryChange(correct, correct).p_loss(margin) <= min(0.05 / verdicts, 0.025)) is shown
 
 
 def test_smallest_test_set_follows_the_number_of_verdicts() -> None:
-    """z² 0.99 / 0.01 with z = 1.645, and 2.394 for one of six."""
-    assert smallest_test_set(0.01) == 268
+    """z² 0.99 / 0.01 with z = 1.96, which a 95 % interval asks for, and 2.394 for one of six."""
+    assert smallest_test_set(0.01) == smallest_test_set(0.01, verdicts=2) == 381
     assert smallest_test_set(0.01, verdicts=6) == 568
     assert number_of_verdicts(variants=3, inference_batch_sizes=2) == 6
-    assert too_few_images(568, 0.01, seeds=1, verdicts=6) is None
-    message = too_few_images(567, 0.01, seeds=1, verdicts=6)
+    assert too_few_examples(568, "accuracy", 0.01, seeds=1, verdicts=6) is None
+    message = too_few_examples(567, "accuracy", 0.01, seeds=1, verdicts=6)
     assert message is not None
-    assert message.startswith("567 test images cannot show compare.quality_margin 0.01 for 6 verdicts")
+    assert message.startswith("567 test examples cannot show compare.quality_margin 0.01 for 6 verdicts")
     assert "568" in message
 
 
@@ -59,16 +62,16 @@ def test_prepare_reports_that_the_test_set_is_too_small(
 ) -> None:
     write_params(data={"source": "digits", "test_fraction": 0.1, "image_size": 8}, compare={"quality_margin": margin})
     assert main() == 0
-    assert ("test images cannot show compare.quality_margin 0.01" in capsys.readouterr().out) is reported
+    assert ("test examples cannot show compare.quality_margin 0.01" in capsys.readouterr().out) is reported
 
 
-def _change(gained: list[int], lost: list[int], examples: int) -> QualityChange:
+def _change(gained: list[int], lost: list[int], examples: int) -> BinaryChange:
     """One entry a seed; the examples that are lost follow those that are gained."""
     baseline, candidate = np.ones((len(lost), examples), bool), np.ones((len(lost), examples), bool)
     for seed, (more, fewer) in enumerate(zip(gained, lost, strict=True)):
         baseline[seed, :more] = False
         candidate[seed, more : more + fewer] = False
-    return QualityChange(baseline, candidate)
+    return BinaryChange(baseline, candidate)
 
 
 def _power(gained: float, lost: float, pairs: int, alpha: float, runs: int = 2000) -> float:
@@ -78,7 +81,7 @@ def _power(gained: float, lost: float, pairs: int, alpha: float, runs: int = 200
 
 
 @pytest.mark.parametrize(("gained", "lost"), [(0, 0), (4, 5), (6, 6)])
-@pytest.mark.parametrize("alpha", [0.05, SIX])
+@pytest.mark.parametrize("alpha", [0.025, SIX])
 def test_needed_examples_have_the_power(gained: int, lost: int, alpha: float) -> None:
     """At the rates that were seen, each with one example more."""
     needed = examples_needed(_change([gained], [lost], 200), MARGIN, alpha)
@@ -131,7 +134,7 @@ def test_more_examples_alone_do_not_settle_seeds_that_disagree() -> None:
     assert _seeds_power(change, seeds - 1) < 0.82
 
 
-def _seeds_power(change: QualityChange, seeds: int) -> float:
+def _seeds_power(change: BinaryChange, seeds: int) -> float:
     """How often a t test over so many normal seeds shows the margin, by simulation."""
     by_seed = change.difference.mean(axis=1)
     draws = np.random.default_rng(0).normal(min(by_seed.mean(), 0), by_seed.std(ddof=1), size=(4000, seeds))
@@ -146,13 +149,66 @@ def test_more_seeds_or_examples_settle_an_open_margin_of_two() -> None:
     baseline, candidate = np.ones((2, 500), bool), np.ones((2, 500), bool)
     baseline[0, :8], baseline[1, 20:28] = False, False  # each seed has other examples, as real trainings do
     candidate[0, 40:48], candidate[1, 60:69] = False, False
-    change = QualityChange(baseline, candidate)
+    change = BinaryChange(baseline, candidate)
     assert change.outcome(MARGIN) == "not established"
     seeds, examples = seeds_needed(change, MARGIN), examples_needed(change, MARGIN)
     assert seeds is not None
     assert examples is not None
     assert seeds > 2
     assert examples > 500
+
+
+def _scores(differences: NDArray[np.float64]) -> ScoreChange:
+    """A change with these differences, of examples whose scores lie between 0 and 1."""
+    baseline = np.linspace(0, 1, differences.shape[-1])[None]
+    return ScoreChange(np.broadcast_to(baseline, np.atleast_2d(differences).shape), baseline + differences)
+
+
+def test_needed_examples_of_scores_have_the_power() -> None:
+    """By simulation with Student's test, at the spread that was seen and no change."""
+    generator = np.random.default_rng(0)
+    noise = generator.normal(0, 0.3, 1000)
+    change = _scores(noise - noise.mean())
+    needed = examples_needed(change, MARGIN, SIX)
+    assert needed is not None
+    assert needed > 1000
+    sd, draws = float(change.by_example.std()), 4000
+    means = generator.normal(min(change.delta, 0), sd / np.sqrt(needed), draws)
+    shown = stats.norm.sf((means + MARGIN) / (sd / np.sqrt(needed))) <= SIX
+    assert shown.mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_needed_examples_of_a_metric_grow_with_its_variance() -> None:
+    def change(spread: float) -> MetricChange:
+        generator = np.random.default_rng(0)
+        replicates, jackknife = generator.normal(0, spread, 2000), generator.normal(0, spread / 20, 200)
+        return MetricChange(np.zeros((1, 2201)), np.concatenate([[0.0], replicates, jackknife])[None], 600)
+
+    few, many = (examples_needed(change(spread), MARGIN) for spread in (0.01, 0.02))
+    assert few is not None
+    assert many is not None
+    assert few == pytest.approx(600 * ((1.96 + 0.8416) * 0.01 / MARGIN) ** 2, rel=0.1)
+    assert many == pytest.approx(4 * few, rel=0.01)
+
+
+def test_too_few_examples_of_scores_need_at_least_what_is_promised() -> None:
+    assert examples_needed(_scores(np.random.default_rng(0).normal(0, 0.001, 300)), MARGIN) == 1000
+
+
+def test_differences_that_are_few_or_skewed_promise_nothing() -> None:
+    few, skewed = np.zeros(1000), -0.001 * np.random.default_rng(0).lognormal(0, 2.5, 1000)
+    few[:9] = -0.9
+    for change in (_scores(few), _scores(skewed)):
+        assert change.outcome(MARGIN) == "not established"
+        assert examples_needed(change, MARGIN) is None
+        assert seeds_needed(change, MARGIN) is None
+
+
+def test_more_seeds_settle_scores_that_differ_between_seeds() -> None:
+    change = _scores(np.random.default_rng(0).normal(0, 0.2, (3, 1500)) + np.array([[-0.008], [0.0], [0.008]]))
+    seeds = seeds_needed(change, MARGIN)
+    assert seeds is not None
+    assert 3 < seeds < 40
 
 
 @pytest.mark.parametrize(("ratio", "error"), [(1.08, 0.05), (1.08, SIX), (1.02, 0.05)])

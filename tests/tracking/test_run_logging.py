@@ -101,10 +101,9 @@ def test_figure_that_cannot_be_drawn_costs_only_the_figure(
     study: SmallStudy, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(mpl.rcParams, "savefig.dpi", 1e9)  # as in a user's matplotlibrc
-    labels = np.zeros(400, np.int32)
     for _ in range(2):
         with Tracker(SETTINGS.tracking).run(run_logging.training("float32", 1), SETTINGS) as run:
-            run_logging.log_training(run, files.train_dir("float32", 1), NAMES, labels, "abc")
+            run_logging.log_training(run, files.train_dir("float32", 1), "abc")
         err = capfd.readouterr().err
         assert err.startswith("data/train/float32-1: confusion_matrix.png cannot be drawn (")
         assert err.count("\n") == 1
@@ -138,14 +137,14 @@ def test_prepared_images_without_a_grid_are_logged(study: SmallStudy, capfd: pyt
 
 def test_warnings_are_text_in_the_description(study: SmallStudy) -> None:
     study.edit_profile("float32", warnings=("<script>alert(1)</script> *a* $x$",))
-    found = logged(lambda run: run_logging.log_profile(run, files.profile_dir("float32"), [0.9], "abc"))
+    found = logged(lambda run: run_logging.log_profile(run, files.profile_dir("float32"), "accuracy", [0.9], "abc"))
     text = found.data.tags["mlflow.note.content"]
     assert text == "- &lt;script&gt;alert(1)&lt;/script&gt; \\*a\\* &#36;x&#36;"
 
 
 def test_many_warnings_fit_into_a_description(study: SmallStudy) -> None:
     study.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"warnings": ("long " * 100,) * 100}))
-    found = logged(lambda run: run_logging.log_profile(run, files.profile_dir("float32"), [0.9], "abc"))
+    found = logged(lambda run: run_logging.log_profile(run, files.profile_dir("float32"), "accuracy", [0.9], "abc"))
     text = found.data.tags["mlflow.note.content"]
     assert len(text) <= 8000
     assert text.endswith("The rest is in summary.json.\n")
@@ -154,7 +153,7 @@ def test_many_warnings_fit_into_a_description(study: SmallStudy) -> None:
 
 def test_reason_of_a_failure_is_text_in_the_description(study: SmallStudy) -> None:
     study.edit_training("float32", 1, status="failed", reason="layer <b>x</b> is nan")
-    labels, directory = np.zeros(400, np.int32), files.train_dir("float32", 1)
-    found = logged(lambda run: run_logging.log_training(run, directory, NAMES, labels, "abc"))
+    directory = files.train_dir("float32", 1)
+    found = logged(lambda run: run_logging.log_training(run, directory, "abc"))
     assert found.data.tags["mlflow.note.content"] == "Failed: layer &lt;b&gt;x&lt;/b&gt; is nan."
     assert found.data.tags["failure"] == "layer <b>x</b> is nan"

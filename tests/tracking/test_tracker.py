@@ -19,7 +19,7 @@ from mlflow.entities import Run
 
 from stages import locking
 from stages.errors import HalfstepError, TrackingError
-from stages.params import CompareParams, Params, TrackingParams, TrainParams, Variant
+from stages.params import CompareParams, Params, TaskParams, TrackingParams, TrainParams, Variant
 from stages.tracking import run_logging
 from stages.tracking.active_run import ActiveRun, StoreState
 from stages.tracking.tracker import RunIdentity, Tracker, run_params
@@ -167,6 +167,17 @@ def test_params_have_dotted_names_and_the_entry_of_the_variant() -> None:
         "variant.xla",
     }
     assert not any(name.startswith("variant") for name in run_params(params, None))
+
+
+def test_arguments_of_a_task_are_params_by_name() -> None:
+    arguments = {"width": 8, "sizes": [1, 2], "deep": {"a key\x1b": {"x": None}}, "empty": {}}
+    logged = run_params(Params(task=TaskParams(name="own:build", arguments=arguments)), None)
+    assert {name: value for name, value in logged.items() if name.startswith("task.arguments")} == {
+        "task.arguments.width": "8",
+        "task.arguments.sizes": "[1, 2]",
+        "task.arguments.deep": "{'a key\\x1b': {'x': None}}",
+        "task.arguments.empty": "{}",
+    }
 
 
 def test_long_value_is_truncated() -> None:

@@ -13,7 +13,8 @@ from stages.train import checkpoints
 from stages.train.callbacks import Epoch
 from stages.train.checkpoints import Checkpoint, Checkpoints, checkpoint_key, opened
 
-ROW = Epoch(0, 1.5, 0.5, float("nan"), 0.25, 0.1, 2.0, 1024.0, 3)
+LOGS = {"loss": 1.5, "accuracy": 0.5, "val_loss": float("nan"), "val_accuracy": 0.25}
+ROW = Epoch(0, LOGS, 0.1, 2.0, 1024.0, 3)
 
 
 def saved(kept: Checkpoints, *steps: int) -> list[Path]:
@@ -168,7 +169,12 @@ def test_key_depends_on_the_code(root: Path, tmp_path: Path, monkeypatch: pytest
     shutil.copytree(root / "stages", tmp_path / "stages", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(checkpoints.stages, "__file__", str(tmp_path / "stages/__init__.py"))  # type: ignore[attr-defined]
     before = key(PARAMS)
-    for name in ("train/fitting.py", "models/cnn.py", "dataset.py", "precision.py", "recipe.py"):
+    for name in (
+        "train/fitting.py",
+        "tasks/images/models/cnn.py",
+        "tasks/images/dataset.py",
+        "precision.py",
+    ):
         with (tmp_path / "stages" / name).open("a") as stream:
             stream.write("# changed\n")
         after = key(PARAMS)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages import dataset
-from stages.dataset import PreparedImages
-from stages.params import Augment, ModelParams, TrainParams, Variant
+from stages.params import Augment, ModelParams, TaskParams, TrainParams, Variant
+from stages.tasks.images import dataset
+from stages.tasks.spec import TaskSpec
 from stages.train.callbacks import Epoch
 from stages.train.checkpoints import Checkpoint
 from stages.train.interruption import Interruption
@@ -37,17 +37,17 @@ class InterruptionAfter(Interruption):
 
 
 @pytest.fixture(scope="module")
-def prepared(prepared_template: Path) -> PreparedImages:
-    opened = dataset.open_prepared(prepared_template)
-    assert dataset.steps_per_epoch(opened.train, SETTINGS.batch_size) == STEPS
-    return opened
+def prepared(prepared_template: Path) -> Path:
+    assert dataset.steps_per_epoch(dataset.open_prepared(prepared_template).train, SETTINGS.batch_size) == STEPS
+    return prepared_template
 
 
-def trained(prepared: PreparedImages, policy: str, session: Session, settings: TrainParams = SETTINGS) -> Trained:
-    return train(prepared, ModelParams(), settings, Variant(policy=policy), 3, session=session)  # type: ignore[arg-type]
+def trained(prepared: Path, policy: str, session: Session, settings: TrainParams = SETTINGS) -> Trained:
+    spec = TaskSpec(TaskParams(), ModelParams(), settings, directory=prepared)
+    return train(spec, Variant(policy=policy), 3, session=session)  # type: ignore[arg-type]
 
 
-def interrupted(prepared: PreparedImages, policy: str, start: Checkpoint, checks: int) -> Checkpoint:
+def interrupted(prepared: Path, policy: str, start: Checkpoint, checks: int) -> Checkpoint:
     """The last checkpoint of an interrupted session, after serialization."""
     kept: list[Checkpoint] = []
     with pytest.raises(SystemExit) as caught:
@@ -61,7 +61,7 @@ def without_times(epochs: tuple[Epoch, ...]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_training_in_four_sessions_equals_one_session_bit_for_bit(prepared: PreparedImages, policy: str) -> None:
+def test_training_in_four_sessions_equals_one_session_bit_for_bit(prepared: Path, policy: str) -> None:
     kept: list[Checkpoint] = []
     uninterrupted = trained(prepared, policy, Session(save=kept.append))
     assert [(checkpoint.step, len(checkpoint.epochs)) for checkpoint in kept] == [(4, 1), (8, 2), (12, 3)]
@@ -79,15 +79,15 @@ def test_training_in_four_sessions_equals_one_session_bit_for_bit(prepared: Prep
     assert resumed.train_time_s > validating.train_time_s
     assert resumed.epochs[1].epoch_time_s > validating.epoch_time_s
     assert sum(row.epoch_time_s for row in resumed.epochs) < resumed.train_time_s
-    np.testing.assert_array_equal(resumed.probabilities, uninterrupted.probabilities)
+    np.testing.assert_array_equal(resumed.outputs, uninterrupted.outputs)
     expected, found = (capture_state(state_variables(each.model)) for each in (uninterrupted, resumed))
     for name in expected:
         if not name.startswith("metrics/"):
             np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
-    assert (resumed.images, resumed.loss_scale) == (uninterrupted.images, uninterrupted.loss_scale)
+    assert resumed.loss_scale == uninterrupted.loss_scale
 
 
-def test_interruption_at_the_end_of_an_epoch_saves_the_epoch(prepared: PreparedImages) -> None:
+def test_interruption_at_the_end_of_an_epoch_saves_the_epoch(prepared: Path) -> None:
     settings = SETTINGS.model_copy(update={"checkpoint_every": 3})
     kept: list[Checkpoint] = []
     interruption = InterruptionAfter(STEPS + VALIDATION_BATCHES)
@@ -96,19 +96,19 @@ def test_interruption_at_the_end_of_an_epoch_saves_the_epoch(prepared: PreparedI
     assert [(checkpoint.step, len(checkpoint.epochs), checkpoint.epoch_time_s) for checkpoint in kept] == [(4, 1, 0.0)]
 
 
-def test_completed_training_is_only_tested_again(prepared: PreparedImages) -> None:
+def test_completed_training_is_only_tested_again(prepared: Path) -> None:
     kept: list[Checkpoint] = []
     settings = SETTINGS.model_copy(update={"epochs": 2, "checkpoint_every": 5})
     uninterrupted = trained(prepared, "float32", Session(save=kept.append), settings)
     assert [len(checkpoint.epochs) for checkpoint in kept] == [2]  # the last, whatever `checkpoint_every` says
     again = trained(prepared, "float32", Session(kept[0]), settings)
-    np.testing.assert_array_equal(again.probabilities, uninterrupted.probabilities)
+    np.testing.assert_array_equal(again.outputs, uninterrupted.outputs)
     assert again.epochs == uninterrupted.epochs
 
 
-def test_16_bit_variables_are_restored_exactly(prepared: PreparedImages) -> None:
+def test_16_bit_variables_are_restored_exactly(prepared: Path) -> None:
     kept: list[Checkpoint] = []
     settings = SETTINGS.model_copy(update={"epochs": 1})
     uninterrupted = trained(prepared, "bfloat16", Session(save=kept.append), settings)
     again = trained(prepared, "bfloat16", Session(Checkpoint.from_bytes(kept[0].to_bytes())), settings)
-    np.testing.assert_array_equal(again.probabilities, uninterrupted.probabilities)
+    np.testing.assert_array_equal(again.outputs, uninterrupted.outputs)

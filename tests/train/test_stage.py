@@ -16,7 +16,7 @@ from mlflow.entities import Run
 
 from stages import files
 from stages.params import ModelParams, Params, TrainParams
-from stages.results.training import TrainingMetrics, finished_accuracies
+from stages.results.training import TrainingMetrics, finished_scores
 from stages.tracking import backfill, run_logging
 from stages.tracking.tracker import Tracker
 
@@ -201,11 +201,11 @@ def test_only_finished_trainings_have_an_accuracy(project: Path) -> None:
         metrics = TrainingMetrics(status=status, test_accuracy=None if seed else 0.5, data_sha256="d", **facts)
         metrics.write(files.train_dir("a", seed) / "metrics.json")
         files.write_manifest(files.train_dir("a", seed))
-    assert finished_accuracies("a", [0, 1]) == [0.5]
+    assert finished_scores("a", [0, 1]) == [0.5]
 
 
-def test_accuracy_metrics_have_a_deviation_from_two_seeds_on() -> None:
-    assert run_logging.accuracy_metrics([0.5]) == {"test_accuracy": 0.5}
-    assert run_logging.accuracy_metrics([]) == {}
-    both = run_logging.accuracy_metrics([0.5, 0.7])
+def test_score_metrics_have_a_deviation_from_two_seeds_on() -> None:
+    assert run_logging.score_metrics("accuracy", [0.5]) == {"test_accuracy": 0.5}
+    assert run_logging.score_metrics("accuracy", []) == {}
+    both = run_logging.score_metrics("accuracy", [0.5, 0.7])
     assert both == {"test_accuracy": pytest.approx(0.6), "test_accuracy_sd": pytest.approx(np.std([0.5, 0.7], ddof=1))}

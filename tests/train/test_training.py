@@ -14,11 +14,13 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from stages import dataset, files
-from stages.dataset import PreparedImages
+from stages import files
 from stages.errors import DataError, ModelError
-from stages.params import Augment, DataParams, ModelParams, TrainParams, Variant
+from stages.params import Augment, DataParams, ModelParams, TaskParams, TrainParams, Variant
 from stages.results.training import write_training
+from stages.tasks.images import dataset
+from stages.tasks.images.dataset import PreparedImages
+from stages.tasks.spec import TaskSpec
 from stages.train.callbacks import Epoch, Failure, StopWhenNotFinite
 from stages.train.training import Trained, _explain_out_of_memory, train
 
@@ -40,33 +42,37 @@ LOSS_SCALE_COLUMNS = ["loss_scale", "skipped_steps"]
 
 
 @pytest.fixture(scope="module")
-def prepared(prepared_template: Path) -> PreparedImages:
-    return dataset.open_prepared(prepared_template)
-
-
-def trained(
-    prepared: PreparedImages, policy: str = "float32", model: str = "cnn", seed: int = 3, **options: Any
-) -> Trained:
-    settings = options.pop("settings", SETTINGS)
-    return train(prepared, ModelParams(name=model), settings, Variant(policy=policy), seed, **options)  # type: ignore[arg-type]
+def prepared(prepared_template: Path) -> Path:
+    return prepared_template
 
 
 @pytest.fixture(scope="module")
-def trainings(prepared: PreparedImages) -> dict[str, Trained]:
+def images(prepared: Path) -> PreparedImages:
+    return dataset.open_prepared(prepared)
+
+
+def trained(prepared: Path, policy: str = "float32", model: str = "cnn", seed: int = 3, **options: Any) -> Trained:
+    settings = options.pop("settings", SETTINGS)
+    spec = TaskSpec(TaskParams(), ModelParams(name=model), settings, directory=prepared)
+    return train(spec, Variant(policy=policy), seed, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def trainings(prepared: Path) -> dict[str, Trained]:
     return {policy: trained(prepared, policy) for policy in POLICIES}
 
 
-def write(result: Trained, prepared: PreparedImages, directory: Path) -> str:
-    metrics = result.metrics(prepared.test.labels)
-    return write_training(directory, metrics, result.epochs, result.model.save, result.probabilities)
+def write(result: Trained, directory: Path) -> str:
+    history = [{"epoch": row.epoch, **row.metrics()} for row in result.epochs]
+    return write_training(directory, result.metrics(), history, result.model.save, result.outputs)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_result_files_have_the_documented_content(
-    trainings: dict[str, Trained], prepared: PreparedImages, policy: str, tmp_path: Path
+    trainings: dict[str, Trained], images: PreparedImages, policy: str, tmp_path: Path
 ) -> None:
-    labels = prepared.test.labels
-    digest = write(trainings[policy], prepared, tmp_path)
+    labels = images.test.labels
+    digest = write(trainings[policy], tmp_path)
     names = {"metrics.json", "history.csv", "model.keras", "predictions.npy", "manifest.json"}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert files.verify_manifest(tmp_path) == digest
@@ -77,11 +83,11 @@ def test_result_files_have_the_documented_content(
     history = pd.read_csv(tmp_path / "history.csv")
     assert list(history.columns) == COLUMNS + (LOSS_SCALE_COLUMNS if policy == "mixed_float16" else [])
     assert history["epoch"].tolist() == [0, 1]
-    assert (metrics["batch_size"], metrics["data_sha256"]) == (8, prepared.sha256)
+    assert (metrics["batch_size"], metrics["data_sha256"]) == (8, images.sha256)
     assert f"tensorflow {version('tensorflow')}" in metrics["environment"]
     assert (history["epoch_time_s"] > 0).all()
     assert history["epoch_time_s"].sum() <= metrics["train_time_s"]
-    steps = len(prepared.train) // 8
+    steps = len(images.train) // 8
     assert metrics["train_images_per_s"] == pytest.approx(2 * 8 * steps / metrics["train_time_s"])
 
     predictions = np.load(tmp_path / "predictions.npy", allow_pickle=False)
@@ -91,49 +97,48 @@ def test_result_files_have_the_documented_content(
     assert metrics["test_loss"] == pytest.approx(float(np.mean(expected_loss)), rel=1e-4)
 
     model = keras.saving.load_model(tmp_path / "model.keras")
-    again = model.predict(np.asarray(prepared.test.images), verbose=0)
+    again = model.predict(np.asarray(images.test.images), verbose=0)
     np.testing.assert_allclose(again, predictions, atol=2e-2 if policy == "mixed_bfloat16" else 2e-3)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_same_seed_gives_the_same_result_bit_for_bit(
-    trainings: dict[str, Trained], prepared: PreparedImages, policy: str
+    trainings: dict[str, Trained], prepared: Path, policy: str
 ) -> None:
     again = trained(prepared, policy)
-    assert again.probabilities is not None
-    np.testing.assert_array_equal(again.probabilities, trainings[policy].probabilities)
-    assert [row.loss for row in again.epochs] == [row.loss for row in trainings[policy].epochs]
+    assert again.outputs is not None
+    np.testing.assert_array_equal(again.outputs, trainings[policy].outputs)
+    assert [row.logs["loss"] for row in again.epochs] == [row.logs["loss"] for row in trainings[policy].epochs]
 
 
-def test_another_seed_gives_another_result(trainings: dict[str, Trained], prepared: PreparedImages) -> None:
+def test_another_seed_gives_another_result(trainings: dict[str, Trained], prepared: Path) -> None:
     other = trained(prepared, seed=4)
-    assert not np.array_equal(other.probabilities, trainings["float32"].probabilities)  # type: ignore[arg-type]
+    assert not np.array_equal(other.outputs, trainings["float32"].outputs)  # type: ignore[arg-type]
 
 
-def test_listeners_receive_every_epoch(prepared: PreparedImages) -> None:
+def test_listeners_receive_every_epoch(prepared: Path) -> None:
     rows: list[Epoch] = []
     result = trained(prepared, "mixed_float16", listeners=(rows.append,))
     assert tuple(rows) == result.epochs
     assert [row.epoch for row in rows] == [0, 1]
     assert (rows[0].metrics()["loss_scale"], rows[0].metrics()["skipped_steps"]) == (2.0**15, 0)
     assert "epoch" not in rows[0].metrics()
-    assert rows[-1].learning_rate < rows[0].learning_rate
+    assert rows[-1].metrics()["learning_rate"] < rows[0].metrics()["learning_rate"]
 
 
 def test_training_learns(tmp_path: Path) -> None:
-    from stages.prepare.pipeline import prepare
+    from stages.tasks.images.preparation.pipeline import prepare
 
     prepare(DataParams(source="digits", image_size=8, color="grey"), tmp_path)
     settings = TrainParams(epochs=4, batch_size=32, learning_rate=0.02, augment=Augment(shift_fraction=0.05))
-    digits = dataset.open_prepared(tmp_path)
-    result = trained(digits, settings=settings)
-    accuracy = result.metrics(digits.test.labels).test_accuracy
+    result = trained(tmp_path, settings=settings)
+    accuracy = result.metrics().test_accuracy
     assert accuracy is not None
     assert accuracy > 0.6  # by chance 0.1
-    assert result.epochs[-1].loss < result.epochs[0].loss
+    assert result.epochs[-1].logs["loss"] < result.epochs[0].logs["loss"]
 
 
-def test_batch_larger_than_the_training_set_is_refused(prepared: PreparedImages) -> None:
+def test_batch_larger_than_the_training_set_is_refused(prepared: Path) -> None:
     with pytest.raises(DataError, match=r"train\.batch_size is 4096"):
         trained(prepared, settings=SETTINGS.model_copy(update={"batch_size": 4096}))
 
@@ -176,18 +181,20 @@ def late(shape, classes):
     return name
 
 
-def test_non_finite_loss_ends_the_training(prepared: PreparedImages, user_model: str, tmp_path: Path) -> None:
+def test_non_finite_loss_ends_the_training(
+    prepared: Path, images: PreparedImages, user_model: str, tmp_path: Path
+) -> None:
     result = trained(
         prepared, "mixed_float16", f"{user_model}:build", settings=SETTINGS.model_copy(update={"epochs": 5})
     )
     assert result.failure is not None
     assert result.failure.reason.startswith("the loss is nan in epoch 1, from step 1 on, at loss scale ")
     assert (result.failure.epoch, result.failure.step) == (1, 1)
-    assert result.epochs[0].skipped_steps == len(prepared.train) // 8  # no gradient was finite
+    assert result.epochs[0].skipped_steps == len(images.train) // 8  # no gradient was finite
     assert len(result.epochs) == 1
-    assert (result.probabilities, result.test_loss) == (None, None)
+    assert (result.outputs, result.metrics().test_loss) == (None, None)
 
-    write(result, prepared, tmp_path / "out")
+    write(result, tmp_path / "out")
     metrics = files.read_json(tmp_path / "out" / "metrics.json")
     assert metrics["status"] == "failed"
     assert metrics["reason"] == result.failure.reason
@@ -209,7 +216,9 @@ def test_first_non_finite_step_is_found_in_any_order(losses: dict[int, float], f
     assert guard.first_step == (None if first is None else 10 + first)
 
 
-def test_skipped_steps_are_counted_for_each_epoch(prepared: PreparedImages, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_steps_are_counted_for_each_epoch(
+    prepared: Path, images: PreparedImages, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin = keras.optimizers.LossScaleOptimizer.__init__
     monkeypatch.setattr(begin, "__defaults__", (2.0**24, *begin.__defaults__[1:]))
     result = trained(prepared, "mixed_float16", settings=SETTINGS.model_copy(update={"epochs": 6}))
@@ -217,11 +226,11 @@ def test_skipped_steps_are_counted_for_each_epoch(prepared: PreparedImages, monk
     scales = [2.0**24, *(row.loss_scale or 0.0 for row in result.epochs)]
     halved = [math.log2(before / after) for before, after in itertools.pairwise(scales)]
     assert skipped == halved  # each skipped step halves the scale
-    assert skipped[0] == len(prepared.train) // 8
+    assert skipped[0] == len(images.train) // 8
     assert skipped[-1] < skipped[0]
 
 
-def test_time_of_listeners_is_not_training_time(prepared: PreparedImages) -> None:
+def test_time_of_listeners_is_not_training_time(prepared: Path) -> None:
     result = trained(prepared, listeners=(lambda _: time.sleep(3.0),), settings=SETTINGS)
     epochs_s = sum(row.epoch_time_s for row in result.epochs)
     assert epochs_s < result.train_time_s < epochs_s + 2.0
@@ -235,14 +244,14 @@ def test_out_of_memory_error_names_a_batch_size_that_fits() -> None:
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
 
-def test_non_finite_probabilities_are_a_failure(prepared: PreparedImages, user_model: str) -> None:
+def test_non_finite_probabilities_are_a_failure(prepared: Path, user_model: str) -> None:
     result = trained(prepared, "mixed_bfloat16", f"{user_model}:late")  # in float32, the network would be refused
     assert result.failure == Failure("the trained network's probabilities are not finite")
-    assert math.isfinite(result.epochs[-1].loss)
-    assert math.isnan(result.epochs[-1].val_loss)
-    assert result.probabilities is None
+    assert math.isfinite(result.epochs[-1].logs["loss"])
+    assert math.isnan(result.epochs[-1].logs["val_loss"])
+    assert result.outputs is None
 
 
 def test_training_without_probabilities_has_no_accuracy(trainings: dict[str, Trained]) -> None:
-    failed = replace(trainings["float32"], probabilities=None)
-    assert failed.metrics(np.zeros(3)).test_accuracy is None
+    failed = replace(trainings["float32"], outputs=None)
+    assert failed.metrics().test_accuracy is None

@@ -1,10 +1,4 @@
-"""Times of the operations in the baseline and in a candidate, paired by layer and op type.
-
-Kernels do not pair: a float32 and a float16 kernel of one layer have different names. The operations of one layer do
-pair. Between precisions their names differ only in what the runtime adds: inlined functions
-(`StatefulPartitionedCall/cond/then/_52/cond/adam/Mul_27`, with loss scaling), numbers (`AddN_5`), fusions
-(`logits/BiasAdd` of type `_MklNativeFusedMatMul` instead of `logits/MatMul`). So operations of one type in one layer
-are summed, and those of its gradient separately.
+"""Times of the operations in the baseline and in a candidate, paired by layer and op type (`stages.op_pairing`).
 
 A change counts only beyond the operation's floor: what two traces of the same code differ by, those of the baseline and
 of its second copy, the A/A control. One pair of traces says little about one operation, whose two times may agree by
@@ -15,24 +9,16 @@ quantile of the relative differences of the 20 operations whose times are neares
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stages.compare.explain.limit import compute_operations
-from stages.op_types import plain_type, unversioned
-from stages.results.profile import OperationTime, Profile
+from stages.op_pairing import Key, PairedTime, paired_times
+from stages.results.profile import Profile
 
-_INLINED = re.compile(r"^(?:.*/)?(?:StatefulPartitionedCall|PartitionedCall|(?:then|else|body|cond)/_\d+)/")
-_ADDED = re.compile(r"cond(?:_\d+)?|ArithmeticOptimizer")
-_GRADIENT = "gradient_tape"
-_NUMBER = re.compile(r"_\d+$")
-# Scopes inside a layer: those of tf.nn, and those that are named after an operation, such as `Cast_5` and `MatMul`.
-_INNER_SCOPES = {"convolution", "depthwise", "separable_conv2d", "moments", "batchnorm", "stateless_dropout"}
-_INNER_SCOPES |= {"truediv", "div_no_nan", "MatMul", "BiasAdd"}
 _SIMILAR = 20  # operations of similar time
 _USUAL_SHARE = 0.95
 
@@ -76,9 +62,8 @@ def op_changes(baseline: Profile, candidate: Profile, control: Profile | None = 
     """
     before, after = compute_operations(baseline), compute_operations(candidate)
     again = compute_operations(control) if control else []
-    names = _Names.of([*before, *after, *again])
-    times_before, times_after = _times(before, names), _times(after, names)
-    noise = _Noise.of(times_before, _times(again, names)) if before and again else None
+    times_before, times_after, times_again = paired_times(before, after, again)
+    noise = _Noise.of(times_before, times_again) if before and again else None
     changes = [_change(key, times_before.get(key), times_after.get(key), noise) for key in times_before | times_after]
     return tuple(sorted(changes, key=lambda change: (change.delta_ms, change.layer, change.operation)))
 
@@ -95,57 +80,6 @@ def lost(changes: Iterable[OpChange], count: int = 10) -> tuple[OpChange, ...]:
     return tuple(sorted(slower, key=lambda change: -change.delta_ms)[:count])
 
 
-@dataclass
-class _Time:
-    """Time of one op type in one layer, by data type."""
-
-    by_dtype_ms: dict[str | None, float] = field(default_factory=dict)
-
-    def add(self, operation: OperationTime) -> None:
-        time_ms = self.by_dtype_ms.get(operation.dtype, 0.0) + operation.self_time_ms_per_step
-        self.by_dtype_ms[operation.dtype] = time_ms
-
-    @property
-    def total_ms(self) -> float:
-        return sum(self.by_dtype_ms.values())
-
-    @property
-    def dtype(self) -> str | None:
-        return max(self.by_dtype_ms, key=self.by_dtype_ms.__getitem__)
-
-
-@dataclass(frozen=True)
-class _Names:
-    """The names that show where in a path the layer ends: all op types, and the paths of forward nodes."""
-
-    types: frozenset[str]
-    forward: frozenset[tuple[str, ...]]
-
-    @classmethod
-    def of(cls, operations: Iterable[OperationTime]) -> _Names:
-        rows = [(_op_type(operation), *_path(operation.name)) for operation in operations]
-        types = frozenset(unversioned(op_type) for op_type, _, _ in rows)
-        return cls(types, frozenset(path for _, path, is_gradient in rows if not is_gradient))
-
-    def key(self, operation: OperationTime) -> tuple[str, str]:
-        """Layer and type of an operation. The node of a gradient is below the forward node that it belongs to."""
-        path, is_gradient = _path(operation.name)
-        op_type = _op_type(operation)
-        inner = next((depth for depth, scope in enumerate(path[:-1]) if self._is_inner(scope)), len(path) - 1)
-        layer = path[:inner]
-        if is_gradient and layer in self.forward:
-            layer = layer[:-1]
-        named_gradient = "Grad" in op_type or "Backprop" in op_type
-        return "/".join(layer), f"{op_type} (gradient)" if is_gradient and not named_gradient else op_type
-
-    def _is_inner(self, scope: str) -> bool:
-        stem = _NUMBER.sub("", scope)
-        return stem in _INNER_SCOPES or stem in self.types
-
-
-_Key = tuple[str, str]  # layer and operation
-
-
 @dataclass(frozen=True)
 class _Noise:
     """How much the operations of two traces of the same code differ.
@@ -155,19 +89,19 @@ class _Noise:
         logs, relative: logarithm of each operation's mean time, and its difference relative to that time.
     """
 
-    own_ms: dict[_Key, float]
+    own_ms: dict[Key, float]
     logs: NDArray[np.float64]
     relative: NDArray[np.float64]
 
     @classmethod
-    def of(cls, before: dict[_Key, _Time], again: dict[_Key, _Time]) -> _Noise:
+    def of(cls, before: dict[Key, PairedTime], again: dict[Key, PairedTime]) -> _Noise:
         pairs = {key: (_total_ms(before.get(key)), _total_ms(again.get(key))) for key in before | again}
         own_ms = {key: abs(one - other) for key, (one, other) in pairs.items()}
         means = {key: sum(pair) / 2 for key, pair in pairs.items() if sum(pair) > 0}
         relative = [own_ms[key] / mean for key, mean in means.items()]
         return cls(own_ms, np.log(list(means.values())), np.array(relative))
 
-    def floor_ms(self, key: _Key, time_ms: float) -> float:
+    def floor_ms(self, key: Key, time_ms: float) -> float:
         """The floor of an operation that takes `time_ms` on its longer side."""
         if not self.relative.size or time_ms <= 0:
             return self.own_ms.get(key, 0.0)
@@ -176,18 +110,11 @@ class _Noise:
         return max(self.own_ms.get(key, 0.0), usual * time_ms)
 
 
-def _times(operations: Iterable[OperationTime], names: _Names) -> dict[_Key, _Time]:
-    times: dict[_Key, _Time] = {}
-    for operation in operations:
-        times.setdefault(names.key(operation), _Time()).add(operation)
-    return times
-
-
-def _total_ms(time: _Time | None) -> float:
+def _total_ms(time: PairedTime | None) -> float:
     return time.total_ms if time else 0.0
 
 
-def _change(key: _Key, before: _Time | None, after: _Time | None, noise: _Noise | None) -> OpChange:
+def _change(key: Key, before: PairedTime | None, after: PairedTime | None, noise: _Noise | None) -> OpChange:
     return OpChange(
         *key,
         baseline_ms=before.total_ms if before else None,
@@ -196,14 +123,3 @@ def _change(key: _Key, before: _Time | None, after: _Time | None, noise: _Noise 
         candidate_dtype=after.dtype if after else None,
         floor_ms=noise.floor_ms(key, max(_total_ms(before), _total_ms(after))) if noise else None,
     )
-
-
-def _op_type(operation: OperationTime) -> str:
-    """Op type without library prefixes; the node's name for rows without a type."""
-    return plain_type(operation.type) or _NUMBER.sub("", _path(operation.name)[0][-1])
-
-
-def _path(name: str) -> tuple[tuple[str, ...], bool]:
-    """Scopes and node of an operation without what the runtime adds, and whether it belongs to a gradient."""
-    parts = [part for part in _INLINED.sub("", name).split("/") if not _ADDED.fullmatch(part)]
-    return tuple(part for part in parts if part != _GRADIENT) or (name,), _GRADIENT in parts

@@ -21,7 +21,7 @@ def sizes_not_multiple_of_8(data: Evidence) -> Reason | None:
     if not data.on_gpu or not data.is_16bit:
         return None
     configuration = data.candidate.summary.configuration
-    given = {1, data.classes, *configuration.input_shape[-1:]}
+    given = {1, data.classes, *(configuration.input_shape or ())[-1:]}
     odd = sorted({width for width in configuration.layer_widths if width not in given and width % _MULTIPLE})
     batch_size = configuration.batch_size
     if batch_size % _MULTIPLE == 0 and not odd:

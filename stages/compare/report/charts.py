@@ -96,24 +96,27 @@ class LineChart:
         return tuple(line for line in self.lines if not line.faint)
 
 
-def accuracy_chart(epochs: pd.DataFrame) -> LineChart | None:
-    """Validation accuracy by epoch: for each variant a line for the mean over its seeds, and a faint one a seed.
+def score_chart(epochs: pd.DataFrame, column: str, *, is_fraction: bool = True) -> LineChart | None:
+    """Validation score by epoch: for each variant a line for the mean over its seeds, and a faint one a seed.
 
     Args:
-        epochs: columns variant, seed, epoch, val_accuracy (a fraction). Without any accuracy, None is returned.
+        epochs: columns variant, seed, epoch and `column`. Without any score, None is returned.
+        column: that of the score, such as `val_accuracy`.
+        is_fraction: whether the score is shown in percent.
     """
-    known = epochs.dropna(subset=["val_accuracy"]).assign(percent=lambda rows: 100 * rows["val_accuracy"])
+    factor, unit = (100, " %") if is_fraction else (1, "")
+    known = epochs.dropna(subset=[column]).assign(shown=lambda rows: factor * rows[column])
     if known.empty:
         return None
-    x_axis, y_axis = _epochs_axis(known["epoch"]), Axis.around(known["percent"])
+    x_axis, y_axis = _epochs_axis(known["epoch"]), Axis.around(known["shown"])
     lines: list[Line] = []
     for style, (variant, rows) in enumerate(known.groupby("variant", sort=False)):
-        by_seed = [of_seed.set_index("epoch")["percent"] for _, of_seed in rows.groupby("seed")]
+        by_seed = [of_seed.set_index("epoch")["shown"] for _, of_seed in rows.groupby("seed")]
         if len(by_seed) > 1:
             lines += [_line(str(variant), of_seed, x_axis, y_axis, style, faint=True) for of_seed in by_seed]
-        mean = rows.groupby("epoch")["percent"].mean()
+        mean = rows.groupby("epoch")["shown"].mean()
         lines.append(_line(str(variant), mean, x_axis, y_axis, style))
-    y_ticks = tuple((_y(y_axis, tick), f"{tick:g} %") for tick in y_axis.ticks(4))
+    y_ticks = tuple((_y(y_axis, tick), f"{tick:g}{unit}") for tick in y_axis.ticks(4))
     return LineChart(tuple(lines), _epoch_ticks(x_axis), y_ticks)
 
 

@@ -10,19 +10,21 @@ import jinja2
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.compare.report import sections, speed, tables
-from stages.compare.report.charts import HEIGHT, WIDTH, accuracy_chart
+from stages.compare.report.charts import HEIGHT, WIDTH, score_chart
 from stages.compare.report.next_steps import next_steps
+from stages.compare.report.scale import scale_of
 from stages.compare.report.text import (
+    SPEED_ONLY_NOTE,
     SYNTHETIC_NOTE,
-    margin_text,
     measure_label,
-    points_text,
     ratio_text,
+    verdict_text,
 )
 from stages.compare.report.verdicts import verdict_sentence
 from stages.errors import printable
 from stages.results.comparison import Reason
 from stages.results.profile import Protocol
+from stages.results.study import Study
 
 
 def render_report(comparison: Comparison) -> str:
@@ -48,20 +50,24 @@ def report_view(comparison: Comparison) -> dict[str, Any]:
     study = comparison.study
     return {
         "device": study.environment["device"],
-        "synthetic_note": SYNTHETIC_NOTE if study.data.synthetic else None,
+        "note": SPEED_ONLY_NOTE if comparison.speed_only else SYNTHETIC_NOTE if study.is_synthetic else None,
+        "speed_only": comparison.speed_only,
         "baseline": study.baseline.variant,
         "variants": [result.variant for result in study.variants],
         "verdicts": [_verdict(candidate, comparison) for candidate in comparison.candidates],
         "reasons": _reasons(comparison),
         "speed": speed.speed(comparison),
         "limits": speed.limits(comparison),
-        "to_accuracy": sections.to_accuracy(study),
+        "to_score": sections.to_score(comparison),
         "quality": sections.quality(comparison),
         "loss_scales": sections.loss_scales(study),
         "rows": _metric_rows(comparison),
         "breakdown": sections.breakdown(study),
         "operations": [view for item in comparison.candidates if (view := sections.operations(item))],
-        "epochs": accuracy_chart(tables.accuracy_by_epoch(study)),
+        "epochs": score_chart(
+            tables.score_by_epoch(study), f"val_{study.score_name}", is_fraction=comparison.is_fraction
+        ),
+        "score": study.score_name,
         "chart_width": WIDTH,
         "chart_height": HEIGHT,
         "latency": sections.latency(comparison),
@@ -77,9 +83,14 @@ def _verdict(candidate: Candidate, comparison: Comparison) -> dict[str, Any]:
     return {
         "variant": candidate.variant,
         "verdict": candidate.verdict,
+        "word": verdict_text(candidate.verdict, speed_only=comparison.speed_only),
         "sentence": verdict_sentence(candidate, comparison),
         "others": [
-            {"label": measure_label(measure), "verdict": verdict}
+            {
+                "label": measure_label(measure),
+                "verdict": verdict,
+                "word": verdict_text(verdict, speed_only=comparison.speed_only),
+            }
             for measure, verdict in candidate.verdicts.items()
             if measure != TRAIN and candidate.speedups
         ],
@@ -114,26 +125,26 @@ def _metric_rows(comparison: Comparison) -> list[dict[str, Any]]:
             "unit": row.unit,
             "cells": [
                 (row.text(baseline), ""),
-                *((row.text(item.variant), _compared(row.measure, item)) for item in comparison.candidates),
+                *((row.text(item.variant), _compared(row.measure, item, comparison)) for item in comparison.candidates),
             ],
         }
         for row in tables.metric_rows(comparison)
     ]
 
 
-def _compared(measure: str | None, candidate: Candidate) -> str:
-    if measure == "accuracy" and candidate.quality is not None:
-        return points_text(candidate.quality)
+def _compared(measure: str | None, candidate: Candidate, comparison: Comparison) -> str:
+    if measure == tables.QUALITY and candidate.quality is not None:
+        return scale_of(comparison).change(candidate.quality)
     return ratio_text(candidate.speedups[measure]) if measure in candidate.speedups else ""
 
 
 def _settings(comparison: Comparison) -> list[tuple[str, str]]:
     """What all variants have in common, and what was declared beforehand."""
     study, params = comparison.study, comparison.params
-    counts = ", ".join(f"{count:,} {split}" for split, count in study.data.images.items())
+    has_quality = any(item.quality for item in comparison.candidates)
     found = [
-        ("images", f"{study.data.source}: {counts}"),
-        ("quality margin", margin_text(params)),
+        _data(study),
+        *([("quality margin", scale_of(comparison).margin_text)] if has_quality else []),
         ("smallest speed-up worth having", f"{params.min_speedup:g}×"),
     ]
     training = next((item.speedups[TRAIN] for item in comparison.candidates if item.speedups), None)
@@ -143,6 +154,14 @@ def _settings(comparison: Comparison) -> list[tuple[str, str]]:
         return found
     summary = study.baseline.profile.summary
     return [*found, *_protocol(summary.protocol), *flat(summary.configuration.model_dump(mode="json"))]
+
+
+def _data(study: Study) -> tuple[str, str]:
+    """What was trained on."""
+    if study.data is None:
+        return "task", f"{study.task.name}: {study.task.examples:,} test examples"
+    counts = ", ".join(f"{count:,} {split}" for split, count in study.data.images.items())
+    return "images", f"{study.data.source}: {counts}"
 
 
 def _protocol(protocol: Protocol) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stages.compare.report.text import signed_points, time_ms_text
+from stages.compare.report.scale import Scale
+from stages.compare.report.text import SPEED_ONLY_NOTE, time_ms_text, verdict_text
 from stages.errors import cli_entry
 from stages.escaping import markdown_text, truncated_markdown
 from stages.results.comparison import COMPARISON, CandidateResult, ComparisonResult, QualityResult, RatioResult
@@ -20,16 +21,20 @@ def render_markdown(comparison: ComparisonResult) -> str:
     candidates = comparison.candidates
     device = markdown_text(comparison.environment["device"])
     lines = [f"Compared with {markdown_text(comparison.baseline)} on {device}.", ""]
+    if comparison.speed_only:
+        lines += [markdown_text(SPEED_ONLY_NOTE), ""]
     if comparison.gate is not None:
         lines += [f"Gate: **{comparison.gate}**", ""]
     lines += [
-        f"- **{markdown_text(name)}: {item.verdict}.** {markdown_text(item.sentence)}"
+        f"- **{markdown_text(name)}: {verdict_text(item.verdict, speed_only=comparison.speed_only)}.** "
+        f"{markdown_text(item.sentence)}"
         for name, item in candidates.items()
     ]
     rows = [row for name, item in candidates.items() for row in _rows(name, item)]
     if rows:
         before = markdown_text(comparison.baseline)
-        lines += ["", f"| candidate | measure | {before}, mean | candidate, mean | ratio | 95 % interval | verdict |"]
+        verdict = "verdict, speed only" if comparison.speed_only else "verdict"
+        lines += ["", f"| candidate | measure | {before}, mean | candidate, mean | ratio | 95 % interval | {verdict} |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | --- |", *rows]
     void = [f"`{measure}`" for measure, control in comparison.control.items() if control.differs]
     if void:
@@ -62,10 +67,11 @@ def _rows(name: str, item: CandidateResult) -> Iterator[str]:
 
 
 def _quality_row(name: str, what: str, quality: QualityResult) -> str:
-    delta, low, high = map(signed_points, (quality.delta, quality.low, quality.high))
-    levels = [f"{100 * level:.2f}" for level in (quality.baseline, quality.candidate)]
-    outcome = f"the same within {100 * quality.margin:g}: {quality.outcome}"
-    return _row(name, f"{markdown_text(quality.name)}, points, {what}", *levels, delta, f"{low} to {high}", outcome)
+    scale = Scale(quality.name, quality.unit == "fraction", quality.margin)
+    levels = [scale.value(level) for level in (quality.baseline, quality.candidate)]
+    outcome = f"the same within {scale.margin_number}: {quality.outcome}"
+    label = f"{markdown_text(quality.name)}{',' if scale.points else ''}{scale.short_points}, {what}"
+    return _row(name, label, *levels, scale.signed(quality.delta), scale.interval(quality), outcome)
 
 
 def _ratio_cells(found: RatioResult) -> tuple[str, str]:

@@ -9,10 +9,11 @@ from typing import Literal
 from scipy import stats
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
-from stages.compare.report.text import joined, margin_text, measure_label, ratio_text, signed_points
-from stages.results.comparison import Verdict
+from stages.compare.report.scale import scale_of
+from stages.compare.report.text import joined, measure_label, ratio_text
+from stages.stats.proportions import BinaryChange
 from stages.stats.quality import QualityChange
-from stages.stats.sample_size import ADOPT_ERROR, examples_needed, processes_needed, seeds_needed, too_few_images
+from stages.stats.sample_size import ADOPT_ERROR, examples_needed, processes_needed, seeds_needed, too_few_examples
 from stages.stats.speedup import CONFIDENCE, Speedup
 
 MOST_PROCESSES = 50  # that profile.processes allows
@@ -99,10 +100,14 @@ def _cost(label: str, speedup: Speedup, processes: int, comparison: Comparison) 
 
 def _side(true_ratio: float, processes: int, comparison: Comparison) -> str:
     """What one side costs, such as `if it is 1.03×, reject takes about 40 processes, about 25 minutes`."""
-    verdict: Verdict = "adopt" if true_ratio > comparison.params.min_speedup else "reject"
+    required = comparison.params.min_speedup
+    if comparison.speed_only:
+        settled = "`faster`" if true_ratio > required else f"showing that it is below {required:g}×"
+    else:
+        settled = "adopt" if true_ratio > required else "reject"
     minutes = comparison.minutes(processes)
     time = "" if minutes is None else f", {_minutes_text(minutes)}"
-    return f"if it is {true_ratio:.2f}×, {verdict} takes about {processes} processes{time}"
+    return f"if it is {true_ratio:.2f}×, {settled} takes about {processes} processes{time}"
 
 
 def _minutes_text(minutes: float) -> str:
@@ -155,7 +160,7 @@ def _rounded_up(value: float) -> int:
 
 
 def _quality(candidate: Candidate, measures: list[str], comparison: Comparison) -> Iterator[str]:
-    """What settles the accuracy, where the speed does not point to `reject` by itself."""
+    """What settles the quality, where the speed does not point to `reject` by itself."""
     required = comparison.params.min_speedup
     open_measures = [
         measure
@@ -173,25 +178,35 @@ def _quality(candidate: Candidate, measures: list[str], comparison: Comparison) 
 
 
 def _quality_sentences(whose: str, change: QualityChange, comparison: Comparison) -> Iterator[str]:
-    margin, alpha = comparison.params.quality_margin, comparison.alpha
-    interval = f"{signed_points(change.low)} to {signed_points(change.high)}"
-    found = f"does not settle whether the loss is larger than {margin_text(comparison.params)}"
+    scale, margin, alpha = scale_of(comparison), comparison.margin, comparison.alpha
+    found = f"does not settle whether the loss is larger than {scale.margin_text}"
     if change.outcome(margin) == "shown":
-        found = (
-            f"excludes a loss of {margin_text(comparison.params)} by itself, but not together with the other verdicts"
-        )
+        found = f"excludes a loss of {scale.margin_text} by itself, but not together with the other verdicts"
     if change.p_loss(margin) <= alpha or change.outcome(margin) == "refuted":
         return
-    if (impossible := too_few_images(change.examples, margin, change.seeds, comparison.number_of_tests)) is not None:
+    if (impossible := too_few_of(change, comparison)) is not None:
         yield f"{impossible}."
-    sizes = quality_sample_size(change, margin, alpha)
+    sizes, examples = quality_sample_size(change, margin, alpha), comparison.study.task.examples_word
     ways = []
     if "examples" in sizes:
-        ways.append(f"about {sizes['examples']:,} test images instead of {change.examples:,}")
+        ways.append(f"about {sizes['examples']:,} test {examples} instead of {change.examples:,}")
     if "seeds" in sizes:
         ways.append(f"about {sizes['seeds']} train.seeds instead of {change.seeds}")
-    what = " or ".join(ways) or "more train.seeds and more test images together, or a larger compare.quality_margin,"
-    yield (
-        f"The change of accuracy{whose}, {signed_points(change.delta)} points ({interval}), {found}: {what} would "
-        f"({ESTIMATE})."
-    )
+    score = f"The change of {scale.name}{whose}, {scale.signed(change.delta)}{scale.short_points}"
+    text = f"{score} ({scale.interval(change)}), {found}"
+    reason = change.reason(margin)
+    if ways:
+        yield f"{text}: {' or '.join(ways)} would ({ESTIMATE})."
+    elif reason:
+        yield f"{text}, because {reason}: use more test {examples}."
+    else:
+        what = f"more train.seeds and more test {examples} together, or a larger compare.quality_margin,"
+        yield f"{text}: {what} would ({ESTIMATE})."
+
+
+def too_few_of(change: QualityChange, comparison: Comparison) -> str | None:
+    """A line if the test set can never show the margin of a 0/1 score; None otherwise."""
+    if not isinstance(change, BinaryChange):
+        return None
+    margin, verdicts = comparison.margin, comparison.number_of_tests
+    return too_few_examples(change.examples, comparison.study.score_name, margin, change.seeds, verdicts)

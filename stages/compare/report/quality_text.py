@@ -1,16 +1,20 @@
-"""What is known of the accuracy, in sentences."""
+"""What is known of the quality, in sentences."""
 
 from __future__ import annotations
 
 from stages.compare.comparison import Candidate, Comparison
-from stages.compare.report.text import margin_text, points_text
-from stages.params import CompareParams
+from stages.compare.report.scale import scale_of
+from stages.stats.proportions import BinaryChange
 from stages.stats.quality import QualityChange
 
 
-def quality_sentence(variant: str, change: QualityChange, params: CompareParams) -> str:
-    """What is known of a variant's accuracy after training, in one sentence."""
-    return f"{variant} changes accuracy by {points_text(change)} points: {_meaning(change, params)}{_mcnemar(change)}."
+def quality_sentence(variant: str, change: QualityChange, comparison: Comparison) -> str:
+    """What is known of a variant's score after training, in one sentence."""
+    scale = scale_of(comparison)
+    return (
+        f"{variant} changes {scale.name} by {scale.change(change)}{scale.short_points}: {_meaning(change, comparison)}"
+        f"{_mcnemar(change, comparison)}."
+    )
 
 
 def same_weights_sentence(candidate: Candidate, comparison: Comparison) -> str | None:
@@ -18,33 +22,37 @@ def same_weights_sentence(candidate: Candidate, comparison: Comparison) -> str |
     change, baseline = candidate.quality_same_weights, comparison.study.baseline.variant
     if change is None:
         return None
+    scale, examples = scale_of(comparison), comparison.study.task.examples_word
     return (
-        f"The weights of {baseline} in the precision of {candidate.variant}: accuracy changes by "
-        f"{points_text(change)} points on the same {change.examples:,} test images; "
-        f"{_meaning(change, comparison.params)}{_mcnemar(change)}."
+        f"The weights of {baseline} in the precision of {candidate.variant}: {scale.name} changes by "
+        f"{scale.change(change)}{scale.short_points} on the same {change.examples:,} test {examples}; "
+        f"{_meaning(change, comparison)}{_mcnemar(change, comparison)}."
     )
 
 
-def seeds_note(change: QualityChange) -> str:
-    """What an answer on accuracy applies to, by the number of seeds."""
+def seeds_note(change: QualityChange, examples: str) -> str:
+    """What an answer on quality applies to, by the number of seeds; `examples` is the word for them."""
     if change.seeds == 1:
         return "One seed: the answer applies to these two trainings. Other seeds may give another."
     if change.seeds == 2:
-        return "Two seeds: the answer applies to these trainings on other test images, not to other seeds."
+        return f"Two seeds: the answer applies to these trainings on other test {examples}, not to other seeds."
     return (
-        f"{change.seeds} seeds: the answer applies to other test images and to other seeds; the wider interval counts."
+        f"{change.seeds} seeds: the answer applies to other test {examples} and to other seeds; the wider interval "
+        "counts."
     )
 
 
-def _meaning(change: QualityChange, params: CompareParams) -> str:
+def _meaning(change: QualityChange, comparison: Comparison) -> str:
     found = {"shown": "excluded", "refuted": "shown", "not established": "neither excluded nor shown"}
-    return f"a loss of more than {margin_text(params)} is {found[change.outcome(params.quality_margin)]}"
+    margin, reason = comparison.margin, change.reason(comparison.margin)
+    text = f"a loss of more than {scale_of(comparison).margin_text} is {found[change.outcome(margin)]}"
+    return f"{text}, because {reason}" if reason else text
 
 
-def _mcnemar(change: QualityChange) -> str:
-    if change.mcnemar_p is None:
+def _mcnemar(change: QualityChange, comparison: Comparison) -> str:
+    if not isinstance(change, BinaryChange) or change.mcnemar_p is None:
         return ""
-    return (
-        f"; only the candidate classifies {change.gained} images correctly, only the baseline {change.lost} "
-        f"(McNemar's exact test: p = {change.mcnemar_p:.2g})"
-    )
+    p = f"(McNemar's exact test: p = {change.mcnemar_p:.2g})"
+    if comparison.study.task.is_images:
+        return f"; only the candidate classifies {change.gained} images correctly, only the baseline {change.lost} {p}"
+    return f"; only the candidate scores 1 on {change.gained} examples, only the baseline on {change.lost} {p}"

@@ -9,24 +9,27 @@ from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, Candidate, Com
 from stages.compare.explain.layer_diff import OpChange, gained, lost
 from stages.compare.report import tables
 from stages.compare.report.charts import Axis, Interval, interval, loss_scale_chart
+from stages.compare.report.next_steps import too_few_of
 from stages.compare.report.quality_text import quality_sentence, same_weights_sentence, seeds_note
-from stages.compare.report.text import margin_text, points_text, signed, signed_points
-from stages.compare.training_curves import loss_scaling, time_to_accuracy
+from stages.compare.report.scale import Scale, scale_of
+from stages.compare.report.text import signed
+from stages.compare.training_curves import loss_scaling, time_to_score
 from stages.results.study import Study
+from stages.stats.bootstrap import MetricChange
 from stages.stats.quality import QualityChange
-from stages.stats.sample_size import too_few_images
+from stages.stats.scores import ScoreChange
 
 SMALLEST_PART = 0.005  # of the longest step; smaller parts are not drawn
 
 
-def to_accuracy(study: Study) -> dict[str, Any] | None:
-    """Seconds until the best validation accuracy that all variants reach."""
-    found = time_to_accuracy(study.variants)
+def to_score(comparison: Comparison) -> dict[str, Any] | None:
+    """Seconds until the best validation score that all variants reach."""
+    found = time_to_score(comparison.study.variants, comparison.study.score_name)
     if found is None:
         return None
     longest_s = max(chain.from_iterable(found.seconds.values()))
     return {
-        "target": f"{100 * found.target:.2f} %",
+        "target": f"{100 * found.target:.2f} %" if comparison.is_fraction else f"{found.target:.4g}",
         "bars": [
             {
                 "variant": variant,
@@ -43,29 +46,32 @@ def _range_text(seconds: tuple[float, ...]) -> str:
 
 
 def quality(comparison: Comparison) -> dict[str, Any] | None:
-    """Changes of accuracy in percentage points on one axis, with the declared margin."""
+    """Changes of the score on one axis, with the declared margin."""
     changes = _changes(comparison, "quality")
     if not changes:
         return None
-    same, margin = _changes(comparison, "quality_same_weights"), comparison.params.quality_margin
+    same, scale = _changes(comparison, "quality_same_weights"), scale_of(comparison)
+    margin, examples = scale.margin, comparison.study.task.examples_word
     ends = chain.from_iterable((change.low, change.high) for change in (*changes.values(), *same.values()))
     axis = Axis.around([-margin, 0.0, margin / 2, *ends])
     change = next(iter(changes.values()))
     sentences = [text for item in comparison.candidates if (text := same_weights_sentence(item, comparison))]
     return {
-        "intervals": _change_intervals(changes, axis, margin),
-        "ticks": [(axis.at(tick), signed_points(tick)) for tick in axis.ticks(4)],
+        "intervals": _change_intervals(changes, axis, scale),
+        "ticks": [(axis.at(tick), scale.signed(tick)) for tick in axis.ticks(4)],
         "zero": axis.at(0.0),
         "margin": axis.at(-margin),
-        "margin_text": f"−{margin_text(comparison.params)}",
+        "margin_text": f"−{scale.margin_text}",
         "seeds": change.seeds,
-        "images": change.examples,
-        "sentences": [quality_sentence(name, found, comparison.params) for name, found in changes.items()],
+        "examples": f"{change.examples:,} test {examples}",
+        "unit": "in percentage points, " if scale.is_fraction else "",
+        "method": _method(change, examples),
+        "sentences": [quality_sentence(name, found, comparison) for name, found in changes.items()],
         "notes": [
-            seeds_note(change),
-            too_few_images(change.examples, margin, change.seeds, comparison.number_of_tests),
+            seeds_note(change, examples),
+            too_few_of(change, comparison),
         ],
-        "same_weights": {"intervals": _change_intervals(same, axis, margin), "sentences": sentences} if same else None,
+        "same_weights": {"intervals": _change_intervals(same, axis, scale), "sentences": sentences} if same else None,
     }
 
 
@@ -74,11 +80,31 @@ def _changes(comparison: Comparison, name: str) -> dict[str, QualityChange]:
     return {variant: change for variant, change in found.items() if change is not None}
 
 
-def _change_intervals(changes: dict[str, QualityChange], axis: Axis, margin: float) -> list[Interval]:
+def _change_intervals(changes: dict[str, QualityChange], axis: Axis, scale: Scale) -> list[Interval]:
     return [
-        interval(axis, name, points_text(found), (found.delta, found.low, found.high), found.low >= -margin)
+        interval(axis, name, scale.change(found), (found.delta, found.low, found.high), _is_shown(found, scale))
         for name, found in changes.items()
     ]
+
+
+def _is_shown(change: QualityChange, scale: Scale) -> bool:
+    return change.outcome(scale.margin) == "shown"
+
+
+def _method(change: QualityChange, examples: str) -> str:
+    """How the interval of a change is computed, for any number of seeds."""
+    if isinstance(change, MetricChange):
+        how = f"by the paired bootstrap over the test {examples} (BCa)"
+    elif isinstance(change, ScoreChange):
+        how = f"over the test {examples}, of the means over seeds, by Johnson's modified t"
+    else:
+        one = examples.removesuffix("s")
+        return (
+            f"is paired by test {one}: with one seed by Tango's score interval for paired proportions, with more seeds "
+            f"over the means of the {examples}, and from three seeds on by the wider of that and the interval over "
+            "seeds."
+        )
+    return f"is paired: {how}, and from three seeds on by the wider of that and the interval over seeds."
 
 
 def loss_scales(study: Study) -> dict[str, Any] | None:
@@ -200,14 +226,14 @@ def memory(comparison: Comparison) -> dict[str, Any] | None:
 
 
 def _memory_lines(candidate: Candidate, comparison: Comparison) -> list[str]:
-    lines, name = [], candidate.variant
+    lines, name, examples = [], candidate.variant, comparison.study.task.examples_word
     if (peak := comparison.before_after(PEAK_MEMORY, candidate)) is not None:
         saved = peak.baseline - peak.candidate
         share = f", {saved / peak.baseline:.0%} of it" if saved > 0 else ""
         lines.append(f"{name} needs {abs(saved):,.1f} MiB {'less' if saved >= 0 else 'more'}{share}.")
     if (largest := comparison.before_after(LARGEST_BATCH, candidate)) is not None:
         lines.append(
-            f"The largest batch that fits is {largest.candidate:,.0f} images with {name}, "
+            f"The largest batch that fits is {largest.candidate:,.0f} {examples} with {name}, "
             f"{largest.baseline:,.0f} with {comparison.study.baseline.variant}."
         )
     return lines

@@ -8,7 +8,7 @@ from typing import Any
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.compare.report.charts import Axis, Interval, interval
-from stages.compare.report.text import measure_label, p_text, ratio_text, time_ms_text
+from stages.compare.report.text import measure_label, p_text, ratio_text, time_ms_text, verdict_text
 from stages.stats.speedup import Speedup
 
 
@@ -25,7 +25,7 @@ def speed(comparison: Comparison) -> dict[str, Any] | None:
         "required": axis.at(required),
         "required_text": f"{required:g}×",
         "has_factors": any(candidate.factors for candidate in comparison.candidates),
-        "tests": [row for candidate in comparison.candidates for row in _test_rows(candidate)],
+        "tests": [row for candidate in comparison.candidates for row in _test_rows(candidate, comparison.speed_only)],
     }
 
 
@@ -67,7 +67,7 @@ def _group(measure: str, comparison: Comparison, axis: Axis) -> dict[str, Any]:
 
 def _intervals(candidate: Candidate, measure: str, axis: Axis) -> Iterator[Interval]:
     """The speed-up, and its factors below it."""
-    is_adopted = candidate.verdicts[measure] == "adopt"
+    is_adopted = candidate.verdicts[measure] in ("adopt", "faster")
     yield _interval(axis, candidate.variant, candidate.speedups[measure], is_adopted)
     if (factors := candidate.factors.get(measure)) is not None:
         yield _interval(axis, "= settings", factors.settings, is_factor=True)
@@ -96,10 +96,11 @@ def _notes(candidate: Candidate, measure: str, comparison: Comparison) -> Iterat
         yield f"{candidate.variant}: the machine was in two states. The speed-up was {', and '.join(states)}."
 
 
-def _test_rows(candidate: Candidate) -> Iterator[dict[str, Any]]:
-    """What the verdict on each measure rests on."""
+def _test_rows(candidate: Candidate, speed_only: bool) -> Iterator[dict[str, Any]]:
+    """What the verdict on each measure rests on. Verdicts on speed only have no p-values."""
     for measure, speedup in candidate.speedups.items():
         test = candidate.tests.get(measure)
+        p_values = [] if test is None else [p_text(test.p), p_text(test.p_adjusted)]
         yield {
             "variant": candidate.variant,
             "measure": measure_label(measure),
@@ -108,8 +109,7 @@ def _test_rows(candidate: Candidate) -> Iterator[dict[str, Any]]:
                 time_ms_text(speedup.candidate_time_ms),
                 ratio_text(speedup),
                 f"{speedup.typical_ratio:.2f}×",
-                p_text(test.p) if test else "",
-                p_text(test.p_adjusted) if test else "",
-                candidate.verdicts[measure],
+                *p_values,
+                verdict_text(candidate.verdicts[measure], speed_only=speed_only),
             ),
         }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 import pandas as pd
 
 from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, TRAIN, Candidate, Comparison, inference_measure
+from stages.compare.report.scale import scale_of
 from stages.compare.report.text import time_digits
 from stages.escaping import table_text
 from stages.files import COMPARE, atomic_path
@@ -27,6 +28,7 @@ STEP_PARTS = (  # of a traced step, in the order in which they are drawn
     "compilation",
     "other",
 )
+QUALITY = "quality"  # instead of a measure, of the row of the score
 _SPEEDUP_COLUMNS = ("ratio", "low", "high", "typical_ratio", "baseline_time_ms", "candidate_time_ms")
 
 
@@ -36,7 +38,7 @@ class MetricRow:
 
     Attributes:
         values: by variant; variants without the metric are absent.
-        measure: the measure whose speed-up, or `accuracy` whose change, belongs to the metric.
+        measure: the measure whose speed-up, or `QUALITY` whose change, belongs to the metric.
         headline: whether the terminal shows the row.
     """
 
@@ -56,14 +58,13 @@ class MetricRow:
 def metric_rows(comparison: Comparison) -> list[MetricRow]:
     """The metrics that at least one variant has."""
     study = comparison.study
-    accuracy = {item.variant: 100 * value for item in study.variants if (value := item.mean_test_accuracy) is not None}
     rows = [
-        MetricRow("test accuracy", "%", accuracy, measure="accuracy", headline=True),
+        *_score_rows(comparison),
         *_train_rows(comparison),
         *chain.from_iterable(_inference_rows(comparison, size) for size in study.inference_batch_sizes),
         _row(study, PEAK_MEMORY, "peak memory of training steps", "MiB", 1, headline=True),
         _row(study, "memory/allocator_peak_mib", "peak of oneDNN's allocator", "MiB", 1),
-        _row(study, LARGEST_BATCH, "largest batch that trains", "images", 0),
+        _row(study, LARGEST_BATCH, "largest batch that trains", study.task.examples_word, 0),
         _row(study, "profiler/step_time_ms", "traced step", "ms"),
         *(_row(study, f"profiler/{part}_ms", f"traced step: {part.replace('_', ' ')}", "ms") for part in STEP_PARTS),
         _row(study, "profiler/compute_16bit_percent", "compute time in 16 bit", "%", 1, headline=True),
@@ -73,6 +74,15 @@ def metric_rows(comparison: Comparison) -> list[MetricRow]:
         _row(study, "profiler/overhead_percent", "overhead of the profiler", "%", 1),
     ]
     return [item for item in rows if item.values]
+
+
+def _score_rows(comparison: Comparison) -> Iterator[MetricRow]:
+    study = comparison.study
+    scores = {item.variant: value for item in study.variants if (value := item.mean_test_score) is not None}
+    if scores:
+        scale = scale_of(comparison)
+        shown = {variant: 100 * score if scale.is_fraction else score for variant, score in scores.items()}
+        yield MetricRow(f"test {scale.name}", scale.unit, shown, scale.digits, QUALITY, headline=True)
 
 
 def _row(study: Study, metric: str, label: str, unit: str, digits: int = 2, *, headline: bool = False) -> MetricRow:
@@ -85,7 +95,9 @@ def _train_rows(comparison: Comparison) -> list[MetricRow]:
     batch_size = profile.summary.configuration.batch_size if profile else 0
     return [
         _time_row("training step, mean", means_ms, TRAIN),
-        MetricRow("training throughput", "images/s", _per_second(batch_size, means_ms), 0, headline=True),
+        MetricRow(
+            "training throughput", f"{study.task.examples_word}/s", _per_second(batch_size, means_ms), 0, headline=True
+        ),
         _time_row("training step, median of single steps", metric_values(study.variants, "step_time_ms/p50")),
         _time_row("training step, 95th percentile of them", metric_values(study.variants, "step_time_ms/p95")),
     ]
@@ -99,7 +111,9 @@ def _inference_rows(comparison: Comparison, size: int) -> list[MetricRow]:
     return [
         _time_row(f"latency, {at}, mean", means_ms, measure),
         *(_time_row(f"latency, {at}, {label}", times[key]) for key, label in labels.items()),
-        MetricRow(f"inference throughput, {at}", "images/s", _per_second(size, means_ms), 0),
+        MetricRow(
+            f"inference throughput, {at}", f"{comparison.study.task.examples_word}/s", _per_second(size, means_ms), 0
+        ),
     ]
 
 
@@ -164,16 +178,20 @@ def _factor_columns(candidate: Candidate, measure: str) -> dict[str, float]:
     return {} if factors is None else {"settings": factors.settings.ratio, "precision": factors.precision.ratio}
 
 
-def accuracy_by_epoch(study: Study) -> pd.DataFrame:
-    """A row a variant, seed and epoch."""
+def score_by_epoch(study: Study) -> pd.DataFrame:
+    """A row a variant, seed and epoch; the score's columns are empty where the task does not compute it by epoch.
+
+    The columns of accuracy, which `dvc plots` draws, are always there.
+    """
+    columns = list(dict.fromkeys(["accuracy", "val_accuracy", study.score_name, f"val_{study.score_name}"]))
     rows = [
         {"variant": result.variant, "seed": training.seed, **row}
         for result in study.variants
         for training in result.trainings
         if training.history is not None and not training.failed
-        for row in training.history[["epoch", "accuracy", "val_accuracy"]].to_dict("records")
+        for row in training.history.reindex(columns=["epoch", *columns]).to_dict("records")
     ]
-    return pd.DataFrame(rows, columns=["variant", "seed", "epoch", "accuracy", "val_accuracy"])
+    return pd.DataFrame(rows, columns=["variant", "seed", "epoch", *columns])
 
 
 def step_breakdown(study: Study) -> pd.DataFrame:
@@ -201,7 +219,10 @@ def latency(comparison: Comparison) -> pd.DataFrame:
 
 
 def confusion(study: Study) -> pd.DataFrame:
-    """A row a variant, seed and test image: its class and the predicted one."""
+    """A row a variant, seed and test image: its class and the predicted one; empty for tasks that are not `images`."""
+    columns = ["variant", "seed", "actual", "predicted"]
+    if study.data is None or study.labels is None:
+        return pd.DataFrame(columns=columns)
     classes = [_plotted_name(name) for name in study.data.classes]
     rows = [
         {
@@ -215,7 +236,7 @@ def confusion(study: Study) -> pd.DataFrame:
         if training.predicted is not None
         for actual, predicted in zip(study.labels, training.predicted, strict=True)
     ]
-    return pd.DataFrame(rows, columns=["variant", "seed", "actual", "predicted"])
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _plotted_name(name: str) -> str:
@@ -229,7 +250,7 @@ def _plotted_name(name: str) -> str:
 def write_plots(comparison: Comparison) -> None:
     """Writes `data/compare/plots/*.csv`, which `dvc plots` draws."""
     tables = {
-        "accuracy_by_epoch": accuracy_by_epoch(comparison.study),
+        "accuracy_by_epoch": score_by_epoch(comparison.study),
         "step_breakdown": step_breakdown(comparison.study),
         "latency": latency(comparison),
         "speedups": speedups(comparison),

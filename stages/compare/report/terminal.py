@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from stages.compare.comparison import Candidate, Comparison
-from stages.compare.report.tables import MetricRow, metric_rows
-from stages.compare.report.text import SYNTHETIC_NOTE, points_text, ratio_text, void_text
+from stages.compare.report.next_steps import too_few_of
+from stages.compare.report.scale import scale_of
+from stages.compare.report.tables import QUALITY, MetricRow, metric_rows
+from stages.compare.report.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE, ratio_text, void_text
 from stages.compare.report.verdicts import verdict_sentence
-from stages.stats.sample_size import too_few_images
 
 CAPTION = "Ratios: time of the baseline / time of the variant, with a 95 % interval."
 PARTS = {"settings": "= settings", "precision": "× precision", "typical": "typical steps"}  # rows below a speed-up
@@ -23,16 +24,16 @@ UNLIMITED = 10_000  # characters: more than any table needs
 
 def render(comparison: Comparison) -> RenderableType:
     """Headline metrics by variant with ratios over the baseline, then one sentence a candidate."""
-    study = comparison.study
     lines: list[RenderableType] = [_MetricsTables(comparison)]
     lines += [Text(verdict_sentence(candidate, comparison)) for candidate in comparison.candidates]
     if comparison.void:
         lines.append(Text(f"Note: {void_text(comparison)}"))
-    margin, seeds = comparison.params.quality_margin, len(study.baseline.trainings)
-    too_few = too_few_images(len(study.labels), margin, seeds, comparison.number_of_tests)
-    if study.data.synthetic:
+    changes = [item.quality for item in comparison.candidates if item.quality is not None]
+    if comparison.speed_only:
+        lines.append(Text(SPEED_ONLY_NOTE))
+    elif comparison.study.is_synthetic:
         lines.append(Text(SYNTHETIC_NOTE))
-    elif too_few is not None:
+    elif changes and (too_few := too_few_of(changes[0], comparison)) is not None:
         lines.append(Text(f"Note: {too_few}."))
     return Group(*lines)
 
@@ -69,11 +70,12 @@ def _metrics_table(
         table.add_column(Text(variant), justify="right", no_wrap=not is_narrow, overflow="fold")
     for row in metric_rows(comparison):
         if row.headline:
-            cells = [_cell(row, candidate) for candidate in candidates]
-            table.add_row(Text(f"{row.label}, {row.unit}"), Text(row.text(baseline)), *cells)
+            cells = [_cell(row, candidate, comparison) for candidate in candidates]
+            table.add_row(Text(f"{row.label}, {row.unit}" if row.unit else row.label), Text(row.text(baseline)), *cells)
             _add_parts(table, row.measure, candidates)
     table.add_section()
-    table.add_row("verdict, training", "", *(Text(item.verdict) for item in candidates))
+    label = "verdict, training, speed only" if comparison.speed_only else "verdict, training"
+    table.add_row(label, "", *(Text(item.verdict) for item in candidates))
     return table
 
 
@@ -93,11 +95,11 @@ def _part_text(candidate: Candidate, measure: str | None, part: str) -> str:
     return "" if factors is None else ratio_text(getattr(factors, part))
 
 
-def _cell(row: MetricRow, candidate: Candidate) -> Text:
+def _cell(row: MetricRow, candidate: Candidate, comparison: Comparison) -> Text:
     """The value, and below it the comparison with the baseline if there is one."""
     lines = [row.text(candidate.variant)]
-    if row.measure == "accuracy" and candidate.quality is not None:
-        lines.append(points_text(candidate.quality))
+    if row.measure == QUALITY and candidate.quality is not None:
+        lines.append(scale_of(comparison).change(candidate.quality))
     elif row.measure in candidate.speedups:
         lines.append(ratio_text(candidate.speedups[row.measure]))
     return Text("\n".join(lines))

@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
-from stages.params import CompareParams
-from stages.results.comparison import RatioResult
-from stages.stats.quality import QualityChange
+from stages.results.comparison import RatioResult, Verdict
 from stages.stats.speedup import Speedup
 
 SYNTHETIC_NOTE = "Measured on synthetic images: this run measures speed only, and its accuracy has no meaning."
+SPEED_ONLY_NOTE = "Speed only: nothing was trained (train.epochs is 0), so the verdicts say nothing about quality."
 SAME_TIME = 0.005  # a change of time that rounds to 0 %
 
 
@@ -57,27 +56,11 @@ def time_ms_text(time_ms: float) -> str:
     return f"{time_ms:,.{time_digits(time_ms)}f} ms"
 
 
-def points_text(change: QualityChange) -> str:
-    """The change of accuracy in percentage points with its interval, such as `−0.25 (−1.20 to +0.70)`."""
-    return f"{signed_points(change.delta)} ({signed_points(change.low)} to {signed_points(change.high)})"
-
-
-def signed_points(fraction: float) -> str:
-    """A fraction in percentage points with a true minus sign."""
-    return signed(100 * fraction, 2)
-
-
 def signed(value: float, digits: int) -> str:
     """A number with its sign, a true minus sign for negative ones, and none for zero."""
     rounded = round(value, digits)
     sign = "" if rounded == 0 else "+" if rounded > 0 else "−"
     return f"{sign}{abs(rounded):,.{digits}f}"
-
-
-def margin_text(params: CompareParams) -> str:
-    """The declared margin of quality, such as `1 percentage point`."""
-    points = 100 * params.quality_margin
-    return f"{points:g} percentage point{'' if points == 1 else 's'}"
 
 
 def joined(items: Sequence[str]) -> str:
@@ -105,6 +88,11 @@ def settings_text(candidate: Candidate, comparison: Comparison) -> str:
     device = before.summary.configuration.device
     old, new = (profile.summary.in_force.other_settings(device) for profile in (before, after))
     return joined([f"`{name}: {str(value).lower()}`" for name, value in new.items() if value != old[name]])
+
+
+def verdict_text(verdict: Verdict, *, speed_only: bool | None) -> str:
+    """A verdict as it is shown, such as `adopt`, or `faster, speed only` where nothing was trained."""
+    return f"{verdict}, speed only" if speed_only else verdict
 
 
 def p_text(p: float) -> str:

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
-from stages.compare.report.text import (
-    joined,
-    margin_text,
-    points_text,
-    ratio_text,
-    settings_text,
-    speedup_clause,
-)
+from stages.compare.report.scale import scale_of
+from stages.compare.report.text import joined, ratio_text, settings_text, speedup_clause
 from stages.stats.quality import QualityChange
 from stages.stats.speedup import Speedup
 
@@ -21,12 +15,14 @@ def verdict_sentence(candidate: Candidate, comparison: Comparison) -> str:
     """One sentence on a candidate: about training, then about inference. Another one where settings cause the gain."""
     if not candidate.speedups:
         return f"{candidate.variant} could not be compared. " + " ".join(reason.text for reason in candidate.reasons)
-    margin, inference = margin_text(comparison.params), _inference_clause(candidate)
+    if comparison.speed_only:
+        return " ".join([_speed_sentence(candidate, comparison), *_settings_sentences(candidate, comparison)])
+    scale, inference = scale_of(comparison), _inference_clause(candidate)
     differing = len(set(candidate.verdicts.values())) > 1
     name, it = (f"{candidate.variant} for training", "it") if differing else (candidate.variant, "training")
     if candidate.verdict == "adopt":
         speed = speedup_clause(candidate.speedups[TRAIN])
-        sentence = f"Use {name}: {it} {speed}, and its accuracy is the same within {margin}{inference}."
+        sentence = f"Use {name}: {it} {speed}, and its {scale.name} is the same within {scale.margin_text}{inference}."
     elif candidate.verdict == "reject":
         sentence = f"Do not use {name}: {' and '.join(_refuted(candidate, comparison, it))}{inference}."
     else:
@@ -34,7 +30,19 @@ def verdict_sentence(candidate: Candidate, comparison: Comparison) -> str:
     return " ".join([sentence, *_settings_sentences(candidate, comparison)])
 
 
-def _inference_clause(candidate: Candidate) -> str:
+def _speed_sentence(candidate: Candidate, comparison: Comparison) -> str:
+    """One sentence on a candidate where nothing was trained. It recommends nothing: quality is not known."""
+    missed = [] if TRAIN in comparison.void else list(_refuted(candidate, comparison, "training"))
+    if candidate.verdict != "inconclusive":
+        found = f"is {candidate.verdict}: training {speedup_clause(candidate.speedups[TRAIN])}"
+    elif missed:
+        found = f"is not faster as required: {' and '.join(missed)}"
+    else:
+        found = f"is undecided: {' and '.join(_open(candidate, comparison))}"
+    return f"Speed only: {candidate.variant} {found}{_inference_clause(candidate, 'inconclusive')}."
+
+
+def _inference_clause(candidate: Candidate, undecided: str = "undecided") -> str:
     """The verdicts on inference, after a semicolon; empty if only training was measured."""
     sizes_by_verdict: dict[str, list[str]] = {}
     for measure, verdict in candidate.verdicts.items():
@@ -44,8 +52,10 @@ def _inference_clause(candidate: Candidate) -> str:
         return ""
     if set(sizes_by_verdict) == {candidate.verdict}:
         same = {"adopt": "use it for inference too", "reject": "do not use it for inference either"}
-        return f"; {same.get(candidate.verdict, 'inference is undecided too')}"
-    wording = {"adopt": "use it", "reject": "do not use it", "inconclusive": "it is undecided"}
+        word = undecided if candidate.verdict == "inconclusive" else candidate.verdict
+        return f"; {same.get(candidate.verdict, f'inference is {word} too')}"
+    wording = {"adopt": "use it", "reject": "do not use it", "faster": "it is faster", "slower": "it is slower"}
+    wording["inconclusive"] = f"it is {undecided}"
     parts = [
         f"{text} at batch size {joined(sizes_by_verdict[key])}"
         for key, text in wording.items()
@@ -65,9 +75,9 @@ def _refuted(candidate: Candidate, comparison: Comparison, it: str) -> Iterator[
             f"of its speed-up of {ratio_text(speedup)} the precision by itself gives {ratio_text(precision)}, below "
             f"the required {params.min_speedup:g}×"
         )
-    if quality is not None and quality.outcome(params.quality_margin) == "refuted":
-        lost = f"{abs(100 * quality.delta):.2f} percentage points of accuracy"
-        yield f"it loses {lost}, more than {margin_text(params)}"
+    if quality is not None and quality.outcome(comparison.margin) == "refuted":
+        scale = scale_of(comparison)
+        yield f"it loses {scale.size(quality.delta)}, more than {scale.margin_text}"
 
 
 def _below(speedup: Speedup, min_speedup: float) -> str:
@@ -97,18 +107,20 @@ def _open_speeds(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
 
 
 def _open_quality(change: QualityChange | None, comparison: Comparison) -> Iterator[str]:
-    if change is not None and change.outcome(comparison.params.quality_margin) == "not established":
+    if change is not None and change.outcome(comparison.margin) == "not established":
+        scale, reason = scale_of(comparison), change.reason(comparison.margin)
         yield (
-            f"its accuracy changes by {points_text(change)} percentage points, which does not exclude a loss of more "
-            f"than {margin_text(comparison.params)}"
+            f"its {scale.name} changes by {scale.change(change)}{scale.points}, which does not exclude a loss of more "
+            f"than {scale.margin_text}{f', because {reason}' if reason else ''}"
         )
 
 
 def _open_together(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
     """Where each part is shown by itself, but not with all verdicts of the report together."""
     yield (
-        f"its speed-up of {ratio_text(candidate.speedups[TRAIN])} and its accuracy are each shown by themselves, but "
-        f"not together with the other verdicts: the {comparison.number_of_tests} of this report share an error of 5 %"
+        f"its speed-up of {ratio_text(candidate.speedups[TRAIN])} and its {comparison.study.score_name} are each shown "
+        f"by themselves, but not together with the other verdicts: the {comparison.number_of_tests} of this report "
+        "share an error of 5 %"
     )
 
 

@@ -102,6 +102,8 @@ class Trace:
         xprof_16bit_percent: share of device compute time in 16-bit types as claimed by xprof; only on a GPU.
         xprof_32bit_percent: the same in 32-bit types.
         device_count: GPUs in the trace, of all its hosts; None without a GPU.
+        marked_steps: steps that the operations and kernels are of: also those at the ends, which the profiler may drop
+            from `steps`; 0 if the trace has no step markers.
     """
 
     device_type: str
@@ -112,6 +114,7 @@ class Trace:
     xprof_16bit_percent: float | None = None
     xprof_32bit_percent: float | None = None
     device_count: int | None = None
+    marked_steps: int = 0
     warnings: tuple[str, ...] = ()
 
     def metrics(self) -> dict[str, float]:
@@ -133,8 +136,8 @@ class Trace:
     @property
     def matched_percent(self) -> float | None:
         """Share of compute time whose data type is known; None without compute time."""
-        total_us = math.fsum(row.self_time_us for row in self._compute)
-        known_us = math.fsum(row.self_time_us for row in self._compute if row.dtype is not None)
+        total_us = math.fsum(row.self_time_us for row in self.compute)
+        known_us = math.fsum(row.self_time_us for row in self.compute if row.dtype is not None)
         return 100 * known_us / total_us if total_us else None
 
     def cast_ms(self, steps: int) -> float | None:
@@ -142,9 +145,9 @@ class Trace:
 
         None without compute time.
         """
-        if not self._compute:
+        if not self.compute:
             return None
-        cast_us = math.fsum(row.self_time_us for row in self._compute if row.is_cast)
+        cast_us = math.fsum(row.self_time_us for row in self.compute if row.is_cast)
         return cast_us / 1e3 / steps / (self.device_count or 1)
 
     def operation_per_step(self, operation: Operation, steps: int) -> tuple[float, float]:
@@ -156,7 +159,7 @@ class Trace:
         return operation.occurrences / repetitions, operation.self_time_us / 1e3 / repetitions
 
     @property
-    def _compute(self) -> tuple[Kernel | Operation, ...]:
+    def compute(self) -> tuple[Kernel | Operation, ...]:
         """The kernels of a GPU, elsewhere the host's operations without the input pipeline."""
         if self.kernels or self.device_type != "CPU":
             return self.kernels
@@ -178,7 +181,7 @@ class Trace:
     def _compute_metrics(self) -> dict[str, float]:
         on_device = bool(self.kernels)
         # on a host the shares are of the operations in the graph, on a device of all kernels
-        rows = [row for row in self._compute if on_device or row.dtype]
+        rows = [row for row in self.compute if on_device or row.dtype]
         total = math.fsum(row.self_time_us for row in rows)
         if not total:
             return {}

@@ -52,15 +52,17 @@ def read_trace(path: Path, graph_dtypes: Mapping[str, str] | None = None, timeou
     device_type = _device_type(conversion)
     kernels = _kernels(conversion, graph_dtypes or {})
     claimed = _claimed_percents(conversion) if kernels else {}
+    steps = _steps(conversion, has_device=device_type != "CPU" and bool(kernels or device_type != "GPU"))
     trace = Trace(
         device_type=device_type,
-        steps=_steps(conversion, has_device=device_type != "CPU" and bool(kernels or device_type != "GPU")),
+        steps=steps,
         operations=_operations(conversion, graph_dtypes or {}, kernels),
         kernels=kernels,
         peak_memory_bytes=_peak_memory_bytes(conversion.peak_bytes, device_type),
         xprof_16bit_percent=claimed.get(16),
         xprof_32bit_percent=claimed.get(32),
         device_count=_device_count(conversion),
+        marked_steps=max(conversion.scan.marked_steps, len(steps)),
     )
     return notes(trace, conversion, warnings, has_graph=bool(graph_dtypes))
 

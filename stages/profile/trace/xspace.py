@@ -45,6 +45,7 @@ _FIELDS: dict[str, list[tuple[str, int, str]]] = {
         ("ref_value", 7, "uint64"),
     ],
 }
+_MARKERS = (b"train", b"test", b"TraceContext")  # how the names of the events begin that xprof takes as steps
 _SHAPE_STATS = ("tensor_shapes", "shape")
 _OPERATION_STATS = ("tf_op", "level 0", "annotation")
 _ANNOTATED_SHAPE = re.compile(r"#.*?\bshape=([^#]*)#")
@@ -72,6 +73,7 @@ class Scan:
         dropped_traces: number of dropped traces according to the planes.
         nameless: files without the name of a host.
         kernels: kernels of the GPUs.
+        marked_steps: number of step markers of the host that has the most; the profiler may drop those at the ends.
     """
 
     planes: tuple[str, ...]
@@ -81,6 +83,7 @@ class Scan:
     dropped_traces: int
     nameless: tuple[str, ...]
     kernels: tuple[KernelShapes, ...]
+    marked_steps: int
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -106,6 +109,7 @@ def scan_files(paths: Iterable[Path]) -> Scan:
         dropped_traces=sum(map(_dropped_traces, planes)),
         nameless=tuple(name for name, space in named.items() if not space.hostnames),
         kernels=tuple(kernel for plane in planes for kernel in _kernels(plane)),
+        marked_steps=max(map(_marked_steps, hosts), default=0),
     )
 
 
@@ -128,6 +132,13 @@ def _dropped_traces(plane: Any) -> int:
     return sum(
         stat.uint64_value + stat.int64_value for stat in plane.stats if names.get(stat.metadata_id) == b"dropped_traces"
     )
+
+
+def _marked_steps(plane: Any) -> int:
+    names = {entry.key for entry in plane.event_metadata if entry.value.name.startswith(_MARKERS)}
+    numbers = {entry.key for entry in plane.stat_metadata if entry.value.name == b"step_num"}
+    marked = (event for line in plane.lines for event in line.events if event.metadata_id in names)
+    return sum(any(stat.metadata_id in numbers for stat in event.stats) for event in marked)
 
 
 def _kernels(plane: Any) -> Iterator[KernelShapes]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stages.compare.comparison import Comparison
-from stages.compare.report.charts import Axis, accuracy_chart, loss_scale_chart
-from stages.compare.report.tables import accuracy_by_epoch
+from stages.compare.report.charts import Axis, loss_scale_chart, score_chart
+from stages.compare.report.tables import score_by_epoch
 
 
 def test_axis_places_values_and_ticks_inside() -> None:
@@ -18,8 +18,8 @@ def test_axis_places_values_and_ticks_inside() -> None:
     assert Axis(-0.011, 0.006).ticks(4) == [-0.01, -0.005, 0.0, 0.005]
 
 
-def test_accuracy_chart_has_a_line_for_each_seed_and_their_mean(comparison: Comparison) -> None:
-    chart = accuracy_chart(accuracy_by_epoch(comparison.study))
+def test_score_chart_has_a_line_for_each_seed_and_their_mean(comparison: Comparison) -> None:
+    chart = score_chart(score_by_epoch(comparison.study), "val_accuracy")
     assert chart is not None
     assert len(chart.labelled) == 3
     assert len(chart.lines) == 3 * (1 + 3)

@@ -117,7 +117,7 @@ def test_quality_that_is_shown_by_itself_is_not_called_open(project: SmallStudy)
 def test_margin_that_can_never_be_shown_is_named_once(project: SmallStudy) -> None:
     comparison = project.compare(quality_margin=0.002)
     sentences = next_steps(comparison.candidates[1], comparison)
-    too_few = [text for text in sentences if "1,200 test images cannot show compare.quality_margin 0.002" in text]
+    too_few = [text for text in sentences if "1,200 test examples cannot show compare.quality_margin 0.002" in text]
     assert too_few == [sentences[0]]
 
 

@@ -14,8 +14,8 @@ from stages.profile.trace.model import PART_NAMES
 from tests.small_study import IMAGES
 
 
-def test_accuracy_by_epoch(comparison: Comparison) -> None:
-    epochs = tables.accuracy_by_epoch(comparison.study)
+def test_score_by_epoch(comparison: Comparison) -> None:
+    epochs = tables.score_by_epoch(comparison.study)
     assert len(epochs) == 3 * 3 * 5  # variants that finished, seeds, epochs
     assert list(epochs) == ["variant", "seed", "epoch", "accuracy", "val_accuracy"]
 

@@ -96,7 +96,7 @@ def test_synthetic_images_are_noted(project: SmallStudy) -> None:
 def test_small_test_set_is_noted(project: SmallStudy) -> None:
     assert "Note: " not in "\n".join(_lines(project.compare(), 200))
     noted = "\n".join(_lines(project.compare(quality_margin=0.002), 200))
-    assert "Note: 1,200 test images cannot show compare.quality_margin 0.002 for 6 verdicts" in noted
+    assert "Note: 1,200 test examples cannot show compare.quality_margin 0.002 for 6 verdicts" in noted
 
 
 def test_void_measures_are_noted(comparison: Comparison) -> None:

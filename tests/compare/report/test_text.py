@@ -9,7 +9,6 @@ from stages.compare.report.text import (
     p_text,
     settings_text,
     signed,
-    signed_points,
     time_digits,
     time_ms_text,
     time_text,
@@ -31,11 +30,6 @@ from stages.compare.report.text import (
 )
 def test_words_are_about_the_time(ratio: float, text: str) -> None:
     assert time_text(ratio) == text
-
-
-@pytest.mark.parametrize(("fraction", "text"), [(-0.0025, "−0.25"), (0.01, "+1.00"), (0.0, "0.00"), (-0.00001, "0.00")])
-def test_signed_points(fraction: float, text: str) -> None:
-    assert signed_points(fraction) == text
 
 
 def test_signed_number() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from stages.compare.comparison import Candidate, Comparison, VerdictTest
 from stages.compare.report.verdicts import verdict_sentence
+from stages.stats.proportions import BinaryChange
 from tests.small_study import BRIDGE, SmallStudy
 
 
@@ -77,7 +78,7 @@ def test_sentence_of_a_slower_candidate(comparison: Comparison) -> None:
 
 def test_sentence_of_a_rejection_names_the_lost_accuracy(comparison: Comparison) -> None:
     quality = comparison.candidates[1].quality
-    assert quality is not None
+    assert isinstance(quality, BinaryChange)
     correct = quality.candidate_correct.copy()
     correct[:, :120] = False
     sentence = _sentence(comparison, quality=replace(quality, candidate_correct=correct), verdicts={"train": "reject"})

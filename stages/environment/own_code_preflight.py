@@ -1,0 +1,208 @@
+"""Checks the user's own functions that `params.yaml` names, without importing them: they may import TensorFlow."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import symtable
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from stages import files
+from stages.errors import one_line
+from stages.own_model import OWN_MODEL, module_file, parse_source
+from stages.params import TaskParams
+from stages.params.rules import did_you_mean
+
+LONGEST_VALUE = 300  # characters of a value in a message: what to do comes after it
+_LONGEST_SIGNATURE = 100
+_NEXT_TO_PARAMS = "next to params.yaml or among installed packages"
+# What halfstep passes to the function of a task, and where else the user sets it.
+_PASSED = {
+    "batch_size": "set train.batch_size instead",
+    "seed": "set train.seeds instead",
+    "directory": "remove it, the function gets the folder that prepare() of its module fills",
+}
+_LITERALS = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.JoinedStr, ast.ListComp, ast.DictComp)
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign
+
+
+class _UnusableError(Exception):
+    """A module that does not define the function; the message is the line to report."""
+
+
+def model_problems(name: str) -> Iterator[str]:
+    """One line if the function of the user's own model cannot be called with two arguments, or does not exist."""
+    match = OWN_MODEL.fullmatch(name)
+    assert match is not None
+    try:
+        path, tree = _module(f"model.name is '{name}'", match, Path.cwd(), _NEXT_TO_PARAMS)
+    except _UnusableError as error:
+        yield str(error)
+        return
+    function = match["function"]
+    if problem := _wrong_model(_definition(tree, function), function):
+        yield f"model.name is '{name}'; {path.name} defines {problem}; it must be def {function}(input_shape, classes)"
+
+
+def task_problems(task: TaskParams) -> Iterator[str]:
+    """One line for each thing that the user's own task names and that cannot be used."""
+    yield from _depends(task.depends)
+    yield from _reserved(task.arguments)
+    folder_problem = _folder(task)
+    match = OWN_MODEL.fullmatch(task.name)
+    if folder_problem:
+        yield folder_problem
+    elif len(task.name) > LONGEST_VALUE:
+        yield f"task.name has {len(task.name)} characters; it must be shorter than {LONGEST_VALUE}"
+    elif match is None:
+        allowed = "it must be images, or package.module:function"
+        yield f"task.name is '{task.name}'; {allowed}{did_you_mean(task.name, ['images'])}"
+    else:
+        yield from _task_function(task, match)
+
+
+def _task_function(task: TaskParams, match: re.Match[str]) -> Iterator[str]:
+    subject, function = f"task.name is '{task.name}'", match["function"]
+    place = _NEXT_TO_PARAMS if task.path is None else f"in task.path, which is '{_shown(task.path)}'"
+    try:
+        path, tree = _module(subject, match, task.folder, place, only_root=task.path is not None)
+    except _UnusableError as error:
+        yield str(error)
+        return
+    definition = _definition(tree, function)
+    if problem := _wrong_task(definition, function):
+        yield f"{subject}; {path.name} defines {problem}; it must be def {function}(*, batch_size, seed)"
+    elif isinstance(definition, ast.FunctionDef) and not definition.decorator_list:
+        yield from _wrong_arguments(task, definition)
+
+
+def _module(
+    subject: str, match: re.Match[str], folder: Path, place: str, *, only_root: bool = False
+) -> tuple[Path, ast.Module]:
+    """The file and the syntax tree of the module of a function.
+
+    Raises:
+        _UnusableError: there is no such module, it is not valid Python, or it does not define the function.
+    """
+    function, path = match["function"], module_file(match["module"], folder, only_root=only_root)
+    if path is None:
+        raise _UnusableError(f"{subject}; there is no module '{match['module']}' {place}")
+    try:
+        tree = parse_source(path.read_bytes(), path.name)
+        names = _top_level_names(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: too many nested brackets
+        raise _UnusableError(f"{subject}; {path.name} is not valid Python: {error}") from error
+    if function not in names and not _defines_unseen_names(tree):
+        hint = did_you_mean(function, names)
+        raise _UnusableError(f"{subject}; {path.name} does not define '{function}'{hint}")
+    return path, tree
+
+
+def _top_level_names(tree: ast.Module) -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the compiler, about the user's code
+        table = symtable.symtable(ast.unparse(tree), "module", "exec")
+    return [symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()]
+
+
+def _defines_unseen_names(tree: ast.Module) -> bool:
+    """Whether a module has names that its text does not contain."""
+    star = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree))
+    return star or any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body)
+
+
+def _definition(tree: ast.Module, name: str) -> _Definition | None:
+    """The last definition of a name at the top level; None if it is defined elsewhere, such as under a condition."""
+    found = [node for node in tree.body if isinstance(node, _Definition) and name in _names(node)]
+    return found[-1] if found else None
+
+
+def _names(node: _Definition) -> set[str]:
+    targets = [target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)]
+    return {*targets, getattr(node, "name", "")}
+
+
+def _wrong_model(definition: _Definition | None, name: str) -> str | None:
+    """The definition of a function that cannot be called with two arguments; None if it can, or if this is unknown."""
+    if isinstance(definition, ast.Assign | ast.ClassDef | None) or definition.decorator_list:
+        return None  # a decorator may change the arguments
+    if isinstance(definition, ast.AsyncFunctionDef):
+        return f"async def {name}"
+    return None if _takes_two(definition.args) else _signature(definition)
+
+
+def _takes_two(arguments: ast.arguments) -> bool:
+    positional = len(arguments.posonlyargs) + len(arguments.args)
+    enough = positional >= 2 or arguments.vararg is not None
+    return enough and positional - len(arguments.defaults) <= 2 and None not in arguments.kw_defaults
+
+
+def _wrong_task(definition: _Definition | None, name: str) -> str | None:
+    """The definition of what is no function, or cannot be called with keywords; None if it can, or if unknown."""
+    if isinstance(definition, ast.Assign):
+        is_literal = isinstance(definition.value, _LITERALS)
+        return one_line(ast.unparse(definition), _LONGEST_SIGNATURE) if is_literal else None
+    if definition is None or definition.decorator_list:
+        return None
+    if not isinstance(definition, ast.FunctionDef):
+        return f"{'class' if isinstance(definition, ast.ClassDef) else 'async def'} {name}"
+    keywords, _, by_position = _keywords(definition.args)
+    missing = {"batch_size", "seed"} - keywords
+    return _signature(definition) if by_position or (missing and not definition.args.kwarg) else None
+
+
+def _wrong_arguments(task: TaskParams, definition: ast.FunctionDef) -> Iterator[str]:
+    """One line for each name in `task.arguments` that the function does not take, and for each that it lacks."""
+    keywords, needed, _ = _keywords(definition.args)
+    given, shown = set(task.arguments) - set(_PASSED), _signature(definition)
+    for name in sorted(given - keywords) if definition.args.kwarg is None else ():
+        hint = did_you_mean(name, sorted(keywords - given))
+        yield f"task.arguments contains '{_shown(name)}', which {shown} does not take{hint}"
+    for name in sorted(needed - given - set(_PASSED)):
+        yield f"task.arguments lacks '{name}', which {shown} needs; add it"
+
+
+def _keywords(arguments: ast.arguments) -> tuple[set[str], set[str], bool]:
+    """The keywords that a function takes, those without a default, and whether it needs arguments without a name."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    first = positional[: len(positional) - len(arguments.defaults)]  # those without a default
+    by_name = {item.arg for item in arguments.args}
+    only = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    needed = {item.arg for item in first} & by_name | {item.arg for item, default in only if default is None}
+    return by_name | {item.arg for item in arguments.kwonlyargs}, needed, bool({item.arg for item in first} - by_name)
+
+
+def _signature(definition: ast.FunctionDef) -> str:
+    return f"{definition.name}({one_line(ast.unparse(definition.args), _LONGEST_SIGNATURE)})"
+
+
+def _reserved(arguments: Iterable[str]) -> Iterator[str]:
+    for name, advice in _PASSED.items():
+        if name in arguments:
+            yield f"task.arguments contains '{name}', which halfstep passes to the function itself; {advice}"
+
+
+def _folder(task: TaskParams) -> str | None:
+    if task.path is None or os.path.isdir(task.folder):  # noqa: PTH112  Path.is_dir raises an error for a long name
+        return None
+    problem = "is not a folder" if os.path.lexists(task.folder) else "does not exist"
+    return f"task.path is '{_shown(task.path)}', which {problem}; it must be the folder that holds the module"
+
+
+def _depends(paths: Iterable[str]) -> Iterator[str]:
+    results = [folder.resolve() for folder in (files.PREPARED, files.TRAIN, files.PROFILE, files.COMPARE)]
+    for name in paths:
+        path, subject = files.resolve_data_path(name), f"task.depends contains '{_shown(name)}', which"
+        if not os.path.exists(path):  # noqa: PTH110  Path.exists raises an error for a long name
+            yield f"{subject} does not exist; correct or remove it"
+        elif not path.is_file() and not path.is_dir():
+            yield f"{subject} is neither a file nor a folder; remove it"
+        elif any(folder.is_relative_to(path.resolve()) or path.resolve().is_relative_to(folder) for folder in results):
+            yield f"{subject} contains results of the pipeline; list only what your task reads"
+
+
+def _shown(text: str) -> str:
+    return one_line(text, LONGEST_VALUE)

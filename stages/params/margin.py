@@ -1,0 +1,33 @@
+"""The margin of quality, which is in units of the score."""
+
+from __future__ import annotations
+
+from stages.errors import ParameterError
+from stages.params.schema import CompareParams
+
+ACCURACY = "accuracy"
+ACCURACY_MARGIN = 0.01  # one percentage point
+
+
+def quality_margin_for(score_name: str, compare: CompareParams) -> float:
+    """The largest loss of a score that still counts as the same: as declared, or 0.01 for accuracy.
+
+    Raises:
+        ParameterError: none is declared for another score, or that for accuracy, a fraction, is 1 or more.
+    """
+    margin = compare.quality_margin
+    if score_name == ACCURACY:
+        if margin is not None and margin >= 1:
+            raise ParameterError(accuracy_margin_line(margin))
+        return ACCURACY_MARGIN if margin is None else margin
+    if margin is None:
+        raise ParameterError(
+            f"compare.quality_margin is null, which only accuracy may leave so; declare the largest loss of "
+            f"{score_name} that still counts as the same, in its units: a number above 0"
+        )
+    return margin
+
+
+def accuracy_margin_line(margin: float) -> str:
+    """The message for a margin that no accuracy can have."""
+    return f"compare.quality_margin is {margin:g}; for accuracy, a fraction, it must be above 0 and below 1"

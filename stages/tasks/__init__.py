@@ -1,0 +1,8 @@
+"""What is trained: the contract of a task, tasks of one's own, and the images below `images/`.
+
+This file imports no TensorFlow: processes that decode images import it, too.
+"""
+
+from stages.tasks.task import Task as Task
+
+__all__ = ["Task"]

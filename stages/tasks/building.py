@@ -1,0 +1,86 @@
+"""Builds a task under a variant, ready to train."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stages import files, precision
+from stages.errors import TaskError
+from stages.params import Variant
+from stages.results.task import TASK_INFO, TaskInfo
+from stages.tasks import own, user_code
+from stages.tasks.batches import TrainingData
+from stages.tasks.images import task as images
+from stages.tasks.ready import ReadyTask, from_task
+from stages.tasks.spec import TaskSpec
+from stages.tensorflow_import import keras, tf
+
+
+def ready(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = False) -> ReadyTask:
+    """A task with a compiled model, of which it is verified that the variant is in force; arguments as of `build`.
+
+    Raises:
+        TaskError, ModelError: the task cannot be built or compiled.
+        DataError, CorruptFileError: the prepared data are missing or damaged.
+        PrecisionError: the variant is not in force, or `train.require_gpu` is true and there is no GPU.
+    """
+    found = build(spec, variant, seed, one_image=one_image)
+    _compile(found, spec, variant)
+    return found
+
+
+def build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = False) -> ReadyTask:
+    """Activates a variant, and builds the model and the data of a task.
+
+    Args:
+        spec: the task.
+        variant: an entry of `variants`.
+        seed: seed of the initial weights, which are the same under every policy, and of the order of the examples.
+        one_image: for `images`, use views of one random image, which take no memory, instead of the prepared images.
+    """
+    precision.activate(variant, require_gpu=spec.train.require_gpu)
+    keras.utils.set_random_seed(seed)
+    return images.build(spec, seed, one_image=one_image) if spec.is_images else _own(spec, seed)
+
+
+def _own(spec: TaskSpec, seed: int) -> ReadyTask:
+    task = own.build(spec.task, batch_size=spec.train.batch_size, seed=seed)
+    digest = spec.prepared_sha256 or files.verify_manifest(spec.directory)
+    info = TaskInfo.read(spec.directory / TASK_INFO.name)
+    with user_code.explained(spec.subject, "has data that cannot be read", TaskError):
+        return from_task(task, spec.train, seed, info.steps_per_epoch, digest)
+
+
+def _compile(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
+    model, is_own = found.model, not spec.is_images
+    with user_code.explained(spec.subject, "cannot be compiled", TaskError):
+        model.compile(**found.task.compile, jit_compile=variant.xla)
+        if model.optimizer is not None:
+            model.optimizer.build(model.trainable_variables)  # creates the variables of loss scaling
+    precision.verify(model, variant, is_own=is_own)
+    if is_own and variant.policy == "mixed_float16" and type(model).train_step is not keras.Model.train_step:
+        with user_code.explained(spec.subject, "cannot be trained", TaskError):
+            scales = _scales_its_loss(model, found.training)
+        if not scales:
+            raise TaskError(
+                f"{spec.subject}: the train_step of {type(model).__name__} does not scale its loss, so that gradients "
+                "are lost in float16; compute them of `self.optimizer.scale_loss(loss)`"
+            )
+
+
+def _scales_its_loss(model: keras.Model, training: TrainingData) -> bool:
+    """Whether the model's own training step calls `scale_loss`, found by tracing the step without running it."""
+    optimizer, calls = model.optimizer, []
+    original = optimizer.scale_loss
+
+    def recorded(loss: Any) -> Any:
+        calls.append(True)
+        return original(loss)
+
+    object.__setattr__(optimizer, "scale_loss", recorded)
+    try:
+        batch = training.from_step(0, 1).element_spec
+        tf.function(model.train_step, autograph=False).get_concrete_function(batch)
+    finally:
+        vars(optimizer).pop("scale_loss", None)
+    return bool(calls)

@@ -1,0 +1,1 @@
+"""The task `images`: classifiers of the images and networks that `data` and `model` describe."""

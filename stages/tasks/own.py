@@ -1,0 +1,99 @@
+"""Tasks of one's own: imports the function that `task.name` names, calls it, and checks what it returns."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stages import files
+from stages.errors import TaskError
+from stages.params import TaskParams
+from stages.tasks import user_code
+from stages.tasks.task import Task
+from stages.tensorflow_import import keras
+
+PREPARE = "prepare"  # name of the function beside the task's that fills `data/prepared`, where there is one
+DIRECTORY = "directory"  # keyword for that folder
+
+
+def build(task: TaskParams, *, batch_size: int, seed: int) -> Task:
+    """Calls the task's function, under the current dtype policy, and checks the result.
+
+    Raises:
+        TaskError: the function cannot be called, raises, or returns no usable task.
+    """
+    subject, policy = f"task.name = {task.name}", keras.config.dtype_policy().name
+    keywords = {"batch_size": batch_size, "seed": seed, **task.arguments}
+    with user_code.explained(subject, "cannot be built", TaskError):
+        function = _function(task)
+        if DIRECTORY in inspect.signature(function).parameters:
+            keywords[DIRECTORY] = files.PREPARED.absolute()
+        _require_keywords(function, keywords)
+        found = function(**keywords)
+    if problem := _problem(found, policy):
+        raise TaskError(f"{subject} {problem}")
+    return found
+
+
+def prepare(task: TaskParams, directory: Path) -> bool:
+    """Calls the function `prepare(directory, **arguments)` in the task's module, and returns whether there is one.
+
+    Raises:
+        TaskError: it raises, or does not take the arguments.
+    """
+    with user_code.explained(f"task.name = {task.name}: {PREPARE}", "failed", TaskError):
+        function = getattr(_module(task), PREPARE, None)
+        if not callable(function):
+            return False
+        _require_keywords(function, {DIRECTORY: directory, **task.arguments})
+        function(directory=directory, **task.arguments)
+    return True
+
+
+def _module(task: TaskParams) -> Any:
+    folder = str(task.folder.absolute())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(task.name.partition(":")[0])
+
+
+def _function(task: TaskParams) -> Callable[..., Any]:
+    name = task.name.partition(":")[2]
+    found: Callable[..., Any] | None = getattr(_module(task), name, None)
+    if found is None:
+        raise TypeError(f"the module does not define {name}")
+    if not callable(found):
+        raise TypeError(f"{name} is {type(found).__name__}; it must be a function")
+    return found
+
+
+def _require_keywords(function: Callable[..., Any], keywords: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+        signature.bind(**keywords)
+    except ValueError:  # of a function in C
+        return
+    except TypeError as error:
+        called = ", ".join(f"{name}=" for name in keywords)
+        raise TypeError(f"{function.__name__}{signature} cannot be called with {called} ({error})") from None
+
+
+def _problem(found: object, policy: str) -> str | None:
+    """What is wrong with what the task's function returned; None if nothing is."""
+    if not isinstance(found, Task):
+        return f"returned {type(found).__name__}; it must return a stages.tasks.Task"
+    if (now := keras.config.dtype_policy().name) != policy:
+        return f"changed the dtype policy from {policy} to {now}; remove set_dtype_policy, because variants set it"
+    if not isinstance(found.model, keras.Model):
+        return f"has the model {type(found.model).__name__}; it must be a keras.Model"
+    if found.model.compiled:
+        return "has a compiled model; remove compile(), and give its arguments as Task.compile"
+    if not found.model.built:
+        return "has a model that is not built; start it with keras.Input, or call build() or the model on a batch"
+    if not found.model.trainable_variables:
+        return "has a model without trainable weights; call it on a batch to build its layers, or unfreeze some"
+    return None

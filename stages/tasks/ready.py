@@ -1,0 +1,95 @@
+"""A task with its data as batches: `train` and `profile` use the same model and the same batches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.params import TrainParams
+from stages.tasks import scoring
+from stages.tasks.batches import TrainingData, ordered_data, training_data
+from stages.tasks.task import Task
+from stages.tensorflow_import import keras, tf
+
+TEST_BATCH_SIZE = 256  # fixed, so that results do not depend on `train.batch_size`
+
+
+@dataclass(frozen=True)
+class ReadyTask:
+    """A model and its data.
+
+    Attributes:
+        training: batches of the training.
+        validation: one pass over the validation data; None without.
+        test: one pass over the test data.
+        keeps_predictions: whether the predictions themselves are stored, and not the scores.
+        test_metrics: returns numbers for `metrics.json` by name, given what `outputs` returned.
+        classes: number of classes; None if the task has none.
+        data_sha256: sha256 of the manifest of `data/prepared`.
+    """
+
+    task: Task
+    training: TrainingData
+    validation: tf.data.Dataset | None
+    test: tf.data.Dataset
+    keeps_predictions: bool
+    test_metrics: Callable[[NDArray[Any]], dict[str, float]]
+    classes: int | None
+    data_sha256: str
+
+    @property
+    def model(self) -> keras.Model:
+        """The model."""
+        return self.task.model
+
+    def inputs(self, examples: int) -> Any:
+        """The first inputs of the test data, arrays with `examples` rows; repeated if there are fewer."""
+        found: list[Any] = []
+        for x, _ in scoring.pairs(self.test):
+            found.append(x)
+            if sum(len(keras.tree.flatten(part)[0]) for part in found) >= examples:
+                break
+        whole = keras.tree.map_structure(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *found)
+        return keras.tree.map_structure(lambda array: np.resize(array[:examples], (examples, *array.shape[1:])), whole)
+
+    def outputs(self, predict: Callable[[Any], Any], *, allow_not_finite: bool = False) -> NDArray[Any]:
+        """What is stored of the test: predictions, float32, or scores, as `scoring.outputs` returns them.
+
+        Args:
+            predict: the model's outputs for the inputs of a batch.
+            allow_not_finite: give examples whose predictions are not finite the score NaN, instead of raising.
+        """
+        return scoring.outputs(
+            self.task,
+            self.test,
+            predict,
+            keeps_predictions=self.keeps_predictions,
+            allow_not_finite=allow_not_finite,
+        )
+
+
+def from_task(
+    task: Task, train: TrainParams, seed: int, counted_steps: int | None = None, data_sha256: str = ""
+) -> ReadyTask:
+    """A task with its data as batches, not compiled; arguments as those of `training_data`."""
+    validation = None if task.validation is None else ordered_data(task.validation, TEST_BATCH_SIZE, "validation")
+    return ReadyTask(
+        task=task,
+        training=training_data(task.train, train.batch_size, seed, counted_steps),
+        validation=validation,
+        test=ordered_data(task.test, TEST_BATCH_SIZE, "test"),
+        keeps_predictions=False,
+        test_metrics=functools.partial(_test_metrics, task),
+        classes=None,
+        data_sha256=data_sha256,
+    )
+
+
+def _test_metrics(task: Task, outputs: NDArray[np.float64]) -> dict[str, float]:
+    """The mean of the scores, or the metric."""
+    return {f"test_{task.score_name}": float(outputs.mean() if task.score is not None else outputs[0])}

@@ -1,0 +1,37 @@
+"""What defines a task, for the processes that train and measure it. Does not import TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stages import files
+from stages.params import ModelParams, TaskParams, TrainParams
+from stages.results.task import IMAGES
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """The sections of the parameters that define what is trained.
+
+    Attributes:
+        prepared_sha256: sha256 of the manifest of the prepared data, if another process has verified the files. Large
+            files are then not read again. None if nobody has.
+        directory: folder of the prepared data.
+    """
+
+    task: TaskParams
+    model: ModelParams
+    train: TrainParams
+    prepared_sha256: str | None = None
+    directory: Path = files.PREPARED
+
+    @property
+    def subject(self) -> str:
+        """Names the task in messages."""
+        return f"model.name = {self.model.name}" if self.is_images else f"task.name = {self.task.name}"
+
+    @property
+    def is_images(self) -> bool:
+        """Whether `data` and `model` describe the task."""
+        return self.task.name == IMAGES

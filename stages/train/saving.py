@@ -1,0 +1,45 @@
+"""Saves a trained model: whole where plain Keras can load it, else its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stages.results.training import MODEL, WEIGHTS
+from stages.tensorflow_import import keras
+
+
+def model_file(model: keras.Model) -> str:
+    """Name of the file for a model; its weights alone if it has classes or functions that plain Keras does not have."""
+    try:
+        config = json.loads(model.to_json())
+    except (NotImplementedError, TypeError, ValueError):  # a subclassed model without a configuration
+        return WEIGHTS
+    return MODEL if all(_is_plain(part) for part in _objects(config)) else WEIGHTS
+
+
+def save(model: keras.Model, path: Path) -> None:
+    """Saves a model, or its weights alone, as the name of the file says."""
+    if path.name.endswith(WEIGHTS.partition(".")[2]):
+        model.save_weights(path)
+    else:
+        model.save(path)
+
+
+def _objects(config: Any) -> Iterator[dict[str, Any]]:
+    """All serialized objects in a configuration of Keras."""
+    if isinstance(config, dict):
+        if "class_name" in config and "module" in config:
+            yield config
+        for value in config.values():
+            yield from _objects(value)
+    elif isinstance(config, list):
+        for value in config:
+            yield from _objects(value)
+
+
+def _is_plain(part: dict[str, Any]) -> bool:
+    """Whether plain Keras can create an object: Lambda layers hold code, which it does not run."""
+    return str(part["module"]).partition(".")[0] in ("keras", "builtins") and part["class_name"] != "Lambda"

@@ -1,0 +1,209 @@
+"""A comparison of a task that is not `images`: its score's name and units wherever accuracy would stand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from stages import files
+from stages.compare.__main__ import write_results
+from stages.compare.champion import best_training
+from stages.compare.comparison import Comparison
+from stages.compare.document import comparison_result, tracking_metrics
+from stages.compare.report.markdown import render_markdown
+from stages.compare.report.next_steps import next_steps
+from stages.compare.report.terminal import render
+from stages.compare.report.verdicts import verdict_sentence
+from stages.errors import ComparisonError, CorruptFileError, DataError, ParameterError
+from stages.results.comparison import COMPARISON, ComparisonResult
+from stages.results.training import SCORES
+from stages.stats.bootstrap import MetricChange
+from stages.stats.scores import ScoreChange
+from tests.small_study import FAILED, IMAGES, SEEDS, SmallStudy
+
+MARGIN = 0.02
+FAST = "mixed_bfloat16"
+
+
+@pytest.fixture(params=["score", "metric"])
+def own(request: pytest.FixtureRequest, project: SmallStudy) -> SmallStudy:
+    project.make_own(request.param)
+    return project
+
+
+@pytest.fixture
+def comparison(own: SmallStudy) -> Comparison:
+    return own.compare(quality_margin=MARGIN)
+
+
+def test_study_has_scores_and_nothing_of_images(own: SmallStudy) -> None:
+    study = own.load()
+    assert (study.labels, study.data, study.score_name) == (None, None, "iou")
+    training = study.baseline.trainings[0]
+    assert training.scores is not None
+    assert training.probabilities is None
+    assert training.metrics.test_score == training.metrics.tracked()["test_iou"]
+    assert set(study.candidates[1].same_weights) == set(SEEDS)
+
+
+def test_change_is_that_of_the_scores(comparison: Comparison) -> None:
+    found = comparison.candidates[1]
+    assert isinstance(found.quality, MetricChange if comparison.study.task.score_kind == "metric" else ScoreChange)
+    assert found.quality.seeds == 3
+    assert found.quality.examples == IMAGES
+    means = [item.mean_test_score for item in (comparison.study.baseline, found.result)]
+    assert (found.quality.baseline, found.quality.candidate) == pytest.approx(tuple(means))
+    assert found.quality.delta == pytest.approx(-0.002, abs=0.002)
+    assert found.quality_same_weights is not None
+    assert found.quality_same_weights.delta == pytest.approx(-0.001, abs=0.002)
+    assert found.verdict == "adopt"
+
+
+def test_document_has_the_scores_name_and_units(comparison: Comparison) -> None:
+    result = write_results(comparison)
+    assert ComparisonResult.read(COMPARISON) == result
+    quality = json.loads(COMPARISON.read_text())["candidates"][FAST]["quality"]
+    assert (quality["name"], quality["margin"], quality["outcome"]) == ("iou", MARGIN, "shown")
+    assert not {"unit", "reason", "mcnemar_p"} & set(quality)
+    assert result.candidates[FAST].same_weights is None
+    assert result.time_to_accuracy is not None
+    assert result.time_to_accuracy.name == "iou"
+
+
+def test_metrics_are_named_for_the_score(comparison: Comparison) -> None:
+    metrics = tracking_metrics(comparison_result(comparison))
+    assert {f"{FAST}/iou_delta", f"{FAST}/iou_delta_low", f"{FAST}/iou_same_weights_delta"} <= set(metrics)
+    assert f"{FAST}/time_to_iou_s" in metrics
+    assert [name for name in metrics if "accuracy" in name] == []
+    write_results(comparison)
+    dvc = json.loads((files.COMPARE / "metrics.json").read_text())
+    assert dvc["float32"]["test_iou"] == pytest.approx(comparison.study.baseline.mean_test_score)
+
+
+def test_texts_are_in_units_of_the_score(comparison: Comparison) -> None:
+    write_results(comparison)
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(render(comparison))
+    page = (files.COMPARE / "report.html").read_text()
+    for text in (capture.get(), page, render_markdown(comparison_result(comparison))):
+        assert "iou is the same within 0.02" in text
+        for word in ("accuracy", "percentage", "test images", "images/s"):
+            assert word not in text, text[max(0, text.find(word) - 200) : text.find(word) + 100]
+    assert "<h2>Quality: iou</h2>" in page
+    assert "mine:build: 1,200 test examples" in page
+    found = comparison.candidates[1].quality
+    assert found is not None
+    assert f"−{abs(found.delta):.4f}" in page
+
+
+def test_plots_have_the_columns_of_the_score_and_no_confusion(comparison: Comparison) -> None:
+    write_results(comparison)
+    epochs = pd.read_csv(files.COMPARE / "plots/accuracy_by_epoch.csv")
+    assert epochs["val_iou"].notna().all()
+    assert epochs[["accuracy", "val_accuracy", "iou"]].isna().all(axis=None)
+    assert list(pd.read_csv(files.COMPARE / "plots/confusion.csv")) == ["variant", "seed", "actual", "predicted"]
+
+
+def test_task_without_epochs_of_its_score(own: SmallStudy) -> None:
+    for variant in ("float32", "mixed_float16", FAST):
+        for seed in SEEDS:
+            path = files.train_dir(variant, seed) / "history.csv"
+            pd.read_csv(path)[["epoch", "epoch_time_s"]].to_csv(path, index=False)
+            files.write_manifest(path.parent)
+    comparison = own.compare(quality_margin=MARGIN)
+    result = write_results(comparison)
+    assert result.time_to_accuracy is None
+    assert "by epoch</h2>" not in (files.COMPARE / "report.html").read_text()
+    assert best_training(comparison.candidates[1].result, "iou").seed == SEEDS[0]
+
+
+def test_champion_is_chosen_by_the_score_or_the_loss(comparison: Comparison) -> None:
+    result = comparison.candidates[1].result
+    final = {item.seed: item.history["val_iou"].iloc[-1] for item in result.trainings if item.history is not None}
+    assert best_training(result, "iou").seed == max(final, key=final.__getitem__)
+    assert best_training(result, "dice").seed == SEEDS[0], "all have the same validation loss"
+
+
+def test_margin_must_be_declared(own: SmallStudy) -> None:
+    with pytest.raises(ParameterError, match=r"compare\.quality_margin is null, which only accuracy may leave so"):
+        own.compare()
+
+
+def test_margin_need_not_be_declared_where_nothing_was_trained(own: SmallStudy) -> None:
+    own.make_speed_only()
+    comparison = own.compare_speed_only()
+    assert comparison.speed_only
+    write_results(comparison)
+
+
+def test_too_few_examples_are_named_wherever_the_outcome_stands(own: SmallStudy) -> None:
+    """A test set of 400: half of the scores are cut off."""
+    if own.load().task.score_kind == "metric":
+        pytest.skip("the array of a metric is not cut")
+    own.shorten_test_set(400)
+    comparison = own.compare(quality_margin=MARGIN)
+    candidate = comparison.candidates[1]
+    reason = "a score that is not 0 or 1 takes at least 1,000 test examples, and there are 400"
+    assert candidate.verdict == "inconclusive"
+    quality = write_results(comparison).candidates[FAST].quality
+    assert quality is not None
+    assert (quality.outcome, quality.reason) == ("not established", reason)
+    assert quality.sample_size is not None
+    assert quality.sample_size["examples"] >= 1000
+    assert reason in verdict_sentence(candidate, comparison)
+    assert reason in (files.COMPARE / "report.html").read_text()
+    assert any("test examples instead of 400" in text for text in next_steps(candidate, comparison))
+
+
+def test_scores_of_0_and_1_are_shown_as_a_share(project: SmallStudy) -> None:
+    project.make_own("score", "hit_rate")
+    for path in files.DATA.rglob("*.npy"):
+        np.save(path, (np.load(path) > 0.3).astype(float))
+        files.write_manifest(path.parent)
+    comparison = project.compare(quality_margin=0.1)
+    assert comparison.is_fraction
+    sentence = verdict_sentence(comparison.candidates[1], comparison)
+    assert "its hit_rate is the same within 10 percentage points" in sentence
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (None, DataError, "is missing"),
+        (np.array([np.nan] * IMAGES), CorruptFileError, "finite numbers"),
+        (np.zeros((IMAGES, 2)), CorruptFileError, "1 dimensions"),
+        (np.zeros(7), (ComparisonError, CorruptFileError), r"7 rows|1,200 test examples has 2,201 values, not 7"),
+    ],
+)
+def test_scores_that_cannot_be_used(
+    own: SmallStudy, content: np.ndarray | None, error: type[Exception], message: str
+) -> None:
+    for path in (files.train_dir(FAST, 2) / SCORES, files.profile_dir(FAST) / "same_weights_2.npy"):
+        before = path.read_bytes()
+        _replace(path, content)
+        with pytest.raises(error, match=message) as caught:
+            own.load()
+        assert str(path) in str(caught.value)
+        assert "run `dvc repro -f -s " in str(caught.value)
+        path.write_bytes(before)
+        files.write_manifest(path.parent)
+
+
+def _replace(path: Path, content: np.ndarray | None) -> None:
+    if content is None:
+        path.unlink()
+    else:
+        np.save(path, content)
+    files.write_manifest(path.parent)
+
+
+def test_failed_training_has_no_scores(own: SmallStudy) -> None:
+    failed = own.load().candidates[2]
+    assert failed.variant == FAILED
+    assert [training.scores for training in failed.trainings] == [None] * 3

@@ -1,0 +1,246 @@
+"""The comparison where nothing was trained (`train.epochs: 0`): speed only, and no word on quality."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+from rich.console import Console
+
+from stages import files
+from stages.compare.__main__ import main, write_results
+from stages.compare.comparison import Comparison
+from stages.compare.document import comparison_result, dvc_metrics, tracking_metrics, tracking_tags
+from stages.compare.gate import refusal
+from stages.compare.report.html import render_report
+from stages.compare.report.markdown import render_markdown
+from stages.compare.report.next_steps import next_steps
+from stages.compare.report.terminal import render
+from stages.compare.report.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE
+from stages.compare.report.verdicts import verdict_sentence
+from stages.errors import ComparisonError
+from tests.small_study import SPEEDUPS, SmallStudy
+
+RATIO = SPEEDUPS["mixed_bfloat16"]  # 1.6
+
+
+@pytest.fixture
+def speed_only(project: SmallStudy) -> SmallStudy:
+    project.make_speed_only()
+    return project
+
+
+def keys(value: Any) -> Iterator[str]:
+    """Every key of nested values."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        yield str(name)
+        yield from keys(inner)
+    for inner in value if isinstance(value, list) else ():
+        yield from keys(inner)
+
+
+def terminal(comparison: Comparison) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(render(comparison))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def training_at(speed_only: SmallStudy, ratio: float, spread: float = 1.0) -> Comparison:
+    """The comparison if mixed_bfloat16 trains at this ratio."""
+    speed_only.scale_times("mixed_bfloat16", "rounds.csv", RATIO / ratio)
+    speed_only.spread_processes("mixed_bfloat16", "rounds.csv", spread)
+    return speed_only.compare_speed_only()
+
+
+def test_verdicts_are_faster_and_slower(speed_only: SmallStudy) -> None:
+    slow, fast = speed_only.compare_speed_only().candidates
+    assert set(slow.verdicts.values()) == {"slower"}
+    assert set(fast.verdicts.values()) == {"faster"}
+    assert (fast.quality, fast.quality_same_weights, fast.tests) == (None, None, {})
+    assert fast.speedups["train"].ratio == pytest.approx(RATIO)
+
+
+def test_numbers_have_no_quality(speed_only: SmallStudy) -> None:
+    comparison = speed_only.compare_speed_only()
+    result = comparison_result(comparison)
+    metrics = dvc_metrics(comparison, result)
+    found = {*keys(result.as_json()), *keys(metrics), *tracking_metrics(result)}
+    assert [name for name in found if re.search("quality|accuracy|same_weights|tests", name)] == []
+    assert metrics["mixed_bfloat16"]["speedup_train"] == pytest.approx(RATIO)
+    assert list(metrics) == ["float32", "mixed_float16", "mixed_bfloat16", "_control"]
+
+
+def test_comparison_json_and_tags_say_that_it_is_speed_only(speed_only: SmallStudy) -> None:
+    result = comparison_result(speed_only.compare_speed_only())
+    assert result.as_json()["speed_only"] is True
+    assert tracking_tags(result)["speed_only"] == "true"
+    assert tracking_tags(result)["verdict.mixed_bfloat16"] == "faster"
+    assert tracking_tags(result)["verdict_inference_b1.mixed_float16"] == "slower"
+
+
+def test_comparison_of_trainings_does_not_say_so(comparison: Comparison) -> None:
+    result = comparison_result(comparison)
+    assert "speed_only" not in {*keys(result.as_json()), *tracking_tags(result)}
+    for text in (render_report(comparison), render_markdown(result), terminal(comparison)):
+        assert "speed only" not in text.lower()
+
+
+def test_every_verdict_stands_beside_the_words_speed_only(speed_only: SmallStudy) -> None:
+    comparison = speed_only.compare_speed_only()
+    page = render_report(comparison)
+    words = re.findall(r'<span class="word[^>]*>([^<]*)<', page)
+    assert words == ["slower, speed only"] * 3 + ["faster, speed only"] * 3
+    assert re.findall(r"<td>((?:faster|slower)[^<]*)</td>", page) == words
+    markdown = render_markdown(comparison_result(comparison))
+    assert re.findall(r"\*\*mixed\\_\w*: ([^*]*)\.\*\*", markdown) == ["slower, speed only", "faster, speed only"]
+    assert "| 95 % interval | verdict, speed only |" in markdown
+    assert "verdict, training, speed only" in terminal(comparison)
+    for candidate in comparison.candidates:
+        assert verdict_sentence(candidate, comparison).startswith(f"Speed only: {candidate.variant} is ")
+
+
+def test_texts_note_that_nothing_was_trained_and_claim_no_quality(speed_only: SmallStudy) -> None:
+    comparison = speed_only.compare_speed_only()
+    page, markdown = render_report(comparison), render_markdown(comparison_result(comparison))
+    for text in (page, markdown.replace("\\", ""), " ".join(terminal(comparison).split())):
+        assert text.count(SPEED_ONLY_NOTE) == 1
+        assert "percentage point" not in text
+        shown = re.sub("(?s)<style>.*</style>", "", text)
+        assert not re.search("(?i)adopt|reject|use mixed", shown)
+    assert re.findall("<h[23]>[^<]*[Aa]ccuracy", page) == []
+
+
+def test_note_replaces_that_on_synthetic_images(speed_only: SmallStudy) -> None:
+    speed_only.make_synthetic()
+    comparison = speed_only.compare_speed_only()
+    for text in (render_report(comparison), " ".join(terminal(comparison).split())):
+        assert SPEED_ONLY_NOTE in text
+        assert SYNTHETIC_NOTE not in text
+
+
+def test_sentence_recommends_nothing(speed_only: SmallStudy) -> None:
+    comparison = speed_only.compare_speed_only()
+    slow, fast = (verdict_sentence(candidate, comparison) for candidate in comparison.candidates)
+    assert re.fullmatch(
+        r"Speed only: mixed_bfloat16 is faster: training takes 38 % less time \(speed-up 1\.60×, .*\); inference is "
+        r"faster too\.",
+        fast,
+    )
+    assert "is slower: training takes 4.0 times as long" in slow
+    assert "inference is slower too" in slow
+
+
+def test_void_measure_decides_nothing(speed_only: SmallStudy) -> None:
+    speed_only.scale_times("_control", "rounds.csv", 1.2)
+    comparison = speed_only.compare_speed_only()
+    fast = comparison.candidates[1]
+    assert fast.verdicts == {"train": "inconclusive", "inference_b1": "faster", "inference_b32": "faster"}
+    sentence = verdict_sentence(fast, comparison)
+    assert "is undecided: the second copy of the baseline differs" in sentence
+    assert sentence.endswith("; for inference, it is faster at batch size 1 and 32.")
+    (again,) = next_steps(fast, comparison)
+    assert "measure again" in again
+
+
+def test_speedup_below_the_required_one_is_not_called_slower(speed_only: SmallStudy) -> None:
+    comparison = training_at(speed_only, 1.02)
+    fast = comparison.candidates[1]
+    assert 1 < fast.speedups["train"].low < fast.speedups["train"].high < 1.05
+    assert fast.verdict == "inconclusive"
+    assert "is not faster as required: training takes 2 % less time" in verdict_sentence(fast, comparison)
+    assert ", below the required 1.05×; " in verdict_sentence(fast, comparison)
+    assert next_steps(fast, comparison) == ()
+
+
+def test_gain_of_the_settings_is_not_called_faster(speed_only: SmallStudy) -> None:
+    speed_only.scale_times("mixed_float16", "rounds.csv", SPEEDUPS["mixed_float16"] / 1.4)
+    speed_only.scale_times("_bridge_onednn_off", "rounds.csv", SPEEDUPS["_bridge_onednn_off"] / 1.5)
+    comparison = speed_only.compare_speed_only()
+    candidate = comparison.candidates[0]
+    assert candidate.verdict == "inconclusive"
+    sentence = verdict_sentence(candidate, comparison)
+    assert "is not faster as required: of its speed-up of 1.40×" in sentence
+    assert "The gain comes from `onednn: false`, not from the precision, in training" in sentence
+    assert next_steps(candidate, comparison) == ()
+
+
+def test_open_speedup_names_processes_and_minutes(speed_only: SmallStudy) -> None:
+    comparison = training_at(speed_only, 1.1, spread=1.05)
+    fast = comparison.candidates[1]
+    assert fast.speedups["train"].low < 1.05 < fast.speedups["train"].high
+    assert fast.verdict == "inconclusive"
+    assert "is undecided: its speed-up of 1.10×" in verdict_sentence(fast, comparison)
+    cost, how = next_steps(fast, comparison)
+    assert "if it is 1.10×, `faster` takes about " in cost
+    assert "showing that it is below 1.05× takes about " in cost
+    assert " processes, about " in cost
+    assert " min" in cost
+    assert how.startswith("To measure that long, set profile.processes to ")
+
+
+def test_speedup_is_open_exactly_where_its_low_end_misses_the_required_one(speed_only: SmallStudy) -> None:
+    low = speed_only.compare_speed_only().candidates[1].speedups["train"].low
+    for required, verdict in ((low - 1e-9, "faster"), (low + 1e-9, "inconclusive")):
+        comparison = speed_only.compare_speed_only(min_speedup=required)
+        fast = comparison.candidates[1]
+        assert fast.verdict == verdict
+        is_open = any(sentence.startswith("Training, ") for sentence in next_steps(fast, comparison))
+        assert is_open == (verdict == "inconclusive")
+
+
+def test_nothing_is_adopted(speed_only: SmallStudy) -> None:
+    comparison = speed_only.compare_speed_only()
+    assert comparison.adopted == ()
+    assert refusal(comparison) == "no candidate was adopted (mixed_float16 slower, mixed_bfloat16 faster)"
+
+
+def test_trained_and_untrained_variants_are_not_compared(project: SmallStudy) -> None:
+    project.edit_training("mixed_bfloat16", 2, status="not_trained")
+    expected = r"'mixed_bfloat16', seed 2, was not trained like .* \(status not_trained instead of finished\)"
+    with pytest.raises(ComparisonError, match=expected):
+        project.compare()
+
+
+def test_tables_of_the_plots_have_headers_only_where_a_training_is_needed(speed_only: SmallStudy) -> None:
+    write_results(speed_only.compare_speed_only())
+    rows = {path.stem: len(pd.read_csv(path)) for path in (files.COMPARE / "plots").iterdir()}
+    assert rows.pop("accuracy_by_epoch") == rows.pop("confusion") == 0
+    assert set(rows) == {"step_breakdown", "latency", "speedups"}
+    assert all(rows.values())
+
+
+def test_runs_are_logged_from_the_files(
+    speed_only: SmallStudy, store_template: Path, write_params: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(store_template, "mlflow.db")
+    for name in ("class_counts.csv", "rejected.csv"):
+        (files.PREPARED / name).write_bytes(b"")
+    files.write_manifest(files.PREPARED)
+    variants = {name: {"policy": name} for name in ("float32", "mixed_bfloat16")}
+    write_params(variants=variants, train={"variants": list(variants), "seeds": [1], "epochs": 0})
+    assert main() == 0
+    assert SPEED_ONLY_NOTE in " ".join(capsys.readouterr().out.split())
+
+    client = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
+    experiment = client.get_experiment_by_name("mixed-precision")
+    assert experiment is not None
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    training, profile, compare = runs["train float32 seed 1"], runs["float32"], runs["compare"]
+    assert training.data.tags["mlflow.note.content"] == "Not trained (`train.epochs: 0`): speed only."
+    assert (training.data.metrics, training.data.params["train.epochs"]) == ({}, "0")
+    assert [item.path for item in client.list_artifacts(training.info.run_id)] == ["metrics.json"]
+    assert "test_accuracy" not in profile.data.metrics
+    assert (compare.data.tags["speed_only"], compare.data.tags["verdict.mixed_bfloat16"]) == ("true", "faster")
+    assert "faster, speed only" in compare.data.tags["mlflow.note.content"]
+
+    assert main() == 0  # nothing is logged twice
+    assert len(client.search_runs([experiment.experiment_id])) == len(runs)

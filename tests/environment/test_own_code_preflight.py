@@ -1,0 +1,156 @@
+"""What `environment` finds out about the user's own task without importing it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.environment.preflight import input_problems
+from stages.params import DataParams, ModelParams, Params, TaskParams
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def problems(name: str = "own:build", **others: Any) -> list[str]:
+    return input_problems(Params(task=TaskParams(name=name, **others)))
+
+
+@pytest.mark.parametrize(
+    ("name", "fragment"),
+    [
+        ("image", "task.name is 'image'; it must be images, or package.module:function; did you mean 'images'?"),
+        ("own:", "task.name is 'own:'; it must be images, or package.module:function"),
+        ("../own:build", "it must be images, or package.module:function"),
+        ("gone:build", "task.name is 'gone:build'; there is no module 'gone' next to params.yaml or among installed"),
+        (f"{'a' * 400}:b", "task.name has 402 characters; it must be shorter than 300"),
+    ],
+)
+def test_unknown_tasks_are_rejected(name: str, fragment: str) -> None:
+    (line,) = problems(name)
+    assert fragment in line
+
+
+@pytest.mark.parametrize(
+    ("source", "fragment"),
+    [
+        ("def buidl(): ...", "own.py does not define 'build'; did you mean 'buidl'?"),
+        ("x = 1\ndef build(:", "own.py is not valid Python: invalid syntax (own.py, line 2)"),
+        ("build = 3", "own.py defines build = 3; it must be def build(*, batch_size, seed)"),
+        ("build = {\n  'a': 1}", "own.py defines build = {'a': 1}; it must be"),
+        ("class build: ...", "own.py defines class build; it must be def build(*, batch_size, seed)"),
+        ("async def build(*, batch_size, seed): ...", "own.py defines async def build; it must be"),
+        ("def build(): ...", "own.py defines build(); it must be def build(*, batch_size, seed)"),
+        ("def build(batch_size): ...", "own.py defines build(batch_size); it must be"),
+        ("def build(a, /, *, batch_size, seed): ...", "own.py defines build(a, /, *, batch_size, seed); it must be"),
+        (
+            "def build(batch_size, seed, width): ...",
+            "task.arguments lacks 'width', which build(batch_size, seed, width",
+        ),
+        (
+            "def build(*, batch_size, seed, width): ...",
+            "task.arguments lacks 'width', which build(*, batch_size, seed,",
+        ),
+        ("def build(**_): ...\ndef build(batch_size): ...", "own.py defines build(batch_size); it must be"),
+    ],
+)
+def test_invalid_function_is_rejected(project: Path, source: str, fragment: str) -> None:
+    (project / "own.py").write_text(source)
+    (line,) = problems()
+    assert fragment in line
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def build(*, batch_size, seed, width=8, depth=2): ...",
+        "def build(batch_size, seed, width): ...",
+        "def build(seed, *rest, batch_size, width): ...",
+        "def build(*, batch_size, seed, directory, width): ...",
+        "def build(**options): ...",
+        "def build(a=1, /, **options): ...",
+        "import functools\n@functools.cache\ndef build(): ...",
+        "build = print",
+        "from other import build",
+        "from other import *",
+        "if 1 > 0:\n    def build(): ...",
+    ],
+)
+def test_valid_function_is_accepted(project: Path, source: str) -> None:
+    (project / "code" / "lib").mkdir(parents=True)
+    (project / "code" / "lib" / "own.py").write_text(source)
+    assert problems("lib.own:build", path="code", arguments={"width": 3}) == []
+    assert problems("lib.own:build", path=str(project / "code"), arguments={"width": 3}) == []
+
+
+def test_arguments_that_do_not_fit_are_listed(project: Path) -> None:
+    (project / "own.py").write_text("def build(*, batch_size, seed, width): ...")
+    lines = problems(arguments={"widht": 3, "seed": 1, "batch_size": 2, "directory": "x"})
+    assert lines == [
+        "task.arguments contains 'batch_size', which halfstep passes to the function itself; "
+        "set train.batch_size instead",
+        "task.arguments contains 'seed', which halfstep passes to the function itself; set train.seeds instead",
+        "task.arguments contains 'directory', which halfstep passes to the function itself; "
+        "remove it, the function gets the folder that prepare() of its module fills",
+        "task.arguments contains 'widht', which build(*, batch_size, seed, width) does not take; did you mean 'width'?",
+        "task.arguments lacks 'width', which build(*, batch_size, seed, width) needs; add it",
+    ]
+
+
+def test_module_must_lie_in_the_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "code").mkdir()
+    (project / "file").write_text("")
+    (project / "own.py").write_text("def build(*, batch_size, seed): ...")
+    monkeypatch.syspath_prepend(str(project))
+    assert problems() == []
+    (line,) = problems(path="code")
+    assert line == "task.name is 'own:build'; there is no module 'own' in task.path, which is 'code'"
+    (line,) = problems(path="gone")
+    assert line == "task.path is 'gone', which does not exist; it must be the folder that holds the module"
+    (line,) = problems(path="file")
+    assert line == "task.path is 'file', which is not a folder; it must be the folder that holds the module"
+    (line,) = problems(path="x" * 5000)
+    assert line.startswith("task.path is 'xxx")
+    assert len(line) < 500
+
+
+def test_paths_that_a_task_cannot_depend_on(project: Path) -> None:
+    (project / "own.py").write_text("def build(*, batch_size, seed): ...")
+    (project / "data" / "raw").mkdir(parents=True)
+    os.mkfifo(project / "pipe")
+    assert problems(depends=("own.py", "data/raw")) == []
+    assert problems(depends=("gone", "pipe", ".", "data/prepared/..", "x" * 5000))[:-1] == [
+        "task.depends contains 'gone', which does not exist; correct or remove it",
+        "task.depends contains 'pipe', which is neither a file nor a folder; remove it",
+        "task.depends contains '.', which contains results of the pipeline; list only what your task reads",
+        "task.depends contains 'data/prepared/..', which does not exist; correct or remove it",
+    ]
+    (project / "data" / "prepared").mkdir()
+    for inside in ("data", "data/prepared"):
+        (line,) = problems(depends=(inside,))
+        assert "contains results of the pipeline" in line
+
+
+def test_data_and_model_are_not_checked(project: Path) -> None:
+    (project / "own.py").write_text("def build(*, batch_size, seed): ...")
+    params = Params(
+        task=TaskParams(name="own:build"),
+        data=DataParams(source="folder", path="gone"),
+        model=ModelParams(name="gone:build"),
+    )
+    assert input_problems(params) == []
+
+
+def test_the_task_is_not_imported(project: Path) -> None:
+    (project / "own.py").write_text(
+        "import pathlib\npathlib.Path('imported').touch()\ndef build(*, batch_size, seed): ..."
+    )
+    assert problems() == []
+    assert not (project / "imported").exists()

@@ -1,0 +1,62 @@
+"""The examples are prepared and trained with small settings, in both precisions, and learn something."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from stages import files
+from stages.params import ModelParams, TaskParams, TrainParams, Variant
+from stages.prepare.own_task import prepare_task
+from stages.tasks.spec import TaskSpec
+from stages.train.training import train
+
+# By example: arguments, epochs and batch size; and what the score must exceed, which an untrained model does not.
+EXAMPLES: dict[str, tuple[dict[str, Any], int, int, float]] = {
+    "regression": ({}, 20, 32, -60.0),
+    "segmentation": ({"size": 32, "images": 400, "test": 50, "width": 8}, 6, 16, 0.5),
+    "text": ({"length": 16, "width": 32, "limit": 30_000}, 2, 64, 0.15),
+    "own_train_step": ({"width": 128}, 4, 64, 0.6),
+    "fine_tuning": ({"weights": "digits.keras", "frozen": True}, 4, 32, 0.55),
+}
+
+
+@pytest.fixture
+def folder(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the examples, and with the weights of a network for digits."""
+    from stages.tasks.images.models import build
+
+    shutil.copytree(root / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(tmp_path)
+    keras.config.set_dtype_policy("float32")
+    build(ModelParams(), (32, 32, 3), classes=10).save(tmp_path / "digits.keras")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_is_trained(folder: Path, name: str, policy: str) -> None:
+    arguments, epochs, batch_size, at_least = EXAMPLES[name]
+    task = TaskParams(name=f"examples.{name}:build", arguments=arguments)
+    settings = TrainParams(epochs=epochs, batch_size=batch_size)
+    info = prepare_task(task, settings, files.PREPARED)
+    result = train(TaskSpec(task, ModelParams(), settings), Variant(policy=policy), 0)  # type: ignore[arg-type]
+    assert result.failure is None
+    assert result.outputs is not None
+    ((metric, value),) = result.ready.test_metrics(result.outputs).items()
+    assert metric == f"test_{info.score_name}"
+    assert value > at_least
+    assert np.isfinite(result.outputs).all()
+
+
+def test_every_example_is_tested_and_short(root: Path) -> None:
+    found = sorted((root / "examples").glob("*.py"))
+    assert {path.stem for path in found} == set(EXAMPLES)
+    lines = {path.name: len(path.read_text().splitlines()) for path in found}
+    assert {name: count for name, count in lines.items() if count > 60} == {}

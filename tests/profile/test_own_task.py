@@ -1,0 +1,91 @@
+"""Tasks of one's own are measured as images are: several inputs, weights files, their own scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stages import files
+from stages.errors import ProfileError
+from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from stages.prepare.own_task import prepare_task
+from stages.profile.records import ArmConfig
+from stages.profile.runner import Extras, measure
+from stages.results.training import SCORES, WEIGHTS
+from stages.tasks.spec import TaskSpec
+from stages.train.training import train
+from tests.tasks.conftest import Own
+from tests.tasks.conftest import own as own
+
+TRAIN = TrainParams(batch_size=8, epochs=1)
+PROTOCOL = ProfileParams(
+    processes=2,
+    rounds=2,
+    steps_per_round=2,
+    warmup_steps=2,
+    trace_steps=2,
+    inference_batch_sizes=(1, 50),
+    inference_calls_per_round=2,
+)
+TWO_INPUTS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = keras.layers.Dense(8), keras.layers.Dense(1, activation="sigmoid", dtype="float32")
+
+    def call(self, inputs):
+        return {"p": self.out(self.hidden(inputs["a"]) + self.hidden(inputs["b"]))}
+
+
+def build(*, batch_size, seed):
+    model, x = Net(), {"a": X, "b": X}
+    model({"a": X[:1], "b": X[:1]})
+    data = tf.data.Dataset.from_tensor_slices((x, {"p": Y})).shuffle(40, seed=seed).batch(9)  # the last is smaller
+    return changed(
+        model=model, compile={"optimizer": "sgd", "loss": {"p": "mse"}}, train=data, validation=None,
+        test=(x, {"p": Y}), score=lambda y, p: -np.abs(y["p"] - p["p"])[:, 0], score_name="neg_absolute_error",
+    )
+"""
+
+
+def configs(task: TaskParams) -> dict[str, ArmConfig]:
+    spec = TaskSpec(task, ModelParams(), TRAIN, directory=files.PREPARED.absolute())
+    entries = {"float32": Variant(policy="float32"), "mixed_bfloat16": Variant(policy="mixed_bfloat16")}
+    found = {name: ArmConfig(spec, entry, 0) for name, entry in entries.items()}
+    return found | {files.CONTROL: found["float32"]}
+
+
+@pytest.mark.slow
+def test_subclassed_model_with_two_inputs_is_measured(own: Own, tmp_path: Path) -> None:
+    task = own(TWO_INPUTS)
+    prepare_task(task, TRAIN, files.PREPARED)
+    spec = configs(task)["float32"].spec
+    result = train(spec, Variant(policy="float32"), 0)
+    trained = tmp_path / "trained"
+    trained.mkdir()
+    result.model.save_weights(trained / WEIGHTS)
+    assert result.outputs is not None
+    np.save(trained / SCORES, result.outputs)
+    files.write_manifest(trained)
+
+    found = measure(configs(task), "float32", PROTOCOL, Extras(tmp_path / "scratch", {0: trained}))
+    record = found.records["mixed_bfloat16"]
+    configuration = record.settings.configuration
+    assert (configuration.optimizer, configuration.input_shape, configuration.input_threads) == ("sgd", None, None)
+    assert {call.batch_size for call in record.times.calls} == {1, 50}
+    scores = found.same_weights["mixed_bfloat16"][0]
+    assert scores.shape == (40,)
+    np.testing.assert_allclose(scores, result.outputs, atol=0.02)
+    assert record.trace is not None
+    assert any("bfloat16" in dtype for dtype in record.trace.graph_dtypes.values())
+
+
+def test_error_in_the_users_code_names_the_task(own: Own, tmp_path: Path) -> None:
+    task = own("def build(*, batch_size, seed):\n    return changed()\n")
+    prepare_task(task, TRAIN, files.PREPARED)
+    module = Path(f"{task.name.partition(':')[0]}.py")
+    module.write_text(module.read_text() + "\n\ndef build(*, batch_size, seed):\n    raise RuntimeError('gone')\n")
+    with pytest.raises(ProfileError, match=rf"task\.name = {task.name} cannot be built: gone"):
+        measure(configs(task), "float32", PROTOCOL, Extras(tmp_path / "scratch"))

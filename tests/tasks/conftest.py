@@ -1,0 +1,75 @@
+"""Modules with tasks of the user's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import keras
+import pytest
+
+from stages.params import TaskParams
+
+SOURCE = """
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+from stages.tasks import Task
+
+X = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")
+Y = (X.sum(axis=1, keepdims=True) > 0).astype("float32")
+
+
+def network():
+    inputs = keras.Input((4,))
+    hidden = keras.layers.Dense(8, activation="relu", name="hidden")(inputs)
+    return keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid", dtype="float32")(hidden))
+
+
+def right(y_true, y_pred):
+    return ((y_pred > 0.5) == (y_true > 0.5))[:, 0]
+
+
+def options():
+    return dict(
+        model=network(),
+        compile={"optimizer": "adam", "loss": "binary_crossentropy", "metrics": ["accuracy"]},
+        train=(X, Y), validation=(X[:8], Y[:8]), test=(X[:30], Y[:30]),
+        score=right, score_name="accuracy",
+    )
+
+
+def batches():
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+
+
+def changed(**changes):
+    return Task(**(options() | changes))
+
+
+def build(*, batch_size, seed):
+    return changed()
+"""
+
+Own = Callable[..., TaskParams]
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Own]:
+    """Writes a module with a task and more code, and returns the section `task` that names its function `build`."""
+    monkeypatch.chdir(tmp_path)
+    known = set(sys.modules)
+
+    def write(code: str = "", **params: object) -> TaskParams:
+        name = f"own_{tmp_path.name.replace('-', '_')}"
+        Path(f"{name}.py").write_text(SOURCE + code)
+        return TaskParams(**{"name": f"{name}:build", **params})  # type: ignore[arg-type]
+
+    yield write
+    keras.config.set_dtype_policy("float32")
+    for name in set(sys.modules) - known:
+        if name.startswith("own_"):
+            del sys.modules[name]

@@ -1,0 +1,246 @@
+"""Tasks of one's own: built, compiled, tested, and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from stages import files
+from stages.errors import HalfstepError, PrecisionError, TaskError
+from stages.params import ModelParams, TaskParams, TrainParams, Variant
+from stages.prepare.own_task import prepare_task
+from stages.results.task import TASK_INFO, TaskInfo
+from stages.tasks import building
+from stages.tasks.ready import ReadyTask
+from stages.tasks.scoring import NotFiniteError
+from stages.tasks.spec import TaskSpec
+from tests.tasks.conftest import Own
+
+TRAIN = TrainParams(batch_size=8, epochs=2)
+
+
+def prepared(task: TaskParams) -> TaskInfo:
+    return prepare_task(task, TRAIN, files.PREPARED)
+
+
+def ready(task: TaskParams, policy: str = "float32", seed: int = 0) -> ReadyTask:
+    variant = Variant(policy=policy)  # type: ignore[arg-type]
+    return building.ready(TaskSpec(task, ModelParams(), TRAIN), variant, seed)
+
+
+def test_prepare_describes_the_task(own: Own) -> None:
+    task = own()
+    info = prepared(task)
+    assert info == TaskInfo.read(files.PREPARED / TASK_INFO.name)
+    assert (info.score_name, info.score_kind, info.examples, info.steps_per_epoch) == ("accuracy", "score", 30, 5)
+    assert set(files.read_manifest(files.PREPARED)) == {TASK_INFO.name}
+
+
+def test_own_prepare_fills_the_folder_that_the_task_reads(own: Own) -> None:
+    task = own(
+        "def prepare(directory, factor):\n    (directory / 'x.txt').write_text(str(factor))\n\n\n"
+        "def build(*, batch_size, seed, factor, directory):\n"
+        "    assert (directory / 'x.txt').read_text() == '3'\n    return Task(**options())\n",
+        arguments={"factor": 3},
+    )
+    prepared(task)
+    assert "x.txt" in files.read_manifest(files.PREPARED)
+    assert ready(task).model.compiled
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_task_is_compiled_under_the_variant(own: Own, policy: str) -> None:
+    task = own()
+    prepared(task)
+    found = ready(task, policy)
+    assert found.model.dtype_policy.name == policy
+    assert isinstance(found.model.optimizer, keras.optimizers.LossScaleOptimizer) == (policy == "mixed_float16")
+    scores = found.outputs(found.model.predict_on_batch)
+    assert scores.shape == (30,)
+    assert scores.dtype == np.float64
+    assert set(scores) <= {0.0, 1.0}
+    assert found.test_metrics(scores) == {"test_accuracy": scores.mean()}
+
+
+def test_initial_weights_depend_on_the_seed_alone(own: Own) -> None:
+    task = own()
+    prepared(task)
+    first, again, other = (
+        ready(task, policy, seed).model.get_weights()
+        for policy, seed in (("float32", 0), ("mixed_bfloat16", 0), ("float32", 1))
+    )
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert any(not np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_inputs_are_repeated_up_to_the_batch_size(own: Own) -> None:
+    task = own()
+    prepared(task)
+    found = ready(task).inputs(70)
+    assert found.shape == (70, 4)
+    np.testing.assert_array_equal(found[30:60], found[:30])
+
+
+def test_metric_has_replicates(own: Own) -> None:
+    task = own(
+        "def fit(y, p):\n    return 1 - float(((y - p) ** 2).sum() / ((y - 0.5) ** 2).sum())\n\n\n"
+        "def build(*, batch_size, seed):\n    return changed(score=None, metric=fit, score_name='fit')\n"
+    )
+    assert prepared(task).score_kind == "metric"
+    found = ready(task)
+    outputs = found.outputs(found.model.predict_on_batch)
+    assert outputs.ndim == 1
+    assert len(outputs) > 30
+    assert found.test_metrics(outputs) == {"test_fit": outputs[0]}
+
+
+def test_predictions_that_are_not_finite_are_a_result(own: Own) -> None:
+    task = own()
+    prepared(task)
+    found = ready(task)
+    overflow = lambda inputs: np.where(np.arange(len(inputs))[:, None] == 1, np.inf, 0.2)  # noqa: E731
+    with pytest.raises(NotFiniteError):
+        found.outputs(overflow)
+    scores = found.outputs(overflow, allow_not_finite=True)
+    assert np.isnan(scores).sum() == 1
+
+
+# By name: the body of the task's function, and the message.
+BAD_TASKS = {
+    "raises": ("raise RuntimeError('no data')", r"cannot be built: no data \(own_.*, line"),
+    "exits": ("sys.exit(3)", r"cannot be built: it raised SystemExit\(3\)"),
+    "other type": ("return 3", r"returned int; it must return a stages\.tasks\.Task"),
+    "no model": ("return changed(model=3)", "has the model int; it must be a keras.Model"),
+    "compiled": (
+        "m = network(); m.compile('adam', 'mse'); return changed(model=m)",
+        r"has a compiled model; remove compile\(\), and give its arguments as Task\.compile",
+    ),
+    "not built": (
+        "return changed(model=keras.Sequential([keras.layers.Dense(1)]))",
+        "has a model that is not built; start it with keras.Input",
+    ),
+    "frozen": (
+        "m = network(); m.trainable = False; return changed(model=m)",
+        "has a model without trainable weights; call it on a batch",
+    ),
+    "policy": (
+        "keras.config.set_dtype_policy('float16'); return changed()",
+        "changed the dtype policy from float32 to float16; remove set_dtype_policy",
+    ),
+    "other data": (
+        "return changed(train=(np.random.default_rng().normal(size=(40, 4)), Y))",
+        r"gives other data in Task\.train when it is built again with the same seed",
+    ),
+    "shuffled test": (
+        "return changed(test=batches().shuffle(5, seed=seed))",
+        r"gives Task\.test in another order when it is read again; do not shuffle it",
+    ),
+    "endless": ("return changed(train=batches().repeat())", r"Task\.train is endless"),
+    "empty": ("return changed(train=batches().take(0))", r"Task\.train is empty"),
+    "empty validation": ("return changed(validation=batches().take(0))", r"Task\.validation is empty"),
+    "test without targets": ("return changed(test=batches().map(lambda x, y: x))", r"each must be \(x, y\)"),
+    "shape of the score": (
+        "return changed(score=lambda y, p: y - p)",
+        r"Task\.score \(accuracy\) returns shape \(30, 1\) for 30 examples",
+    ),
+    "mean score": (
+        "return changed(score=lambda y, p: 1.0)",
+        r"returns shape \(\) for 30 examples.*give Task\.metric",
+    ),
+    "score that is not finite": (
+        "return changed(score=lambda y, p: np.log(0 * p[:, 0]))",
+        "returns values that are not finite for finite predictions",
+    ),
+    "score raises": (
+        "return changed(score=lambda y, p: p.nothing)",
+        r"Task\.score \(accuracy\) fails: .* has no attribute 'nothing'",
+    ),
+    "unknown loss": ("return changed(compile={'optimizer': 'adam', 'loss': 'none_such'})", "cannot be trained: "),
+    "lower is better": ("return changed(score_name='mae')", "name it 'neg_mae'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TASKS)
+def test_task_that_cannot_be_used_is_refused_before_any_training(own: Own, name: str) -> None:
+    body, message = BAD_TASKS[name]
+    with pytest.raises(TaskError, match=message) as caught:
+        prepared(own(f"def build(*, batch_size, seed):\n    {body}\n"))
+    assert "\n" not in str(caught.value)
+    assert not (files.PREPARED / TASK_INFO.name).exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def build(*, batch_size, seed, width):\n    return changed()\n", "cannot be called with batch_size=, seed="),
+        ("def prepare(directory):\n    1 / 0\n", r"prepare failed: division by zero \(own_"),
+        ("build = 3\n", "build is int; it must be a function"),
+        ("del build\n", "the module does not define build"),
+    ],
+)
+def test_function_that_cannot_be_called_is_refused(own: Own, code: str, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        prepared(own(code))
+
+
+def test_task_with_another_precision_is_refused(own: Own) -> None:
+    task = own(
+        "def build(*, batch_size, seed):\n    keras_policy = keras.config.dtype_policy()\n"
+        "    m = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, dtype='float32')])\n"
+        "    return Task(**(options() | {'model': m}))\n"
+    )
+    prepared(task)
+    with pytest.raises(PrecisionError, match="no layer computes in bfloat16"):
+        ready(task, "mixed_bfloat16")
+
+
+OWN_STEP = """
+import tensorflow as tf
+
+
+class Own(keras.Model):
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+            scaled = {scaled}
+        self.optimizer.apply(tape.gradient(scaled, self.trainable_variables), self.trainable_variables)
+        return {{"loss": loss}}
+
+
+def build(*, batch_size, seed):
+    plain = network()
+    return changed(model=Own(plain.inputs, plain.outputs), compile={{"optimizer": "adam", "loss": "mse"}})
+"""
+
+
+def test_train_step_that_does_not_scale_its_loss_is_named(own: Own) -> None:
+    task = own(OWN_STEP.format(scaled="loss"))
+    prepared(task)
+    ready(task, "mixed_bfloat16")  # without loss scaling there is nothing to forget
+    with pytest.raises(TaskError, match=r"the train_step of Own does not scale its loss"):
+        ready(task, "mixed_float16")
+
+
+def test_train_step_that_scales_its_loss_is_trained(own: Own) -> None:
+    task = own(OWN_STEP.format(scaled="self.optimizer.scale_loss(loss)"))
+    prepared(task)
+    found = ready(task, "mixed_float16")
+    before = found.model.get_weights()
+    found.model.fit(found.training.from_step(0, 5), steps_per_epoch=5, verbose=0)
+    assert any(not np.array_equal(a, b) for a, b in zip(before, found.model.get_weights(), strict=True))
+
+
+def test_module_may_lie_in_another_folder(own: Own, tmp_path: Path) -> None:
+    task = own()
+    module = task.name.partition(":")[0]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    Path(f"{module}.py").rename(elsewhere / f"{module}.py")
+    with pytest.raises(HalfstepError, match=f"No module named '{module}'"):
+        prepared(task)
+    assert prepared(task.model_copy(update={"path": str(elsewhere)})).examples == 30
