@@ -28,7 +28,8 @@ class Denoiser(keras.Model):
             loss = self.compute_loss(y=images, y_pred=self(noisy, training=True))
             scaled = self.optimizer.scale_loss(loss)  # without this, gradients vanish in float16
         self.optimizer.apply(tape.gradient(scaled, self.trainable_variables), self.trainable_variables)
-        return {"loss": loss}
+        self.metrics[0].update_state(loss)  # the mean loss of the epoch
+        return {"loss": self.metrics[0].result()}
 
 
 def auc(y_true: tuple[np.ndarray, np.ndarray], y_pred: np.ndarray) -> float:

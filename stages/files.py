@@ -77,7 +77,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     Raises:
         DataError: the file cannot be written, for example because the disk is full; the previous file is unchanged.
     """
-    temporary_path = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{path.suffix}")  # Keras checks the suffix
+    suffix = "".join(path.suffixes)  # Keras checks it: `.keras`, `.weights.h5`
+    temporary_path = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary_path

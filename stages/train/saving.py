@@ -22,7 +22,7 @@ def model_file(model: keras.Model) -> str:
 
 def save(model: keras.Model, path: Path) -> None:
     """Saves a model, or its weights alone, as the name of the file says."""
-    if path.name.endswith(WEIGHTS.partition(".")[2]):
+    if path.name.endswith("".join(Path(WEIGHTS).suffixes)):
         model.save_weights(path)
     else:
         model.save(path)

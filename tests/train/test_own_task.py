@@ -113,7 +113,8 @@ def test_model_that_plain_keras_cannot_load_is_saved_as_weights(own: Own, tmp_pa
     prepare_task(task, TRAIN, files.PREPARED)
     first, second = trained(task).model, trained(task, policy="mixed_bfloat16").model
     assert saving.model_file(first) == WEIGHTS
-    saving.save(first, tmp_path / WEIGHTS)
+    with files.atomic_path(tmp_path / WEIGHTS) as temporary_path:
+        saving.save(first, temporary_path)
     second.load_weights(tmp_path / WEIGHTS)
     for a, b in zip(first.get_weights(), second.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
