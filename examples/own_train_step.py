@@ -5,6 +5,7 @@ The quality is a metric of the whole test set, the area under the ROC curve. In 
     task: {name: "examples.own_train_step:build"}
     train: {epochs: 20, batch_size: 64}
     compare: {quality_margin: 0.02}          # of the area under the curve
+                                             # 2 minutes on 2 cores; mixed_bfloat16 is rejected: 0.99 (0.97 to 1.02)
 """
 
 import keras
