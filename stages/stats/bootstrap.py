@@ -10,9 +10,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.stats.quality import QualityChange, Z, check_paired, p_of_end, unseen_loss
+from stages.stats.quality import PairedArrays, unseen_loss
 from stages.stats.resampling import MetricScores
-from stages.stats.speedup import Interval
 
 FEWEST_EXAMPLES = 500
 FEWEST_DIFFERING = 25  # so that the skewness of the difference, at most 1 / √25, is as small as for scores
@@ -71,26 +70,16 @@ class Bootstrap:
 
 
 @dataclass(frozen=True)
-class MetricChange(QualityChange):
+class MetricChange(PairedArrays):
     """The change of a metric, from arrays `(seeds, 1 + REPLICATES + groups)` of `metric_scores`.
 
     The interval over examples is BCa's, of the differences of the replicates. Where few examples make the difference,
     a loss that no example shows is added to it, as large as the largest that one example can take from the metric.
     """
 
-    baseline_scores: NDArray[np.float64]
-    candidate_scores: NDArray[np.float64]
     test_examples: int
 
     fewest_examples = FEWEST_EXAMPLES
-
-    def __post_init__(self) -> None:
-        check_paired(self.baseline_scores, self.candidate_scores)
-
-    @property
-    def seeds(self) -> int:
-        """Number of trainings of each variant."""
-        return int(self.baseline_scores.shape[0])
 
     @property
     def examples(self) -> int:
@@ -162,14 +151,6 @@ class MetricChange(QualityChange):
         """Lower end of the interval over examples at a normal quantile; an upper end at a negative one."""
         unseen = unseen_loss(self.largest_loss, self.examples, z) if self.is_few else 0.0
         return self.bootstrap.end(z) - unseen
-
-    def examples_interval(self) -> Interval:
-        """95 % interval over the test examples, of the mean over seeds."""
-        return self.end(Z), self.end(-Z)
-
-    def examples_p(self, margin: float) -> float:
-        """One-sided p-value over the test examples of the hypothesis that `margin` or more is lost."""
-        return p_of_end(self.end, -margin)
 
     def standard_error(self, seeds: int) -> float:
         """Standard error over the test examples, of the mean over so many seeds."""

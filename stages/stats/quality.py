@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
 from typing import Literal
@@ -131,6 +132,34 @@ class QualityChange(ABC):
             seeds_low, seeds_high = t_interval(self.by_seed)
             low, high = min(low, seeds_low), max(high, seeds_high)
         return low, high
+
+
+@dataclass(frozen=True)
+class PairedArrays(QualityChange):
+    """A change from float64 arrays of both variants, `(seeds, ...)`, whose interval is given by its `end`."""
+
+    baseline_scores: NDArray[np.float64]
+    candidate_scores: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        check_paired(self.baseline_scores, self.candidate_scores)
+
+    @property
+    def seeds(self) -> int:
+        """Number of trainings of each variant."""
+        return int(self.baseline_scores.shape[0])
+
+    @abstractmethod
+    def end(self, z: float) -> float:
+        """Lower end of the interval over examples at a normal quantile; an upper end at a negative one."""
+
+    def examples_interval(self) -> Interval:
+        """95 % interval over the test examples, of the mean over seeds."""
+        return self.end(Z), self.end(-Z)
+
+    def examples_p(self, margin: float) -> float:
+        """One-sided p-value over the test examples of the hypothesis that `margin` or more is lost."""
+        return p_of_end(self.end, -margin)
 
 
 def check_paired(baseline: NDArray[np.generic], candidate: NDArray[np.generic]) -> None:

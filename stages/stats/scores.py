@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from stages.stats.proportions import BinaryChange, variances
-from stages.stats.quality import QualityChange, Z, check_paired, p_of_end, unseen_loss
-from stages.stats.speedup import Interval
+from stages.stats.quality import PairedArrays, unseen_loss
 
 FEWEST_EXAMPLES = 1000
 FEWEST_DIFFERING = 50
@@ -21,7 +20,7 @@ SKEWED, OUTLIERS = 0.2, 0.3
 
 
 @dataclass(frozen=True)
-class ScoreChange(QualityChange):
+class ScoreChange(PairedArrays):
     """The change of the mean score, from float64 arrays `(seeds, examples)`.
 
     The interval over examples is that of Johnson's modified t, which corrects the skewness of the differences (Johnson,
@@ -29,18 +28,7 @@ class ScoreChange(QualityChange):
     examples differ, or a few of them much more than the others, a loss that no example shows widens it.
     """
 
-    baseline_scores: NDArray[np.float64]
-    candidate_scores: NDArray[np.float64]
-
     fewest_examples = FEWEST_EXAMPLES
-
-    def __post_init__(self) -> None:
-        check_paired(self.baseline_scores, self.candidate_scores)
-
-    @property
-    def seeds(self) -> int:
-        """Number of trainings of each variant."""
-        return int(self.baseline_scores.shape[0])
 
     @property
     def examples(self) -> int:
@@ -134,14 +122,6 @@ class ScoreChange(QualityChange):
     def end(self, z: float) -> float:
         """Lower end of the interval over examples at a normal quantile; an upper end at a negative one."""
         return johnson_end(self.by_example, self.skewness, z) - unseen_loss(self.unseen, self.examples, z)
-
-    def examples_interval(self) -> Interval:
-        """95 % interval over the test examples, of the mean over seeds."""
-        return self.end(Z), self.end(-Z)
-
-    def examples_p(self, margin: float) -> float:
-        """One-sided p-value over the test examples of the hypothesis that `margin` or more is lost."""
-        return p_of_end(self.end, -margin)
 
     def standard_error(self, seeds: int) -> float:
         """Standard error over the test examples, of the mean over so many seeds."""
