@@ -7,9 +7,9 @@ import math
 from stages import files
 from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.compare.report.verdicts import verdict_sentence
-from stages.errors import TrackingError
+from stages.errors import ComparisonError, TrackingError
 from stages.results.study import VariantResult
-from stages.results.training import Training
+from stages.results.training import MODEL, WEIGHTS, Training
 from stages.tracking import run_logging
 from stages.tracking.models import ALIAS, ChampionModel, register_champion
 from stages.tracking.tracker import Tracker
@@ -40,6 +40,7 @@ def register_best(name: str, comparison: Comparison, tracker: Tracker) -> str:
     """Registers the best candidate's model, and returns one line that says what was done.
 
     Raises:
+        ComparisonError: only the weights of the model are stored.
         TrackingError: the store refuses, or does not have the run of the training.
     """
     candidate = best_candidate(comparison)
@@ -47,6 +48,12 @@ def register_best(name: str, comparison: Comparison, tracker: Tracker) -> str:
         return f"compare.register: no candidate was adopted; '{name}' is unchanged"
     training = best_training(candidate.result, comparison.study.score_name)
     directory = files.train_dir(candidate.variant, training.seed)
+    if not (directory / MODEL).exists():
+        raise ComparisonError(
+            f"compare.register: '{name}' is unchanged: plain Keras cannot load the classes or functions of the model, "
+            f"so {directory / WEIGHTS} holds its weights alone, and no model can be registered; set compare.register "
+            "to null"
+        )
     run_id = tracker.find(files.verify_manifest(directory), run_logging.training(candidate.variant, training.seed))
     if run_id is None:
         raise TrackingError(

@@ -25,7 +25,7 @@ from stages.profile.fork_server import start_process
 from stages.profile.records import ArmConfig
 from stages.results.profile import LargestBatch
 
-LARGEST = 65_536  # images: the maximum of train.batch_size
+LARGEST = 65_536  # examples: the maximum of train.batch_size
 GRID = 8  # larger sizes are multiples of it, which matrix units need for full speed
 TOLERANCE = 0.125
 STEPS = 2  # the first needs memory to compile; the second runs with what the first has left allocated
@@ -43,7 +43,7 @@ class Attempt:
 
 
 def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -> LargestBatch:
-    """Searches for the largest batch, up to 65,536 images, whose training steps fit in memory.
+    """Searches for the largest batch, up to 65,536 examples, whose training steps fit in memory.
 
     Doubles or halves `train.batch_size`, then bisects until the largest size that fits and the smallest that does not
     are 12.5 % apart or adjacent. Sizes above 8 are multiples of 8.
@@ -121,9 +121,7 @@ def _on_grid(size: int) -> int:
 def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
     """Trains a few steps in a child process, which is killed if it exceeds the limit."""
     connection, child_end = multiprocessing.Pipe()
-    train = config.spec.train.model_copy(update={"batch_size": batch_size})
-    sized = replace(config, spec=replace(config.spec, train=train))
-    process = start_process(f"batch-{batch_size}", _train, (child_end, sized), config.variant.variables)
+    process = start_process(f"batch-{batch_size}", _train, (child_end, config, batch_size), config.variant.variables)
     child_end.close()  # so that reading fails when the child dies
     try:
         return _supervised(connection, process.pid, limit_mib)
@@ -147,7 +145,7 @@ def _supervised(connection: Connection, pid: int | None, limit_mib: int | None) 
     return connection.recv()
 
 
-def _train(connection: Connection, config: ArmConfig) -> None:
+def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:
     """What the child runs: sends the memory that it starts with, then the outcome of the training."""
     from stages.profile import memory  # only the child may import TensorFlow
     from stages.tensorflow_import import tf
@@ -155,7 +153,7 @@ def _train(connection: Connection, config: ArmConfig) -> None:
     start_bytes = _own_bytes(psutil.Process())
     connection.send(start_bytes)
     try:
-        _train_steps(config)
+        _train_steps(config, batch_size)
         on_gpu = tf.config.list_logical_devices("GPU")
         connection.send(Attempt(peak_bytes=memory.peak_bytes() if on_gpu else _own_peak_bytes() - start_bytes))
     except (tf.errors.ResourceExhaustedError, MemoryError):
@@ -164,13 +162,20 @@ def _train(connection: Connection, config: ArmConfig) -> None:
         connection.send(Attempt(error_message=" ".join(str(error).split())[:500]))
 
 
-def _train_steps(config: ArmConfig) -> None:
-    """Runs steps as `train` does. Images are views of one random image, which take no memory until batched."""
+def _train_steps(config: ArmConfig, batch_size: int) -> None:
+    """Runs steps as `train` does.
+
+    Images are views of one random image, which take no memory until batched. Of another task, whose data may decide
+    about the size themselves, the examples of the first batch are repeated.
+    """
     from stages.tasks import building
     from stages.tensorflow_import import tf
 
-    task = building.ready(config.spec, config.variant, config.seed, one_image=True)
-    batches = iter(task.training.from_step(0, STEPS))
+    spec = config.spec
+    if spec.is_images:
+        spec = replace(spec, train=spec.train.model_copy(update={"batch_size": batch_size}))
+    task = building.ready(spec, config.variant, config.seed, one_image=True)
+    batches = iter(task.training.from_step(0, STEPS) if spec.is_images else task.training.of_size(batch_size))
     task.model.make_train_function()
     for _ in range(STEPS):
         task.model.train_function(batches)

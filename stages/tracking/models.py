@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -69,10 +70,23 @@ def _upload(client: mlflow.MlflowClient, run_id: str, model: keras.Model) -> str
 
 
 def _signature(model: keras.Model) -> ModelSignature:
-    """Pixels to probabilities. The input has no name, because MLflow would look for an input layer with that name."""
-    return ModelSignature(
-        inputs=Schema([TensorSpec(np.dtype(np.uint8), (-1, *model.input_shape[1:]))]),
-        outputs=Schema([TensorSpec(np.dtype(np.float32), (-1, *model.output_shape[1:]))]),
+    """Types and shapes of the inputs and outputs, such as pixels and probabilities.
+
+    A single input has no name, because MLflow would look for an input layer with that name.
+    """
+    return ModelSignature(inputs=_schema(model.inputs), outputs=_schema(model.outputs))
+
+
+def _schema(tensors: Sequence[keras.KerasTensor]) -> Schema:
+    return Schema(
+        [
+            TensorSpec(
+                np.dtype("float32" if tensor.dtype == "bfloat16" else tensor.dtype),  # NumPy has no bfloat16
+                tuple(-1 if size is None else size for size in tensor.shape),
+                tensor.name if len(tensors) > 1 else None,
+            )
+            for tensor in tensors
+        ]
     )
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from stages import files
 from stages.compare import champion
 from stages.compare.champion import best_candidate, best_training, register_best
 from stages.compare.comparison import Comparison
+from stages.errors import ComparisonError
 
 
 def test_best_candidate_is_the_fastest_of_those_adopted(comparison: Comparison) -> None:
@@ -24,6 +26,15 @@ def test_best_training_has_the_highest_final_validation_accuracy(comparison: Com
     result = comparison.candidates[1].result
     final = {item.seed: item.history["val_accuracy"].iloc[-1] for item in result.trainings if item.history is not None}
     assert best_training(result, "accuracy").seed == max(final, key=final.__getitem__)
+
+
+def test_weights_without_a_model_are_not_registered(comparison: Comparison) -> None:
+    best = best_candidate(comparison)
+    assert best is not None
+    folder = files.train_dir(best.variant, best_training(best.result, "accuracy").seed)
+    (folder / "model.keras").rename(folder / "model.weights.h5")
+    with pytest.raises(ComparisonError, match=rf"'classifier' is unchanged: .*{folder.name}/model\.weights\.h5 holds"):
+        register_best("classifier", comparison, SimpleNamespace())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("adopted", [1, 2])

@@ -29,7 +29,7 @@ def test_results_are_written_to_the_files_of_the_contract(comparison: Comparison
     assert found == [
         "comparison.json",
         "metrics.json",
-        "plots/accuracy_by_epoch.csv",
+        "plots/score_by_epoch.csv",
         "plots/confusion.csv",
         "plots/latency.csv",
         "plots/speedups.csv",

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -38,7 +39,7 @@ from stages.tasks.images.preparation.pipeline import prepare
 ROOT = Path(__file__).parents[2]
 MARK = "HALFSTEP_KILLS"  # environment variable of every process that is started here
 VARIANT, SEED = "float32", 0
-TRAIN = {
+TRAIN: dict[str, Any] = {
     "epochs": 6,
     "batch_size": 8,
     "augment": {"flip": True, "rotate_degrees": 10.0, "shift_fraction": 0.1},  # uses random numbers, too
@@ -83,13 +84,13 @@ class Project:
     root: Path
 
     @classmethod
-    def create(cls, root: Path) -> Project:
+    def create(cls, root: Path, epochs: int = TRAIN["epochs"]) -> Project:
         """Writes synthetic images, parameters and the description of the machine to a new directory."""
         root.mkdir(parents=True)
         data = DataParams(source="synthetic", synthetic_images=96, synthetic_classes=4, image_size=8)
         prepare(data, root / files.PREPARED)
         files.write_json(root / files.ENVIRONMENT_FILE, fingerprint())
-        (root / "params.yaml").write_text(yaml.safe_dump({"train": TRAIN}), encoding="utf-8")
+        (root / "params.yaml").write_text(yaml.safe_dump({"train": TRAIN | {"epochs": epochs}}), encoding="utf-8")
         MlflowClient(f"sqlite:///{root}/mlflow.db").search_experiments()  # its first use takes seconds
         return cls(root)
 

@@ -9,11 +9,12 @@ import pytest
 from tests.faults.kills import Project, Tally, are_equal, random_times
 
 STEPS = 7  # per epoch
+EPOCHS = 40  # so many that a busy machine sees the checkpoint of the second epoch long before the last one
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return Project.create(tmp_path_factory.mktemp("kills") / "project")
+    return Project.create(tmp_path_factory.mktemp("kills") / "project", EPOCHS)
 
 
 def reached(project: Project, step: int) -> Callable[[], bool]:

@@ -39,7 +39,7 @@ def test_plots_show_draws_all_plots(finished: Checkout, tmp_path: Path) -> None:
     finished.check_output("dvc", "plots", "show", "--out", str(tmp_path / "plots"))
     page = (tmp_path / "plots/index.html").read_text(encoding="utf-8")
     titles = (
-        "Validation accuracy by epoch",
+        "Validation score by epoch",
         "Breakdown of a training step",
         "Latency of inference",
         "Speed-up over the baseline",

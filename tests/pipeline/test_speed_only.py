@@ -53,7 +53,7 @@ def _dvc_shows_what_there_is(checkout: Checkout, plots: Path) -> None:
         page = (plots / "index.html").read_text(encoding="utf-8")
         assert "Latency of inference" in page
     tables = checkout.root / "data/compare/plots"
-    for name in ("accuracy_by_epoch", "confusion"):
+    for name in ("score_by_epoch", "confusion"):
         with (tables / f"{name}.csv").open(encoding="utf-8") as stream:
             assert len(list(csv.reader(stream))) == 1
 

@@ -11,6 +11,8 @@ from stages import files
 from stages.errors import ProfileError
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.prepare.own_task import prepare_task
+from stages.profile import max_batch
+from stages.profile.max_batch import largest_batch
 from stages.profile.records import ArmConfig
 from stages.profile.runner import Extras, measure
 from stages.results.training import SCORES, WEIGHTS
@@ -55,6 +57,16 @@ def configs(task: TaskParams) -> dict[str, ArmConfig]:
     entries = {"float32": Variant(policy="float32"), "mixed_bfloat16": Variant(policy="mixed_bfloat16")}
     found = {name: ArmConfig(spec, entry, 0) for name, entry in entries.items()}
     return found | {files.CONTROL: found["float32"]}
+
+
+def test_largest_batch_of_a_task_whose_data_decide_about_the_size(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data are 40 examples in batches of 9, of two numbers each: any size fits, if their batches are resized."""
+    task = own(TWO_INPUTS)
+    prepare_task(task, TRAIN, files.PREPARED)
+    monkeypatch.setattr(max_batch, "LARGEST", 64)
+    found = largest_batch(configs(task)["float32"], ProfileParams(memory_limit_mib=2048), "CPU")
+    assert found.tried == ((8, True), (16, True), (32, True), (64, True))
+    assert found.batch_size == 64
 
 
 @pytest.mark.slow

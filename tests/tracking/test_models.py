@@ -73,3 +73,22 @@ def test_missing_model_is_logged_from_its_file(client: MlflowClient) -> None:
     pixels = np.arange(32, dtype=np.uint8).reshape(2, 4, 4, 1)
     assert loaded.predict(pixels) == pytest.approx(np.asarray(model(pixels)), rel=1e-5)
     assert client.get_run(champion.run_id).info.end_time == ended
+
+
+def test_model_of_another_task_is_logged_with_its_own_inputs_and_outputs(client: MlflowClient) -> None:
+    import keras
+    import mlflow
+    import numpy as np
+
+    champion = trained(client, 0, logged=False)
+    words, age = keras.Input((3,), dtype="int32", name="words"), keras.Input((1,), dtype="float32", name="age")
+    joined = keras.layers.Concatenate()([keras.layers.Rescaling(0.5)(words), age])
+    model = keras.Model([words, age], keras.layers.Dense(2, dtype="mixed_bfloat16")(joined))
+    model.save(champion.directory / "model.keras")
+    files.write_manifest(champion.directory)
+    register_champion(client, "texts", champion)
+    loaded = mlflow.pyfunc.load_model("models:/texts@champion")
+    assert loaded.metadata.get_input_schema().input_names() == ["words", "age"]
+    inputs = {"words": np.arange(6, dtype=np.int32).reshape(2, 3), "age": np.ones((2, 1), np.float32)}
+    expected = np.asarray(model(inputs), np.float32)
+    assert np.asarray(loaded.predict(inputs), np.float32) == pytest.approx(expected, rel=1e-2)

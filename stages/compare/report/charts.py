@@ -96,16 +96,15 @@ class LineChart:
         return tuple(line for line in self.lines if not line.faint)
 
 
-def score_chart(epochs: pd.DataFrame, column: str, *, is_fraction: bool = True) -> LineChart | None:
+def score_chart(epochs: pd.DataFrame, *, is_fraction: bool = True) -> LineChart | None:
     """Validation score by epoch: for each variant a line for the mean over its seeds, and a faint one a seed.
 
     Args:
-        epochs: columns variant, seed, epoch and `column`. Without any score, None is returned.
-        column: that of the score, such as `val_accuracy`.
+        epochs: columns variant, seed, epoch and val_score. Without any score, None is returned.
         is_fraction: whether the score is shown in percent.
     """
     factor, unit = (100, " %") if is_fraction else (1, "")
-    known = epochs.dropna(subset=[column]).assign(shown=lambda rows: factor * rows[column])
+    known = epochs.dropna(subset=["val_score"]).assign(shown=lambda rows: factor * rows["val_score"])
     if known.empty:
         return None
     x_axis, y_axis = _epochs_axis(known["epoch"]), Axis.around(known["shown"])

@@ -65,7 +65,7 @@ def report_view(comparison: Comparison) -> dict[str, Any]:
         "breakdown": sections.breakdown(study),
         "operations": [view for item in comparison.candidates if (view := sections.operations(item))],
         "epochs": score_chart(
-            tables.score_by_epoch(study), f"val_{study.score_name}", is_fraction=comparison.is_fraction
+            tables.score_by_epoch(study), is_fraction=comparison.is_fraction
         ),
         "score": study.score_name,
         "chart_width": WIDTH,

@@ -179,19 +179,19 @@ def _factor_columns(candidate: Candidate, measure: str) -> dict[str, float]:
 
 
 def score_by_epoch(study: Study) -> pd.DataFrame:
-    """A row a variant, seed and epoch; the score's columns are empty where the task does not compute it by epoch.
+    """A row a variant, seed and epoch: the score on the training and the validation set, in the score's units.
 
-    The columns of accuracy, which `dvc plots` draws, are always there.
+    The scores are empty where the task does not compute them by epoch.
     """
-    columns = list(dict.fromkeys(["accuracy", "val_accuracy", study.score_name, f"val_{study.score_name}"]))
+    columns = {"epoch": "epoch", study.score_name: "score", f"val_{study.score_name}": "val_score"}
     rows = [
         {"variant": result.variant, "seed": training.seed, **row}
         for result in study.variants
         for training in result.trainings
         if training.history is not None and not training.failed
-        for row in training.history.reindex(columns=["epoch", *columns]).to_dict("records")
+        for row in training.history.reindex(columns=list(columns)).rename(columns=columns).to_dict("records")
     ]
-    return pd.DataFrame(rows, columns=["variant", "seed", "epoch", *columns])
+    return pd.DataFrame(rows, columns=["variant", "seed", *columns.values()])
 
 
 def step_breakdown(study: Study) -> pd.DataFrame:
@@ -250,7 +250,7 @@ def _plotted_name(name: str) -> str:
 def write_plots(comparison: Comparison) -> None:
     """Writes `data/compare/plots/*.csv`, which `dvc plots` draws."""
     tables = {
-        "accuracy_by_epoch": score_by_epoch(comparison.study),
+        "score_by_epoch": score_by_epoch(comparison.study),
         "step_breakdown": step_breakdown(comparison.study),
         "latency": latency(comparison),
         "speedups": speedups(comparison),

@@ -19,7 +19,7 @@ def test_axis_places_values_and_ticks_inside() -> None:
 
 
 def test_score_chart_has_a_line_for_each_seed_and_their_mean(comparison: Comparison) -> None:
-    chart = score_chart(score_by_epoch(comparison.study), "val_accuracy")
+    chart = score_chart(score_by_epoch(comparison.study))
     assert chart is not None
     assert len(chart.labelled) == 3
     assert len(chart.lines) == 3 * (1 + 3)

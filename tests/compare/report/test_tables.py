@@ -17,7 +17,8 @@ from tests.small_study import IMAGES
 def test_score_by_epoch(comparison: Comparison) -> None:
     epochs = tables.score_by_epoch(comparison.study)
     assert len(epochs) == 3 * 3 * 5  # variants that finished, seeds, epochs
-    assert list(epochs) == ["variant", "seed", "epoch", "accuracy", "val_accuracy"]
+    assert list(epochs) == ["variant", "seed", "epoch", "score", "val_score"]
+    assert epochs["val_score"].between(0, 1).all()
 
 
 def test_confusion_has_a_row_for_each_image(comparison: Comparison) -> None:
