@@ -12,12 +12,27 @@ from typing import Any
 import pytest
 import yaml
 from PIL import Image
+from xdist.scheduler import LoadFileScheduling
 
 from stages import files
 from stages.fingerprint import fingerprint
 from stages.params import DataParams
 
 ROOT = Path(__file__).parents[1]
+PIPELINE = "tests/pipeline/"
+
+
+class Scheduler(LoadFileScheduling):
+    """A file each, as with `--dist=loadfile`, but the files that share a run of the whole pipeline together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return PIPELINE if nodeid.startswith(PIPELINE) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduler:
+    """Says which tests run in the same process."""
+    return Scheduler(config, log)
 
 
 @pytest.fixture(scope="session")

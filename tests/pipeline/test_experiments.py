@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Draw = Callable[..., Path]
 
 
+@pytest.mark.slow
 def test_experiment_in_a_temporary_copy_logs_to_the_original_store(copied: Checkout) -> None:
     before = copied.snapshot()
     output = copied.check_output(
