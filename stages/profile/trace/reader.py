@@ -146,7 +146,9 @@ def _graph_dtype(operation: str, graph_dtypes: Mapping[str, str]) -> str | None:
 def _operations(
     conversion: Conversion, graph_dtypes: Mapping[str, str], kernels: Iterable[Kernel]
 ) -> tuple[Operation, ...]:
-    longest = {kernel.operation: kernel for kernel in sorted(kernels, key=lambda kernel: kernel.duration_us)}
+    # Of the matrix kernels, where there are some: the others only prepare their tensors, even if they take longer.
+    ordered = sorted(kernels, key=lambda kernel: (kernel.category == "matrix", kernel.duration_us))
+    longest = {kernel.operation: kernel for kernel in ordered}
     operations = [_operation(row, graph_dtypes, longest) for row in conversion.operations if row["type"] != "IDLE"]
     return tuple(sorted(operations, key=lambda operation: -operation.self_time_us))
 
