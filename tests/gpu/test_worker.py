@@ -1,4 +1,4 @@
-"""Worker processes on a GPU: their cycle, memory that grows on demand, several arms on one device, and the largest batch.
+"""Worker processes on a GPU: cycle, memory that grows on demand, several arms on one device, largest batch.
 
 Not run on a GPU yet.
 """
