@@ -8,8 +8,9 @@ Each library has its naming conventions:
 - cuBLAS since Hopper: `nvjet_hsh_…`, one letter each for the inputs, the arithmetic and the output.
 - CUTLASS: `cutlass_80_tensorop_f16_s16816gemm_…`, `cutlass_80_simt_sgemm_…`.
 - Eigen and TensorFlow: C++ templates (`Eigen::half`) or `Mul_GPU_DT_HALF_DT_HALF_kernel`.
-- XLA: `loop_multiply_fusion_3`, `input_reduce_fusion`, `gemm_fusion_dot_2` (compiled by Triton), without a type. XLA
-  calls cuBLAS, cuBLASLt and cuDNN for the other products and convolutions: those kernels have the libraries' names.
+- XLA: `loop_multiply_fusion_3`, `input_reduce_fusion`, `gemm_fusion_dot_2` (compiled by Triton), without a type, which
+  `hlo` reads from the program. XLA calls cuBLAS, cuBLASLt and cuDNN for the other products and convolutions: those
+  kernels have the libraries' names.
 - PyTorch's Triton: `triton_poi_fused_…` (pointwise), `triton_mm`.
 
 What a name does not show is unknown (None), and never "not on tensor cores".
