@@ -11,6 +11,8 @@ import pytest
 
 from stages.compare.explain import explain
 from stages.compare.explain.evidence import TRAIN, Evidence
+from stages.compare.explain.hardware import peak_ratios
+from stages.compare.explain.limit import train_limit
 from stages.profile.trace import Kernel, Trace
 from stages.profile.trace.kernels import kernel_dtype, uses_tensor_cores
 from stages.results.comparison import Reason
@@ -193,10 +195,12 @@ def reasons(generation: Generation, candidate: Profile, baseline: Profile) -> di
     return {reason.code: reason for reason in explain(evidence)}
 
 
-def of_candidate(generation: Generation, names: tuple[str, ...], *, by_operation: bool) -> dict[str, Reason]:
+def of_candidate(
+    generation: Generation, names: tuple[str, ...], *, by_operation: bool, other_ms: float = 5.0
+) -> dict[str, Reason]:
     """The reasons of a float16 candidate with these matrix kernels."""
     baseline = traced(kernels_ms(*generation.float32), policy="float32", by_operation=by_operation)
-    candidate = traced(kernels_ms(*names), policy="mixed_float16", by_operation=by_operation)
+    candidate = traced(kernels_ms(*names, other_ms=other_ms), policy="mixed_float16", by_operation=by_operation)
     return reasons(generation, candidate, baseline)
 
 
@@ -235,8 +239,10 @@ def test_float32_kernels_in_a_16_bit_variant_are_named(generation: Generation, b
         assert found["tensor_cores_idle"].evidence["float32_ms"] == found["tensor_cores_idle"].time_ms == idle_ms
         assert "Remove dtypes that are set on single layers" in found["tensor_cores_idle"].advice
         assert "multiples of 8" not in found["tensor_cores_idle"].advice
-    only_float32 = of_candidate(generation, generation.float32, by_operation=by_operation)
-    assert "tensor_cores_idle" in only_float32
+    if len(generation.float32) > 1:  # more than half of the time
+        assert "mostly_32bit_ops" in found
+    only_float32 = of_candidate(generation, generation.float32, by_operation=by_operation, other_ms=0.0)
+    assert {"tensor_cores_idle", "no_16bit_ops"} <= set(only_float32)
 
 
 @EACH
@@ -303,3 +309,20 @@ def test_layout_changes_of_the_baseline_are_named() -> None:
     found = reasons(ampere, after, before)["layout_changes"]
     assert found.evidence == {"baseline_layout_percent": pytest.approx(100 * 10 / 45), "candidate_layout_percent": 0}
     assert "22 % in the baseline" in found.text
+
+
+@EACH
+def test_limit_takes_tf32_work_for_what_it_is(generation: Generation) -> None:
+    """By Amdahl's law: the matrix kernels become faster by the ratio of the peak rates, the memory-bound one by 2."""
+    gpu = environment(gpu={"name": generation.gpu, "compute_capability": generation.capability})
+    ratios = peak_ratios("mixed_float16", gpu, on_gpu=True)
+    assert ratios is not None
+    for names, ratio in ((generation.tf32, ratios.matrix_from_tf32), (generation.float32, ratios.matrix)):
+        if names:
+            times_ms = kernels_ms(*names)
+            step_ms = sum(times_ms.values())
+            step = {"profiler/step_time_ms": step_ms, "profiler/device_compute_ms": step_ms}
+            found = traced(times_ms, policy="float32", by_operation=True)
+            before = profile(found.metrics | step, found.operations, device="GPU")
+            limit = train_limit(before, profile(policy="mixed_float16", device="GPU"), gpu)
+            assert limit == pytest.approx(step_ms / ((step_ms - 5.0) / ratio + 5.0 / 2))
