@@ -1,7 +1,8 @@
 """Measures this machine's GPU with the project's own modules, and writes everything that a report needs.
 
-    python -m tests.gpu.acceptance --out FOLDER [--minutes 15]      on a GPU
-    python -m tests.gpu.acceptance --out FOLDER --cpu               tiny sizes on the CPU: checks only this program
+    python -m tests.gpu.acceptance --out FOLDER [--minutes 15]            on a GPU
+    python -m tests.gpu.acceptance --out FOLDER --parts resnet50_xla      only some parts, for a longer time each
+    python -m tests.gpu.acceptance --out FOLDER --cpu                     tiny sizes on the CPU: checks this program
 
 ResNet-20 on images of 32 px and ResNet-50 on images of 224 px, both synthetic, are trained for a few steps in float32
 with TF32 (the baseline, and on a GPU its second copy), true float32, mixed_float16 and mixed_bfloat16, without and with
@@ -163,7 +164,7 @@ def start_in_child(part: Part, limit_s: float, out: Path, options: Sequence[str]
     path, log = _result_file(out, part), out / "logs" / f"{part.name}.log"
     path.unlink(missing_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [*_command(out), "--part", part.name, "--limit-seconds", f"{limit_s:.1f}", *options]
+    command = [*_command(out), "--measure", part.name, "--limit-seconds", f"{limit_s:.1f}", *options]
     with log.open("w", encoding="utf-8") as stream:
         child = subprocess.Popen(command, env=_environment(), stdout=stream, stderr=stream, start_new_session=True)
         try:
@@ -446,7 +447,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("acceptance"), help="folder of the report")
     parser.add_argument("--minutes", type=float, default=15.0, help="for everything together")
     parser.add_argument("--cpu", action="store_true", help="tiny sizes on the CPU")
-    parser.add_argument("--part", help=argparse.SUPPRESS)
+    parser.add_argument("--parts", nargs="+", help="only these of " + ", ".join(part.name for part in GPU_PARTS))
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--software", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--limit-seconds", type=float, default=240.0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -454,8 +456,10 @@ def main() -> int:
     if arguments.software:
         files.write_json(out / "parts" / "software.json", software())
         return 0
-    if arguments.part:
-        part = next(part for part in parts if part.name == arguments.part)
+    if unknown := sorted({*(arguments.parts or ())} - {part.name for part in parts}):
+        parser.error(f"--parts {' '.join(unknown)}: allowed are {', '.join(part.name for part in parts)}")
+    if arguments.measure:
+        part = next(part for part in parts if part.name == arguments.measure)
         size = _batch_size(part.network, on_cpu=arguments.cpu)
         try:
             measure_part(part, out, arguments.limit_seconds, size, on_cpu=arguments.cpu)
@@ -464,6 +468,7 @@ def main() -> int:
             return error.exit_status
         return 0
     out.mkdir(parents=True, exist_ok=True)
+    parts = tuple(part for part in parts if part.name in (arguments.parts or [part.name]))
     started_s, options = time.monotonic(), ["--cpu"] if arguments.cpu else []
     machine = describe_machine(out, on_cpu=arguments.cpu)
     left = arguments.minutes - (time.monotonic() - started_s) / 60
