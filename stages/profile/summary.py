@@ -65,8 +65,8 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
     if trace is not None and record.trace is not None:
         check_traced_steps(name, trace, context.trace_steps)
         metrics = _traced(trace) | metrics | _trace_metrics(record.trace, trace)
-        rows = _operations(trace)[:MAX_OPERATIONS]
-        operations = tuple(_operation(row, trace, record.trace.marked_steps) for row in rows)
+        rows, with_kernel = _operations(trace)[:MAX_OPERATIONS], trace.kernel_operations
+        operations = tuple(_operation(row, trace, record.trace.marked_steps, with_kernel) for row in rows)
         warnings = (*trace.warnings, *_disagreement(trace, record.times, metrics))
     metrics = {key.replace("images_per_s", f"{context.examples_word}_per_s"): value for key, value in metrics.items()}
     return ProfileSummary(
@@ -169,7 +169,7 @@ def _operations(trace: Trace) -> list[Operation]:
     return on_device or list(trace.operations)
 
 
-def _operation(operation: Operation, trace: Trace, marked_steps: int) -> OperationTime:
+def _operation(operation: Operation, trace: Trace, marked_steps: int, with_kernel: frozenset[str]) -> OperationTime:
     occurrences, self_time_ms = trace.operation_per_step(operation, marked_steps)
     return OperationTime(
         type=operation.type,
@@ -178,6 +178,7 @@ def _operation(operation: Operation, trace: Trace, marked_steps: int) -> Operati
         self_time_ms_per_step=self_time_ms,
         dtype=operation.dtype,
         tensor_core=operation.tensor_core,
+        has_kernel=operation.host_or_device == "Device" and operation.name in with_kernel,
     )
 
 

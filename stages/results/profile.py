@@ -176,7 +176,10 @@ class Protocol(Record):
 
 
 class OperationTime(Record):
-    """An operation of the traced step; `self_time_ms_per_step` sums over its `occurrences` in a step."""
+    """An operation of the traced step; `self_time_ms_per_step` sums over its `occurrences` in a step.
+
+    `tensor_core` is None for an operation without a kernel, and where its kernel's name does not show it.
+    """
 
     type: str
     name: str
@@ -184,6 +187,7 @@ class OperationTime(Record):
     self_time_ms_per_step: float
     dtype: str | None = None
     tensor_core: bool | None = None
+    has_kernel: bool = False
 
 
 class LargestBatch(Record):

@@ -126,6 +126,14 @@ def test_operations_on_a_gpu_are_those_of_the_device(record: ArmRecord) -> None:
     assert [row.dtype for row in summarized(record, found).operations] == ["float16"]
 
 
+def test_operations_with_a_kernel_are_known_where_its_name_shows_nothing(record: ArmRecord) -> None:
+    rows = [Operation("MatMul", f"model/{name}", "Device", 10, 800.0) for name in ("fused", "copied")]
+    kernel = Kernel("gemm_fusion_dot_2", "model/fused", 10, 800.0, None, None, "MatMul")
+    taken = replace(trace(), device_type="GPU", operations=tuple(rows), kernels=(kernel,), device_count=1)
+    found = {row.name: (row.has_kernel, row.tensor_core) for row in summarized(record, taken).operations}
+    assert found == {"model/fused": (True, None), "model/copied": (False, None)}
+
+
 def test_times_on_several_gpus_are_per_gpu(record: ArmRecord) -> None:
     on_device = Operation("Cast", "model/cast", "Device", 20, 8000.0, dtype="float16", tensor_core=False)
     kernel = Kernel("cast_gpu_dt_float_dt_half_kernel", "model/cast", 20, 8000.0, "float16", False, "Cast")

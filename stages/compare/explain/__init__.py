@@ -16,9 +16,10 @@ from stages.compare.explain.overhead import cast_overhead, input_bound, kernel_l
 from stages.compare.explain.precision import mostly_32bit_ops, no_16bit_ops, no_tensor_cores, tensor_cores_idle
 from stages.compare.explain.settings import (
     baseline_is_tf32,
+    layout_changes,
     onednn_differs,
     settings_not_precision,
-    sizes_not_multiple_of_8,
+    sizes_not_multiple,
     xla_differs,
     xla_not_in_force,
 )
@@ -42,7 +43,8 @@ TRAIN_RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
     kernel_launch,
     model_too_small,
     cast_overhead,
-    sizes_not_multiple_of_8,
+    sizes_not_multiple,
+    layout_changes,
     baseline_is_tf32,
     xla_not_in_force,
     loss_scale_collapse,

@@ -81,7 +81,8 @@ def compute_operations(profile: Profile) -> list[OperationTime]:
     return [
         operation
         for operation in profile.operations
-        if op_category(operation.type) != "input" and (operation.tensor_core is not None or not profile.on_gpu)
+        if op_category(operation.type) != "input"
+        and (operation.has_kernel or operation.tensor_core is not None or not profile.on_gpu)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from stages.compare.explain.evidence import (
@@ -15,6 +16,7 @@ from stages.compare.explain.evidence import (
 )
 from stages.compare.explain.hardware import gpu_name, peak_ratios, tensor_cores_from
 from stages.compare.explain.limit import compute_operations, is_matrix, limit_if_compute_faster
+from stages.compare.explain.settings import odd_sizes
 from stages.op_types import is_cast, plain_type
 from stages.results.comparison import Reason
 from stages.results.profile import OperationTime
@@ -22,7 +24,8 @@ from stages.results.profile import OperationTime
 FEW_16BIT_PERCENT = 10.0  # below it the profiler itself recommends 16 bit
 MOSTLY_PERCENT = 50.0
 IDLE_SHARE = 0.25  # of the time of matrix operations
-IDLE_PERCENT = 25.0  # of compute, between matrix work and what tensor cores do
+IDLE_PERCENT = 25.0  # of compute, between matrix work and what tensor cores do or may do
+MIN_CLASSIFIED_SHARE = 0.5  # of the time of matrix work; with less, nothing is said about idle tensor cores
 OPERATIONS_SHOWN = 3
 _STAY_32BIT = {"norm": "normalization", "softmax": "softmax", "loss": "loss"}
 _OPTIMIZERS = ("adam", "sgd", "rmsprop", "momentum", "optimizer", "apply")
@@ -47,7 +50,10 @@ def no_tensor_cores(data: Evidence) -> Reason | None:
 
 
 def tensor_cores_idle(data: Evidence) -> Reason | None:
-    """The GPU has tensor cores and the candidate is 16-bit, but matrix operations do not use them."""
+    """The GPU has tensor cores and the candidate is 16-bit, but matrix operations do not use them.
+
+    What the kernels' names do not show counts as neither used nor idle. With too much of it there is no reason.
+    """
     if not data.on_gpu or not data.is_16bit or not data.has_hardware_for(data.policy):
         return None
     return _idle_operations(data) or _idle_percent(data)
@@ -55,51 +61,90 @@ def tensor_cores_idle(data: Evidence) -> Reason | None:
 
 def _idle_operations(data: Evidence) -> Reason | None:
     matrix = [op for op in compute_operations(data.candidate) if is_matrix(op)]
-    idle_ms = time_by_type(op for op in matrix if not op.tensor_core)
-    total_ms, matrix_ms = sum(idle_ms.values()), sum(op.self_time_ms_per_step for op in matrix)
-    if not matrix or total_ms < IDLE_SHARE * matrix_ms:
+    idle = [op for op in matrix if op.tensor_core is False]
+    idle_ms, total_ms, matrix_ms = time_by_type(idle), _time_ms(idle), _time_ms(matrix)
+    unknown_ms = _time_ms(op for op in matrix if op.tensor_core is None)
+    if not idle or total_ms < IDLE_SHARE * matrix_ms or unknown_ms > (1 - MIN_CLASSIFIED_SHARE) * matrix_ms:
         return None
+    unknown = f"; of {unknown_ms:.3g} ms it is unknown" if unknown_ms else ""
+    in_16bit = [op for op in idle if op.dtype != "float32"]
+    causes = {"float32_ms": _time_ms(op for op in idle if op.dtype == "float32")}
+    causes["depthwise_ms"] = _time_ms(op for op in in_16bit if _is_depthwise(op))
+    causes["rest_ms"] = _time_ms(op for op in in_16bit if not _is_depthwise(op))
     return _idle(
         f"{total_ms:.3g} of {matrix_ms:.3g} ms of matrix operations run without tensor cores "
-        f"({times_text(idle_ms, OPERATIONS_SHOWN)})",
-        {"idle_ms": total_ms, "matrix_ms": matrix_ms, "operations": longest(idle_ms, OPERATIONS_SHOWN)},
+        f"({times_text(idle_ms, OPERATIONS_SHOWN)}){unknown}",
+        {"idle_ms": total_ms, "matrix_ms": matrix_ms, "unknown_ms": unknown_ms}
+        | {name: causes[name] for name in ("float32_ms", "depthwise_ms") if causes[name]}
+        | {"operations": longest(idle_ms, OPERATIONS_SHOWN)},
         total_ms,
+        advice=_idle_advice(data, **causes),
     )
 
 
 def _idle_percent(data: Evidence) -> Reason | None:
-    names = ("profiler/matrix_percent", "profiler/tensor_core_percent")
-    matrix, used = (data.candidate.metrics.get(name) for name in names)
-    shown_by_operations = any(is_matrix(op) for op in compute_operations(data.candidate))
-    if matrix is None or used is None or shown_by_operations or matrix - used < IDLE_PERCENT:
+    """By shares of all kernels, where the trace names no matrix operations."""
+    names = [f"profiler/{name}_percent" for name in ("matrix", "tensor_core", "tensor_core_unknown")]
+    found = {name: data.candidate.metrics[name] for name in names if name in data.candidate.metrics}
+    if len(found) < len(names) or any(is_matrix(op) for op in compute_operations(data.candidate)):
+        return None
+    matrix, used, unknown = found.values()
+    idle = matrix - used - unknown
+    if idle < IDLE_PERCENT or unknown > (1 - MIN_CLASSIFIED_SHARE) * matrix:
         return None
     total_ms = data.compute_ms
     return _idle(
-        f"Matrix work takes {matrix:.0f} % of the compute time, and tensor cores only {used:.0f} %",
-        dict(zip(names, (matrix, used), strict=True)),
-        None if total_ms is None else total_ms * (matrix - used) / 100,
+        f"Matrix work takes {matrix:.0f} % of the compute time, and tensor cores only {used:.0f} %"
+        + (f", or up to {used + unknown:.0f} %, as the use is unknown for some kernels" if unknown else ""),
+        found,
+        None if total_ms is None else total_ms * idle / 100,
+        advice=_idle_advice(data, rest_ms=idle),
     )
 
 
-def _idle(found: str, evidence: dict[str, Any], time_ms: float | None) -> Reason:
+def _idle(found: str, evidence: dict[str, Any], time_ms: float | None, advice: str) -> Reason:
     return Reason(
         code="tensor_cores_idle",
         text=f"{found}, although this GPU has tensor cores for 16 bit.",
         evidence=evidence,
-        advice="Make channels and train.batch_size multiples of 8, and remove dtypes that are set on single layers; "
-        "depthwise convolutions have no kernels for tensor cores.",
+        advice=advice,
         time_ms=time_ms,
     )
+
+
+def _idle_advice(data: Evidence, rest_ms: float, float32_ms: float = 0.0, depthwise_ms: float = 0.0) -> str:
+    """What to do about the causes that the trace and the configuration show."""
+    found = []
+    if float32_ms:
+        found.append(f"Remove dtypes that are set on single layers: {float32_ms:.3g} ms of it compute in float32.")
+    if depthwise_ms:
+        found.append(f"Depthwise convolutions ({depthwise_ms:.3g} ms) have no kernels for tensor cores.")
+    if rest_ms > 0:
+        batch_size, widths = odd_sizes(data, 8)
+        sizes = [*([f"the batch size {batch_size}"] if batch_size else []), *map(str, widths)]
+        shown = f" (now {', '.join(sizes)})" if sizes else ""
+        found.append(f"Make channels and train.batch_size multiples of 8{shown}.")
+    return " ".join(found)
+
+
+def _is_depthwise(operation: OperationTime) -> bool:
+    return plain_type(operation.type).startswith("Depthwise")
+
+
+def _time_ms(operations: Iterable[OperationTime]) -> float:
+    return math.fsum(operation.self_time_ms_per_step for operation in operations)
 
 
 def no_16bit_ops(data: Evidence) -> Reason | None:
     """The trace shows almost no 16-bit compute, although the policy or the hardware would allow it."""
     percent = data.candidate.metrics.get("profiler/compute_16bit_percent")
-    if percent is None or percent >= FEW_16BIT_PERCENT or not (data.is_16bit or data.policy_to_try):
+    unknown = data.candidate.metrics.get("profiler/compute_unknown_percent", 0.0) if data.is_16bit else 0.0
+    if percent is None or percent + unknown >= FEW_16BIT_PERCENT or not (data.is_16bit or data.policy_to_try):
         return None
     faster = _speedups_if_compute_faster(data)
     if data.is_16bit:
-        text = f"Only {percent:.1f} % of the compute time is 16-bit although the policy is {data.policy}."
+        most = f" to {percent + unknown:.1f}" if unknown else ""
+        text = f"Only {percent:.1f}{most} % of the compute time is 16-bit although the policy is {data.policy}."
         advice = "Remove dtypes that are set on single layers: those layers do not follow the policy."
     else:
         device, known = "GPU" if data.on_gpu else "CPU", data.has_hardware_for(str(data.policy_to_try))
@@ -107,6 +152,7 @@ def no_16bit_ops(data: Evidence) -> Reason | None:
         text += "hardware for 16 bit."
         advice = f"Try a variant with policy: {data.policy_to_try}."
     evidence = {"profiler/compute_16bit_percent": percent, "threshold_percent": FEW_16BIT_PERCENT}
+    evidence |= {"profiler/compute_unknown_percent": unknown} if unknown else {}
     return Reason(
         code="no_16bit_ops",
         text=text + _as_text(faster),

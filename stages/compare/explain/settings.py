@@ -4,59 +4,118 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from stages.compare.explain.evidence import TRAIN, Evidence, Factors, measure_text
+from stages.compare.explain.evidence import TRAIN, Evidence, Factors, measure_text, part_of_compute_ms
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
 from stages.stats.speedup import Speedup
 
-_MULTIPLE = 8
+LAYOUT_PERCENT = 5.0  # of the compute time
+UNKNOWN_PERCENT = 10.0
+_MULTIPLE_16BIT, _MULTIPLE_TF32 = 8, 4  # 16 bytes of each type
+TF32_FROM = 8.0  # compute capability
 _NAMES = {"xla": "XLA", "onednn": "oneDNN", "tf32": "TF32"}
 
 
-def sizes_not_multiple_of_8(data: Evidence) -> Reason | None:
-    """On a GPU, 16-bit matrix work is fastest if its sizes are multiples of 8.
+def sizes_not_multiple(data: Evidence) -> Reason | None:
+    """On a GPU, matrix work on tensor cores is fastest if its sizes are multiples of 8, in TF32 of 4.
 
-    The channels of the images and the number of classes cannot be changed, and cost little.
+    The channels of the images and the number of classes cannot be changed, and cost little. (Deep Learning Performance
+    Guide of NVIDIA: sizes that are multiples of 16 bytes.)
     """
-    if not data.on_gpu or not data.is_16bit:
+    multiple = _multiple(data)
+    if multiple is None:
         return None
-    configuration = data.candidate.summary.configuration
-    given = {1, data.classes, *(configuration.input_shape or ())[-1:]}
-    odd = sorted({width for width in configuration.layer_widths if width not in given and width % _MULTIPLE})
-    batch_size = configuration.batch_size
-    if batch_size % _MULTIPLE == 0 and not odd:
+    batch_size, odd = odd_sizes(data, multiple)
+    if batch_size is None and not odd:
         return None
-    evidence: dict[str, Any] = {"batch_size": batch_size} | ({"layer_widths": odd} if odd else {})
-    found = [f"the batch size {batch_size}"] if batch_size % _MULTIPLE else []
+    found = [f"the batch size {batch_size}"] if batch_size else []
     found += [f"layers with {', '.join(map(str, odd))} channels"] if odd else []
+    evidence: dict[str, Any] = {"batch_size": data.candidate.summary.configuration.batch_size}
     return Reason(
-        code="sizes_not_multiple_of_8",
-        text=f"Tensor cores need multiples of 8 for full speed. These sizes are not: {' and '.join(found)}.",
-        evidence=evidence,
-        advice=_rounded_advice(batch_size, odd),
+        code=f"sizes_not_multiple_of_{multiple}",
+        text=f"Tensor cores need multiples of {multiple}{' in TF32' if multiple == _MULTIPLE_TF32 else ''} for full "
+        f"speed. These sizes are not: {' and '.join(found)}.",
+        evidence=evidence | ({"layer_widths": odd} if odd else {}),
+        advice=_rounded_advice(batch_size, odd, multiple),
     )
 
 
-def _rounded_advice(batch_size: int, odd: list[int]) -> str:
-    lower = batch_size // _MULTIPLE * _MULTIPLE
-    sizes = [str(size) for size in (lower, lower + _MULTIPLE) if size]
-    advice = [f"Set train.batch_size to {' or '.join(sizes)}."] if batch_size % _MULTIPLE else []
-    return " ".join([*advice, *(["Round the widths of these layers up to multiples of 8."] if odd else [])])
+def odd_sizes(data: Evidence, multiple: int) -> tuple[int | None, list[int]]:
+    """The batch size, if it is no multiple, and the widths of layers that are none and that could be changed."""
+    configuration = data.candidate.summary.configuration
+    given = {1, data.classes, *(configuration.input_shape or ())[-1:]}
+    odd = sorted({width for width in configuration.layer_widths if width not in given and width % multiple})
+    return (configuration.batch_size if configuration.batch_size % multiple else None), odd
+
+
+def _multiple(data: Evidence) -> int | None:
+    """What the sizes should be multiples of; None where the candidate does not use tensor cores."""
+    if not data.on_gpu or data.has_hardware_for(data.policy) is False:
+        return None
+    if data.is_16bit:
+        return _MULTIPLE_16BIT
+    in_force = data.candidate.summary.in_force
+    return _MULTIPLE_TF32 if _has_tf32(data) and in_force.policy == "float32" and in_force.tf32 else None
+
+
+def _has_tf32(data: Evidence) -> bool:
+    return (data.compute_capability or 0.0) >= TF32_FROM
+
+
+def _rounded_advice(batch_size: int | None, odd: list[int], multiple: int) -> str:
+    lower = (batch_size or 0) // multiple * multiple
+    sizes = [str(size) for size in (lower, lower + multiple) if size]
+    advice = [f"Set train.batch_size to {' or '.join(sizes)}."] if batch_size else []
+    rounded = f"Round the widths of these layers up to multiples of {multiple}."
+    return " ".join([*advice, *([rounded] if odd else [])])
+
+
+def layout_changes(data: Evidence) -> Reason | None:
+    """Convolutions change the layout of their tensors (NCHW and NHWC), which takes time in one precision or in both.
+
+    Tensor cores need NHWC. TensorFlow and cuDNN choose the layout by the type, so that one variant may have changes
+    that another has not.
+    """
+    percents = {
+        name: profile.metrics.get("profiler/layout_percent", 0.0)
+        for name, profile in (("baseline", data.baseline), ("candidate", data.candidate))
+        if profile is not None and profile.on_gpu
+    }
+    if max(percents.values(), default=0.0) < LAYOUT_PERCENT:
+        return None
+    before = f", {percents['baseline']:.0f} % in the baseline" if "baseline" in percents else ""
+    return Reason(
+        code="layout_changes",
+        text=f"Changing the layout of convolutions' tensors between NCHW and NHWC takes {percents['candidate']:.0f} % "
+        f"of the compute time{before}.",
+        evidence={f"{name}_layout_percent": percent for name, percent in percents.items()},
+        advice="XLA (xla: true in both entries of variants) chooses one layout for the whole step.",
+        time_ms=part_of_compute_ms(data.candidate, "profiler/layout_percent"),
+    )
 
 
 def baseline_is_tf32(data: Evidence) -> Reason | None:
-    """The baseline already uses tensor cores, through TF32."""
-    percent = data.before.metrics.get("profiler/compute_tf32_percent", 0.0)
-    in_force = data.before.summary.in_force
-    if not data.before.on_gpu or in_force.policy != "float32" or not in_force.tf32 or percent <= 0:
+    """The baseline already uses tensor cores, through TF32, or may do so where the kernels' names do not show it."""
+    metrics, in_force = data.before.metrics, data.before.summary.in_force
+    percent = metrics.get("profiler/compute_tf32_percent", 0.0)
+    unknown = metrics.get("profiler/tensor_core_unknown_percent", 0.0)
+    if not data.before.on_gpu or in_force.policy != "float32" or not in_force.tf32:
         return None
-    name = "The baseline" if data.baseline else "This variant"
+    if percent <= 0 and (unknown < UNKNOWN_PERCENT or not _has_tf32(data)):
+        return None
+    name = "the baseline" if data.baseline else "this variant"
+    if percent > 0:
+        text = f"float32 here means TF32 on tensor cores: {name} spends {percent:.0f} % of its compute time in it. "
+        text += "16 bit can gain less over it than over true float32."
+    else:
+        text = f"float32 here may mean TF32 on tensor cores: {name} allows it, and of {unknown:.0f} % of its compute "
+        text += "time the kernels' names do not show it."
     return Reason(
         code="baseline_is_tf32",
-        text=f"{name} spends {percent:.0f} % of its compute time in TF32, so it is not plain float32: "
-        "16 bit can gain less over it.",
-        evidence={"baseline_compute_tf32_percent": percent, "baseline_tf32": True},
-        advice="Add a variant with tf32: false to see what TF32 itself brings.",
+        text=text,
+        evidence={"baseline_compute_tf32_percent": percent, "baseline_tf32": True}
+        | ({"baseline_tensor_core_unknown_percent": unknown} if unknown else {}),
+        advice="A variant with tf32: false measures true float32.",
     )
 
 

@@ -69,7 +69,11 @@ def metric_rows(comparison: Comparison) -> list[MetricRow]:
         *(_row(study, f"profiler/{part}_ms", f"traced step: {part.replace('_', ' ')}", "ms") for part in STEP_PARTS),
         _row(study, "profiler/compute_16bit_percent", "compute time in 16 bit", "%", 1, headline=True),
         _row(study, "profiler/compute_tf32_percent", "compute time in TF32", "%", 1),
+        _row(study, "profiler/compute_unknown_percent", "compute time in an unknown type", "%", 1),
         _row(study, "profiler/tensor_core_percent", "compute time on tensor cores", "%", 1, headline=True),
+        _row(study, "profiler/tensor_core_unknown_percent", "compute time, unknown whether on tensor cores", "%", 1),
+        _row(study, "profiler/matrix_tensor_core_percent", "matrix work on tensor cores", "%", 1),
+        _row(study, "profiler/layout_percent", "compute time changing layouts (NCHW, NHWC)", "%", 1),
         _row(study, "profiler/compute_16bit_percent_xprof", "compute time in 16 bit, as xprof counts it", "%", 1),
         _row(study, "profiler/overhead_percent", "overhead of the profiler", "%", 1),
     ]

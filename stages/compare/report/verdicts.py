@@ -16,7 +16,7 @@ def verdict_sentence(candidate: Candidate, comparison: Comparison) -> str:
     if not candidate.speedups:
         return f"{candidate.variant} could not be compared. " + " ".join(reason.text for reason in candidate.reasons)
     if comparison.speed_only:
-        return " ".join([_speed_sentence(candidate, comparison), *_settings_sentences(candidate, comparison)])
+        return " ".join([_speed_sentence(candidate, comparison), *_further_sentences(candidate, comparison)])
     scale, inference = scale_of(comparison), _inference_clause(candidate)
     differing = len(set(candidate.verdicts.values())) > 1
     name, it = (f"{candidate.variant} for training", "it") if differing else (candidate.variant, "training")
@@ -27,7 +27,7 @@ def verdict_sentence(candidate: Candidate, comparison: Comparison) -> str:
         sentence = f"Do not use {name}: {' and '.join(_refuted(candidate, comparison, it))}{inference}."
     else:
         sentence = f"{name} is undecided: {' and '.join(_open(candidate, comparison))}{inference}."
-    return " ".join([sentence, *_settings_sentences(candidate, comparison)])
+    return " ".join([sentence, *_further_sentences(candidate, comparison)])
 
 
 def _speed_sentence(candidate: Candidate, comparison: Comparison) -> str:
@@ -122,6 +122,17 @@ def _open_together(candidate: Candidate, comparison: Comparison) -> Iterator[str
         f"by themselves, but not together with the other verdicts: the {comparison.number_of_tests} of this report "
         "share an error of 5 %"
     )
+
+
+def _further_sentences(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+    """What the speed-ups are over, and where other settings gain."""
+    percents = [reason.evidence for reason in candidate.reasons if reason.code == "baseline_is_tf32"]
+    if any(evidence["baseline_compute_tf32_percent"] > 0 for evidence in percents):
+        yield (
+            f"{comparison.study.baseline.variant} here means TF32 on tensor cores: a variant with tf32: false measures "
+            "true float32."
+        )
+    yield from _settings_sentences(candidate, comparison)
 
 
 def _settings_sentences(candidate: Candidate, comparison: Comparison) -> Iterator[str]:

@@ -89,7 +89,7 @@ def _kernel_types(trace: Trace) -> Iterator[str]:
     unknown_us = math.fsum(kernel.duration_us for kernel in trace.kernels if kernel.tensor_core is None)
     unknown_cores = 100 * unknown_us / total_us
     if unknown_cores >= _MIN_REPORTED_PERCENT:
-        yield f"tensor core use is unknown for {unknown_cores:.1f} % of the kernels' time: it counts as not used"
+        yield f"tensor core use is unknown for {unknown_cores:.1f} % of the kernels' time: it counts as unknown"
     ours, claimed = metrics["profiler/compute_16bit_percent"], trace.xprof_16bit_percent
     if claimed is not None and abs(ours - claimed) > _MAX_DIFFERENCE_POINTS:
         yield (

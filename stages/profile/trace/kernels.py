@@ -8,7 +8,12 @@ Each library has its naming conventions:
 - cuBLAS since Hopper: `nvjet_hsh_…`, one letter each for the inputs, the arithmetic and the output.
 - CUTLASS: `cutlass_80_tensorop_f16_s16816gemm_…`, `cutlass_80_simt_sgemm_…`.
 - Eigen and TensorFlow: C++ templates (`Eigen::half`) or `Mul_GPU_DT_HALF_DT_HALF_kernel`.
-- XLA: `loop_multiply_fusion_3`, without a type; PyTorch's Triton: `triton_poi_fused_…` (pointwise), `triton_mm`.
+- XLA: `loop_multiply_fusion_3`, `input_reduce_fusion`, `gemm_fusion_dot_2` (compiled by Triton), without a type, which
+  `hlo` reads from the program. XLA calls cuBLAS, cuBLASLt and cuDNN for the other products and convolutions: those
+  kernels have the libraries' names.
+- PyTorch's Triton: `triton_poi_fused_…` (pointwise), `triton_mm`.
+
+What a name does not show is unknown (None), and never "not on tensor cores".
 """
 
 from __future__ import annotations
@@ -64,6 +69,11 @@ _ANY_CORES = re.compile(
     r"(?:gemm|dot|conv(?!ert))\w*fusion|fusion\w*(?:gemm|dot)|triton_(?:gemm|tem|b?mm)|__cu(?:dnn|blas)\$|custom-call"
     r"|fmha|flash_attn"
 )
+# XLA's pass RenameFusions names loops and reductions after what they compute; other fusions may be any of its kernels.
+_ANY_FUSION = re.compile(r"^fusion(?:[._]\d+)*$")
+# A change between NCHW and NHWC around a convolution: by cuDNN, or by TensorFlow's layout optimizer.
+_LAYOUT = re.compile(r"n[chw]{3}to(?:folded)?n[chw]{3}(?!\w*(?:gemm|fprop|dgrad|wgrad))|foldednhwc")
+_LAYOUT_OPTIMIZER = "LayoutOptimizer"
 
 _NAMESPACE = re.compile(r"(?:\(anonymous namespace\)|\w+)::")
 _ARGUMENTS = re.compile(r"[<(]|(?<=kernel)2?i(?=[a-z]*\d)")  # of a template or a function, also where names are mangled
@@ -125,6 +135,8 @@ def uses_tensor_cores(kernel_name: str, dtype: str | None, flagged: bool) -> boo
             which also names kernels for CUDA cores.
     """
     name, category = kernel_name.lower(), kernel_category(kernel_name)
+    if _ANY_FUSION.search(name):
+        return flagged or None
     if category == "memory" or _CUDA_CORES.search(name):
         return False
     if flagged or _TENSOR_CORES.search(name):
@@ -153,6 +165,11 @@ def kernel_category(kernel_name: str) -> OpCategory:
         if _MEMORY.search(part):
             return "memory"
     return "other"
+
+
+def is_layout_kernel(kernel_name: str, operation: str = "") -> bool:
+    """Whether a kernel only changes the layout of a convolution's tensor, by its name or that of its operation."""
+    return _LAYOUT.search(kernel_name.lower()) is not None or _LAYOUT_OPTIMIZER in operation
 
 
 def is_cast_kernel(kernel_name: str) -> bool:

@@ -6,9 +6,10 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 from stages.op_types import SIXTEEN_BIT, OpCategory, is_cast, op_category
-from stages.profile.trace.kernels import is_cast_kernel, kernel_category
+from stages.profile.trace.kernels import is_cast_kernel, is_layout_kernel, kernel_category
 
 MIB = 1024 * 1024
 
@@ -88,6 +89,11 @@ class Kernel:
         """True if the kernel only changes a data type."""
         return is_cast_kernel(self.name) or is_cast(self.operation_type)
 
+    @property
+    def is_layout_change(self) -> bool:
+        """True if the kernel only changes the layout of a convolution's tensor."""
+        return is_layout_kernel(self.name, self.operation)
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -132,6 +138,11 @@ class Trace:
     def step_time_ms(self) -> tuple[float, ...]:
         """The time of every step, in milliseconds."""
         return tuple(step.step_time_ms for step in self.steps)
+
+    @property
+    def kernel_operations(self) -> frozenset[str]:
+        """Names of the operations that have a kernel."""
+        return frozenset(kernel.operation for kernel in self.kernels)
 
     @property
     def matched_percent(self) -> float | None:
@@ -196,7 +207,17 @@ class Trace:
             "profiler/matrix_percent": percent(lambda row: row.category == "matrix"),
             "profiler/memory_bound_percent": percent(lambda row: row.category == "memory"),
         }
-        if on_device:
-            found["profiler/compute_tf32_percent"] = percent(lambda row: row.dtype == "tf32")
-            found["profiler/tensor_core_percent"] = percent(lambda row: row.tensor_core)
-        return found
+        return found | (self._device_metrics(percent) if on_device else {})
+
+    def _device_metrics(self, percent: Callable[[Callable[[Any], object]], float]) -> dict[str, float]:
+        """Shares of a GPU's compute time. What names do not show is a share of its own."""
+        found = {
+            "profiler/compute_tf32_percent": percent(lambda row: row.dtype == "tf32"),
+            "profiler/compute_unknown_percent": percent(lambda row: row.dtype is None),
+            "profiler/tensor_core_percent": percent(lambda row: row.tensor_core),
+            "profiler/tensor_core_unknown_percent": percent(lambda row: row.tensor_core is None),
+            "profiler/layout_percent": percent(lambda row: row.is_layout_change),
+        }
+        matrix = percent(lambda row: row.category == "matrix")
+        on_cores = percent(lambda row: row.category == "matrix" and row.tensor_core)
+        return found | ({"profiler/matrix_tensor_core_percent": 100 * on_cores / matrix} if matrix else {})

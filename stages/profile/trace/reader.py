@@ -106,15 +106,20 @@ def _step(row: Mapping[str, Any], has_device: bool) -> StepBreakdown:
 def _kernels(conversion: Conversion, graph_dtypes: Mapping[str, str]) -> tuple[Kernel, ...]:
     by_shapes = _dtypes_by_shapes(conversion.scan.kernels, graph_dtypes)
     types = {row["operation"]: row["type"] for row in conversion.operations if row["host_or_device"] == "Device"}
-    kernels = [_kernel(row, by_shapes, types) for row in conversion.kernels if is_compute(row["kernel_name"])]
+    compute = [row for row in conversion.kernels if is_compute(row["kernel_name"])]
+    kernels = [_kernel(row, conversion.scan.fusion_dtypes, by_shapes, types) for row in compute]
     return tuple(sorted(kernels, key=lambda kernel: -kernel.duration_us))
 
 
 def _kernel(
-    row: Mapping[str, Any], by_shapes: Mapping[tuple[str, str], str], operation_types: Mapping[str, str]
+    row: Mapping[str, Any],
+    fusion_dtypes: Mapping[str, str],
+    by_shapes: Mapping[tuple[str, str], str],
+    operation_types: Mapping[str, str],
 ) -> Kernel:
     name, operation = row["kernel_name"], row["op_name"] or ""
-    dtype = kernel_dtype(name) or by_shapes.get((name, operation)) or by_shapes.get((name, ""))
+    dtype = kernel_dtype(name) or fusion_dtypes.get(name)
+    dtype = dtype or by_shapes.get((name, operation)) or by_shapes.get((name, ""))
     return Kernel(
         name=name,
         operation=operation,
@@ -146,7 +151,9 @@ def _graph_dtype(operation: str, graph_dtypes: Mapping[str, str]) -> str | None:
 def _operations(
     conversion: Conversion, graph_dtypes: Mapping[str, str], kernels: Iterable[Kernel]
 ) -> tuple[Operation, ...]:
-    longest = {kernel.operation: kernel for kernel in sorted(kernels, key=lambda kernel: kernel.duration_us)}
+    # Of the matrix kernels, where there are some: the others only prepare their tensors, even if they take longer.
+    ordered = sorted(kernels, key=lambda kernel: (kernel.category == "matrix", kernel.duration_us))
+    longest = {kernel.operation: kernel for kernel in ordered}
     operations = [_operation(row, graph_dtypes, longest) for row in conversion.operations if row["type"] != "IDLE"]
     return tuple(sorted(operations, key=lambda operation: -operation.self_time_us))
 

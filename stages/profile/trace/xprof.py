@@ -23,6 +23,8 @@ from stages.profile.trace.locate import SUFFIX
 from stages.profile.trace.xspace import KernelShapes, Scan, scan_files
 
 ROOT = Path(__file__).parents[3]
+# Not `-m`: reading a trace needs only some of the packages whose absence ends `python -m stages...`.
+_CHILD = "import sys; from stages.profile.trace.xprof import main; sys.exit(main(sys.argv[1:]))"
 Row = dict[str, Any]  # by xprof's names of the columns; an empty cell is None
 
 
@@ -100,7 +102,7 @@ def _run_child(path: Path, arguments: list[str], timeout_s: float) -> None:
     search_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "stages.profile.trace.xprof", *arguments],
+            [sys.executable, "-c", _CHILD, *arguments],
             env={**os.environ, "PYTHONPATH": search_path},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -182,7 +184,3 @@ def main(arguments: list[str]) -> int:
         document = {"error": str(error)}
     result.write_text(json.dumps(document), encoding="utf-8")
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -1,8 +1,7 @@
 """Reads what xprof's tables leave out from an XSpace, the profiler's file format.
 
-These are the profiler's errors and warnings, the devices, and the tensor shapes of each kernel. The schema is
-`tsl/profiler/protobuf/xplane.proto`. xprof does not ship it for Python, and TensorFlow's copy takes seconds to import,
-so the fields that are read are declared here. Texts are declared as bytes: kernel names may be invalid UTF-8.
+These are the profiler's errors and warnings, the devices, the tensor shapes of each kernel, and the programs that XLA
+compiled. The schema is `tsl/profiler/protobuf/xplane.proto`, which xprof does not ship for Python.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from google.protobuf import message
 
 from stages.errors import TraceError
+from stages.profile.trace.hlo import fusion_dtypes
+from stages.profile.trace.schema import Fields, message_class
 
-PACKAGE = "halfstep.profiler"
-_FIELDS: dict[str, list[tuple[str, int, str]]] = {
+_FIELDS: Fields = {
     "XSpace": [
         ("planes", 1, "*XPlane"),
         ("errors", 2, "*bytes"),
@@ -34,7 +34,7 @@ _FIELDS: dict[str, list[tuple[str, int, str]]] = {
         ("stats", 6, "*XStat"),
     ],
     "MetadataEntry": [("key", 1, "int64"), ("value", 2, "Metadata")],
-    "Metadata": [("name", 2, "bytes")],
+    "Metadata": [("name", 2, "bytes"), ("stats", 5, "*XStat")],
     "XLine": [("name", 2, "bytes"), ("events", 4, "*XEvent")],
     "XEvent": [("metadata_id", 1, "int64"), ("duration_ps", 3, "int64"), ("stats", 4, "*XStat")],
     "XStat": [
@@ -42,9 +42,12 @@ _FIELDS: dict[str, list[tuple[str, int, str]]] = {
         ("uint64_value", 3, "uint64"),
         ("int64_value", 4, "int64"),
         ("str_value", 5, "bytes"),
+        ("bytes_value", 6, "bytes"),
         ("ref_value", 7, "uint64"),
     ],
 }
+_XSPACE = message_class("XSpace", "halfstep.profiler", _FIELDS)
+_PROGRAMS, _PROGRAM = b"/host:metadata", b"Hlo Proto"
 _MARKERS = (b"train", b"test", b"TraceContext")  # how the names of the events begin that xprof takes as steps
 _SHAPE_STATS = ("tensor_shapes", "shape")
 _OPERATION_STATS = ("tf_op", "level 0", "annotation")
@@ -74,6 +77,7 @@ class Scan:
         nameless: files without the name of a host.
         kernels: kernels of the GPUs.
         marked_steps: number of step markers of the host that has the most; the profiler may drop those at the ends.
+        fusion_dtypes: data type of each fusion that XLA compiled, by the name of its kernel.
     """
 
     planes: tuple[str, ...]
@@ -84,6 +88,7 @@ class Scan:
     nameless: tuple[str, ...]
     kernels: tuple[KernelShapes, ...]
     marked_steps: int
+    fusion_dtypes: dict[str, str]
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -110,6 +115,7 @@ def scan_files(paths: Iterable[Path]) -> Scan:
         nameless=tuple(name for name, space in named.items() if not space.hostnames),
         kernels=tuple(kernel for plane in planes for kernel in _kernels(plane)),
         marked_steps=max(map(_marked_steps, hosts), default=0),
+        fusion_dtypes=fusion_dtypes(program for plane in planes for program in _programs(plane)),
     )
 
 
@@ -139,6 +145,14 @@ def _marked_steps(plane: Any) -> int:
     numbers = {entry.key for entry in plane.stat_metadata if entry.value.name == b"step_num"}
     marked = (event for line in plane.lines for event in line.events if event.metadata_id in names)
     return sum(any(stat.metadata_id in numbers for stat in event.stats) for event in marked)
+
+
+def _programs(plane: Any) -> Iterator[bytes]:
+    if plane.name != _PROGRAMS:
+        return
+    numbers = {entry.key for entry in plane.stat_metadata if entry.value.name == _PROGRAM}
+    for entry in plane.event_metadata:
+        yield from (stat.bytes_value for stat in entry.value.stats if stat.metadata_id in numbers)
 
 
 def _kernels(plane: Any) -> Iterator[KernelShapes]:
@@ -173,27 +187,3 @@ def _stat_text(stat: Any, stat_names: dict[int, str]) -> str:
 
 def _text(value: bytes) -> str:
     return value.decode("utf-8", errors="replace")
-
-
-def _xspace_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="halfstep/xplane.proto", package=PACKAGE, syntax="proto2")
-    for name, fields in _FIELDS.items():
-        declared = file.message_type.add(name=name)
-        for field, number, field_type in fields:
-            _declare(declared, field, number, field_type)
-    pool = descriptor_pool.DescriptorPool()  # a separate pool: the default one may hold TensorFlow's messages
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.XSpace"))
-
-
-def _declare(declared: descriptor_pb2.DescriptorProto, name: str, number: int, field_type: str) -> None:
-    proto = descriptor_pb2.FieldDescriptorProto
-    label = proto.LABEL_REPEATED if field_type.startswith("*") else proto.LABEL_OPTIONAL
-    scalars = {"bytes": proto.TYPE_BYTES, "int64": proto.TYPE_INT64, "uint64": proto.TYPE_UINT64}
-    plain = field_type.removeprefix("*")
-    field = declared.field.add(name=name, number=number, label=label, type=scalars.get(plain, proto.TYPE_MESSAGE))
-    if plain not in scalars:
-        field.type_name = f".{PACKAGE}.{plain}"
-
-
-_XSPACE = _xspace_class()

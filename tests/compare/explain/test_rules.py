@@ -15,7 +15,8 @@ from stages.results.training import Training
 from tests.small_study import environment, measured_speedup, operation, profile, training_metrics
 
 STEP = {"profiler/step_time_ms": 100.0}
-OpRow = tuple[str, float, str] | tuple[str, float, str, bool]  # op type, ms a step, data type, whether on tensor cores
+# Op type, ms a step, data type, and for an operation with a kernel whether on tensor cores.
+OpRow = tuple[str, float, str] | tuple[str, float, str, bool | None]
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ class Case:
         )
 
 
-def _operation(op_type: str, time_ms: float, dtype: str, tensor_core: bool | None = None) -> Any:
-    return operation(op_type, time_ms, dtype, tensor_core=tensor_core)
+def _operation(op_type: str, time_ms: float, dtype: str, *tensor_core: bool | None) -> Any:
+    return operation(op_type, time_ms, dtype, tensor_core=next(iter(tensor_core), None), has_kernel=bool(tensor_core))
 
 
 SLOW: dict[str, Any] = {
@@ -104,9 +105,18 @@ CONTRADICTION: dict[str, Any] = {
 BF16, FP32 = "mixed_bfloat16", "float32"
 NO_16BIT = {"profiler/compute_16bit_percent": 0.0}
 MIXED = {"profiler/compute_16bit_percent": 40.0}
+TF32 = {"profiler/compute_tf32_percent": 80.0}
+BATCH_30: dict[str, Any] = {"configuration": {"batch_size": 30}}
+IN_TF32: dict[str, Any] = {"device": "GPU", "policy": FP32}
 BUSY: list[OpRow] = [("Conv2D", 30.0, "float16", True)]
 IDLE: list[OpRow] = [("Conv2D", 30.0, "float16", False)]
-SHARES = {"profiler/matrix_percent": 70.0}
+SHARES = {"profiler/matrix_percent": 70.0, "profiler/tensor_core_percent": 0.0}
+
+
+def _shares(on_cores: float, unknown: float = 0.0) -> dict[str, float]:
+    return SHARES | {"profiler/tensor_core_percent": on_cores, "profiler/tensor_core_unknown_percent": unknown}
+
+
 TRACED = {
     **STEP,
     "profiler/device_compute_ms": 100.0,
@@ -165,6 +175,8 @@ CASES = [
     Case("no_16bit_ops", True, "almost none", after={"profiler/compute_16bit_percent": 9.9}),
     Case("no_16bit_ops", False, "enough", after={"profiler/compute_16bit_percent": 10.0}),
     Case("no_16bit_ops", False, "not measured"),
+    Case("no_16bit_ops", False, "not shown by the names", after=NO_16BIT | {"profiler/compute_unknown_percent": 10.0}),
+    Case("no_16bit_ops", True, "shown by most names", after=NO_16BIT | {"profiler/compute_unknown_percent": 9.9}),
     Case(
         "no_16bit_ops",
         False,
@@ -196,8 +208,31 @@ CASES = [
     ),
     Case("tensor_cores_idle", False, "not in 16 bit", device="GPU", policy=FP32, after_ops=IDLE),
     Case("tensor_cores_idle", False, "on a CPU", after_ops=IDLE),
-    Case("tensor_cores_idle", True, "by shares", device="GPU", after=SHARES | {"profiler/tensor_core_percent": 45.0}),
-    Case("tensor_cores_idle", False, "by shares", device="GPU", after=SHARES | {"profiler/tensor_core_percent": 46.0}),
+    Case("tensor_cores_idle", False, "unknown", device="GPU", after_ops=[*BUSY, ("MatMul", 29.0, "float16", None)]),
+    Case(
+        "tensor_cores_idle",
+        True,
+        "half unknown",
+        device="GPU",
+        after_ops=[*IDLE, ("MatMul", 30.0, "float16", None)],
+    ),
+    Case(
+        "tensor_cores_idle",
+        False,
+        "more unknown",
+        device="GPU",
+        after_ops=[*IDLE, ("MatMul", 31.0, "float16", None)],
+    ),
+    Case("tensor_cores_idle", True, "by shares", device="GPU", after=_shares(on_cores=45.0)),
+    Case("tensor_cores_idle", False, "less by shares", device="GPU", after=_shares(on_cores=46.0)),
+    Case("tensor_cores_idle", False, "unknown by shares", device="GPU", after=_shares(on_cores=40.0, unknown=6.0)),
+    Case("tensor_cores_idle", False, "mostly unknown", device="GPU", after=_shares(on_cores=0.0, unknown=36.0)),
+    Case("tensor_cores_idle", True, "half unknown by shares", device="GPU", after=_shares(on_cores=0.0, unknown=35.0)),
+    Case("tensor_cores_idle", False, "unknown not measured", device="GPU", after=SHARES),
+    Case("layout_changes", True, "5 %", device="GPU", after={"profiler/layout_percent": 5.0}),
+    Case("layout_changes", False, "less", device="GPU", after={"profiler/layout_percent": 4.9}),
+    Case("layout_changes", True, "in the baseline", device="GPU", before={"profiler/layout_percent": 5.0}),
+    Case("layout_changes", False, "not measured", device="GPU"),
     Case("mostly_32bit_ops", True, "half", after=MIXED | {"profiler/compute_32bit_percent": 50.0}),
     Case("mostly_32bit_ops", False, "less", after=MIXED | {"profiler/compute_32bit_percent": 49.9}),
     Case(
@@ -233,6 +268,12 @@ CASES = [
     Case("sizes_not_multiple_of_8", True, "30", device="GPU", configuration={"batch_size": 30}),
     Case("sizes_not_multiple_of_8", False, "32", device="GPU"),
     Case("sizes_not_multiple_of_8", False, "on a CPU", configuration={"batch_size": 30}),
+    Case("sizes_not_multiple_of_8", False, "no tensor cores", device="GPU", capability="6.1", **BATCH_30),
+    Case("sizes_not_multiple_of_8", False, "TF32 needs multiples of 4", configuration={"batch_size": 36}, **IN_TF32),
+    Case("sizes_not_multiple_of_4", True, "30 in TF32", **BATCH_30, **IN_TF32),
+    Case("sizes_not_multiple_of_4", False, "36 in TF32", configuration={"batch_size": 36}, **IN_TF32),
+    Case("sizes_not_multiple_of_4", False, "in float32", entry={"tf32": False}, **BATCH_30, **IN_TF32),
+    Case("sizes_not_multiple_of_4", False, "on Volta", capability="7.0", gpu="Tesla V100", **BATCH_30, **IN_TF32),
     Case("sizes_not_multiple_of_8", True, "channels", device="GPU", configuration={"layer_widths": (16, 20)}),
     Case(
         "sizes_not_multiple_of_8",
@@ -241,9 +282,21 @@ CASES = [
         device="GPU",
         configuration={"layer_widths": (1, 3, 10, 16)},
     ),
-    Case("baseline_is_tf32", True, "some TF32", device="GPU", before={"profiler/compute_tf32_percent": 80.0}),
+    Case("baseline_is_tf32", True, "some TF32", device="GPU", before=TF32),
     Case("baseline_is_tf32", False, "no TF32", device="GPU", before={"profiler/compute_tf32_percent": 0.0}),
     Case("baseline_is_tf32", False, "not measured", device="GPU"),
+    Case("baseline_is_tf32", False, "switched off", device="GPU", before=TF32, before_entry={"tf32": False}),
+    Case("baseline_is_tf32", True, "unknown", device="GPU", before={"profiler/tensor_core_unknown_percent": 10.0}),
+    Case("baseline_is_tf32", False, "less", device="GPU", before={"profiler/tensor_core_unknown_percent": 9.9}),
+    Case(
+        "baseline_is_tf32",
+        False,
+        "unknown on Turing, which has no TF32",
+        device="GPU",
+        capability="7.5",
+        gpu="Tesla T4",
+        before={"profiler/tensor_core_unknown_percent": 90.0},
+    ),
     Case(
         "baseline_is_tf32",
         False,

@@ -9,6 +9,7 @@ import pytest
 
 from stages.compare.comparison import Candidate, Comparison, VerdictTest
 from stages.compare.report.verdicts import verdict_sentence
+from stages.results.comparison import Reason
 from stages.stats.proportions import BinaryChange
 from tests.small_study import BRIDGE, SmallStudy
 
@@ -50,6 +51,18 @@ def test_sentence_of_an_inconclusive_verdict_names_what_is_open(project: SmallSt
     sentence = _sentence(project.compare(quality_margin=0.002, min_speedup=1.6))
     assert "mixed_bfloat16 is undecided: its speed-up of 1.60× (1.58 to 1.62) is not clearly above 1.6×" in sentence
     assert "does not exclude a loss of more than 0.2 percentage points" in sentence
+
+
+def test_sentence_says_that_the_baseline_is_tf32(comparison: Comparison) -> None:
+    def sentence(percent: float) -> str:
+        evidence = {"baseline_compute_tf32_percent": percent, "baseline_tf32": True}
+        reason = Reason(code="baseline_is_tf32", text="", evidence=evidence, advice="")
+        return _sentence(comparison, reasons=(reason,))
+
+    expected = "float32 here means TF32 on tensor cores: a variant with tf32: false measures true float32."
+    assert sentence(80.0).endswith(expected)
+    assert "TF32" not in sentence(0.0)  # it only may be, where the kernels' names do not show it
+    assert "TF32" not in _sentence(comparison)
 
 
 def test_parts_that_are_shown_by_themselves_may_be_open_together(comparison: Comparison) -> None:

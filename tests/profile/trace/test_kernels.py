@@ -9,6 +9,7 @@ from stages.profile.trace.kernels import (
     canonical_dtype,
     is_cast_kernel,
     is_compute,
+    is_layout_kernel,
     kernel_category,
     kernel_dtype,
     shapes_dtype,
@@ -40,6 +41,8 @@ MORE_NAMES = [
     ("float16", "no", "cast", "void cudnn::ops::convertTensor_kernel<__half, float, float, (cudnnKernelDataType_t)2>"),
     ("?", "no", "memory", "loop_multiply_fusion_3"),
     ("?", "no", "memory", "input_reduce_fusion"),
+    ("?", "?", "memory", "fusion_123"),  # as XLA calls a fusion that it does not rename
+    ("?", "?", "memory", "fusion.7"),
     ("?", "no", "cast", "wrapped_convert"),
     ("?", "no", "cast", "loop_convert_fusion_2"),
     ("?", "no", "memory", "loop_add_convert_fusion"),
@@ -63,6 +66,26 @@ def test_dtype_tensor_cores_and_category_of_a_kernel(dtype: str, tensor_cores: s
     assert uses_tensor_cores(name, found, flagged=False) is TENSOR_CORES[tensor_cores]
     assert is_cast_kernel(name) is (category == "cast")
     assert kernel_category(name) == category.replace("cast", "memory")
+
+
+LAYOUT_KERNELS = (
+    "void nchwToNhwcKernel<__half, __half, float, bool=1>(int, int, int, int, __half const *, __half*, float, float)",
+    "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)0>",
+    "void cudnn::ops::nhwcToNchwKernel<float, float, float, true, false, (cudnnKernelDataType_t)0>",
+    "void cudnn::engines_precompiled::nhwcToNchwKernel<__nv_bfloat16, __nv_bfloat16, float, true, false, "
+    "(cudnnKernelDataType_t)0>",
+)
+
+
+def test_layout_changes_around_convolutions() -> None:
+    assert [name for name in LAYOUT_KERNELS if not is_layout_kernel(name)] == []
+    assert is_layout_kernel(
+        "void tensorflow::functor::SwapDimension1And2InTensor3UsingTiles<unsigned int, 1024, 1024>",
+        "model/conv/Conv2D-0-TransposeNHWCToNCHW-LayoutOptimizer",
+    )
+    others = [name for *_, category, name in public_names() if category != "memory" and is_layout_kernel(name)]
+    assert others == []  # such as `…_nhwc2nchw_tn_v1`, a convolution that also changes the layout
+    assert not is_layout_kernel("loop_transpose_fusion.1")  # of the model itself, or of a convolution
 
 
 def test_xprof_knows_kernels_on_tensor_cores_that_their_name_does_not_show() -> None:

@@ -142,8 +142,29 @@ def test_gpu_trace_is_read_completely(xspaces: ModuleType, save: Save) -> None:
     text = "\n".join(trace.warnings)
     assert "data type of 11.1 % of the kernels' time is unknown" in text
     assert "tensor core use is unknown for 11.1 % of the kernels' time" in text
+    assert metrics["profiler/tensor_core_unknown_percent"] == pytest.approx(100 / 9)
+    assert metrics["profiler/matrix_tensor_core_percent"] == pytest.approx(100 * 300 / 350)
     assert text.count("12 activity events dropped") == 1
     assert "the profiler keeps about two million events and dropped some" in text
+
+
+def test_an_operation_computes_in_its_matrix_kernel_and_not_in_what_prepares_its_tensors(
+    xspaces: ModuleType, save: Save
+) -> None:
+    """A layout change may take longer than the convolution."""
+    layout = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)0>"
+    convolution = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x128x32_stage5"
+    kernels = [
+        xspaces.Kernel(layout, 300, "conv/Conv2D:Conv2D"),
+        xspaces.Kernel(convolution, 100, "conv/Conv2D:Conv2D"),
+    ]
+    trace = read_trace(save(xspaces.gpu_space(kernels)))
+    (operation,) = (row for row in trace.operations if row.name == "conv/Conv2D" and row.host_or_device == "Device")
+    assert (operation.dtype, operation.tensor_core) == ("tf32", True)
+    metrics = trace.metrics()
+    assert metrics["profiler/layout_percent"] == pytest.approx(75)
+    assert metrics["profiler/matrix_tensor_core_percent"] == pytest.approx(100)
+    assert metrics["profiler/tensor_core_percent"] == pytest.approx(25)
 
 
 def test_kernels_of_two_devices_are_summed(xspaces: ModuleType, save: Save) -> None:

@@ -182,3 +182,10 @@ def add_allocation(space: Space, allocator: str, peak_bytes: int, at_us: int = 5
         allocator_name=allocator, bytes_reserved=0, bytes_allocated=peak_bytes, bytes_available=1 << 30,
         peak_bytes_in_use=peak_bytes, requested_bytes=peak_bytes, allocation_bytes=peak_bytes, addr=4096, tf_op="step",
     )  # fmt: skip
+
+
+def add_program(space: Space, name: str, program: bytes) -> None:
+    """Adds a program that XLA compiled (HLO), as the profiler stores it."""
+    plane = space.plane("/host:metadata")
+    entry = plane.event_metadata[_metadata(plane.event_metadata, name)]
+    entry.stats.add(metadata_id=_metadata(plane.stat_metadata, "Hlo Proto"), bytes_value=program)

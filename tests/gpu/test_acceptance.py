@@ -1,0 +1,161 @@
+"""`python -m tests.gpu.acceptance`: its time budget, its report, and a whole run on the CPU. No GPU is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.errors import HalfstepError
+from tests.gpu.acceptance import CPU_PARTS, GPU_PARTS, Part, entries, run
+
+MACHINE: dict[str, Any] = {
+    "device": "NVIDIA H100",
+    "cpu": {"model": "CPU"},
+    "gpus": [{"name": "NVIDIA H100", "driver": "550.1"}],
+    "versions": {"python": "3.11"},
+    "settings": {},
+    "software": {"tensorflow": "2.21.0", "gpus": [{"device_name": "NVIDIA H100"}], "loaded": {"cudnn": 90300}},
+}
+# Makes packages of the README's installation look absent that the program's docstring does not list.
+ABSENT = """
+import sys
+from importlib.machinery import PathFinder
+
+NAMES = {"mlflow", "dvc", "sklearn", "matplotlib", "jinja2", "sqlalchemy", "ruamel", "tensorboard", "git", "pytest"}
+
+class Finder(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in NAMES else super().find_spec(name, path, target)
+
+sys.meta_path[:] = [Finder if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+
+
+def measured(part: Part, ratio: float = 2.0, limit: float | None = 4.0) -> dict[str, Any]:
+    """The result of a part, with one kernel and one ratio over each baseline."""
+    kernel = {"name": "nvjet_tst_128x256|x", "ms_per_step": 1.5, "dtype": None, "tensor_core": None}
+    metrics = {"step_time_ms/mean": 12.3456, "profiler/matrix_tensor_core_percent": 91.25, "memory/peak_mib": 1234.0}
+    row = {"arm": "mixed_float16", "ratio": ratio, "low": ratio - 0.1, "high": ratio + 0.1, "rounds": 9}
+    row |= {"processes": 2, "limit": limit, "outside_the_limit": limit is not None and ratio - 0.1 > limit}
+    arm = {"name": "mixed_float16", "device": "GPU", "batch_size": part.network.batch_size, "metrics": metrics}
+    return {
+        "protocol": {"rounds": 9, "steps_per_round": 5, "processes": 2, "timing_seconds": 3.0, "gpus": [{"gpu": 0}]},
+        "arms": [arm | {"warnings": ["a warning"], "top_matrix_kernels": [kernel]}],
+        "ratios": [row | {"over": over} for over in ("float32", "float32_no_tf32")],
+        "reasons": {"mixed_float16": [{"code": "memory_bound", "text": "Mostly.", "advice": ""}]},
+    }
+
+
+def test_a_part_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    def start(part: Part, limit_s: float) -> dict[str, Any]:
+        if part.name == "resnet50":
+            raise HalfstepError("profile: float32: no kernel image\nis available")
+        return measured(part)
+
+    report = run(GPU_PARTS, tmp_path, 15, MACHINE, start)
+    errors = {part["name"]: part["error"] for part in report["parts"] if "error" in part}
+    assert errors == {"resnet50": "HalfstepError: profile: float32: no kernel image is available"}
+    assert [part["name"] for part in report["parts"] if "arms" in part] == ["resnet20", "resnet20_xla", "resnet50_xla"]
+    assert json.loads((tmp_path / "acceptance.json").read_text()) == report
+    text = (tmp_path / "acceptance.md").read_text()
+    assert "- resnet50: HalfstepError: profile: float32: no kernel image is available" in text
+
+
+def test_what_was_measured_before_a_kill_is_written(tmp_path: Path) -> None:
+    def start(part: Part, limit_s: float) -> dict[str, Any]:
+        if part.name == "resnet50":
+            raise KeyboardInterrupt
+        return measured(part)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(GPU_PARTS, tmp_path, 15, MACHINE, start)
+    parts = json.loads((tmp_path / "acceptance.json").read_text())["parts"]
+    assert [part["name"] for part in parts] == ["resnet20"]
+    assert "| mixed_float16 | 12.346 |" in (tmp_path / "acceptance.md").read_text()
+
+
+def test_parts_share_the_time_that_is_left(tmp_path: Path) -> None:
+    limits_s: list[float] = []
+
+    def start(part: Part, limit_s: float) -> dict[str, Any]:
+        limits_s.append(limit_s)
+        return measured(part)
+
+    run(GPU_PARTS, tmp_path, 15, MACHINE, start)
+    shares = [part.share for part in GPU_PARTS]
+    assert limits_s[0] == pytest.approx(900 * shares[0] / sum(shares), rel=0.01)
+    assert limits_s[-1] == pytest.approx(900, rel=0.01)  # the others took no time
+    report = run(GPU_PARTS, tmp_path, 0.4, MACHINE, start)
+    missing = [part["name"] for part in report["parts"] if "not_measured" in part]
+    assert missing == ["resnet20", "resnet50", "resnet20_xla"]  # the last one gets all of the 24 s
+
+
+def test_report_names_what_is_outside_the_limit(tmp_path: Path) -> None:
+    def start(part: Part, limit_s: float) -> dict[str, Any]:
+        return measured(part, ratio=2.7, limit=2.5)
+
+    run(GPU_PARTS, tmp_path, 15, MACHINE, start)
+    text = (tmp_path / "acceptance.md").read_text()
+    assert "| mixed_float16 | float32 | 2.700 | 2.600 to 2.800 | 9 | 2 | 2.50 | outside the trace's limit |" in text
+    (a100,) = [line for line in text.splitlines() if line.startswith("| A100")]
+    assert "| 2.60 | 909 to 2375 | 256 | 2.70 (2.60 to 2.80) | 2.50 | outside the trace's limit |" in a100
+    assert "DeepLearningExamples" in a100
+    assert "`nvjet_tst_128x256/x` | 1.500 | unknown | unknown |" in text
+
+
+def test_arms_are_tf32_true_float32_and_both_mixed_policies() -> None:
+    assert {part.xla for part in GPU_PARTS} == {part.xla for part in CPU_PARTS} == {False, True}
+    for xla in (False, True):
+        found = {name: (entry.policy, entry.tf32, entry.xla) for name, entry in entries(xla=xla).items()}
+        assert found == {
+            "float32": ("float32", True, xla),
+            "float32_no_tf32": ("float32", False, xla),
+            "mixed_float16": ("mixed_float16", True, xla),
+            "mixed_bfloat16": ("mixed_bfloat16", True, xla),
+        }
+
+
+@pytest.mark.slow
+def test_whole_run_on_the_cpu_of_a_copied_folder(tmp_path: Path, root: Path) -> None:
+    """With only `stages` and `tests/gpu`, and without the packages that are not listed in the program's docstring."""
+    carried, site, out = tmp_path / "carried", tmp_path / "site", tmp_path / "out"
+    for folder in ("stages", "tests/gpu"):
+        shutil.copytree(root / folder, carried / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(ABSENT)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu.acceptance", "--out", str(out), "--cpu", "--minutes", "3"],
+        cwd=carried,
+        env=os.environ | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    logs = "\n".join(path.read_text() for path in (out / "logs").glob("*.log"))
+    assert done.returncode == 0, done.stdout + done.stderr + logs
+    report = json.loads((out / "acceptance.json").read_text())
+    assert report["machine"]["software"]["tensorflow"]
+    assert [part["name"] for part in report["parts"]] == ["tiny", "tiny_xla"]
+    for part in report["parts"]:
+        assert [arm["name"] for arm in part["arms"]] == list(entries(xla=False))
+        assert {arm["in_force"]["xla"] for arm in part["arms"]} == {part["xla"]}
+        assert all(arm["metrics"]["step_time_ms/mean"] > 0 for arm in part["arms"])
+        assert all("profiler/step_time_ms" in arm["metrics"] for arm in part["arms"])
+        assert {(ratio["over"], ratio["arm"]) for ratio in part["ratios"]} == {
+            (over, arm) for over in ("float32", "float32_no_tf32") for arm in entries(xla=False) if arm != over
+        }
+        for arm in entries(xla=False):
+            assert (out / "traces" / f"{part['name']}-{arm}.xplane.pb").stat().st_size > 1000
+    plain = {arm["name"]: arm for arm in report["parts"][0]["arms"]}
+    assert plain["mixed_bfloat16"]["metrics"]["profiler/compute_16bit_percent"] > 10
+    assert plain["float32"]["top_matrix_kernels"]
+    assert "## tiny_xla: cnn, 8 px, XLA on" in (out / "acceptance.md").read_text()
+    assert not (out / "work").exists()
