@@ -115,7 +115,7 @@ def gpus() -> list[dict[str, Any]]:
     on which the same timings hold. Where it is not known which of several models TensorFlow uses first, all are listed
     by name with `identified` false and without what they do not have in common.
     """
-    found = visible()
+    found = visible(model_only=True)
     described = [_gpu(gpu, found) for gpu in found.gpus]
     if found.identified or len({gpu.model for gpu in found.gpus}) == 1:
         return described

@@ -70,16 +70,21 @@ class Visible:
 
     Attributes:
         gpus: empty without a driver, without a GPU, or if all are hidden.
-        identified: false if it is not known which GPUs these are; `gpus` then has as many as CUDA would show, or all if
-            they are of different models.
+        candidates: if it is not known which GPUs these are, those of which each may be the first; else empty. Then
+            `gpus` has as many of them as CUDA shows, or all if they are of different models.
         driver: version of the driver.
         driver_cuda: newest version of CUDA that the driver supports.
     """
 
     gpus: tuple[Gpu, ...]
-    identified: bool = True
+    candidates: tuple[Gpu, ...] = ()
     driver: str | None = None
     driver_cuda: str | None = None
+
+    @property
+    def identified(self) -> bool:
+        """Whether it is known which GPUs these are."""
+        return not self.candidates
 
 
 @contextmanager
@@ -105,15 +110,24 @@ def installed() -> tuple[Gpu, ...]:
         return _installed(library)
 
 
-def visible(variables: Mapping[str, str] = os.environ) -> Visible:
-    """The GPUs that a CUDA program with these environment variables uses."""
+def visible(variables: Mapping[str, str] = os.environ, *, model_only: bool = False) -> Visible:
+    """The GPUs that a CUDA program with these environment variables uses.
+
+    Args:
+        variables: the environment of the program.
+        model_only: whether it does not matter which of several GPUs of one model they are. Asking CUDA takes seconds.
+    """
     with nvml() as library:
-        found = select(_installed(library), variables, lambda: _ask_cuda(variables))
+        found = select(_installed(library), variables, lambda: _ask_cuda(variables), model_only=model_only)
         return found if library is None else replace(found, **_versions(library))
 
 
 def select(
-    machine: Sequence[Gpu], variables: Mapping[str, str], ask_cuda: Callable[[], Sequence[str] | None]
+    machine: Sequence[Gpu],
+    variables: Mapping[str, str],
+    ask_cuda: Callable[[], Sequence[str] | None],
+    *,
+    model_only: bool = False,
 ) -> Visible:
     """Which GPUs of a machine CUDA shows.
 
@@ -122,6 +136,7 @@ def select(
         variables: the environment of the program.
         ask_cuda: returns the UUIDs in CUDA's order without their prefixes; None if CUDA does not answer. Called only
             where NVML's answers leave it open.
+        model_only: as in `visible`.
     """
     requested = variables.get("CUDA_VISIBLE_DEVICES")
     usable = [gpu for gpu in machine if gpu.uuid and (gpu.slices or not gpu.is_partitioned)]
@@ -138,12 +153,12 @@ def select(
     in_known_order = len(usable) <= 1 or not has_index or variables.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     if not chosen or (in_known_order and not may_choose_slice):
         return Visible(_as_cuda_shows(chosen))
-    answered = _by_uuid(ask_cuda(), usable)
-    if answered is not None:
-        return Visible(tuple(answered))
     candidates = tuple(part for gpu in usable for part in gpu.slices) or tuple(usable)
     are_alike = len({gpu.model for gpu in candidates}) == 1
-    return Visible(_as_cuda_shows(chosen) if are_alike else candidates, identified=False)
+    answered = None if are_alike and model_only else _by_uuid(ask_cuda(), usable)
+    if answered is not None:
+        return Visible(tuple(answered))
+    return Visible(_as_cuda_shows(chosen) if are_alike else candidates, candidates)
 
 
 def _find(entry: str, usable: Sequence[Gpu]) -> Gpu | None:

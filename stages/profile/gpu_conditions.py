@@ -86,8 +86,7 @@ class GpuMonitor:
             if library is not None:
                 found = visible()
                 self._identified = found.identified
-                used = found.gpus[:1] if found.identified else found.gpus
-                self._watched = [_Watched(library, gpu) for gpu in {gpu.uuid: gpu for gpu in used}.values()]
+                self._watched = [_Watched(library, gpu) for gpu in found.candidates or found.gpus[:1]]
             yield
 
     def between_processes(self) -> None:
@@ -106,12 +105,15 @@ class GpuMonitor:
             gpu.note_processes(own)
 
     def round_ended(self) -> bool | None:
-        """Whether a GPU was throttled since the last reading; None if that is not known."""
+        """Whether the GPU was throttled since the last reading; None if that is not known.
+
+        If several GPUs may be the one that is used, it is known where all agree.
+        """
         started_s = time.perf_counter()
-        known = [throttled for gpu in self._watched if (throttled := gpu.read()) is not None]
+        found = {gpu.read() for gpu in self._watched}
         self._reading_s += time.perf_counter() - started_s
         self._readings += 1
-        return any(known) if known else None
+        return found.pop() if len(found) == 1 else None
 
     def conditions(self) -> tuple[GpuConditions, ...]:
         """What was found, by GPU; empty if none was read after a round."""
@@ -139,6 +141,11 @@ class _Watched:
         self._handle = self._ask("parent", lambda: library.nvmlDeviceGetHandleByUUID(gpu.whole.uuid))
         if self._handle is None or self._slice is None:
             self._failure = self._failure or "it cannot be found"
+        limit_mw = self._ask("power limit", lambda: library.nvmlDeviceGetEnforcedPowerLimit(self._handle))
+        self._power_limit_w = None if limit_mw is None else limit_mw / 1e3
+        self._max_sm_clock_mhz = self._ask(
+            "max clock", lambda: library.nvmlDeviceGetMaxClockInfo(self._handle, library.NVML_CLOCK_SM)
+        )
 
     def _ask(self, name: str, query: Callable[[], Any]) -> Any:
         """The answer; None if the GPU gives none. An error here must not stop a measurement."""
@@ -231,8 +238,6 @@ class _Watched:
 
     def conditions(self, identified: bool, reading_ms: float) -> GpuConditions:
         """What was found."""
-        library, handle = self._library, self._handle
-        limit_mw = self._ask("power limit", lambda: library.nvmlDeviceGetEnforcedPowerLimit(handle))
         return GpuConditions(
             name=self._gpu.name,
             uuid=self._gpu.uuid,
@@ -240,10 +245,8 @@ class _Watched:
             readings=self.readings,
             throttled=self._throttled / self.readings,
             reasons={name: count / self.readings for name, count in sorted(self._reasons.items())},
-            max_sm_clock_mhz=self._ask(
-                "max clock", lambda: library.nvmlDeviceGetMaxClockInfo(handle, library.NVML_CLOCK_SM)
-            ),
-            power_limit_w=None if limit_mw is None else limit_mw / 1e3,
+            max_sm_clock_mhz=self._max_sm_clock_mhz,
+            power_limit_w=self._power_limit_w,
             other_processes=None if self._others is None else len(self._others),
             has_own_process_ids=self._has_own_ids,
             reading_ms=reading_ms,
@@ -255,7 +258,7 @@ class _Watched:
 def warnings(conditions: tuple[GpuConditions, ...]) -> Iterator[str]:
     """Yields a line for each thing about the GPUs that a reader of the numbers should know."""
     for gpu in conditions:
-        if gpu.throttled:
+        if gpu.throttled and gpu.identified:
             yield (
                 f"{gpu.name} was throttled ({gpu.throttling_text}) in {gpu.throttled:.0%} of the rounds, which do not "
                 "count; look at its cooling and its power supply"

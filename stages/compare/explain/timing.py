@@ -74,8 +74,8 @@ def throttled(data: Evidence, measure: str) -> Reason | None:
         text=f"In {measure_text(measure)}, the GPU was throttled in {share:.0%} of the rounds "
         f"({'; '.join(seen)}). So nothing is concluded from this timing.",
         evidence={"share": share, "gpus": [gpu.model_dump(mode="json", exclude_none=True) for gpu in gpus]},
-        advice="Look at the cooling and the power supply of the GPU (nvidia-smi -q -d PERFORMANCE shows the cause), then "
-        "measure again: dvc repro -f -s profile, then dvc repro.",
+        advice="Look at the cooling and the power supply of the GPU; nvidia-smi -q -d PERFORMANCE shows the cause. "
+        "Then measure again: dvc repro -f -s profile, then dvc repro.",
     )
 
 

@@ -48,8 +48,8 @@ def quality_sample_size(
 def _measure_again(void: list[str], comparison: Comparison) -> Iterator[str]:
     if throttled := [measure_label(measure) for measure in void if measure in comparison.throttled]:
         yield (
-            f"The GPU was throttled in too many rounds of {joined(throttled)}: look at its cooling and power supply, then "
-            "measure again with `dvc repro -f -s profile`."
+            f"The GPU was throttled in too many rounds of {joined(throttled)}: look at its cooling and power supply, "
+            "then measure again with `dvc repro -f -s profile`."
         )
     if differing := [measure_label(measure) for measure in void if measure in comparison.differing]:
         yield (
