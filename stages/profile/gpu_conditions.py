@@ -166,7 +166,7 @@ class _Watched:
         now_s, before_ns, span_s = time.monotonic(), self._counters_ns, time.monotonic() - self._read_s
         self._counters_ns, self._read_s = self._read_counters(), now_s
         flags = self._read_flags()
-        if not counts or (flags is None and not self._counters_ns):
+        if not counts or (flags is None and "sw_thermal_slowdown" not in self._counters_ns):
             return None
         reasons = flags or set()
         reasons |= {

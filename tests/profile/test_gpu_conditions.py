@@ -186,8 +186,11 @@ def test_power_cap_is_information(measuring: Any) -> None:
     assert list(warnings((found,))) == []
 
 
-def test_gpu_that_answers_nothing_is_not_known(measuring: Any) -> None:
-    with measuring(t4()) as run:
+@pytest.mark.parametrize("counters_ns", [{}, {POWER: 10**9}])
+def test_gpu_that_does_not_say_whether_heat_slows_it_is_not_known(counters_ns: dict[int, int], measuring: Any) -> None:
+    device = t4()
+    device.counters_ns = counters_ns
+    with measuring(device) as run:
         assert run.round() is None
     assert run.monitor.conditions() == ()
 
