@@ -125,6 +125,9 @@ def test_every_report_says_so(throttled: Comparison) -> None:
     assert not any(control.differs for control in result.control.values())
     assert result.control["inference_b1"].throttled is None
     assert "Void, because the GPU was throttled: `train`." in render_markdown(result)
+    page = html.render_report(throttled)
+    assert page.count("Void: the GPU was throttled in too many rounds") == 1
+    assert "Void: the two copies" not in page
 
 
 def test_measure_may_be_void_for_both_causes(on_gpu: SmallStudy) -> None:
