@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from stages import cgroups, files
+from stages.gpus import Gpu, Visible, visible
 
 # Libraries whose version changes the speed of a step.
 _LIBRARIES = ("tensorflow", "keras", "numpy", "xprof")
@@ -73,9 +74,12 @@ def digest(value: Mapping[str, Any]) -> str:
 
 
 def _device(cpu: Mapping[str, Any], gpus: list[dict[str, Any]]) -> str:
-    if gpus:
-        return f"{len(gpus)} x {gpus[0]['name']}" if len(gpus) > 1 else str(gpus[0]["name"])
-    return f"{cpu['model']}, {cpu['usable_cores']} cores"
+    names = [str(gpu["name"]) for gpu in gpus]
+    if not names:
+        return f"{cpu['model']}, {cpu['usable_cores']} cores"
+    if len(set(names)) > 1:
+        return (", " if gpus[0].get("identified", True) else " or ").join(names)
+    return f"{len(names)} x {names[0]}" if len(names) > 1 else names[0]
 
 
 def _cpu() -> dict[str, Any]:
@@ -105,37 +109,37 @@ def usable_cores() -> int:
 
 
 def gpus() -> list[dict[str, Any]]:
-    """Describes the GPUs that the NVIDIA driver reports through NVML; empty without a driver."""
-    import pynvml
+    """Describes the GPUs that TensorFlow would use, the one that it uses first; empty without one.
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        cuda = pynvml.nvmlSystemGetCudaDriverVersion()
-        return [_gpu(pynvml, index, driver, cuda) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError as error:
-        return [{"name": f"unknown ({error})"}]
-    finally:
-        pynvml.nvmlShutdown()
+    The description has the model and no UUID: on a rented machine, each start may get another GPU of the same model,
+    on which the same timings hold. Where it is not known which of several models TensorFlow uses first, all are listed
+    by name with `identified` false and without what they do not have in common.
+    """
+    found = visible(model_only=True)
+    described = [_gpu(gpu, found) for gpu in found.gpus]
+    if found.identified or len({gpu.model for gpu in found.gpus}) == 1:
+        return described
+    capabilities = {gpu.compute_capability for gpu in found.gpus}
+    for gpu in described:
+        gpu["identified"] = False
+        if len(capabilities) > 1:
+            gpu.pop("compute_capability", None)
+    return sorted(described, key=lambda gpu: str(gpu["name"]))
 
 
-def _gpu(pynvml: Any, index: int, driver: str, cuda: int) -> dict[str, Any]:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-    return {
-        "name": _text(pynvml.nvmlDeviceGetName(handle)),
-        "memory_gib": round(pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30),
-        "compute_capability": f"{major}.{minor}",
-        "driver": driver,
-        "driver_cuda": f"{cuda // 1000}.{cuda % 1000 // 10}",
+def _gpu(gpu: Gpu, found: Visible) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "name": gpu.name,
+        "memory_gib": None if gpu.memory_bytes is None else round(gpu.memory_bytes / 2**30),
+        "compute_capability": gpu.compute_capability,
+        "driver": found.driver,
+        "driver_cuda": found.driver_cuda,
+        "slice_of": gpu.parent and gpu.parent.name,
+        "multiprocessors": gpu.multiprocessors,
+        "gpu_slices": gpu.gpu_slices,
+        "compute_slices": gpu.compute_slices,
     }
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _versions() -> dict[str, str]:
@@ -156,4 +160,8 @@ def _version(name: str) -> str | None:
 
 
 def _settings(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in sorted(variables.items()) if _SETTINGS.fullmatch(name)}
+    """The settings in force, without the UUIDs in `CUDA_VISIBLE_DEVICES`: `gpus` describes what they name."""
+    found = {name: value for name, value in sorted(variables.items()) if _SETTINGS.fullmatch(name)}
+    if (chosen := found.get("CUDA_VISIBLE_DEVICES")) is not None:
+        found["CUDA_VISIBLE_DEVICES"] = re.sub(r"(GPU|MIG)-[^,]*", r"\1", chosen)
+    return found

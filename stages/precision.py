@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from stages import fingerprint
+from stages import gpus
 from stages.errors import PrecisionError, printable
 from stages.params import Variant
 from stages.tensorflow_import import captured_stderr, is_onednn_enabled, keras, tf
@@ -57,12 +57,12 @@ def _report_missing_gpu(required: bool) -> None:
 
 def unused_gpu() -> str | None:
     """Describes a GPU that the driver lists and TensorFlow does not use, with the reason and the remedy; else None."""
-    listed = fingerprint.gpus()
+    listed = gpus.installed()
     if not listed or _gpus():
         return None
     if _is_hidden():
-        return f"{listed[0]['name']} is hidden by CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r}: unset it"
-    return f"TensorFlow cannot use {listed[0]['name']} ({_reason_for_no_gpu()}): see 'I have a GPU' in the README"
+        return f"{listed[0].name} is hidden by CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r}: unset it"
+    return f"TensorFlow cannot use {listed[0].name} ({_reason_for_no_gpu()}): see 'I have a GPU' in the README"
 
 
 def _is_hidden() -> bool:

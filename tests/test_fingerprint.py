@@ -51,6 +51,16 @@ def test_only_settings_that_change_a_timing_are_included(
     assert (fingerprint.digest(before) != fingerprint.digest(after)) is included
 
 
+def test_uuid_of_a_gpu_does_not_change_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rented machine has another GPU of the same model at each start."""
+    found = []
+    for uuid in ("GPU-39cd9454-0976-646a-acef-01a35ad02034", "GPU-155f1bc9-417b-3036-9dca-b296981e1d65"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{uuid},MIG-feb88891-0321-5fef-9c87-d4af3b54259e")
+        found.append(fingerprint.fingerprint())
+    assert found[0] == found[1]
+    assert found[0]["settings"]["CUDA_VISIBLE_DEVICES"] == "GPU,MIG"
+
+
 def test_digest_does_not_depend_on_the_order_of_keys() -> None:
     assert fingerprint.digest({"a": 1, "b": 2}) == fingerprint.digest({"b": 2, "a": 1})
     assert fingerprint.digest({"a": 1}) != fingerprint.digest({"a": 2})

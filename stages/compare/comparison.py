@@ -16,7 +16,15 @@ from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.evidence import Factors as Factors
 from stages.compare.explain.layer_diff import OpChange, op_changes
 from stages.compare.explain.reconcile import Reconciliation, reconcile
-from stages.compare.verdict import Key, Parts, decide_speed, run_tests, verdicts, void_measures
+from stages.compare.verdict import (
+    Key,
+    Parts,
+    decide_speed,
+    run_tests,
+    throttled_measures,
+    verdicts,
+    void_measures,
+)
 from stages.compare.verdict import VerdictTest as VerdictTest
 from stages.params import CompareParams, quality_margin_for
 from stages.results.comparison import BeforeAfter, Reason, Verdict
@@ -89,7 +97,8 @@ class Comparison:
 
     Attributes:
         control: the ratios of the baseline to its own second copy (A/A).
-        void: measures at which the control differs from 1, so that their verdicts are `inconclusive`.
+        void: measures whose verdicts are `inconclusive`: the control differs from 1, or the GPU was throttled.
+        throttled: the latter, with the share of the rounds in which it was.
     """
 
     study: Study
@@ -98,6 +107,12 @@ class Comparison:
     void: frozenset[str]
     candidates: tuple[Candidate, ...]
     baseline_reasons: tuple[Reason, ...] = ()
+    throttled: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def differing(self) -> frozenset[str]:
+        """Measures at which the control differs from 1."""
+        return (self.void - self.throttled.keys()) | (void_measures(self.control) & self.throttled.keys())
 
     @property
     def speed_only(self) -> bool:
@@ -165,12 +180,13 @@ def compare(study: Study, params: CompareParams) -> Comparison:
     check_profiles(study)
     baseline = study.baseline.profile
     control = _speedups(study, baseline, study.control) if baseline and study.control else {}
-    void = void_measures(control)
+    throttled = throttled_measures(baseline, study.inference_batch_sizes) if baseline else {}
+    void = void_measures(control) | throttled.keys()
     measured = [_measured(study, result) for result in study.candidates]
     judged = _judged_by_speed(measured, void, params) if study.speed_only else _judged(study, measured, void, params)
-    candidates = tuple(_explained(study, item, params, control, void) for item in judged)
+    candidates = tuple(_explained(study, item, params, control, void, throttled) for item in judged)
     baseline_reasons = explain_profile(baseline, study.environment) if baseline else ()
-    return Comparison(study, params, control, void, candidates, baseline_reasons)
+    return Comparison(study, params, control, void, candidates, baseline_reasons, throttled)
 
 
 def _measured(study: Study, result: VariantResult) -> Candidate:
@@ -236,7 +252,12 @@ def _own(by_key: Mapping[Key, _Value], candidate: Candidate) -> dict[str, _Value
 
 
 def _explained(
-    study: Study, candidate: Candidate, params: CompareParams, control: dict[str, Speedup], void: frozenset[str]
+    study: Study,
+    candidate: Candidate,
+    params: CompareParams,
+    control: dict[str, Speedup],
+    void: frozenset[str],
+    throttled: Mapping[str, float],
 ) -> Candidate:
     """The candidate with its reasons and its limit."""
     baseline, result = study.baseline, candidate.result
@@ -254,6 +275,7 @@ def _explained(
         classes=None if study.data is None else len(study.data.classes),
         control=control,
         void=void,
+        throttled=throttled,
         factors=candidate.factors,
         states=candidate.states,
         reconciliation=candidate.reconciliation,

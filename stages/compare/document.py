@@ -43,7 +43,12 @@ def comparison_result(comparison: Comparison) -> ComparisonResult:
         baseline=comparison.study.baseline.variant,
         environment=comparison.study.environment,
         control={
-            measure: _record(ControlResult, ratio, differs=measure in comparison.void)
+            measure: _record(
+                ControlResult,
+                ratio,
+                differs=measure in comparison.differing,
+                throttled=comparison.throttled.get(measure),
+            )
             for measure, ratio in comparison.control.items()
         },
         noise_floor={measure: ratio.noise_floor for measure, ratio in comparison.control.items()},

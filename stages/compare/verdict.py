@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import pandas as pd
+
 from stages.params import CompareParams
 from stages.results.comparison import Verdict
+from stages.results.profile import THROTTLED, Profile
 from stages.stats.multiple import holm
 from stages.stats.quality import QualityChange
-from stages.stats.speedup import CONFIDENCE, Speedup
+from stages.stats.speedup import CONFIDENCE, TRAIN, Speedup, inference_measure
 
 CONTROL_ERROR = 0.01  # how often the control may differ from 1 by chance, over all measures of a report together
+MAX_THROTTLED = 0.1  # of the rounds of a measure; a GPU that cools down after throttling is not as it was before
 
 Key = tuple[str, str]  # a candidate and a measure
 
@@ -112,3 +116,25 @@ def void_measures(control: Mapping[str, Speedup]) -> frozenset[str]:
     """
     intervals = {measure: ratio.interval(1 - CONTROL_ERROR / len(control)) for measure, ratio in control.items()}
     return frozenset(measure for measure, (low, high) in intervals.items() if not low <= 1 <= high)
+
+
+def throttled_measures(profile: Profile, inference_batch_sizes: Iterable[int]) -> dict[str, float]:
+    """Measures that decide nothing because the GPU was throttled in too many rounds, with the share of these rounds.
+
+    Too many are more than `MAX_THROTTLED` of those in the steady state, or all of one process. A round is one of all
+    arms, so any of them may be asked.
+    """
+    calls = profile.calls
+    tables = {TRAIN: profile.rounds} | {
+        inference_measure(size): calls[calls["batch_size"] == size] for size in inference_batch_sizes
+    }
+    shares = {measure: _throttled_share(table) for measure, table in tables.items() if THROTTLED in table}
+    return {measure: share for measure, share in shares.items() if share is not None}
+
+
+def _throttled_share(table: pd.DataFrame) -> float | None:
+    """Share of the steady rounds in which the GPU was throttled, if it is too large, or if one of them counts."""
+    counted, throttled = table["counted"].astype(bool), table[THROTTLED].eq(True)
+    steady = table["round"] >= table.loc[counted, "round"].min()
+    share = float(throttled[steady].groupby([table["process"], table["round"]]).any().mean())
+    return share if share > MAX_THROTTLED or (counted & throttled).any() else None

@@ -43,6 +43,7 @@ class Arms:
         latency_ms: milliseconds of a call, by batch size and arm.
         repeated: rounds that were repeated because a process was stopped during them.
         bridge_seconds: seconds spent on bridging arms; None without one.
+        is_throttled: called after each round; whether the GPU was slowed down during it, None if that is not known.
     """
 
     def __init__(self, configs: Mapping[str, ArmConfig], baseline: str, profile: ProfileParams, serve: Serve) -> None:
@@ -57,6 +58,12 @@ class Arms:
         self.latency_ms: dict[int, dict[str, float]] = {}
         self.repeated = 0
         self.bridge_seconds: float | None = None
+        self.is_throttled: Callable[[], bool | None] = lambda: None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the arms compute on a GPU."""
+        return next(iter(self.records.values())).settings.configuration.device == "GPU"
 
     @contextmanager
     def started(self) -> Iterator[None]:
@@ -228,6 +235,10 @@ class Arms:
             for name, record in self.records.items():
                 del getattr(record.times, table)[rows[name] :]
             self.repeated += 1
+        if (throttled := self.is_throttled()) is not None and table in ("rounds", "calls"):
+            for name, record in self.records.items():
+                times = getattr(record.times, table)
+                times[rows[name] :] = [replace(row, throttled=throttled) for row in times[rows[name] :]]
 
     def _is_stopped_during(self, run: Callable[[], None]) -> bool:
         """Runs something, and returns whether a worker process was stopped and continued meanwhile."""

@@ -1,13 +1,12 @@
-"""What else affects the timing: load by other programs, and the clocks and throttling of GPUs."""
+"""What else affects the timing: load of the processor by other programs."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
-from typing import Any
 
 import psutil
 
@@ -78,38 +77,3 @@ def _own_busy_s() -> float:
             times = process.cpu_times()
             busy_s += times.user + times.system
     return busy_s
-
-
-def gpu_state() -> tuple[dict[str, Any], ...]:
-    """Clocks, throttle reasons and processes of other programs on each GPU, as far as the driver reports them."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
-        return tuple(_gpu_state(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
-    except pynvml.NVMLError:
-        return ()
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _gpu_state(pynvml: Any, index: int) -> dict[str, Any]:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    own = {process.pid for process in psutil.Process().children(recursive=True)} | {os.getpid()}
-    queries: dict[str, Callable[[], Any]] = {
-        "sm_clock_mhz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-        "sm_clock_max_mhz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
-        "throttle_reasons": lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
-        "other_processes": lambda: len(
-            {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)} - own
-        ),
-    }
-    state: dict[str, Any] = {"gpu": index}
-    for name, query in queries.items():
-        with suppress(pynvml.NVMLError):  # not supported by this device or driver
-            state[name] = query()
-    return state

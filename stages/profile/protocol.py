@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import psutil
 
+from stages.profile import gpu_conditions
 from stages.profile.arms import Arms
 from stages.profile.machine_load import OtherLoad
 from stages.profile.stopping_rule import Decision, StoppingRule
-from stages.results.profile import Protocol
+from stages.results.profile import GpuConditions, Protocol
 
 BUSY_SHARE = 0.05  # of the machine's cores; if other programs keep more than this busy, the protocol has a warning
 
@@ -21,7 +21,7 @@ def protocol_of(
     decision: Decision,
     arms: Arms,
     load: OtherLoad,
-    gpus: tuple[dict[str, Any], ...],
+    gpus: tuple[GpuConditions, ...],
     drifting: int,
 ) -> Protocol:
     """The protocol of the measurement that `decision` ended; `drifting` is the number of processes that still drift."""
@@ -40,7 +40,12 @@ def protocol_of(
         interim_looks=decision.looks,
         other_load_cores=load.cores(),
         gpus=gpus,
-        warnings=(*arms.warnings(), *load.warnings(BUSY_SHARE), *_drift_warnings(drifting, rule.processes)),
+        warnings=(
+            *arms.warnings(),
+            *load.warnings(BUSY_SHARE),
+            *gpu_conditions.warnings(gpus),
+            *_drift_warnings(drifting, rule.processes),
+        ),
     )
 
 

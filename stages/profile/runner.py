@@ -10,7 +10,8 @@ from pathlib import Path
 from stages.params import ProfileParams
 from stages.profile.arms import Arms
 from stages.profile.fork_server import stop_servers
-from stages.profile.machine_load import OtherLoad, gpu_state
+from stages.profile.gpu_conditions import GpuMonitor
+from stages.profile.machine_load import OtherLoad
 from stages.profile.plan import Costs, Plan, make_plan
 from stages.profile.progress import Progress
 from stages.profile.protocol import protocol_of
@@ -58,17 +59,21 @@ def measure(
     Raises:
         ProfileError: a worker failed, or the arms differ in more than their entries of `variants`.
     """
-    arms, load, gpus = Arms(configs, baseline, profile, serve), OtherLoad(), gpu_state()
+    arms, load, gpus = Arms(configs, baseline, profile, serve), OtherLoad(), GpuMonitor()
     rule: StoppingRule | None = None
     with ExitStack() as stack:
         stack.callback(stop_servers)
+        stack.enter_context(gpus.opened())
         while True:
+            gpus.between_processes()
             with arms.started():
+                if arms.on_gpu:
+                    arms.is_throttled = gpus.round_ended
                 if rule is None:
                     plan = _plan(arms, profile, extras.trainings_s)
                     rule = StoppingRule(plan, profile.target_precision, baseline, arms.records)
                     progress = Progress(plan, rule, len(arms.records))
-                with load.counted():
+                with load.counted(), gpus.measuring():
                     _run_process(arms, rule, plan, progress)
                 rule.end_process()
                 drifting = mark_counted(arms.records)
@@ -80,7 +85,7 @@ def measure(
                     if extras.scratch:
                         arms.trace(extras.scratch, plan.trace_steps)
                     same_weights = arms.same_weights(extras.trained or {})
-                    protocol = protocol_of(rule, decision, arms, load, (*gpus, *gpu_state()), drifting)
+                    protocol = protocol_of(rule, decision, arms, load, gpus.conditions(), drifting)
                     return Measurement(arms.records, protocol, plan.trace_steps, same_weights)
             stop_servers()
 

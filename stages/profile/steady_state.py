@@ -9,17 +9,21 @@ drop rounds by chance where there is no trend.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from stages.profile.records import ArmRecord
+from stages.results.profile import Call, Round
 
 CLEAR_GAIN = 0.5  # of the squared standard error, for a truncation
 DRIFT_P = 0.005  # of Kendall's test for a trend; a false alarm in one of 200 processes
+
+_Row = TypeVar("_Row", Round, Call)
 
 
 def warm_up_length(values: NDArray[np.float64]) -> int:
@@ -30,14 +34,26 @@ def warm_up_length(values: NDArray[np.float64]) -> int:
 
 
 def mark_counted(records: Mapping[str, ArmRecord]) -> int:
-    """Marks which rounds and calls count, the same in all arms, and returns how many processes still drift."""
+    """Marks which rounds and calls count, the same in all arms, and returns how many processes still drift.
+
+    Those of the steady state count, without the throttled ones. Where a process has no others, its throttled ones are
+    kept, because no time would be left of it; `compare` concludes nothing from such a measure.
+    """
     first_round, drifting = _first_round(records)
     first_calls = _first_calls(records)
     for record in records.values():
         times = record.times
-        times.rounds = [replace(row, counted=row.round >= first_round) for row in times.rounds]
-        times.calls = [replace(row, counted=row.call >= first_calls[row.batch_size]) for row in times.calls]
+        times.rounds = _marked(times.rounds, lambda row: row.round >= first_round, lambda row: row.process)
+        times.calls = _marked(
+            times.calls, lambda row: row.call >= first_calls[row.batch_size], lambda row: (row.process, row.batch_size)
+        )
     return drifting
+
+
+def _marked(rows: Sequence[_Row], is_steady: Callable[[_Row], bool], group: Callable[[_Row], Hashable]) -> list[_Row]:
+    """The rows with `counted`: the steady ones, of each group without the throttled ones unless it has no others."""
+    with_others = {group(row) for row in rows if is_steady(row) and not row.throttled}
+    return [replace(row, counted=is_steady(row) and not (row.throttled and group(row) in with_others)) for row in rows]
 
 
 def _first_round(records: Mapping[str, ArmRecord]) -> tuple[int, int]:

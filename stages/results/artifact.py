@@ -65,9 +65,11 @@ class Document(Record):
 
 
 def write_table(path: Path, row_type: type, rows: Sequence[Any]) -> None:
-    """Writes dataclass instances as CSV, one column a field."""
+    """Writes dataclass instances as CSV, one column a field. A field whose default is None needs a row that has it."""
     columns = [field.name for field in fields(row_type)]
     table = pd.DataFrame([asdict(row) for row in rows], columns=columns)
+    optional = [field.name for field in fields(row_type) if field.default is None]
+    table = table.drop(columns=[name for name in optional if table[name].isna().all()])
     files.write_text(path, table.to_csv(index=False, float_format="%.6f"))
 
 

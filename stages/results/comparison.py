@@ -30,9 +30,12 @@ class ControlResult(RatioResult):
 
     Attributes:
         differs: whether it differs from 1 at 99 %, over all measures together: then the measure decides nothing.
+        throttled: share of the rounds in which the GPU was throttled, if it is so large that the measure decides
+            nothing.
     """
 
     differs: bool = False
+    throttled: float | None = None
 
 
 class StateResult(RatioResult):

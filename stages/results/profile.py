@@ -10,19 +10,23 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import Field
 
 from stages import files
 from stages.params import Variant
 from stages.results.artifact import Document, Record, read_array, read_table, write_table
 
 SUMMARY = "summary.json"
+THROTTLING = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
+THROTTLED = "throttled"  # a column that only measurements on a GPU have
 
 
 @dataclass(frozen=True)
 class Round:
     """One turn: `steps` training steps. `position` is its place in the order of the round.
 
-    `counted` is false before the steady state of the process, and true for rounds that enter the results.
+    `counted` is false before the steady state of the process, and true for rounds that enter the results. `throttled`
+    says whether the GPU was slowed down during the round; None without a GPU, or if its driver does not say.
     """
 
     process: int
@@ -31,6 +35,7 @@ class Round:
     steps: int
     round_time_ms: float
     counted: bool = True
+    throttled: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Call:
     """One prediction, from pixels on the host to probabilities on the host.
 
     `call` is its place in the turn. `counted` is false before the steady state, and true for calls that enter the
-    results.
+    results. `throttled` as in `Round`.
     """
 
     process: int
@@ -68,6 +73,7 @@ class Call:
     call: int
     latency_ms: float
     counted: bool = True
+    throttled: bool | None = None
 
 
 @dataclass
@@ -130,6 +136,47 @@ class InForce(Record):
         return {"xla": self.xla} | ({"tf32": self.tf32} if device == "GPU" else {"onednn": self.onednn})
 
 
+class GpuConditions(Record):
+    """What a GPU did during the rounds, by the readings that follow them. What its driver does not report is absent.
+
+    Attributes:
+        name, uuid: of the GPU, or of the slice of one.
+        identified: false if it is not known whether TensorFlow used this GPU or another one of the machine.
+        readings: rounds after which it was read; a round counts as throttled on the evidence of one reading.
+        throttled: share of them in which the GPU was slowed down against heat, or by its power supply.
+        reasons: share of them by reason, also of reasons that are usual under load, such as `sw_power_cap`.
+        sm_clock_mhz, temperature_c, power_w: lowest and highest reading. The clock is read right after a turn.
+        max_sm_clock_mhz, power_limit_w: the limits in force.
+        other_processes: other programs that used it.
+        has_own_process_ids: whether the driver lists the workers by the ids that they have here. In a container it may
+            list those of the host; then programs that ran only beside workers are not among `other_processes`.
+        reading_ms: milliseconds of a reading, mean.
+        failure: the error after which the driver was not asked again.
+    """
+
+    name: str
+    uuid: str
+    identified: bool = True
+    readings: int
+    throttled: float
+    reasons: Mapping[str, float] = Field(default_factory=dict)
+    sm_clock_mhz: tuple[int, int] | None = None
+    max_sm_clock_mhz: int | None = None
+    temperature_c: tuple[int, int] | None = None
+    power_w: tuple[float, float] | None = None
+    power_limit_w: float | None = None
+    other_processes: int | None = None
+    has_own_process_ids: bool | None = None
+    reading_ms: float
+    failure: str | None = None
+
+    @property
+    def throttling_text(self) -> str:
+        """The reasons for which it was throttled, the most frequent first."""
+        found = sorted(THROTTLING & self.reasons.keys(), key=lambda name: (-self.reasons[name], name))
+        return ", ".join(name.replace("_", " ") for name in found)
+
+
 class Protocol(Record):
     """How the measurement went; the same for all of its arms.
 
@@ -146,7 +193,7 @@ class Protocol(Record):
         target_precision: half-width that every interval should reach, as a ratio.
         interim_looks: how often the intervals were inspected, the last inspection included.
         other_load_cores: mean number of cores that other programs kept busy during the rounds.
-        gpus: clocks, throttling and other processes by GPU, as the driver reports them before and after the rounds.
+        gpus: clocks, throttling and other programs of the GPU that was used; empty on a CPU.
         warnings: what a reader of the numbers should know.
     """
 
@@ -162,7 +209,7 @@ class Protocol(Record):
     target_precision: float
     interim_looks: int
     other_load_cores: float | None = None
-    gpus: tuple[dict[str, Any], ...] = ()
+    gpus: tuple[GpuConditions, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -330,7 +377,7 @@ def read_profile(name: str, seeds: Sequence[int] = ()) -> Profile:
     tables = {
         attribute: read_table(
             directory / file_name,
-            [column.name for column in fields(row_type)],
+            [column.name for column in fields(row_type) if column.name != THROTTLED],
             may_be_empty=attribute in _MAY_BE_EMPTY,
         )
         for attribute, (file_name, row_type) in TABLES.items()

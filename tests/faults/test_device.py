@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stages import fingerprint, precision
+from stages import fingerprint, gpus, precision
 from stages.errors import PrecisionError
 from stages.params import Variant
 
@@ -15,7 +15,7 @@ without_gpu = pytest.mark.skipif(bool(fingerprint.gpus()), reason="this machine 
 @pytest.fixture
 def unused_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that reports a GPU that TensorFlow does not find."""
-    monkeypatch.setattr(fingerprint, "gpus", lambda: [{"name": "NVIDIA H200"}])
+    monkeypatch.setattr(gpus, "installed", lambda: (gpus.Gpu("NVIDIA H200", "GPU-1"),))
     monkeypatch.setattr(precision, "_gpus", list)
     monkeypatch.setattr(precision, "_reason_for_no_gpu", lambda: "missing: libcudnn.so.9")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

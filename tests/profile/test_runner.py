@@ -43,6 +43,8 @@ from stages.results.profile import (
 from stages.tasks.images import models
 from stages.tasks.images.dataset import open_prepared
 from stages.tasks.spec import TaskSpec
+from tests.fake_nvml import FakeNvml
+from tests.nvml_recordings import a100
 
 PROTOCOL = ProfileParams(
     processes=2,
@@ -277,6 +279,26 @@ def test_summary_has_the_settings_in_force_in_the_worker(folder: Path) -> None:
     write_profile("in_force", summary, times, None)
     assert summary.entry.onednn is True
     assert read_profile("in_force").summary.in_force.onednn is False
+
+
+def test_rounds_of_a_gpu_are_read_and_marked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver is a simulated one, and the workers compute on the CPU."""
+    device = a100()
+    device.set_flags("HwThermalSlowdown")
+    library = FakeNvml(device)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(Arms, "on_gpu", True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    found = measure({"float32": config(ENTRIES["float32"])}, "float32", PROTOCOL, Extras())
+    times = found.records["float32"].times
+    assert {row.throttled for row in (*times.rounds, *times.calls)} == {True}
+    assert {row.process for row in times.rounds if row.counted} == {0, 1}  # there is no other time
+    (gpu,) = found.protocol.gpus
+    assert gpu.uuid == device.uuid
+    assert gpu.throttled == 1
+    assert gpu.readings >= 2 * len(times.rounds)  # of training and of inference
+    assert [line for line in found.protocol.warnings if line.startswith(f"{device.name} was throttled")] != []
+    assert library.depth == 0
 
 
 def test_error_of_a_worker_is_one_line_and_ends_all_workers(folder: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -94,3 +96,36 @@ def test_marks_are_renewed_when_more_is_known() -> None:
 def test_process_that_becomes_slower_all_the_time_is_reported() -> None:
     drifting = [10.0 * 1.02**number for number in range(12)]
     assert mark_counted({"float32": record({0: drifting, 1: [10.0, 10.1] * 6})}) == 1
+
+
+def throttled(found: ArmRecord, *places: tuple[int, int]) -> ArmRecord:
+    """The record with rounds marked as throttled, by process and number."""
+    found.times.rounds = [replace(row, throttled=(row.process, row.round) in places) for row in found.times.rounds]
+    return found
+
+
+def test_throttled_rounds_do_not_count() -> None:
+    times_ms = {process: [10.0, 10.1, 9.9, 10.0] for process in range(3)}
+    records = {name: throttled(record(times_ms), (0, 1), (2, 3)) for name in ("float32", "mixed_bfloat16")}
+    mark_counted(records)
+    for found in records.values():
+        left_out = [(row.process, row.round) for row in found.times.rounds if not row.counted]
+        assert left_out == [(0, 1), (2, 3)]
+
+
+def test_process_with_throttled_rounds_only_keeps_its_times() -> None:
+    times_ms = {process: [10.0, 10.1, 9.9, 10.0] for process in range(2)}
+    records = {"float32": throttled(record(times_ms), (0, 0), *((1, number) for number in range(4)))}
+    mark_counted(records)
+    counted = [(row.process, row.round) for row in records["float32"].times.rounds if row.counted]
+    assert counted == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)]
+
+
+def test_throttled_calls_do_not_count_at_their_batch_size() -> None:
+    found = record({0: [10.0] * 4})
+    found.times.calls = [
+        Call(0, turn, size, call, 1.0, throttled=turn == 0) for turn in range(2) for size in (1, 8) for call in range(2)
+    ]
+    found.times.calls += [Call(0, 0, 32, call, 1.0, throttled=True) for call in range(2)]
+    mark_counted({"float32": found})
+    assert {(row.round, row.batch_size) for row in found.times.calls if row.counted} == {(1, 1), (1, 8), (0, 32)}

@@ -319,6 +319,15 @@ def test_table_has_a_column_for_each_field() -> None:
     ]
 
 
+def test_column_that_only_a_gpu_has_is_written_where_a_row_has_it() -> None:
+    path = files.PROFILE / "float32" / "rounds.csv"
+    rows = [Round(0, number, 0, 6, 1.0, throttled=throttled) for number, throttled in enumerate((True, None, False))]
+    write_table(path, Round, rows)
+    assert read_table(path, ["throttled"])["throttled"].eq(True).tolist() == [True, False, False]
+    write_table(path, Round, rows[1:2])
+    assert "throttled" not in read_table(path, [])
+
+
 def test_table_without_rows_is_rejected_unless_it_may_be_empty() -> None:
     path = files.PROFILE / "float32" / "rounds.csv"
     write_table(path, Round, [])

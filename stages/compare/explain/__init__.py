@@ -24,7 +24,7 @@ from stages.compare.explain.settings import (
     xla_not_in_force,
 )
 from stages.compare.explain.stability import arm_failed, loss_scale_collapse
-from stages.compare.explain.timing import control_differs, fixed_overhead, machine_states, stalls
+from stages.compare.explain.timing import control_differs, fixed_overhead, machine_states, stalls, throttled
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
 
@@ -50,6 +50,7 @@ TRAIN_RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
     loss_scale_collapse,
 )
 RULES: tuple[Callable[[Evidence, str], Reason | None], ...] = (
+    throttled,
     control_differs,
     machine_states,
     stalls,
@@ -63,7 +64,7 @@ RULES: tuple[Callable[[Evidence, str], Reason | None], ...] = (
 def explain(data: Evidence) -> tuple[Reason, ...]:
     """Every reason that the evidence supports, training first; of a measure, those that explain the most time first.
 
-    A control that differs comes before all others of its measure.
+    What makes a measure void comes before all others of it.
     """
     found = [reason for rule in TRAIN_RULES if (reason := rule(data)) is not None]
     measures = list(dict.fromkeys((TRAIN, *data.speedups)))
@@ -72,7 +73,7 @@ def explain(data: Evidence) -> tuple[Reason, ...]:
 
 
 def _order(reason: Reason) -> tuple[bool, float]:
-    return reason.code != "control_differs", -(reason.time_ms or 0.0)
+    return reason.code not in ("throttled", "control_differs"), -(reason.time_ms or 0.0)
 
 
 def explain_profile(profile: Profile, environment: dict[str, Any]) -> tuple[Reason, ...]:

@@ -39,7 +39,8 @@ class Evidence:
     Attributes:
         speedups: by measure: `train`, `inference_b<n>`.
         control: by measure, the ratio of the baseline to its second copy (A/A).
-        void: measures whose control differs from 1. Nothing that was timed for them is a reason.
+        void: measures whose control differs from 1, or with a throttled GPU. Nothing timed for them is a reason.
+        throttled: the latter, with the share of the rounds in which the GPU was throttled.
         factors: by measure, where settings in force differ beside the policy.
         states: by measure, the two states of the machine, if the speed-up differs between them.
         reconciliation: of the operations in the traces with the timing of training.
@@ -54,16 +55,17 @@ class Evidence:
     classes: int | None = None
     control: Mapping[str, Speedup] = field(default_factory=dict)
     void: Collection[str] = ()
+    throttled: Mapping[str, float] = field(default_factory=dict)
     factors: Mapping[str, Factors] = field(default_factory=dict)
     states: Mapping[str, tuple[State, ...]] = field(default_factory=dict)
     reconciliation: Reconciliation | None = None
 
     def timed(self, measure: str) -> Speedup | None:
-        """The speed-up of a measure; None if it was not measured, or if its control differs."""
+        """The speed-up of a measure; None if it was not measured, or if the measure is void."""
         return None if measure in self.void else self.speedups.get(measure)
 
     def factored(self, measure: str) -> Factors | None:
-        """The factors of a measure; None if there are none, or if its control differs."""
+        """The factors of a measure; None if there are none, or if the measure is void."""
         return None if measure in self.void else self.factors.get(measure)
 
     @property

@@ -1,4 +1,4 @@
-"""Reasons about the timing of a measure: stalls, a control that differs, a machine in two states, fixed overhead."""
+"""Reasons about the timing of a measure: throttling, a control that differs, stalls, two states, fixed overhead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from stages.compare.explain.evidence import Evidence, measure_text
 from stages.results.comparison import Reason
-from stages.results.profile import Profile
+from stages.results.profile import GpuConditions, Profile
 from stages.stats.speedup import t_interval
 
 STALLS = 0.02  # disagreement of the ratio and the typical ratio
@@ -47,6 +47,8 @@ def control_differs(data: Evidence, measure: str) -> Reason | None:
         return None
     confidence = 1 - CONTROL_ERROR / len(data.control)
     low, high = control.interval(confidence)
+    if measure in data.throttled and low <= 1 <= high:
+        return None
     return Reason(
         code="control_differs",
         measure=measure,
@@ -57,6 +59,35 @@ def control_differs(data: Evidence, measure: str) -> Reason | None:
         advice="Stop other programs and measure again: dvc repro -f -s profile, then dvc repro.",
         time_ms=abs(control.baseline_time_ms - control.candidate_time_ms),
     )
+
+
+def throttled(data: Evidence, measure: str) -> Reason | None:
+    """The GPU was slowed down by heat or its power supply in so many rounds that the measure decides nothing."""
+    share = data.throttled.get(measure)
+    if share is None:
+        return None
+    gpus = [gpu for gpu in data.candidate.summary.protocol.gpus if gpu.throttled]
+    seen = [f"{gpu.name}: {gpu.throttling_text}{_ranges_text(gpu)}" for gpu in gpus]
+    return Reason(
+        code="throttled",
+        measure=measure,
+        text=f"In {measure_text(measure)}, the GPU was throttled in {share:.0%} of the rounds "
+        f"({'; '.join(seen)}). So nothing is concluded from this timing.",
+        evidence={"share": share, "gpus": [gpu.model_dump(mode="json", exclude_none=True) for gpu in gpus]},
+        advice="Look at the cooling and the power supply of the GPU; nvidia-smi -q -d PERFORMANCE shows the cause. "
+        "Then measure again: dvc repro -f -s profile, then dvc repro.",
+    )
+
+
+def _ranges_text(gpu: GpuConditions) -> str:
+    """The range of its clock and its temperature, as far as they are known."""
+    found = ""
+    if gpu.sm_clock_mhz is not None:
+        limit = f" of {gpu.max_sm_clock_mhz}" if gpu.max_sm_clock_mhz is not None else ""
+        found += f", SM clock {gpu.sm_clock_mhz[0]} to {gpu.sm_clock_mhz[1]}{limit} MHz"
+    if gpu.temperature_c is not None:
+        found += f", {gpu.temperature_c[0]} to {gpu.temperature_c[1]} °C"
+    return found
 
 
 def machine_states(data: Evidence, measure: str) -> Reason | None:

@@ -23,7 +23,7 @@ from stages.compare.report.text import (
 from stages.compare.report.verdicts import verdict_sentence
 from stages.errors import printable
 from stages.results.comparison import Reason
-from stages.results.profile import Protocol
+from stages.results.profile import GpuConditions, Protocol
 from stages.results.study import Study
 
 
@@ -178,6 +178,27 @@ def _protocol(protocol: Protocol) -> Iterator[tuple[str, str]]:
         yield "processes whose counted rounds still show a trend", f"{protocol.drifting_processes}"
     if protocol.other_load_cores is not None:
         yield "cores used by other programs", f"{protocol.other_load_cores:.2f}"
+    for gpu in protocol.gpus:
+        yield from ((f"{gpu.name}, {name}", text) for name, text in _gpu(gpu))
+
+
+def _gpu(gpu: GpuConditions) -> Iterator[tuple[str, str]]:
+    """What a GPU did during the rounds, as far as its driver reports it."""
+    yield "UUID", gpu.uuid
+    ranges = {
+        "SM clock after a turn in MHz": (gpu.sm_clock_mhz, gpu.max_sm_clock_mhz),
+        "temperature in °C": (gpu.temperature_c, None),
+        "power in W": (gpu.power_w, gpu.power_limit_w),
+    }
+    for name, (found, limit) in ranges.items():
+        if found is not None:
+            most = "" if limit is None else f", at most {limit:,.0f}"
+            yield name, f"{found[0]:,.0f} to {found[1]:,.0f}{most}"
+    yield "share of the rounds in which it was throttled", f"{gpu.throttled:.1%}"
+    for reason, share in gpu.reasons.items():
+        yield f"share of the rounds with {reason}", f"{share:.1%}"
+    if gpu.other_processes is not None:
+        yield "other programs on it", f"{gpu.other_processes}"
 
 
 def _warnings(comparison: Comparison) -> list[dict[str, str]]:

@@ -36,12 +36,15 @@ def render_markdown(comparison: ComparisonResult) -> str:
         verdict = "verdict, speed only" if comparison.speed_only else "verdict"
         lines += ["", f"| candidate | measure | {before}, mean | candidate, mean | ratio | 95 % interval | {verdict} |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | --- |", *rows]
-    void = [f"`{measure}`" for measure, control in comparison.control.items() if control.differs]
-    if void:
-        lines += [
-            "",
-            f"Void, because the two copies of {markdown_text(comparison.baseline)} differ: {', '.join(void)}.",
-        ]
+    causes = {
+        "the GPU was throttled": [name for name, found in comparison.control.items() if found.throttled is not None],
+        f"the two copies of {markdown_text(comparison.baseline)} differ": [
+            name for name, found in comparison.control.items() if found.differs
+        ],
+    }
+    for cause, void in causes.items():
+        if void:
+            lines += ["", f"Void, because {cause}: {', '.join(f'`{measure}`' for measure in void)}."]
     for name, item in candidates.items():
         lines += _details(name, item)
     return "\n".join(lines) + "\n"

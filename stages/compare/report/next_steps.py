@@ -25,7 +25,7 @@ def next_steps(candidate: Candidate, comparison: Comparison) -> tuple[str, ...]:
     measures = [measure for measure, verdict in candidate.verdicts.items() if verdict == "inconclusive"]
     if not candidate.speedups:
         return tuple(reason.advice for reason in candidate.reasons if reason.code == "arm_failed")
-    void = [measure_label(measure) for measure in measures if measure in comparison.void]
+    void = [measure for measure in measures if measure in comparison.void]
     others = [measure for measure in measures if measure not in comparison.void]
     return (
         *_measure_again(void, comparison),
@@ -46,9 +46,14 @@ def quality_sample_size(
 
 
 def _measure_again(void: list[str], comparison: Comparison) -> Iterator[str]:
-    if void:
+    if throttled := [measure_label(measure) for measure in void if measure in comparison.throttled]:
         yield (
-            f"The two copies of {comparison.study.baseline.variant} differ by more than noise in {joined(void)}: "
+            f"The GPU was throttled in too many rounds of {joined(throttled)}: look at its cooling and power supply, "
+            "then measure again with `dvc repro -f -s profile`."
+        )
+    if differing := [measure_label(measure) for measure in void if measure in comparison.differing]:
+        yield (
+            f"The two copies of {comparison.study.baseline.variant} differ by more than noise in {joined(differing)}: "
             "measure again with `dvc repro -f -s profile`, with no other program running."
         )
 

@@ -59,7 +59,8 @@ def _group(measure: str, comparison: Comparison, axis: Axis) -> dict[str, Any]:
         "floor_text": f"{100 * floor:.1f} %",
         "floor_start": start,
         "floor_width": round(axis.at(1 + floor) - start, 2),
-        "void": measure in comparison.void,
+        "throttled": measure in comparison.throttled,
+        "differs": measure in comparison.differing,
         "intervals": list(chain.from_iterable(_intervals(item, measure, axis) for item in compared)),
         "notes": list(chain.from_iterable(_notes(item, measure, comparison) for item in compared)),
     }

@@ -73,11 +73,18 @@ def measure_label(measure: str) -> str:
     return "training" if measure == TRAIN else f"inference, batch {measure.removeprefix('inference_b')}"
 
 
-def void_text(comparison: Comparison) -> str:
-    """Which measures are void."""
-    void = joined([measure_label(measure) for measure in comparison.control if measure in comparison.void])
+def void_texts(comparison: Comparison) -> list[str]:
+    """Which measures are void, a sentence for each cause."""
     baseline = comparison.study.baseline.variant
-    return f"the two copies of {baseline} differ by more than noise in {void}, which therefore decides nothing."
+    causes = {
+        "the GPU was throttled in too many rounds of": comparison.throttled,
+        f"the two copies of {baseline} differ by more than noise in": comparison.differing,
+    }
+    found = {
+        cause: joined([measure_label(measure) for measure in comparison.control if measure in measures])
+        for cause, measures in causes.items()
+    }
+    return [f"{cause} {void}, which therefore decides nothing." for cause, void in found.items() if void]
 
 
 def settings_text(candidate: Candidate, comparison: Comparison) -> str:

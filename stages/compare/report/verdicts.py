@@ -87,6 +87,9 @@ def _below(speedup: Speedup, min_speedup: float) -> str:
 
 def _open(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
     """What is not known about training with a candidate."""
+    if (share := comparison.throttled.get(TRAIN)) is not None:
+        yield f"the GPU was throttled in {share:.0%} of the rounds, so its times are void"
+        return
     if TRAIN in comparison.void:
         yield f"the second copy of the baseline differs from the first by more than noise, {_control(comparison)}"
         return
