@@ -60,7 +60,7 @@ FAILURES = (
         f"install a driver of version 555 or newer; {DOCS}",
     ),
     _failure(
-        r"PTX version [\d.]+ does not support target|ptxas does not support CC|no kernel image is available"
+        r"PTX version [\d.]+ does not support target|no kernel image is available"
         r"|CUDA_ERROR_NO_BINARY_FOR_GPU|CUDA_ERROR_INVALID_PTX|CUDA_ERROR_INVALID_HANDLE",
         "this TensorFlow has no code for the GPU",
         f"its packages are built for the compute capabilities 6.0 to 9.0: use such a GPU; {DOCS}",
