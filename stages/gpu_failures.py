@@ -76,6 +76,11 @@ FAILURES = (
         f"unset LD_LIBRARY_PATH, or {_INSTALL}",
     ),
     _failure(
+        r"CUDNN_STATUS_EXECUTION_FAILED_CUDART",
+        "cuDNN has no code for the GPU",
+        'cuDNN 9.11 and later need the compute capability 7.5: `pip install "nvidia-cudnn-cu12<9.11"`',
+    ),
+    _failure(
         r"CUDA_ERROR_OUT_OF_MEMORY|RESOURCE_EXHAUSTED|ResourceExhausted|OOM when allocating",
         "its memory is used up",
         _FREE_MEMORY,

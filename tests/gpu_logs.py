@@ -133,6 +133,12 @@ LOGS = {
         "cuDNN 9.1.0 is loaded, and 9.3.0 or newer is needed",
         "LD_LIBRARY_PATH",
     ),
+    # https://github.com/JuliaGPU/CUDA.jl/issues/2890: cuDNN 9.12
+    "cuDNN without code for the GPU": Log(
+        "ERROR: LoadError: CUDNNError: CUDNN_STATUS_EXECUTION_FAILED_CUDART (code 5003)",
+        "cuDNN has no code for the GPU",
+        "nvidia-cudnn-cu12<9.11",
+    ),
     # https://github.com/tensorflow/tensor2tensor/issues/1127
     "the memory is used up": Log(
         "2018-10-09 14:56:35.280075: E tensorflow/stream_executor/cuda/cuda_driver.cc:806] failed to allocate 11.40G "

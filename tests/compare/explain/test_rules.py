@@ -314,14 +314,25 @@ def test_reason_contains_the_numbers() -> None:
 
 def test_different_choices_of_keras_are_said_whatever_their_effect() -> None:
     reasons = explain(Case("", True, "off", before_in_force={"xla": True}).evidence())
-    assert (reason := next(item for item in reasons if item.code == "xla_differs" and item.measure is None))
+    (reason,) = (item for item in reasons if item.code == "xla_differs" and "leave it to Keras" in item.text)
     assert reason.text == (
         "XLA is off in this variant and on in the baseline, although both entries leave it to Keras (xla: null): their "
         "models differ."
     )
     assert reason.evidence == {"baseline_xla": True, "candidate_xla": False}
-    assert "LSTM and GRU of cuDNN" in (reason.advice or "")
-    assert "xla: false in both entries" in (reason.advice or "")
+    assert "LSTM and GRU of cuDNN" in reason.advice
+    assert "xla: false in both entries" in reason.advice
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_xla_is_advised_only_where_it_is_off(xla: bool) -> None:
+    settings = {"xla": xla}
+    after = {**STEP, "profiler/kernel_launch_ms": 3.0}
+    before = {"profiler/memory_bound_percent": 50.0}
+    case = Case("", True, "", after=after, before=before, in_force=settings, before_in_force=settings)
+    advice = {reason.code: reason.advice for reason in explain(case.evidence())}
+    for code in ("kernel_launch_moderate", "memory_bound"):
+        assert ("xla: true" in advice[code]) is not xla
 
 
 def test_reasons_are_ordered_by_the_time_they_explain() -> None:
