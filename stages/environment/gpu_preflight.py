@@ -60,7 +60,8 @@ def check(params: Params, machine: Mapping[str, Any]) -> None:
         HalfstepError: the GPU cannot be used although it is required, or TensorFlow would use it and fail.
     """
     if not machine["gpus"]:
-        _warn([f"{text}; computing on the CPU" for text in [gpu_failures.unsupported_accelerator()] if text])
+        if text := gpu_failures.unsupported_accelerator():
+            _warn([f"{text}; computing on the CPU"])
         return
     if gpu_failures.is_hidden():
         return
@@ -69,10 +70,10 @@ def check(params: Params, machine: Mapping[str, Any]) -> None:
     bus = _passed_on(key)
     if bus is None:
         outcome = run(command)
+        created = _CREATED.search(outcome.log)  # with several GPUs, CUDA's first may be another than the driver's
+        name, bus = created.group("name", "bus") if created else (name, "")
         warnings = judge(outcome, name, required=params.train.require_gpu)
         _warn(warnings)
-        created = _CREATED.search(outcome.log)
-        bus = created["bus"] if created else ""
         if not warnings:
             files.write_json(PASSED, {"key": key, "bus": bus})
     if problem := mode_problem(name, compute_mode(bus)):
@@ -158,7 +159,7 @@ def _without_xla(step: str | None) -> str:
 
 def mode_problem(name: str, mode: int | None) -> str | None:
     """What is wrong with the compute mode of a GPU: `profile` needs several processes on it; None if nothing is."""
-    if mode not in _REFUSING_MODES or (mode == 3 and _mps_runs()):
+    if mode is None or mode not in _REFUSING_MODES or (mode == 3 and _mps_runs()):
         return None
     return (
         f"{name} is in {_REFUSING_MODES[mode]} mode, and profile runs several processes on it: "

@@ -242,7 +242,7 @@ def test_warning_is_repeated(tried: Tried, capsys: pytest.CaptureFixture[str]) -
     for count in (1, 2):
         gpu_preflight.check(Params(), MACHINE)
         assert tried.count == count
-        assert capsys.readouterr().err.startswith(f"warning: {NAME} is timed, but cannot be traced")
+        assert capsys.readouterr().err.startswith("warning: Tesla T4 is timed, but cannot be traced")
 
 
 def test_mode_is_read_although_the_gpu_passed_before(tried: Tried, monkeypatch: pytest.MonkeyPatch) -> None:
