@@ -5,29 +5,27 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
 
-from stages import gpus
-from stages.errors import PrecisionError, printable
+from stages import gpu_failures, gpus
+from stages.errors import PrecisionError
+from stages.gpu_failures import Explanation
 from stages.params import Variant
 from stages.tensorflow_import import captured_stderr, is_onednn_enabled, keras, tf
 
-_COMPUTE_DTYPES = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
-_UNKNOWN_REASON = "no reason found in its log"
-
-
-def compute_dtype(policy: str) -> str:
-    """Data type that layers compute in under a Keras dtype policy."""
-    return _COMPUTE_DTYPES.get(policy, policy)
+_XLA_OFF = (
+    "deterministic operations, and layers for augmentation, look-ups, and LSTM and GRU of cuDNN, switch XLA off; "
+    "set xla: false in the entries of variants"
+)
 
 
 def activate(variant: Variant, *, require_gpu: bool = False) -> None:
     """Sets the process-wide switches of a variant. Call it before the model is built.
 
-    GPU memory grows on demand, so that several processes fit on one device and the peak is meaningful.
+    GPU memory grows on demand, so that several processes fit on one device and the peak is meaningful. TensorFlow does
+    not use accelerators that the NVIDIA driver does not list: a timing on these could not be told from others.
 
     Raises:
         PrecisionError: `require_gpu` is true and TensorFlow finds no GPU.
@@ -42,8 +40,16 @@ def activate(variant: Variant, *, require_gpu: bool = False) -> None:
 
 
 def _gpus() -> list[tf.config.PhysicalDevice]:
+    """The GPUs that TensorFlow computes on, after all devices that are not supported have been hidden from it."""
+    listed = bool(gpus.installed())
+    for kind in {device.device_type for device in _devices()} - {"CPU"} - ({"GPU"} if listed else set()):
+        tf.config.set_visible_devices([], kind)
+    return [device for device in _devices() if listed and device.device_type == "GPU"]
+
+
+def _devices() -> list[tf.config.PhysicalDevice]:
     with captured_stderr():  # without a driver, TensorFlow prints several warnings
-        return tf.config.list_physical_devices("GPU")
+        return list(tf.config.list_physical_devices())
 
 
 def _report_missing_gpu(required: bool) -> None:
@@ -51,44 +57,48 @@ def _report_missing_gpu(required: bool) -> None:
     if required:
         raise PrecisionError(f"train.require_gpu is true, and {unused or 'TensorFlow finds no GPU'}")
     # a user who hid the GPU needs no warning, and a worker's parent has printed it already
-    if unused and not _is_hidden() and multiprocessing.parent_process() is None:
+    if unused and not gpu_failures.is_hidden() and multiprocessing.parent_process() is None:
         print(f"warning: {unused}; computing on the CPU", file=sys.stderr)
 
 
 def unused_gpu() -> str | None:
-    """Describes a GPU that the driver lists and TensorFlow does not use, with the reason and the remedy; else None."""
+    """Describes a GPU or another accelerator that is not used, with the reason and what to do; else None."""
     listed = gpus.installed()
-    if not listed or _gpus():
+    if not listed:
+        return gpu_failures.unsupported_accelerator() or _unsupported_device()
+    if _gpus():
         return None
-    if _is_hidden():
-        return f"{listed[0].name} is hidden by CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r}: unset it"
-    return f"TensorFlow cannot use {listed[0].name} ({_reason_for_no_gpu()}): see 'I have a GPU' in the README"
+    name = listed[0].name
+    if gpu_failures.is_hidden():
+        return gpu_failures.hidden_text(name)
+    return f"TensorFlow cannot use {name} {_explanation_for_no_gpu()}"
 
 
-def _is_hidden() -> bool:
-    return not re.match(r"\d|GPU-|MIG-", os.environ.get("CUDA_VISIBLE_DEVICES", "0"))
+def _unsupported_device() -> str | None:
+    """Describes a device that TensorFlow lists and the NVIDIA driver does not."""
+    kinds = sorted({device.device_type for device in _devices()} - {"CPU"})
+    if not kinds:
+        return None
+    if kinds != ["GPU"]:
+        return gpu_failures.unsupported_text(f"devices of the type {', '.join(kinds)}", "TensorFlow lists one")
+    if tf.sysconfig.get_build_info().get("is_rocm_build"):
+        return gpu_failures.unsupported_text("AMD GPUs", "TensorFlow is built for ROCm")
+    return (
+        "TensorFlow lists a GPU that NVML, the library of the NVIDIA driver, does not list: start a container with "
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+    )
 
 
 @functools.cache
-def _reason_for_no_gpu() -> str:
+def _explanation_for_no_gpu() -> Explanation:
     """Reads the reason from TensorFlow's log in another process: its level must be set before the import."""
-    variables = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "dso_loader=1"}
     command = [sys.executable, "-c", "import tensorflow as tf; tf.config.list_physical_devices('GPU')"]
+    variables = os.environ | gpu_failures.LOG_VARIABLES
     try:
-        done = subprocess.run(
-            command, env=os.environ | variables, capture_output=True, text=True, timeout=120, check=False
-        )
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return _UNKNOWN_REASON
-    return reason_in_log(done.stderr)
-
-
-def reason_in_log(log: str) -> str:
-    """Names the libraries that are missing according to TensorFlow's log, or else the errors in it."""
-    if missing := sorted(set(re.findall(r"Could not load dynamic library '([^']+)'", log))):
-        return printable("missing: " + ", ".join(missing), 300)
-    errors = [line.split("] ", 1)[-1].strip() for line in log.splitlines() if re.match(r"[EW]\d{4} .*(cuda|GPU)", line)]
-    return printable("; ".join(dict.fromkeys(errors)), 300) or _UNKNOWN_REASON
+        return gpu_failures.explain("")
+    return gpu_failures.explain(done.stderr)
 
 
 def loss_scale(model: keras.Model) -> float | None:
@@ -119,7 +129,8 @@ def onednn_is_on() -> bool:
 
 
 def _description(variant: Variant) -> str:
-    return ", ".join(f"{name} {value}" for name, value in variant.model_dump().items()).lower()
+    values = variant.model_dump().items()
+    return ", ".join(f"{name} {'null' if value is None else value}" for name, value in values).lower()
 
 
 def _problems(model: keras.Model, variant: Variant, is_own: bool) -> Iterator[str]:
@@ -128,8 +139,8 @@ def _problems(model: keras.Model, variant: Variant, is_own: bool) -> Iterator[st
     wrapped = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     if wrapped != (variant.policy == "mixed_float16"):
         yield f"the optimizer {'has' if wrapped else 'has no'} loss scaling"
-    if bool(model.jit_compile) != variant.xla:
-        yield f"jit_compile is {model.jit_compile}"
+    if variant.xla is not None and bool(model.jit_compile) != variant.xla:
+        yield f"jit_compile is {model.jit_compile}" + (f": {_XLA_OFF}" if variant.xla else "")
     if tf.config.experimental.tensor_float_32_execution_enabled() != variant.tf32:
         yield f"TensorFloat-32 is {'off' if variant.tf32 else 'on'}"
     if onednn_is_on() and not variant.onednn:
@@ -141,7 +152,7 @@ def _problems(model: keras.Model, variant: Variant, is_own: bool) -> Iterator[st
 
 def _layer_problems(model: keras.Model, variant: Variant) -> Iterator[str]:
     """Quantized layers, and a model none of whose kernels is used in the variant's type."""
-    expected = compute_dtype(variant.policy)
+    expected = variant.compute_dtype
     leaves = [layer for layer in _leaves(model) if layer.quantization_mode]
     if quantized := [f"{layer.name} ({layer.dtype_policy.name})" for layer in leaves]:
         yield (
@@ -155,7 +166,7 @@ def _layer_problems(model: keras.Model, variant: Variant) -> Iterator[str]:
 
 def _image_problems(model: keras.Model, variant: Variant) -> Iterator[str]:
     """Layers with a kernel that use another type; the last of these may compute in float32, and the output must."""
-    expected = compute_dtype(variant.policy)
+    expected = variant.compute_dtype
     others = _layers_with_kernel(model)[:-1]
     if wrong := [f"{layer.name} ({layer.compute_dtype})" for layer in others if layer.compute_dtype != expected]:
         yield f"layers do not compute in {expected}: {_first_five(wrong)}"

@@ -470,7 +470,7 @@ def profile(
         summary(
             "float32",
             entry=variant,
-            in_force=InForce(**(variant.model_dump() | (in_force or {}))),
+            in_force=InForce(**(variant.model_dump() | {"xla": bool(variant.xla)} | (in_force or {}))),
             configuration=CONFIGURATION.model_copy(update={"device": device} | (configuration or {})),
             metrics=metrics or {},
             operations=tuple(operations),

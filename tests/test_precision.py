@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -8,7 +9,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from stages import precision
+from stages import fingerprint, precision
 from stages.errors import PrecisionError
 from stages.params import Variant
 
@@ -90,7 +91,73 @@ def test_unexpected_loss_scaling_is_refused() -> None:
 def test_other_xla_setting_is_refused(xla: bool) -> None:
     precision.activate(Variant(policy="float32"))
     message = refused(compiled(jit_compile=not xla), Variant(policy="float32", xla=xla))
-    assert re.search(rf"jit_compile is {not xla}$", message)
+    assert re.search(
+        r"jit_compile is False: .* LSTM and GRU .* xla: false" if xla else r"jit_compile is True$", message
+    )
+
+
+@pytest.mark.parametrize("found", [False, True])
+def test_null_accepts_what_keras_has_chosen(found: bool) -> None:
+    variant = Variant(policy="float32", xla=None)
+    precision.activate(variant)
+    precision.verify(compiled(jit_compile=found), variant)
+    precision.activate(Variant(policy="float32", tf32=False))
+    assert "xla null" in refused(compiled(jit_compile=found), variant)
+
+
+def augmenting_model() -> keras.Model:
+    return keras.Sequential([keras.Input((8, 8, 3)), layers.RandomRotation(0.1), layers.Flatten(), layers.Dense(1)])
+
+
+def plain_model() -> keras.Model:
+    return keras.Sequential([keras.Input((4,)), layers.Dense(1)])
+
+
+@pytest.mark.parametrize("with_gpu", [False, True])
+@pytest.mark.parametrize(("make", "supported"), [(plain_model, True), (augmenting_model, False)])
+def test_null_is_the_choice_of_a_plain_compile(
+    with_gpu: bool, make: Callable[[], keras.Model], supported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keras compiles with XLA where TensorFlow lists another device than CPUs, if all layers support it."""
+    kinds = ["CPU", "GPU"] if with_gpu else ["CPU"]
+    devices = [tf.config.PhysicalDevice(f"/physical_device:{kind}:0", kind) for kind in kinds]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda: devices)
+    ours, plain = make(), make()
+    ours.compile("adam", "mse", jit_compile=Variant(policy="float32").jit_compile)
+    plain.compile("adam", "mse")
+    assert ours.jit_compile is plain.jit_compile is (with_gpu and supported)
+
+
+def test_deterministic_operations_switch_xla_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorflow.python.framework import config
+
+    monkeypatch.setattr(config, "is_op_determinism_enabled", lambda: True)
+    model = plain_model()
+    with pytest.warns(UserWarning, match="jit_compile"):
+        model.compile("adam", "mse", jit_compile=Variant(policy="float32", xla=True).jit_compile)
+    assert model.jit_compile is False
+
+
+@pytest.mark.parametrize("kind", ["GPU", "XPU"])
+def test_devices_that_the_nvidia_driver_does_not_list_are_not_used(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden: list[tuple[list[Any], str]] = []
+    devices = [tf.config.PhysicalDevice(f"/physical_device:{name}:0", name) for name in ("CPU", kind)]
+    monkeypatch.setattr(precision, "_devices", lambda: devices)
+    monkeypatch.setattr(fingerprint, "gpus", list)
+    monkeypatch.setattr(
+        tf.config, "set_visible_devices", lambda found, device_type: hidden.append((found, device_type))
+    )
+    with pytest.raises(PrecisionError, match=r"^train\.require_gpu is true, and ") as caught:
+        precision.activate(Variant(policy="float32"), require_gpu=True)
+    assert ([], kind) in hidden
+    assert ("NVML" if kind == "GPU" else "devices of the type XPU are not supported") in str(caught.value)
+
+
+def test_tensorflow_for_rocm_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "_devices", lambda: [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")])
+    monkeypatch.setattr(fingerprint, "gpus", list)
+    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: {"is_rocm_build": True})
+    assert precision.unused_gpu() == "AMD GPUs are not supported, only NVIDIA GPUs (TensorFlow is built for ROCm)"
 
 
 @pytest.mark.parametrize("tf32", [False, True])
@@ -148,4 +215,5 @@ def test_layer_with_a_quantized_dtype_policy_is_refused(mode: str) -> None:
     [("float32", "float32"), ("mixed_float16", "float16"), ("mixed_bfloat16", "bfloat16"), ("bfloat16", "bfloat16")],
 )
 def test_compute_dtypes_agree_with_keras(policy: str, dtype: str) -> None:
-    assert precision.compute_dtype(policy) == dtype == keras.dtype_policies.get(policy).compute_dtype
+    variant = Variant(policy=policy)  # type: ignore[arg-type]
+    assert variant.compute_dtype == dtype == keras.dtype_policies.get(policy).compute_dtype

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stages import digests, files, fingerprint
-from stages.environment import preflight
+from stages.environment import gpu_preflight, preflight
 from stages.errors import ParameterError, cli_entry
 from stages.params import Params, TrainParams, examine, read
 from stages.tracking import store
@@ -15,11 +15,16 @@ from stages.tracking import store
 
 @cli_entry
 def main() -> None:
-    """Entry point of the stage. It runs at every `dvc repro`, so it imports no TensorFlow and takes about a second."""
+    """Entry point of the stage. It runs at every `dvc repro`, so it imports no TensorFlow and takes about a second.
+
+    A GPU is tried in another process, which takes longer, until it has passed.
+    """
     preflight.require_writable_checkout()
     params = checked_params()
     preflight.require_address_space()
-    files.write_json(files.ENVIRONMENT_FILE, fingerprint.fingerprint())
+    machine = fingerprint.fingerprint()
+    gpu_preflight.check(params, machine)
+    files.write_json(files.ENVIRONMENT_FILE, machine)
     files.write_json(files.TRACKING_FILE, store.identity(params.tracking))
     write_digests(params)
     remove_unlisted_arms(params.train)

@@ -9,7 +9,7 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from stages import gpus
+from stages import gpu_failures, gpus
 from stages.environment.own_code_preflight import LONGEST_VALUE, model_problems, task_problems
 from stages.environment.server_preflight import server_problem
 from stages.errors import HalfstepError, one_line
@@ -110,7 +110,14 @@ def keras_applications() -> list[str]:
 
 
 def _gpu(train: TrainParams) -> Iterator[str]:
-    if train.require_gpu and not gpus.installed():
+    if not train.require_gpu:
+        return
+    listed, other = gpus.installed(), gpu_failures.unsupported_accelerator()
+    if listed and gpu_failures.is_hidden():
+        yield f"train.require_gpu is true, and {gpu_failures.hidden_text(listed[0].name)}"
+    elif not listed and other:
+        yield f"train.require_gpu is true, and {other}; set it to false to compute on the CPU"
+    elif not listed:
         yield (
             "train.require_gpu is true, and no NVIDIA driver reports a GPU; install the driver "
             "(`nvidia-smi` must list the device), or set it to false to compute on the CPU"

@@ -152,7 +152,9 @@ class Variant(Section):
     """Precision and compiler settings of a variant. halfstep compares the variants."""
 
     policy: Policy = Field(description="dtype policy of Keras")
-    xla: bool = Field(False, description="compile the step with XLA")
+    xla: bool | None = Field(
+        None, description="compile the step and the prediction with XLA; `null`: as a plain `compile()` of Keras does"
+    )
     tf32: bool = Field(True, description="allow TensorFloat-32 on GPUs that support it")
     onednn: bool = Field(True, description="let TensorFlow use oneDNN on CPUs where it does so by default")
 
@@ -160,6 +162,16 @@ class Variant(Section):
     def variables(self) -> dict[str, str]:
         """Environment variables that must be set before TensorFlow is imported."""
         return {} if self.onednn else {"TF_ENABLE_ONEDNN_OPTS": "0"}
+
+    @property
+    def jit_compile(self) -> bool | Literal["auto"]:
+        """The argument `jit_compile` of `model.compile`. `auto` is Keras's default."""
+        return "auto" if self.xla is None else self.xla
+
+    @property
+    def compute_dtype(self) -> str:
+        """Data type that layers compute in."""
+        return self.policy.removeprefix("mixed_")
 
 
 class ProfileParams(Section):

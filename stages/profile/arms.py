@@ -118,7 +118,11 @@ class Arms:
             arm = bridge_name(baseline.in_force, record.settings.in_force, baseline.configuration.device)
             if arm is not None and name != files.CONTROL:
                 policy = self._configs[self._baseline].variant.policy
-                variant = self._configs[name].variant.model_copy(update={"policy": policy})
+                settings = {
+                    "policy": policy,
+                    "xla": record.settings.in_force.xla,
+                }  # null may be another with the policy
+                variant = self._configs[name].variant.model_copy(update=settings)
                 found.setdefault(arm, replace(self._configs[name], variant=variant))
         return found
 

@@ -214,7 +214,7 @@ class Worker:
     def _in_force(self) -> InForce:
         return InForce(
             policy=self._model.dtype_policy.name,
-            xla=bool(self._model.jit_compile),
+            xla=self._model.jit_compile,
             tf32=tf.config.experimental.tensor_float_32_execution_enabled(),
             onednn=precision.onednn_is_on(),
         )
@@ -226,7 +226,7 @@ class Worker:
 
     def _cached_step(self) -> Callable[[], Any]:
         batch = keras.tree.map_structure(tf.identity, next(self._batches))  # on the device from here on
-        compiled = tf.function(self._model.train_step, jit_compile=self._config.variant.xla, autograph=False)
+        compiled = tf.function(self._model.train_step, jit_compile=self._model.jit_compile, autograph=False)
         return lambda: compiled(batch)
 
     def _repeat(self, step: Callable[[], Any], steps: int) -> None:
@@ -235,9 +235,9 @@ class Worker:
         tf.test.experimental.sync_devices()
 
     def _prediction(self, model: keras.Model) -> Callable[[Any], Any]:
-        """The compiled prediction, as a server would run it."""
+        """The compiled prediction, as a server would run it; with XLA if the training step is, as in `predict`."""
         return tf.function(
-            lambda inputs: model(inputs, training=False), jit_compile=self._config.variant.xla, reduce_retracing=False
+            lambda inputs: model(inputs, training=False), jit_compile=self._model.jit_compile, reduce_retracing=False
         )
 
     def _take_batches(self, count: int) -> None:

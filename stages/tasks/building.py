@@ -54,7 +54,7 @@ def _own(spec: TaskSpec, seed: int) -> ReadyTask:
 def _compile(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
     model, is_own = found.model, not spec.is_images
     with user_code.explained(spec.subject, "cannot be compiled", TaskError):
-        model.compile(**found.task.compile, jit_compile=variant.xla)
+        model.compile(**found.task.compile, jit_compile=variant.jit_compile)
         if model.optimizer is not None:
             model.optimizer.build(model.trainable_variables)  # creates the variables of loss scaling
     precision.verify(model, variant, is_own=is_own)

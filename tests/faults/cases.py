@@ -41,6 +41,7 @@ class Case:
 def all_cases() -> list[Case]:
     """All cases, in the order of the stages."""
     from tests.faults import (
+        cases_of_gpus,
         cases_of_images,
         cases_of_locks,
         cases_of_models,
@@ -50,7 +51,7 @@ def all_cases() -> list[Case]:
     )
 
     tasks = (cases_of_images, cases_of_models, cases_of_tasks)
-    modules = (cases_of_params, *tasks, cases_of_results, cases_of_locks)
+    modules = (cases_of_params, cases_of_gpus, *tasks, cases_of_results, cases_of_locks)
     return [case for module in modules for case in module.CASES]
 
 

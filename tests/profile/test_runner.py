@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from stages import files
+from stages import files, fingerprint
 from stages.errors import ProfileError
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.profile.__main__ import find_trace
@@ -29,9 +31,11 @@ from stages.profile.records import ArmConfig, ArmRecord, Measurement
 from stages.profile.runner import Extras, measure
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import Trace, read_trace
+from stages.profile.worker import Worker
 from stages.profile.worker_process import STOP_TIMEOUT_S, WorkerProcess, serve_worker
 from stages.results.profile import (
     TABLES,
+    InForce,
     InputRound,
     Protocol,
     RawTimes,
@@ -156,10 +160,39 @@ def test_arms_differ_only_in_their_entries(records: dict[str, ArmRecord]) -> Non
 
 
 def test_bridging_arm_has_the_policy_of_the_baseline_and_the_other_settings(records: dict[str, ArmRecord]) -> None:
-    assert records[BRIDGE].entry == Variant(policy="float32", onednn=False)
+    assert records[BRIDGE].entry == Variant(policy="float32", onednn=False, xla=False)
     assert records[BRIDGE].settings.in_force.policy == "float32"
     assert records[BRIDGE].settings.in_force.onednn is False
     assert records[files.CONTROL].entry == records["float32"].entry
+
+
+def test_bridging_arm_has_the_xla_that_is_in_force_where_the_entry_leaves_it_to_keras() -> None:
+    """With `null`, Keras would choose for the baseline's policy, and so as for the baseline."""
+    entries = {"float32": Variant(policy="float32"), "mixed_float16": Variant(policy="mixed_float16")}
+    arms = Arms({name: config(entry) for name, entry in entries.items()}, "float32", PROTOCOL, serve_worker)
+    for name, xla in (("float32", True), ("mixed_float16", False)):
+        in_force = InForce(policy=name, xla=xla, tf32=True, onednn=True)
+        settings: Any = SimpleNamespace(in_force=in_force, configuration=SimpleNamespace(device="GPU"))
+        arms.records[name] = ArmRecord(entries[name], settings)
+    found = {name: bridge.variant for name, bridge in arms._bridges().items()}
+    assert found == {"_bridge_xla_off": Variant(policy="float32", xla=False)}
+
+
+@pytest.mark.parametrize(("xla", "found"), [(None, bool(fingerprint.gpus())), (False, False), (True, True)])
+def test_xla_in_force_is_recorded(folder: Path, xla: bool | None, found: bool) -> None:
+    """Keras does not choose XLA on a CPU."""
+    with closing(WorkerProcess("float32", config(Variant(policy="float32", xla=xla)))) as worker:
+        assert worker.call("settings").in_force.xla is found
+        worker.call("prepare_cached")
+        assert worker.call("train_round_cached", 1) > 0
+        assert worker.call("infer", 1, 1)[0] > 0
+
+
+@pytest.mark.parametrize("in_force", [False, True])
+def test_prediction_is_compiled_as_the_training_step(in_force: bool) -> None:
+    worker: Any = object.__new__(Worker)
+    worker._model = SimpleNamespace(jit_compile=in_force)
+    assert worker._prediction(worker._model)._jit_compile is in_force
 
 
 def test_one_bridging_arm_serves_all_candidates_with_the_same_settings(folder: Path) -> None:

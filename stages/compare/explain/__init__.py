@@ -20,6 +20,7 @@ from stages.compare.explain.settings import (
     onednn_differs,
     settings_not_precision,
     sizes_not_multiple,
+    xla_chosen_differently,
     xla_differs,
     xla_not_in_force,
 )
@@ -47,6 +48,7 @@ TRAIN_RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
     layout_changes,
     baseline_is_tf32,
     xla_not_in_force,
+    xla_chosen_differently,
     loss_scale_collapse,
 )
 RULES: tuple[Callable[[Evidence, str], Reason | None], ...] = (

@@ -23,7 +23,9 @@ def memory_bound(data: Evidence) -> Reason | None:
         f"{MEMORY_TRAFFIC_RATIO:g} times faster at most.",
         evidence={"profiler/memory_bound_percent": percent, "threshold_percent": MEMORY_BOUND_PERCENT}
         | {"assumed_memory_ratio": MEMORY_TRAFFIC_RATIO},
-        advice="XLA (xla: true in both entries of variants) fuses such operations, so that memory is read less often.",
+        advice="Fewer or smaller such layers. XLA already fuses these operations."
+        if data.before.summary.in_force.xla
+        else "XLA (xla: true in both entries of variants) fuses such operations, so that memory is read less often.",
         time_ms=part_of_compute_ms(data.before, "profiler/memory_bound_percent"),
     )
 

@@ -72,12 +72,12 @@ def kernel_launch(data: Evidence) -> Reason | None:
     if share is None or share < LAUNCH_MODERATE_SHARE:
         return None
     launch_ms = data.candidate.metrics["profiler/kernel_launch_ms"]
+    xla = "" if data.candidate.summary.in_force.xla else ", or xla: true in both entries of variants"
     return Reason(
         code="kernel_launch_high" if share >= LAUNCH_HIGH_SHARE else "kernel_launch_moderate",
         text=f"Launching kernels takes {share:.1%} of the step ({launch_ms:.3g} ms), which 16 bit does not shorten.",
         evidence=data.part_of_step("profiler/kernel_launch_ms"),
-        advice="Give each kernel more work: a larger train.batch_size, or xla: true in both entries of variants."
-        f"{_thread_mode_advice(data)}",
+        advice=f"Give each kernel more work: a larger train.batch_size{xla}.{_thread_mode_advice(data)}",
         time_ms=launch_ms,
     )
 

@@ -14,6 +14,7 @@ UNKNOWN_PERCENT = 10.0
 _MULTIPLE_16BIT, _MULTIPLE_TF32 = 8, 4  # 16 bytes of each type
 TF32_FROM = 8.0  # compute capability
 _NAMES = {"xla": "XLA", "onednn": "oneDNN", "tf32": "TF32"}
+_XLA_OFF = "Deterministic operations, and layers for augmentation, look-ups, and LSTM and GRU of cuDNN, switch XLA off"
 
 
 def sizes_not_multiple(data: Evidence) -> Reason | None:
@@ -120,23 +121,38 @@ def baseline_is_tf32(data: Evidence) -> Reason | None:
 
 
 def xla_not_in_force(data: Evidence) -> Reason | None:
-    """XLA is not in force although the entry requests it, or the other way round."""
+    """XLA is not in force although the entry requests it, or the other way round; `null` requests neither."""
     requested, found = data.candidate.summary.entry.xla, data.candidate.summary.in_force.xla
-    if requested == found:
+    if requested is None or requested == found:
         return None
     return Reason(
         code="xla_differs",
         text=f"XLA is {_on(found)} although the entry of variants requests it {_on(requested)}.",
         evidence={"requested_xla": requested, "candidate_xla": found},
-        advice="Deterministic operations, and augmentation layers inside the model, switch XLA off: remove them, or "
-        "set xla: false.",
+        advice=f"{_XLA_OFF}: remove them, or set xla: false.",
+    )
+
+
+def xla_chosen_differently(data: Evidence) -> Reason | None:
+    """Both entries leave XLA to Keras, which chose differently for the two models."""
+    if data.baseline is None:
+        return None
+    before, after = data.baseline.summary, data.candidate.summary
+    found = after.in_force.xla
+    if before.entry.xla is not None or after.entry.xla is not None or before.in_force.xla == found:
+        return None
+    return Reason(
+        code="xla_differs",
+        text=f"XLA is {_on(found)} in this variant and {_on(not found)} in the baseline, although both entries leave "
+        "it to Keras (xla: null): their models differ.",
+        evidence={"baseline_xla": not found, "candidate_xla": found},
+        advice=f"{_XLA_OFF}: use the same layers in both, or set xla: false in both entries of variants.",
     )
 
 
 def xla_differs(data: Evidence, measure: str) -> Reason | None:
     """XLA differs from the baseline."""
-    requested_differs = data.candidate.summary.entry.xla != data.candidate.summary.in_force.xla
-    return None if requested_differs else _setting_differs(data, measure, "xla")
+    return None if xla_not_in_force(data) else _setting_differs(data, measure, "xla")
 
 
 def onednn_differs(data: Evidence, measure: str) -> Reason | None:

@@ -64,9 +64,7 @@ def report_view(comparison: Comparison) -> dict[str, Any]:
         "rows": _metric_rows(comparison),
         "breakdown": sections.breakdown(study),
         "operations": [view for item in comparison.candidates if (view := sections.operations(item))],
-        "epochs": score_chart(
-            tables.score_by_epoch(study), is_fraction=comparison.is_fraction
-        ),
+        "epochs": score_chart(tables.score_by_epoch(study), is_fraction=comparison.is_fraction),
         "score": study.score_name,
         "chart_width": WIDTH,
         "chart_height": HEIGHT,
@@ -153,7 +151,15 @@ def _settings(comparison: Comparison) -> list[tuple[str, str]]:
     if study.baseline.profile is None:
         return found
     summary = study.baseline.profile.summary
+    found.append(("compiled with XLA", _compiled(study)))
     return [*found, *_protocol(summary.protocol), *flat(summary.configuration.model_dump(mode="json"))]
+
+
+def _compiled(study: Study) -> str:
+    """The variants that were compiled with XLA: the verdicts are about that program."""
+    xla = {item.variant: item.profile.summary.in_force.xla for item in study.variants if item.profile is not None}
+    on = [variant for variant, value in xla.items() if value]
+    return "no variant" if not on else "all variants" if len(on) == len(xla) else ", ".join(on)
 
 
 def _data(study: Study) -> tuple[str, str]:

@@ -316,6 +316,10 @@ CASES = [
         in_force={"xla": False},
     ),
     Case("xla_differs", False, "on in both", entry={"xla": True}, before_entry={"xla": True}),
+    Case("xla_differs", False, "left to Keras, off in both", entry={"xla": None}, before_entry={"xla": None}),
+    Case("xla_differs", False, "left to Keras, on in both", in_force={"xla": True}, before_in_force={"xla": True}),
+    Case("xla_differs", True, "left to Keras, off in this variant only", before_in_force={"xla": True}),
+    Case("xla_differs", True, "left to Keras, on in this variant only", in_force={"xla": True}, ratio=1.0),
     Case("cast_overhead", True, "5 %", after=STEP, after_ops=[FASTER, CAST_5], before_ops=[CONVOLUTION]),
     Case("cast_overhead", False, "less", after=STEP, after_ops=[FASTER, CAST_4], before_ops=[CONVOLUTION]),
     Case("cast_overhead", False, "no operations before", after=STEP, after_ops=[FASTER, CAST_5]),
@@ -359,6 +363,29 @@ def test_reason_contains_the_numbers() -> None:
     assert reason.evidence["operations"] == [{"type": "Conv2D", "baseline_ms": 10.0, "float16_ms": 50.0}]
     assert reason.time_ms == pytest.approx(0.4)  # of a timed step of 0.1 ms; the traced one takes 10 ms
     assert "Conv2D 10 → 50 ms" in reason.text
+
+
+def test_different_choices_of_keras_are_said_whatever_their_effect() -> None:
+    reasons = explain(Case("", True, "off", before_in_force={"xla": True}).evidence())
+    (reason,) = (item for item in reasons if item.code == "xla_differs" and "leave it to Keras" in item.text)
+    assert reason.text == (
+        "XLA is off in this variant and on in the baseline, although both entries leave it to Keras (xla: null): their "
+        "models differ."
+    )
+    assert reason.evidence == {"baseline_xla": True, "candidate_xla": False}
+    assert "LSTM and GRU of cuDNN" in reason.advice
+    assert "xla: false in both entries" in reason.advice
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_xla_is_advised_only_where_it_is_off(xla: bool) -> None:
+    settings = {"xla": xla}
+    after = {**STEP, "profiler/kernel_launch_ms": 3.0}
+    before = {"profiler/memory_bound_percent": 50.0}
+    case = Case("", True, "", after=after, before=before, in_force=settings, before_in_force=settings)
+    advice = {reason.code: reason.advice for reason in explain(case.evidence())}
+    for code in ("kernel_launch_moderate", "memory_bound"):
+        assert ("xla: true" in advice[code]) is not xla
 
 
 def test_reasons_are_ordered_by_the_time_they_explain() -> None:

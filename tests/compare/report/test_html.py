@@ -118,6 +118,15 @@ def test_baselines_weights_in_the_precision_of_a_candidate_are_shown(comparison:
     assert "The weights of float32" not in _text(replace(comparison, candidates=(without,)))
 
 
+def test_variants_that_were_compiled_with_xla_are_named(project: SmallStudy) -> None:
+    assert "compiled with XLA no variant" in _text(project.compare())
+    project.add_bridge("_bridge_xla_on", xla=True)
+    for name, text in {"mixed_bfloat16": "mixed_bfloat16", "mixed_float16": None, "float32": "all variants"}.items():
+        in_force = read_profile(name).summary.in_force.model_copy(update={"xla": True})
+        project.edit_profile(name, in_force=in_force)
+        assert text is None or f"compiled with XLA {text}" in _text(project.compare())
+
+
 def test_factors_are_below_their_speedup(comparison: Comparison) -> None:
     text = _text(comparison)
     expected = "mixed_float16 0.25× (0.25 to 0.25) = settings 0.80× (0.79 to 0.81) × precision 0.31× (0.31 to 0.32)"
