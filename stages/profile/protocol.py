@@ -29,18 +29,19 @@ def protocol_of(
     return Protocol(
         confidence=decision.confidence,
         processes=rule.processes,
-        rounds=sum(row.counted for row in next(iter(arms.records.values())).times.rounds),
+        rounds=min(sum(row.counted for row in record.times.rounds) for record in arms.records.values()),
         steps_per_round=rule.plan.steps_per_round,
         timing_seconds=rule.timing_seconds,
         bridge_seconds=arms.bridge_seconds,
         stage_seconds=time.time() - psutil.Process().create_time(),
+        arms_at_once=arms.at_once,
         drifting_processes=drifting,
         ended_by=decision.ended_by,
         target_precision=rule.target_precision,
         interim_looks=decision.looks,
         other_load_cores=load.cores(),
         gpus=gpus,
-        warnings=(*arms.warnings(), *load.warnings(BUSY_SHARE), *_drift_warnings(drifting, rule.processes)),
+        warnings=(*arms.warnings(), *load.warnings(BUSY_SHARE), *_drift_warnings(drifting, arms.process + 1)),
     )
 
 
