@@ -8,7 +8,8 @@ cuDNN's autotuner, and the CUDA context.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,21 +88,84 @@ def _first_visible(pynvml: Any, visible: str) -> Any:
         return pynvml.nvmlDeviceGetHandleByUUID(chosen)
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
     if chosen.startswith("GPU-"):  # CUDA takes the beginning of a UUID, too
-        return [handle for handle in handles if pynvml.nvmlDeviceGetUUID(handle).startswith(chosen)][0]
+        matching = [handle for handle in handles if pynvml.nvmlDeviceGetUUID(handle).startswith(chosen)]
+        return matching[0]
     is_same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     if not is_same_order and len({pynvml.nvmlDeviceGetName(handle) for handle in handles}) > 1:
         raise LookupError
     return dict(enumerate(handles))[int(chosen)]
 
 
-def fits(kept_bytes: Iterable[int], free_bytes: int) -> bool:
-    """Whether arms that keep so much fit into so much free memory, with the reserve."""
-    return (1 + RESERVE) * sum(kept_bytes) <= free_bytes
+class Room:
+    """What each arm keeps of the memory of the GPU, and whether several fit at once.
+
+    Where the memory is unknown, they fit until a worker runs out of it.
+
+    Args:
+        read_memory: the memory of the GPU; None without one.
+
+    Attributes:
+        is_on_gpu: whether there is a GPU whose memory is known.
+        kept_bytes: by arm.
+    """
+
+    def __init__(self, read_memory: ReadMemory) -> None:
+        self._read_memory = read_memory
+        self.is_on_gpu = read_memory() is not None
+        self.kept_bytes: dict[str, int] = {}
+
+    @contextmanager
+    def starting(self, name: str, others: Sequence[str]) -> Iterator[None]:
+        """An arm starts in the block, while the other ones live. Measures what it keeps.
+
+        There must be a reserve at its first start. Later ones use it, so that a few MiB less do not end a measurement.
+
+        Raises:
+            DoesNotFitError: there is no room for it, or it did not start beside the others.
+            ProfileError: it did not start although no other one lives.
+        """
+        before, reserve = self._read_memory(), RESERVE if name not in self.kept_bytes else 0.0
+        if others and before is not None:
+            self._check([*others, name], before.free_bytes + self._kept(others), reserve)
+        try:
+            yield
+        except ProfileError as error:
+            if others:
+                reason = str(error).removeprefix("profile: ")
+                raise DoesNotFitError(f"{name} did not start beside {', '.join(others)} ({reason})") from error
+            if before is not None and isinstance(error, OutOfMemoryError):
+                raise ProfileError(_shortage_of_one(name, error.shortage, before)) from error
+            raise
+        after = self._read_memory()
+        if before is not None and after is not None:
+            kept_bytes = before.free_bytes - after.free_bytes
+            self.kept_bytes[name] = max(kept_bytes, self.kept_bytes.get(name, 0))
+            if others:
+                self._check([*others, name], after.free_bytes + self._kept([*others, name]), reserve)
+
+    def fit(self, blocks: Iterable[Sequence[str]]) -> bool:
+        """Whether the arms of each block fit at once; no arm may live."""
+        memory = self._read_memory()
+        return memory is None or all((1 + RESERVE) * self._kept(names) <= memory.free_bytes for names in blocks)
+
+    def _kept(self, names: Sequence[str]) -> int:
+        """What these arms keep; an arm that was never ready as much as the one that keeps the most."""
+        most = max(self.kept_bytes.values(), default=0)
+        return sum(self.kept_bytes.get(name, most) for name in names)
+
+    def _check(self, names: Sequence[str], free_bytes: int, reserve: float) -> None:
+        """Raises DoesNotFitError unless these arms fit into what is free without them."""
+        kept_bytes = self._kept(names)
+        if (1 + reserve) * kept_bytes > free_bytes:
+            raise DoesNotFitError(
+                f"{', '.join(names)} do not fit on the GPU at once: they keep about {mib(kept_bytes)} and need a "
+                f"reserve of {reserve:.0%}, and other programs leave {mib(free_bytes)}"
+            )
 
 
-def shortage_of_one(name: str, error: OutOfMemoryError, before: DeviceMemory) -> str:
+def _shortage_of_one(name: str, shortage: OutOfMemory, before: DeviceMemory) -> str:
     """One line for an arm that does not fit although no other arm lives; `before` is the memory at its start."""
-    shortage, other_bytes = error.shortage, before.total_bytes - before.free_bytes
+    other_bytes = before.total_bytes - before.free_bytes
     return (
         f"profile: {name} does not fit on the GPU: it used {mib(shortage.peak_bytes)} when TensorFlow could not get "
         f"more ({shortage.details}); the GPU has {mib(before.total_bytes)}, of which other programs use "
@@ -110,6 +174,6 @@ def shortage_of_one(name: str, error: OutOfMemoryError, before: DeviceMemory) ->
     )
 
 
-def mib(size_bytes: float) -> str:
+def mib(size_bytes: int) -> str:
     """A size in words, such as `1,024 MiB`."""
     return f"{size_bytes / MIB:,.0f} MiB"
