@@ -106,7 +106,7 @@ class Room:
 
     Attributes:
         is_on_gpu: whether there is a GPU whose memory is known.
-        kept_bytes: by arm.
+        kept_bytes: by arm, at its first start.
     """
 
     def __init__(self, read_memory: ReadMemory) -> None:
@@ -138,8 +138,7 @@ class Room:
             raise
         after = self._read_memory()
         if before is not None and after is not None:
-            kept_bytes = before.free_bytes - after.free_bytes
-            self.kept_bytes[name] = max(kept_bytes, self.kept_bytes.get(name, 0))
+            self.kept_bytes.setdefault(name, max(0, before.free_bytes - after.free_bytes))
             if others:
                 self._check([*others, name], after.free_bytes + self._kept([*others, name]), reserve)
 
