@@ -72,6 +72,7 @@ class Arms:
         self._workers: list[WorkerProcess] = []
         self._order = random.Random(profile.seed)
         self._last_order: list[WorkerProcess] = []
+        self._next_blocks: list[tuple[str, ...]] = []
         self.records: dict[str, ArmRecord] = {}
         self.process = -1
         self.at_once: int | None = None
@@ -83,9 +84,18 @@ class Arms:
         self.same_weights: dict[str, dict[int, NDArray[np.float32]]] = {}
 
     def blocks(self) -> list[tuple[str, ...] | None]:
-        """The groups of arms that live at once, one after the other, in random order; one group, None, for all."""
-        found = self.separate_blocks()
-        return [*self._order.sample(found, len(found))] if found else [None]
+        """The groups of arms that live at once, in the order in which they are measured; one group, None, for all.
+
+        The order is random, and the next one its reverse, so that a linear drift of the machine cancels.
+        """
+        if self.at_once is None:
+            return [None]
+        if self._next_blocks:
+            found, self._next_blocks = self._next_blocks, []
+        else:
+            found = self._order.sample(self.separate_blocks(), len(self.separate_blocks()))
+            self._next_blocks = found[::-1]
+        return [*found]
 
     @contextmanager
     def started(self, names: Collection[str] | None = None, *, is_next: bool = True) -> Iterator[None]:
@@ -133,7 +143,7 @@ class Arms:
             self._start_each_alone()
         is_worth_pairs = self.at_once is None and len(self._configs) > 2
         self.at_once = PAIRS if is_worth_pairs and self._pairs() and self._room.fit(self._pairs()) else ALONE
-        self.process = -1
+        self.process, self._next_blocks = -1, []
         for record in self.records.values():
             record.times = RawTimes()
         self.startup_s = sum(self._start_s[name] for block in self.separate_blocks() for name in block)
