@@ -33,7 +33,7 @@ from stages.results.study import Study, VariantResult
 from stages.stats.bootstrap import MetricChange
 from stages.stats.quality import QualityChange
 from stages.stats.scores import score_change
-from stages.stats.speedup import CONFIDENCE, Speedup, speedups_by_measure
+from stages.stats.speedup import ALONE, CONFIDENCE, PAIRS, Speedup, speedups_by_measure
 from stages.stats.speedup import inference_measure as inference_measure
 from stages.stats.states import State, find_states
 
@@ -197,8 +197,7 @@ def _measured(study: Study, result: VariantResult) -> Candidate:
         return Candidate(result, dict.fromkeys(measures, "inconclusive"), ())
     speedups = _speedups(study, baseline, profile, study.control)
     changes = op_changes(baseline, profile, study.control)
-    control_rounds = study.control.rounds if study.control else None
-    states = find_states(baseline.rounds, profile.rounds, control_rounds, baseline.summary.protocol.confidence)
+    states = _states(study, baseline, profile)
     return Candidate(
         result=result,
         verdicts={},
@@ -292,11 +291,21 @@ def _factors(study: Study, baseline: Profile, candidate: Profile) -> dict[str, F
     return {measure: Factors(settings[measure], precision[measure]) for measure in settings}
 
 
+def _states(study: Study, baseline: Profile, candidate: Profile) -> tuple[State, ...]:
+    """The two states of the machine, where rounds of both arms were simultaneous."""
+    protocol = baseline.summary.protocol
+    if protocol.arms_at_once == ALONE:
+        return ()
+    control = study.control.rounds if study.control and protocol.arms_at_once != PAIRS else None
+    return find_states(baseline.rounds, candidate.rounds, control, protocol.confidence)
+
+
 def _speedups(study: Study, before: Profile, after: Profile, control: Profile | None = None) -> dict[str, Speedup]:
     """By measure, time of one arm / time of another; with `control` the mean of both copies of the baseline counts."""
-    sizes, confidence = study.inference_batch_sizes, before.summary.protocol.confidence
-    times = [(profile.rounds, profile.calls) for profile in (before, after, control) if profile is not None]
-    return speedups_by_measure(times[0], times[1], sizes, confidence, *times[2:])
+    sizes, protocol = study.inference_batch_sizes, before.summary.protocol
+    copy = None if control is None else (control.rounds, control.calls)
+    times = (before.rounds, before.calls), (after.rounds, after.calls)
+    return speedups_by_measure(*times, sizes, protocol.confidence, copy, protocol.arms_at_once)
 
 
 def _quality(study: Study, scores: NDArray[np.float64]) -> QualityChange:

@@ -1,10 +1,15 @@
-"""The worker processes of all arms, one of each at a time, and their turns. Does not import TensorFlow."""
+"""The worker processes of all arms, one of each at a time, and their turns. Does not import TensorFlow.
+
+All arms live at once where the memory allows it. On a GPU they are started one after the other, and what each keeps of
+its memory is measured. If not all of them fit, each arm is started alone once. Then two live at once, in pairs with the
+baseline, or one after the other.
+"""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +21,13 @@ from numpy.typing import NDArray
 from stages import files
 from stages.errors import ProfileError
 from stages.params import ProfileParams
+from stages.profile.device_memory import ReadMemory, Room, device_memory
 from stages.profile.fork_server import start_server
 from stages.profile.plan import Plan
 from stages.profile.records import ArmConfig, ArmRecord, Calibration
 from stages.profile.worker_process import Serve, WorkerProcess
-from stages.results.profile import Call, Configuration, InputRound, Round, Step, bridge_name
+from stages.results.profile import Call, Configuration, InputRound, RawTimes, Round, Step, bridge_name
+from stages.stats.speedup import ALONE, PAIRS
 
 WARM_UP_STEPS = 3  # the first one compiles; where the steady state begins is found in the rounds
 INPUT_ROUNDS = 2  # they separate input from compute and affect no verdict
@@ -34,106 +41,215 @@ class Arms:
         baseline: name of the arm that the others are compared with.
         profile: the timing protocol.
         serve: what a worker process runs.
+        read_memory: the memory of the GPU; None without one, and then all arms start at the same time.
 
     Attributes:
         records: everything that was measured, by arm.
         process: number of the processes that run, or ran last.
-        startup_s: seconds from the start of the interpreters to the first turn, of the first processes.
+        at_once: how many arms live at once; None for all.
+        startup_s: seconds from the start of the interpreters to the first turn, of one process of every arm.
+        spent_s: seconds that went by before it was known how many arms fit; 0 if all do.
         calibrations: costs of a training step, by arm.
         latency_ms: milliseconds of a call, by batch size and arm.
         repeated: rounds that were repeated because a process was stopped during them.
         bridge_seconds: seconds spent on bridging arms; None without one.
         is_throttled: called after each round; whether the GPU was slowed down during it, None if that is not known.
+        same_weights: by candidate and seed, what the baseline's weights give in the candidate's precision.
     """
 
-    def __init__(self, configs: Mapping[str, ArmConfig], baseline: str, profile: ProfileParams, serve: Serve) -> None:
+    def __init__(
+        self,
+        configs: Mapping[str, ArmConfig],
+        baseline: str,
+        profile: ProfileParams,
+        serve: Serve,
+        read_memory: ReadMemory = device_memory,
+    ) -> None:
         self._configs, self._baseline, self._profile, self._serve = dict(configs), baseline, profile, serve
+        self._room = Room(read_memory)
+        self._start_s: dict[str, float] = {}  # of the first start of each arm, where they start one after the other
+        self._calibration_s = 0.0
+        self._began_s = time.monotonic()
         self._workers: list[WorkerProcess] = []
         self._order = random.Random(profile.seed)
         self._last_order: list[WorkerProcess] = []
+        self._next_blocks: list[tuple[str, ...]] = []
         self.records: dict[str, ArmRecord] = {}
         self.process = -1
-        self.startup_s = 0.0
+        self.at_once: int | None = None
+        self.startup_s = self.spent_s = 0.0
         self.calibrations: dict[str, Calibration] = {}
         self.latency_ms: dict[int, dict[str, float]] = {}
         self.repeated = 0
         self.bridge_seconds: float | None = None
         self.is_throttled: Callable[[], bool | None] = lambda: None
+        self.same_weights: dict[str, dict[int, NDArray[np.float32]]] = {}
 
     @property
     def on_gpu(self) -> bool:
         """Whether the arms compute on a GPU."""
         return next(iter(self.records.values())).settings.configuration.device == "GPU"
 
+    def blocks(self) -> list[tuple[str, ...] | None]:
+        """The groups of arms that live at once, in the order in which they are measured; one group, None, for all.
+
+        The order is random, and the next one its reverse, so that a linear drift of the machine cancels.
+        """
+        if self.at_once is None:
+            return [None]
+        if self._next_blocks:
+            found, self._next_blocks = self._next_blocks, []
+        else:
+            found = self._order.sample(self.separate_blocks(), len(self.separate_blocks()))
+            self._next_blocks = found[::-1]
+        return [*found]
+
     @contextmanager
-    def started(self) -> Iterator[None]:
-        """Starts a process of every arm, ready for the first turn, and ends them after the block."""
-        self.process += 1
+    def started(self, names: Collection[str] | None = None, *, is_next: bool = True) -> Iterator[None]:
+        """Starts a process of every arm, ready for the first turn, and ends them after the block.
+
+        Args:
+            names: the arms to start; None for all, to which bridging arms are added at the first start.
+            is_next: whether the processes get the next number. Arms that are measured one after the other share it.
+
+        Raises:
+            DoesNotFitError: an arm did not start beside others.
+            ProfileError: a worker failed, or the arms differ in more than their entries of `variants`.
+        """
+        self.process += is_next
         started_s = time.monotonic()
+        start = self._start_in_turn if self._room.is_on_gpu else self._start
         with ExitStack() as stack:
             self._workers = []
-            self._start(self._configs, stack)
-            if self.process == 0 and (bridges := self._bridges()):
-                self._start(bridges, stack)
+            start({name: config for name, config in self._configs.items() if names is None or name in names}, stack)
+            if names is None and self.process == 0 and (bridges := self._bridges()):
+                start(bridges, stack)
                 self._configs |= bridges
             check_configurations(
                 self._baseline, {name: record.settings.configuration for name, record in self.records.items()}
             )
-            self._warm_up(started_s)
-            if share := sum(name.startswith(files.BRIDGE_PREFIX) for name in self._configs) / len(self._configs):
+            if not self._room.is_on_gpu:
+                self._warm_up(self._workers)
+            if names is None and self.process == 0:
+                self.startup_s = time.monotonic() - started_s - self._calibration_s
+            bridging = sum(worker.name.startswith(files.BRIDGE_PREFIX) for worker in self._workers)
+            if share := bridging / len(self._workers):
                 self.bridge_seconds = (self.bridge_seconds or 0.0) + share * (time.monotonic() - started_s)
             self._last_order = self._workers
             yield
 
-    def _warm_up(self, started_s: float) -> None:
-        """Compiles what the turns run; in the first processes, also measures what everything costs."""
-        self._together("warm_up", self._profile.warmup_steps or WARM_UP_STEPS)
-        calibration_s = self._calibrate() if self.process == 0 else 0.0
-        latencies = self._together("prepare_inference", self._profile.inference_batch_sizes)
-        if self.process == 0:
-            self.startup_s = time.monotonic() - started_s - calibration_s
-            for size in self._profile.inference_batch_sizes:
-                self.latency_ms[size] = {name: found[size] for name, found in latencies.items()}
+    def separate(self) -> str:
+        """Lets fewer arms live at once from here on, forgets what was timed so far, and returns what is done instead.
+
+        Raises:
+            ProfileError: an arm does not start although no other one lives.
+        """
+        if self.at_once is None:
+            self._start_each_alone()
+            self._configs |= self._bridges()
+            self._start_each_alone()
+        is_worth_pairs = self.at_once is None and len(self._configs) > 2
+        self.at_once = PAIRS if is_worth_pairs and self._pairs() and self._room.fit(self._pairs()) else ALONE
+        self.process, self._next_blocks = -1, []
+        for record in self.records.values():
+            record.times = RawTimes()
+        self.startup_s = sum(self._start_s[name] for block in self.separate_blocks() for name in block)
+        self.spent_s = time.monotonic() - self._began_s
+        pairs = "each arm takes turns with the baseline alone, in pairs in random order"
+        return pairs if self.at_once == PAIRS else "the arms are measured one after the other, in random order"
+
+    def _start_each_alone(self) -> None:
+        """Starts the arms that were never ready, to measure what each costs and keeps."""
+        for name in [name for name in self._configs if name not in self._start_s]:
+            with self.started((name,), is_next=False):
+                pass
+
+    def separate_blocks(self) -> list[tuple[str, ...]]:
+        """The same groups in the order of the arms; empty if all arms live at once."""
+        if self.at_once is None:
+            return []
+        return self._pairs() if self.at_once == PAIRS else [(name,) for name in self._configs]
+
+    def _pairs(self) -> list[tuple[str, ...]]:
+        """The baseline with every other arm, and each bridging arm with its candidates; none without a baseline."""
+        if self._baseline not in self._configs:
+            return []
+        others = [name for name in self._configs if name != self._baseline]
+        bridges = {name: self._bridge_of(name) for name in others if files.is_variant(name)}
+        return [
+            *((self._baseline, name) for name in others),
+            *((bridge, name) for name, bridge in bridges.items() if bridge is not None),
+        ]
+
+    def _start_in_turn(self, configs: Mapping[str, ArmConfig], stack: ExitStack) -> None:
+        """Starts and warms up one arm after the other, and measures what each keeps of the GPU's memory.
+
+        cuDNN's autotuner times algorithms in the first steps and needs scratch memory, so two would disturb each other.
+        """
+        for name, config in configs.items():
+            start_server(config.variant.variables, self._server_name(name))  # they import TensorFlow at the same time
+        for name, config in configs.items():
+            started_s, calibration_s = time.monotonic(), self._calibration_s
+            with self._room.starting(name, [worker.name for worker in self._workers]):
+                self._start({name: config}, stack)
+                self._warm_up(self._workers[-1:])
+            ready_s = time.monotonic() - started_s - (self._calibration_s - calibration_s)
+            self._start_s.setdefault(name, ready_s)
+
+    def _warm_up(self, workers: Sequence[WorkerProcess]) -> None:
+        """Compiles what the turns run; at the first start of an arm, also measures what everything costs."""
+        self._together("warm_up", self._profile.warmup_steps or WARM_UP_STEPS, workers=workers)
+        new = [worker for worker in workers if worker.name not in self.calibrations]
+        self._calibrate(new)
+        latencies = self._together("prepare_inference", self._profile.inference_batch_sizes, workers=workers)
+        for size in self._profile.inference_batch_sizes:
+            self.latency_ms.setdefault(size, {}).update({worker.name: latencies[worker.name][size] for worker in new})
 
     def _start(self, configs: Mapping[str, ArmConfig], stack: ExitStack) -> None:
         """Starts the interpreters at the same time, then a worker of each arm, and asks how the arms run."""
-        servers = {name: f"{self.process}{name if name == files.CONTROL else ''}" for name in configs}
         for name, config in configs.items():
-            start_server(config.variant.variables, servers[name])
+            start_server(config.variant.variables, self._server_name(name))
         started = [
-            stack.enter_context(closing(WorkerProcess(name, config, self._serve, servers[name])))
+            stack.enter_context(closing(WorkerProcess(name, config, self._serve, self._server_name(name))))
             for name, config in configs.items()
         ]
         self._workers += started
         for name, settings in _together(started, "settings").items():
             self.records.setdefault(name, ArmRecord(configs[name].variant, settings)).settings = settings
 
+    def _server_name(self, arm: str) -> str:
+        """The interpreter that the processes of this number are forked from: the control has its own."""
+        return f"{self.process}{arm if arm == files.CONTROL else ''}"
+
     def _bridges(self) -> dict[str, ArmConfig]:
         """The arms with the baseline's policy and a candidate's other settings, by name."""
         if self._baseline not in self.records:
             return {}
-        baseline = self.records[self._baseline].settings
         found: dict[str, ArmConfig] = {}
-        for name, record in self.records.items():
-            arm = bridge_name(baseline.in_force, record.settings.in_force, baseline.configuration.device)
+        for name in self.records:
+            arm = self._bridge_of(name)
             if arm is not None and name != files.CONTROL:
-                policy = self._configs[self._baseline].variant.policy
                 settings = {
-                    "policy": policy,
-                    "xla": record.settings.in_force.xla,
-                }  # null may be another with the policy
+                    "policy": self._configs[self._baseline].variant.policy,
+                    "xla": self.records[name].settings.in_force.xla,  # Keras may choose another with the policy
+                }
                 variant = self._configs[name].variant.model_copy(update=settings)
                 found.setdefault(arm, replace(self._configs[name], variant=variant))
         return found
 
-    def _calibrate(self) -> float:
-        """Measures the costs of each arm alone, and returns the seconds that it took."""
+    def _bridge_of(self, name: str) -> str | None:
+        """Name of the arm between the baseline and another arm; None where only the precision differs."""
+        baseline = self.records[self._baseline].settings
+        return bridge_name(baseline.in_force, self.records[name].settings.in_force, baseline.configuration.device)
+
+    def _calibrate(self, workers: Sequence[WorkerProcess]) -> None:
+        """Measures the costs of each arm alone."""
         started_s = time.monotonic()
-        for worker in self._workers:
+        for worker in workers:
             found: Calibration = worker.call("calibrate")
             self.calibrations[worker.name] = found
             self.records[worker.name].peak_memory_bytes = found.peak_memory_bytes
-        return time.monotonic() - started_s
+        self._calibration_s += time.monotonic() - started_s
 
     def _together(self, method: str, *arguments: Any, workers: Sequence[WorkerProcess] | None = None) -> dict[str, Any]:
         """Calls a method of all workers, or of `workers`: at the same time on CPUs; on GPUs one after the other.
@@ -141,7 +257,8 @@ class Arms:
         cuDNN chooses its algorithms by timing them in the first steps, which other processes on the GPU would disturb.
         """
         chosen = self._workers if workers is None else workers
-        if next(iter(self.records.values())).settings.configuration.device == "CPU":
+        device = next(iter(self.records.values())).settings.configuration.device
+        if device == "CPU" and not self._room.is_on_gpu:
             return _together(chosen, method, *arguments)
         return {worker.name: worker.call(method, *arguments) for worker in chosen}
 
@@ -207,16 +324,19 @@ class Arms:
             self._run_round(number, turns, "input_rounds")
 
     def trace(self, scratch: Path, steps: int) -> None:
-        """Traces all arms but the bridging ones."""
+        """Traces the arms that live and have no trace, but the bridging ones."""
         for worker in self._workers:
-            if not worker.name.startswith(files.BRIDGE_PREFIX):
-                self.records[worker.name].trace = worker.call("trace", scratch / worker.name, steps)
+            record = self.records[worker.name]
+            if record.trace is None and not worker.name.startswith(files.BRIDGE_PREFIX):
+                record.trace = worker.call("trace", scratch / worker.name, steps)
 
-    def same_weights(self, trained: Mapping[int, Path]) -> dict[str, dict[int, NDArray[np.float32]]]:
-        """By candidate and seed, what the baseline's weights give in the candidate's precision."""
+    def evaluate_same_weights(self, trained: Mapping[int, Path]) -> None:
+        """Evaluates the baseline's weights in the candidates that live, unless that was done: see `same_weights`."""
         others = [worker for worker in self._workers if not self._runs_the_baseline(worker.name)]
-        found = {seed: _together(others, "same_weights", folder) for seed, folder in trained.items()}
-        return {worker.name: {seed: by_arm[worker.name] for seed, by_arm in found.items()} for worker in others}
+        others = [worker for worker in others if worker.name not in self.same_weights]
+        found = {seed: self._together("same_weights", folder, workers=others) for seed, folder in trained.items()}
+        for worker in others:
+            self.same_weights[worker.name] = {seed: by_arm[worker.name] for seed, by_arm in found.items()}
 
     def warnings(self) -> Iterator[str]:
         """What the reader of the results should know."""

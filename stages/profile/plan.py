@@ -9,7 +9,7 @@ unknown and alike, equal cost is within a factor of two of their optimum.) A num
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stages.params import ProfileParams
@@ -51,6 +51,8 @@ class Costs:
         latency_ms: time of a call by batch size and arm.
         buffered_batches: batches that the input pipeline prepares in advance.
         trainings_s: seconds that all compared trainings took together; 0 if nothing was trained.
+        blocks: the arms that live at once, if not all do; `startup_s` is then that of all blocks.
+        spent_s: seconds that went by before it was known that not all arms live at once.
     """
 
     startup_s: float
@@ -59,6 +61,8 @@ class Costs:
     latency_ms: Mapping[int, Mapping[str, float]]
     buffered_batches: int
     trainings_s: float
+    blocks: Sequence[Sequence[str]] = ()
+    spent_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,10 @@ class Plan:
         input_matters: whether it is measured what the input pipeline costs.
         startup_s: seconds to start one process of every arm.
         stage_s: seconds that the stage is expected to take from the start of the first process.
+        spent_s: the part of it that is over when the first round begins.
+        at_once: how many arms live at once; None for all.
+        blocks: number of groups of arms that live at once.
+        round_s, inference_round_s: seconds of a round of every block.
     """
 
     processes: int
@@ -90,6 +98,11 @@ class Plan:
     input_matters: bool
     startup_s: float
     stage_s: float
+    spent_s: float = 0.0
+    at_once: int | None = None
+    blocks: int = 1
+    round_s: float = 0.0
+    inference_round_s: float = 0.0
 
 
 def make_plan(profile: ProfileParams, costs: Costs) -> Plan:
@@ -104,9 +117,12 @@ def make_plan(profile: ProfileParams, costs: Costs) -> Plan:
     }
     trace_steps = profile.trace_steps or max(MIN_TRACE_STEPS, min(MAX_TRACE_STEPS, int(TRACE_MS / slowest_ms)))
     end_s = END_S + 1e-3 * sum(traced_and_plain_steps(trace_steps, ms) * ms for ms in costs.step_time_ms.values())
-    round_s = 1e-3 * (steps + lead_in) * sum(costs.step_time_ms.values())
-    inference_round_s = 1e-3 * sum(calls[size] * sum(by_arm.values()) for size, by_arm in costs.latency_ms.items())
-    processes, timing_s = _budget(profile, costs, end_s, round_s, inference_round_s)
+    turns = [name for block in costs.blocks for name in block] or list(costs.step_time_ms)
+    round_s = 1e-3 * (steps + lead_in) * sum(costs.step_time_ms[name] for name in turns)
+    inference_round_s = 1e-3 * sum(
+        calls[size] * sum(by_arm[name] for name in turns) for size, by_arm in costs.latency_ms.items()
+    )
+    processes, timing_s = _budget(profile, costs, end_s + costs.spent_s, round_s, inference_round_s)
     return Plan(
         processes=processes,
         timing_s=timing_s,
@@ -118,7 +134,12 @@ def make_plan(profile: ProfileParams, costs: Costs) -> Plan:
         trace_steps=trace_steps,
         input_matters=input_share > INPUT_SHARE,
         startup_s=costs.startup_s,
-        stage_s=processes * costs.startup_s + timing_s + end_s,
+        stage_s=costs.spent_s + processes * costs.startup_s + timing_s + end_s,
+        spent_s=costs.spent_s if costs.blocks else costs.startup_s,
+        at_once=len(costs.blocks[0]) if costs.blocks else None,
+        blocks=len(costs.blocks) or 1,
+        round_s=round_s,
+        inference_round_s=inference_round_s,
     )
 
 

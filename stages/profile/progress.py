@@ -6,9 +6,10 @@ import time
 
 from stages.profile.plan import Plan
 from stages.profile.stopping_rule import Decision, StoppingRule
-from stages.stats.speedup import CONFIDENCE, Speedup
+from stages.stats.speedup import ALONE, CONFIDENCE, PAIRS, Speedup
 
 INTERVAL_S = 15.0
+_AT_ONCE = {None: "", PAIRS: "in pairs, ", ALONE: "one after the other, "}
 
 
 class Progress:
@@ -18,8 +19,9 @@ class Progress:
         self._plan, self._rule = plan, rule
         self._started_s = self._printed_s = time.monotonic()
         print(
-            f"profile: {arms} arms in turns of {plan.steps_per_round} training steps; at most {plan.processes} "
-            f"processes of each, about {duration(plan.stage_s)} in all, {duration(plan.timing_s)} of it timing",
+            f"profile: {arms} arms {_AT_ONCE[plan.at_once]}in turns of {plan.steps_per_round} training steps; at most "
+            f"{plan.processes} processes of each, about {duration(plan.stage_s)} in all, {duration(plan.timing_s)} of "
+            "it timing",
             flush=True,
         )
 
@@ -43,7 +45,7 @@ class Progress:
 
     def _left_s(self) -> float:
         """Seconds until the end of the plan; the plan counts from the start of the first process."""
-        return max(0.0, self._plan.stage_s - self._plan.startup_s - (time.monotonic() - self._started_s))
+        return max(0.0, self._plan.stage_s - self._plan.spent_s - (time.monotonic() - self._started_s))
 
 
 def _half_width(speedup: Speedup) -> float:

@@ -29,11 +29,12 @@ def protocol_of(
     return Protocol(
         confidence=decision.confidence,
         processes=rule.processes,
-        rounds=sum(row.counted for row in next(iter(arms.records.values())).times.rounds),
+        rounds=min(sum(row.counted for row in record.times.rounds) for record in arms.records.values()),
         steps_per_round=rule.plan.steps_per_round,
         timing_seconds=rule.timing_seconds,
         bridge_seconds=arms.bridge_seconds,
         stage_seconds=time.time() - psutil.Process().create_time(),
+        arms_at_once=arms.at_once,
         drifting_processes=drifting,
         ended_by=decision.ended_by,
         target_precision=rule.target_precision,
@@ -44,7 +45,7 @@ def protocol_of(
             *arms.warnings(),
             *load.warnings(BUSY_SHARE),
             *gpu_conditions.warnings(gpus),
-            *_drift_warnings(drifting, rule.processes),
+            *_drift_warnings(drifting, arms.process + 1),
         ),
     )
 

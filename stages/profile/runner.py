@@ -1,4 +1,7 @@
-"""Measures all arms: starts their processes, interleaves their turns, and stops when the stopping rule says so."""
+"""Measures all arms: starts their processes, interleaves their turns, and stops when the stopping rule says so.
+
+If the arms do not fit into the memory of a GPU at once, the measurement starts again with fewer of them at once.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 from stages.params import ProfileParams
 from stages.profile.arms import Arms
+from stages.profile.device_memory import DoesNotFitError, ReadMemory, device_memory
 from stages.profile.fork_server import stop_servers
 from stages.profile.gpu_conditions import GpuMonitor
 from stages.profile.machine_load import OtherLoad
@@ -17,8 +21,9 @@ from stages.profile.progress import Progress
 from stages.profile.protocol import protocol_of
 from stages.profile.records import ArmConfig, Measurement
 from stages.profile.steady_state import mark_counted
-from stages.profile.stopping_rule import StoppingRule
+from stages.profile.stopping_rule import Decision, StoppingRule
 from stages.profile.worker_process import Serve, serve_worker
+from stages.stats.speedup import ALONE
 
 INPUT_PROCESSES = 3  # in which the input is separated from compute; an interval needs so many
 
@@ -44,6 +49,7 @@ def measure(
     profile: ProfileParams,
     extras: Extras,
     serve: Serve = serve_worker,
+    read_memory: ReadMemory = device_memory,
 ) -> Measurement:
     """Measures all arms in interleaved rounds, and a bridging arm where settings other than the policy differ.
 
@@ -55,18 +61,38 @@ def measure(
         profile: the timing protocol.
         extras: what is done outside the timing.
         serve: what a worker process runs.
+        read_memory: the memory of the GPU; None without one.
 
     Raises:
         ProfileError: a worker failed, or the arms differ in more than their entries of `variants`.
     """
-    arms, load, gpus = Arms(configs, baseline, profile, serve), OtherLoad(), GpuMonitor()
-    rule: StoppingRule | None = None
+    arms, load, gpus = Arms(configs, baseline, profile, serve, read_memory), OtherLoad(), GpuMonitor()
     with ExitStack() as stack:
         stack.callback(stop_servers)
         stack.enter_context(gpus.opened())
         while True:
+            try:
+                return _measure(arms, baseline, profile, extras, load, gpus)
+            except DoesNotFitError as error:
+                print(f"profile: {error}; what was timed so far does not count", flush=True)
+                print(f"profile: {arms.separate()}", flush=True)
+                stop_servers()
+
+
+def _measure(
+    arms: Arms,
+    baseline: str,
+    profile: ProfileParams,
+    extras: Extras,
+    load: OtherLoad,
+    gpus: GpuMonitor,
+) -> Measurement:
+    """Measures the arms in blocks of those that live at once, until the stopping rule ends it."""
+    rule: StoppingRule | None = None
+    while True:
+        for number, names in enumerate(arms.blocks()):
             gpus.between_processes()
-            with arms.started():
+            with arms.started(names, is_next=number == 0 or arms.at_once != ALONE):
                 if arms.on_gpu:
                     arms.is_throttled = gpus.round_ended
                 if rule is None:
@@ -76,18 +102,28 @@ def measure(
                 with load.counted(), gpus.measuring():
                     _run_process(arms, rule, plan, progress)
                 rule.end_process()
-                drifting = mark_counted(arms.records)
-                if plan.steps_per_round == 1:
-                    arms.use_rounds_as_steps()
-                decision = rule.decide()
-                progress.after_process(decision)
-                if decision.ended_by:
+                decision, drifting = _decide(arms, rule, progress) if rule.is_complete else (None, 0)
+                is_over = decision is not None and decision.ended_by is not None
+                if is_over or arms.at_once is not None:
                     if extras.scratch:
                         arms.trace(extras.scratch, plan.trace_steps)
-                    same_weights = arms.same_weights(extras.trained or {})
+                    arms.evaluate_same_weights(extras.trained or {})
+                if decision is not None and is_over:
                     protocol = protocol_of(rule, decision, arms, load, gpus.conditions(), drifting)
-                    return Measurement(arms.records, protocol, plan.trace_steps, same_weights)
-            stop_servers()
+                    return Measurement(arms.records, protocol, plan.trace_steps, arms.same_weights)
+            if arms.at_once != ALONE:
+                stop_servers()
+        stop_servers()
+
+
+def _decide(arms: Arms, rule: StoppingRule, progress: Progress) -> tuple[Decision, int]:
+    """Whether to stop after a process of every arm, and the number of processes that still drift."""
+    drifting = mark_counted(arms.records)
+    if rule.plan.steps_per_round == 1:
+        arms.use_rounds_as_steps()
+    decision = rule.decide()
+    progress.after_process(decision)
+    return decision, drifting
 
 
 def _plan(arms: Arms, profile: ProfileParams, trainings_s: float) -> Plan:
@@ -101,18 +137,20 @@ def _plan(arms: Arms, profile: ProfileParams, trainings_s: float) -> Plan:
             latency_ms=arms.latency_ms,
             buffered_batches=max(found.buffered_batches for found in calibrations.values()),
             trainings_s=trainings_s,
+            blocks=arms.separate_blocks(),
+            spent_s=arms.spent_s,
         ),
     )
 
 
 def _run_process(arms: Arms, rule: StoppingRule, plan: Plan, progress: Progress) -> None:
-    """The turns of one process of every arm: training first, then inference."""
+    """The turns of one process of the arms that live: training first, then inference."""
     for number in rule.training_rounds():
         arms.train(number, plan)
         progress.tick()
     if plan.steps_per_round > 1:
         arms.train_single_steps(plan)
-    if plan.input_matters and arms.process < INPUT_PROCESSES:
+    if plan.input_matters and rule.processes < INPUT_PROCESSES:
         arms.separate_input_from_compute(plan)
     for number in rule.inference_rounds():
         arms.infer(number, plan)

@@ -14,6 +14,7 @@ from stages.profile.plan import MIN_PROCESSES, Plan
 from stages.profile.records import ArmRecord
 from stages.results.profile import RawTimes
 from stages.stats.speedup import (
+    ALONE,
     INTERIM_CONFIDENCE,
     Speedup,
     final_confidence,
@@ -47,6 +48,9 @@ class StoppingRule:
     The time of a process, and so the number of its rounds, never depends on the measured ratios. Only the decision at
     an interim look does, by their precision, and `interim_looks` accounts for that. Verdicts play no part.
 
+    Where the arms of a process live in several blocks, one after the other, the blocks share its time. Where each block
+    is one arm, the number of rounds is fixed before the first of them, so that all arms run as many.
+
     Args:
         plan: the timing protocol.
         target_precision: half-width that every interval should reach, as a ratio.
@@ -55,40 +59,73 @@ class StoppingRule:
 
     Attributes:
         timing_seconds: seconds of timing so far.
-        processes: processes of every arm that were measured.
     """
 
     def __init__(self, plan: Plan, target_precision: float, baseline: str, records: Mapping[str, ArmRecord]) -> None:
         self.plan, self.target_precision = plan, target_precision
         self._baseline, self._records = baseline, records
         self._out_of_time = False
-        self._ended_s = 0.0  # timing seconds at which the last process ended
+        self._ended_s = 0.0  # timing seconds at which the last block ended
+        self._blocks = 0
         self.timing_seconds = 0.0
-        self.processes = 0
+        self._fixed_rounds = self._rounds_of_process()
+
+    @property
+    def processes(self) -> int:
+        """Processes of every arm that were measured."""
+        return self._blocks // self.plan.blocks
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether as many processes of every arm were measured."""
+        return self._blocks % self.plan.blocks == 0
 
     def training_rounds(self) -> Iterator[int]:
         """Yields the numbers of one process's rounds of training until its share of the time is used, at least one."""
-        yield from self._rounds_until(self._ended_s + self.plan.training_share * self._seconds_of_process())
+        end_s = self._ended_s + self.plan.training_share * self._seconds_of_block()
+        yield from self._rounds_until(end_s, self._fixed_rounds[0])
 
     def inference_rounds(self) -> Iterator[int]:
         """Yields the numbers of its rounds of inference until the rest of its time is used; none without a size."""
         if self.plan.calls:
-            yield from self._rounds_until(self._ended_s + self._seconds_of_process())
+            yield from self._rounds_until(self._ended_s + self._seconds_of_block(), self._fixed_rounds[1])
 
     def end_process(self) -> None:
-        """Counts a process of every arm as measured."""
+        """Counts the process of each arm of a block as measured."""
         self._ended_s = self.timing_seconds
-        self.processes += 1
+        self._blocks += 1
+        if self.is_complete:
+            self._fixed_rounds = self._rounds_of_process()
 
-    def _seconds_of_process(self) -> float:
-        return (self.plan.timing_s - self._ended_s) / (self.plan.processes - self.processes)
+    def _seconds_of_block(self) -> float:
+        return (self.plan.timing_s - self._ended_s) / (self.plan.processes * self.plan.blocks - self._blocks)
 
-    def _rounds_until(self, end_s: float) -> Iterator[int]:
-        """Yields round numbers until so many seconds of timing are used, and adds the time of the rounds to them."""
+    def _rounds_of_process(self) -> tuple[int | None, int | None]:
+        """Rounds of training and of inference that each arm of a process runs; None where the time decides."""
+        if self.plan.at_once != ALONE or self.processes == self.plan.processes:
+            return None, None
+        seconds, share = self._seconds_of_block() * self.plan.blocks, self.plan.training_share
+        return (
+            self._whole_rounds(share * seconds, self.plan.round_s),
+            self._whole_rounds((1 - share) * seconds, self.plan.inference_round_s) if self.plan.calls else None,
+        )
+
+    def _whole_rounds(self, seconds: float, round_s: float) -> int:
+        """Rounds of all arms that fit into so much time, at least one and at most as many as planned."""
+        rounds = max(1, int(seconds / round_s))
+        self._out_of_time |= self.plan.rounds is None or rounds < self.plan.rounds
+        return rounds if self.plan.rounds is None else min(rounds, self.plan.rounds)
+
+    def _rounds_until(self, end_s: float, fixed: int | None) -> Iterator[int]:
+        """Yields round numbers until so many seconds of timing are used, and adds the time of the rounds to them.
+
+        Where their number is `fixed`, it decides instead of the time.
+        """
         before_s, started_s, number = self.timing_seconds, time.monotonic(), 0
+        most = fixed or self.plan.rounds
         try:
-            while self.plan.rounds is None or number < self.plan.rounds:
-                if number and before_s + time.monotonic() - started_s > end_s:
+            while most is None or number < most:
+                if number and not fixed and before_s + time.monotonic() - started_s > end_s:
                     self._out_of_time = True
                     return
                 yield number
@@ -113,7 +150,8 @@ class StoppingRule:
         return Decision("target_precision" if narrow else None, INTERIM_CONFIDENCE, earlier + is_due, found)
 
     def _speedups(self, confidence: float) -> dict[str, dict[str, Speedup]]:
-        return speedups({name: record.times for name, record in self._records.items()}, self._baseline, confidence)
+        times = {name: record.times for name, record in self._records.items()}
+        return speedups(times, self._baseline, confidence, self.plan.at_once)
 
     def _is_narrow(self, found: Mapping[str, Mapping[str, Speedup]]) -> bool:
         """Whether every interval is; those of the control without a candidate."""
@@ -122,12 +160,16 @@ class StoppingRule:
         )
 
 
-def speedups(times: Mapping[str, RawTimes], baseline: str, confidence: float) -> dict[str, dict[str, Speedup]]:
+def speedups(
+    times: Mapping[str, RawTimes], baseline: str, confidence: float, at_once: int | None = None
+) -> dict[str, dict[str, Speedup]]:
     """Speed-ups of all candidates by measure, with the control as second baseline; of the control without a candidate.
 
-    Bridging arms are no candidates. Empty without a baseline, or with fewer than two processes.
+    Bridging arms are no candidates. Empty without a baseline, or with fewer than two processes. `at_once` as in
+    `train_speedup`.
     """
-    if baseline not in times or len({row.process for row in times[baseline].rounds}) < 2:
+    processes = {name: {row.process for row in of_arm.rounds} for name, of_arm in times.items()}
+    if baseline not in times or min(len(found & processes[baseline]) for found in processes.values()) < 2:
         return {}
     tables = {
         name: (pd.DataFrame(map(asdict, of_arm.rounds)), pd.DataFrame(map(asdict, of_arm.calls)))
@@ -137,6 +179,6 @@ def speedups(times: Mapping[str, RawTimes], baseline: str, confidence: float) ->
     control = tables.get(files.CONTROL) if others else None
     sizes = sorted({row.batch_size for row in times[baseline].calls})
     return {
-        name: speedups_by_measure(tables[baseline], tables[name], sizes, confidence, control)
+        name: speedups_by_measure(tables[baseline], tables[name], sizes, confidence, control, at_once)
         for name in others or [name for name in times if name == files.CONTROL]
     }

@@ -19,6 +19,7 @@ import numpy as np
 from stages import files, precision
 from stages.errors import HalfstepError, ProfileError
 from stages.profile import memory
+from stages.profile.device_memory import OutOfMemory
 from stages.profile.plan import DROPPED_STEPS, plain_steps
 from stages.profile.records import ArmConfig, ArmSettings, Calibration, TraceRecord
 from stages.profile.trace.graph_dtypes import graph_dtypes
@@ -44,8 +45,9 @@ def serve(connection: Connection, make_worker: Callable[[ArmConfig], Worker], co
         try:
             worker = worker or make_worker(config)
             answer = True, getattr(worker, method)(*arguments)
-        except tf.errors.ResourceExhaustedError:
-            answer = False, f"train.batch_size is {config.spec.train.batch_size}, too large for the memory; reduce it"
+        except tf.errors.ResourceExhaustedError as error:
+            details = " ".join(error.message.split())[:160]
+            answer = False, OutOfMemory(config.spec.train.batch_size, memory.peak_bytes(), details)
         except (HalfstepError, tf.errors.OpError) as error:
             answer = False, " ".join(str(error).split())[:500]
         except Exception as error:  # of the user's own model or task

@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from stages.errors import ProfileError
+from stages.profile.device_memory import OutOfMemory, OutOfMemoryError
 from stages.profile.fork_server import start_process
 from stages.profile.records import ArmConfig
 
@@ -38,7 +39,8 @@ class WorkerProcess:
         """Calls a method of the worker and returns its result.
 
         Raises:
-            ProfileError: the worker reported an error, or died.
+            OutOfMemoryError: the worker had too little memory.
+            ProfileError: the worker reported another error, or died.
         """
         self.send(method, *arguments)
         return self.receive()
@@ -58,6 +60,9 @@ class WorkerProcess:
         except (EOFError, ConnectionError):
             raise self._died() from None
         self._is_busy = False
+        if isinstance(value, OutOfMemory):
+            size = f"train.batch_size is {value.batch_size}, too large for the memory; reduce it"
+            raise OutOfMemoryError(f"profile: {self.name}: {size}", value)
         if not succeeded:
             raise ProfileError(f"profile: {self.name}: {value}")
         return value

@@ -188,6 +188,8 @@ class Protocol(Record):
         timing_seconds: seconds spent in timed rounds of training and inference, without start-up and traces.
         bridge_seconds: the part of the stage that was spent on bridging arms: their start-up, rounds and calls.
         stage_seconds: seconds from the start of the stage to the end of the measurement.
+        arms_at_once: 2 if the GPU held only two arms at once, so that they were measured in pairs, and 1 if they were
+            measured one after the other; None if all of them took turns.
         ended_by: why the measurement ended.
         drifting_processes: processes whose counted rounds still show a trend.
         target_precision: half-width that every interval should reach, as a ratio.
@@ -204,6 +206,7 @@ class Protocol(Record):
     timing_seconds: float
     bridge_seconds: float | None = None
     stage_seconds: float | None = None
+    arms_at_once: int | None = None
     drifting_processes: int = 0
     ended_by: Literal["target_precision", "max_seconds", "rounds"]
     target_precision: float

@@ -29,6 +29,8 @@ MIN_PROCESSES_AT_A_LOOK = 4
 MIN_LOOKS_PAID = 2
 TRIMMED_SHARE = 0.25  # of the rounds of a process, at each end, for the ratio of typical steps
 
+PAIRS, ALONE = 2, 1  # arms that lived at once, where a GPU does not hold all of them
+
 TRAIN = "train"  # the measure; those of inference are `inference_b<n>`
 
 Interval = tuple[float, float]
@@ -177,6 +179,7 @@ def train_speedup(
     candidate: pd.DataFrame,
     confidence: float = CONFIDENCE,
     control: pd.DataFrame | None = None,
+    at_once: int | None = None,
 ) -> Speedup:
     """Speed-up of training from the counted rounds of rounds.csv tables, paired by process and round.
 
@@ -185,11 +188,14 @@ def train_speedup(
         confidence: of the interval.
         control: the same of a second copy of the baseline: the mean of both copies is then the baseline. Both copies
             must have the same variance, which they have if each starts from an interpreter of its own.
+        at_once: how many arms lived at once; None for all. In `PAIRS` only the processes count that both arms share,
+            and the control, which shares none with a candidate, is no second baseline. `ALONE`, the rounds of two arms
+            were not simultaneous, so only what a process took is compared.
 
     Raises:
         ComparisonError: rounds do not pair, a time is not positive, or there are fewer than two processes.
     """
-    return _speedup("rounds.csv", _turns_of_training, baseline, candidate, confidence, control)
+    return _speedup("rounds.csv", _turns_of_training, (baseline, candidate, control), confidence, at_once)
 
 
 def inference_speedup(
@@ -198,6 +204,7 @@ def inference_speedup(
     batch_size: int,
     confidence: float = CONFIDENCE,
     control: pd.DataFrame | None = None,
+    at_once: int | None = None,
 ) -> Speedup:
     """Speed-up of inference at one batch size from the counted calls of inference.csv tables; as `train_speedup`."""
 
@@ -206,7 +213,8 @@ def inference_speedup(
         latencies_ms = chosen.groupby(["process", "round"])["latency_ms"]
         return pd.DataFrame({"count": latencies_ms.size(), "time_ms": latencies_ms.sum()})
 
-    return _speedup(f"inference.csv at batch size {batch_size}", turns, baseline, candidate, confidence, control)
+    what = f"inference.csv at batch size {batch_size}"
+    return _speedup(what, turns, (baseline, candidate, control), confidence, at_once)
 
 
 def inference_measure(batch_size: int) -> str:
@@ -215,13 +223,18 @@ def inference_measure(batch_size: int) -> str:
 
 
 def speedups_by_measure(
-    baseline: Times, candidate: Times, batch_sizes: Iterable[int], confidence: float, control: Times | None = None
+    baseline: Times,
+    candidate: Times,
+    batch_sizes: Iterable[int],
+    confidence: float,
+    control: Times | None = None,
+    at_once: int | None = None,
 ) -> dict[str, Speedup]:
     """Speed-ups of training and of inference at each batch size, from the rounds and calls of each arm."""
     rounds, calls = control or (None, None)
-    found = {TRAIN: train_speedup(baseline[0], candidate[0], confidence, rounds)}
+    found = {TRAIN: train_speedup(baseline[0], candidate[0], confidence, rounds, at_once)}
     for size in batch_sizes:
-        found[inference_measure(size)] = inference_speedup(baseline[1], candidate[1], size, confidence, calls)
+        found[inference_measure(size)] = inference_speedup(baseline[1], candidate[1], size, confidence, calls, at_once)
     return found
 
 
@@ -234,13 +247,13 @@ def _turns_of_training(table: pd.DataFrame) -> pd.DataFrame:
 def _speedup(
     what: str,
     turns: Callable[[pd.DataFrame], pd.DataFrame],
-    baseline: pd.DataFrame,
-    candidate: pd.DataFrame,
+    tables: Iterable[pd.DataFrame | None],
     confidence: float,
-    control: pd.DataFrame | None,
+    at_once: int | None,
 ) -> Speedup:
     """The speed-up from tables of single times, of which `turns` makes the count and the time of each turn."""
-    before, *others = (turns(table) for table in (baseline, candidate, control) if table is not None)
+    of_arms = [turns(table) for table in tables if table is not None]
+    before, *others = _of_shared_processes(*of_arms[:2]) if at_once == PAIRS else of_arms
     if before.empty:
         raise ComparisonError(f"{what}: nothing was measured; run `dvc repro -f -s profile`")
     if any(not table.index.is_unique or set(table.index) != set(before.index) for table in (before, *others)):
@@ -255,7 +268,7 @@ def _speedup(
         raise ComparisonError(f"{what}: a time is not a positive number; run `dvc repro -f -s profile`")
     baseline_ms = pd.concat([table["time_ms"] for table in (before, *copies)], axis=1).mean(axis=1)
     paired = pd.DataFrame({"count": before["count"], "baseline_ms": baseline_ms, "candidate_ms": after["time_ms"]})
-    by_process = tuple(_process_times(rounds) for _, rounds in paired.groupby(level="process"))
+    by_process = tuple(_process_times(rounds, at_once) for _, rounds in paired.groupby(level="process"))
     if len(by_process) < 2:
         raise ComparisonError(
             f"{what}: an interval needs at least 2 processes and {len(by_process)} was measured; raise "
@@ -264,12 +277,23 @@ def _speedup(
     return Speedup(by_process, confidence)
 
 
-def _process_times(rounds: pd.DataFrame) -> ProcessTimes:
+def _of_shared_processes(before: pd.DataFrame, after: pd.DataFrame) -> list[pd.DataFrame]:
+    """The turns of the processes in which both arms lived."""
+    shared = before.index.unique("process").intersection(after.index.unique("process"))
+    return [table[table.index.get_level_values("process").isin(shared)] for table in (before, after)]
+
+
+def _process_times(rounds: pd.DataFrame, at_once: int | None) -> ProcessTimes:
+    before, after = rounds["baseline_ms"], rounds["candidate_ms"]
+    if at_once == ALONE:
+        typical = interquartile_mean(np.log(before).to_numpy()) - interquartile_mean(np.log(after).to_numpy())
+    else:
+        typical = interquartile_mean(np.log(before / after).to_numpy())
     return ProcessTimes(
         count=int(rounds["count"].sum()),
-        baseline_ms=float(rounds["baseline_ms"].sum()),
-        candidate_ms=float(rounds["candidate_ms"].sum()),
-        typical_log_ratio=interquartile_mean(np.log(rounds["baseline_ms"] / rounds["candidate_ms"]).to_numpy()),
+        baseline_ms=float(before.sum()),
+        candidate_ms=float(after.sum()),
+        typical_log_ratio=typical,
         rounds=len(rounds),
     )
 

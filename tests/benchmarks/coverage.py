@@ -10,7 +10,9 @@ look that finds the interval narrow enough. Each row shows the share of interval
 median half-width, with the control as second baseline (pooled) and without, and for comparison with unpaid looks after
 every process. Rounds before the steady state are found and left out as `profile` does. The second table has stalls of
 the candidate that are so rare that most measurements contain few of them (what was not observed is in no interval), and
-first rounds of a process that are slower, by 12 % for the baseline and by 8 % for the candidate.
+first rounds of a process that are slower, by 12 % for the baseline and by 8 % for the candidate. The third table is of
+a GPU that does not hold all arms: two live at once, or one after the other, on a machine whose speed drifts meanwhile.
+The arms of a process that live one after the other have a random order, which the next process reverses.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from numpy.typing import NDArray
 from stages.profile.steady_state import mark_counted
 from stages.results.profile import RawTimes, Round
 from stages.stats.speedup import (
+    ALONE,
     INTERIM_CONFIDENCE,
+    PAIRS,
     ProcessTimes,
     Speedup,
     final_confidence,
@@ -103,6 +107,61 @@ class Machine:
         wide = np.where(generator.random(shape) < OUTLIERS, OUTLIER_FACTOR, 1.0)
         own = self._deviations(generator, 1 - SERVER_SHARE)
         return np.exp(server + own + generator.normal(0, self.round_sd, shape) * wide)
+
+
+@dataclass(frozen=True)
+class SharedMachine:
+    """A machine whose GPU holds only `at_once` arms, and whose speed drifts from one block to the next.
+
+    Attributes:
+        drift_sd: of the logarithm of the time, from one block to the next.
+        trend: what is added to it each time.
+        same_order: whether the blocks always have the same order, for comparison.
+    """
+
+    processes: int
+    at_once: int
+    process_sd: float
+    drift_sd: float
+    trend: float
+    same_order: bool = False
+
+    def measurement(self, generator: np.random.Generator) -> Measured:
+        """A simulated measurement of equal arms: `with_looks` finds its interval."""
+        blocks = 3  # pairs with the control and two candidates; or the baseline, the control and a candidate
+        steps = generator.normal(self.trend, self.drift_sd, (self.processes, blocks))
+        levels = np.cumsum(steps).reshape(steps.shape)
+        first = self.processes + self.processes % 2
+        orders = generator.permuted(np.tile(np.arange(blocks), (first // 2, 1)), axis=1)
+        places = np.stack([orders, blocks - 1 - orders], axis=1).reshape(first, blocks)[: self.processes]
+        if self.same_order:
+            places = np.tile(np.arange(blocks), (self.processes, 1))
+        own = generator.normal(0, self.process_sd, (self.processes, blocks))
+        if self.at_once == ALONE:
+            baseline, control, candidate = np.exp(np.take_along_axis(levels, places, axis=1) + own).T
+            return measurement_of((baseline + control) / 2, candidate)
+        level = np.take_along_axis(levels, places, axis=1)[:, 0]
+        return measurement_of(np.exp(level + own[:, 0]), np.exp(level + own[:, 1]))
+
+
+def measurement_of(baseline: Times, candidate: Times) -> Measured:
+    """As `measurement`, from the time of each process, `(processes,)`."""
+    return measurement(baseline[:, None], candidate[:, None], np.ones((len(baseline), 1), dtype=bool))
+
+
+def shared_figures(machine: SharedMachine, trials: int) -> dict[str, float]:
+    """One row of the table of arms that do not live at once."""
+    generator = np.random.default_rng(0)
+    found = [with_looks(machine.measurement(generator), machine.processes) for _ in range(trials)]
+    return {
+        "at once": machine.at_once,
+        "processes": machine.processes,
+        "process sd, %": 100 * machine.process_sd,
+        "drift sd, %": 100 * machine.drift_sd,
+        "trend, %": 100 * machine.trend,
+        "covers": _coverage(found, 1.0),
+        "half-width, %": 100 * _half_width(found),
+    }
 
 
 def counted(times_ms: Mapping[str, Times]) -> NDArray[np.bool_]:
@@ -215,6 +274,13 @@ def main() -> None:
             table = pd.DataFrame(pool.map(figures, machines, repeat(arguments.trials)))
             print(table.to_string(index=False, float_format="%.4g"))
             print(summary(table), end="\n\n", flush=True)
+        kinds = product((4, 5, 6, 8), (PAIRS, ALONE), (0.005, 0.02), (0.0, 0.02), (0.0, 0.03))
+        shared = pd.DataFrame(
+            pool.map(shared_figures, (SharedMachine(*kind) for kind in kinds), repeat(arguments.trials))
+        )
+        print(shared.to_string(index=False, float_format="%.4g"))
+        for at_once, rows in shared.groupby("at once"):
+            print(f"{at_once} at once: covers {rows['covers'].min():.2%} to {rows['covers'].max():.2%}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from stages.errors import ComparisonError
 from stages.params import CompareParams, Variant
 from stages.results.profile import InForce, same_weights_file
 from stages.results.study import load_study
+from stages.stats.speedup import train_speedup
 from tests.small_study import BRIDGE, IMAGES, PROTOCOL, SEEDS, SmallStudy, predictions
 
 
@@ -52,6 +53,23 @@ def test_real_difference_of_onednn_is_a_reason_whatever_the_entries_request(proj
     assert reasons[0].evidence["candidate_onednn"] is False
     assert reasons[0].evidence["settings_factor"]["ratio"] == pytest.approx(0.8)
     assert candidate.limit is None
+
+
+def test_pairs_have_no_second_baseline(project: SmallStudy) -> None:
+    """Where a GPU held only two arms at once, the control shares no process with a candidate."""
+    pooled = project.compare().candidates[1].speedups
+    project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"arms_at_once": 2}))
+    comparison = project.compare()
+    found = comparison.candidates[1].speedups
+    assert found.keys() == pooled.keys()
+    study = comparison.study
+    assert study.baseline.profile is not None
+    assert study.candidates[1].profile is not None
+    expected = train_speedup(study.baseline.profile.rounds, study.candidates[1].profile.rounds)
+    assert (found["train"].low, found["train"].high) == pytest.approx((expected.low, expected.high))
+    assert found["train"].high != pytest.approx(pooled["train"].high)
+    assert comparison.candidates[0].factors["train"].settings.ratio == pytest.approx(0.8)
+    assert comparison.control["train"].ratio == pytest.approx(1)
 
 
 def test_intervals_have_the_confidence_of_the_measurement(project: SmallStudy) -> None:

@@ -111,5 +111,33 @@ def test_all_time_is_for_training_without_inference() -> None:
     assert 0.5 < plan(5.0).training_share < 1
 
 
+PAIRS_OF_ARMS = (("float32", "mixed_bfloat16"), ("float32", "_control"))
+
+
+def test_starts_of_all_pairs_are_in_the_time_of_the_stage() -> None:
+    """A process of every arm costs twice the starts, and a round of every pair four turns instead of three."""
+    all_at_once = plan(20.0, startup_s=12.0)
+    pairs = plan(20.0, startup_s=16.0, blocks=PAIRS_OF_ARMS, spent_s=20.0)
+    assert (all_at_once.at_once, all_at_once.blocks, all_at_once.spent_s) == (None, 1, 12.0)
+    assert (pairs.at_once, pairs.blocks, pairs.spent_s) == (2, 2, 20.0)
+    assert pairs.round_s == pytest.approx(4 / 3 * all_at_once.round_s)
+    assert pairs.inference_round_s == pytest.approx(4 / 3 * all_at_once.inference_round_s)
+    assert MIN_PROCESSES <= pairs.processes < all_at_once.processes
+    assert pairs.stage_s <= MAX_STAGE_S + 1
+
+
+def test_pairs_that_start_slowly_get_the_fewest_processes_and_a_few_rounds() -> None:
+    found = plan(500.0, startup_s=120.0, blocks=PAIRS_OF_ARMS, spent_s=90.0)
+    assert found.processes == MIN_PROCESSES
+    assert found.timing_s <= 0.5 * MIN_PROCESSES * 120.0
+    assert found.stage_s == pytest.approx(90.0 + MIN_PROCESSES * 120.0 + found.timing_s, abs=20)
+
+
+def test_arms_that_live_alone_have_a_block_each() -> None:
+    found = plan(20.0, blocks=[(name,) for name in ARMS])
+    assert (found.at_once, found.blocks) == (1, 3)
+    assert found.round_s == pytest.approx(plan(20.0).round_s)
+
+
 def test_trace_of_a_slow_network_is_short() -> None:
     assert [plan(ms).trace_steps for ms in (5.0, 300.0, 2000.0)] == [8, 5, 2]

@@ -12,6 +12,7 @@ from stages.profile.plan import MIN_PROCESSES, Plan
 from stages.profile.records import ArmRecord
 from stages.profile.stopping_rule import Decision, StoppingRule, speedups
 from stages.results.profile import Call, RawTimes, Round
+from stages.stats.speedup import ALONE, PAIRS
 from tests.profile.arm_records import arm_record
 
 LOW_NOISE = 0.001  # standard deviation of the logarithm of a round's time
@@ -64,6 +65,61 @@ def measured(plan: Plan, noise: float, *, seconds: float = 0.0) -> Measured:
         )
         if decision.ended_by:
             return rule, records, decision
+
+
+def shared(plan: Plan, seconds: dict[str, float]) -> tuple[StoppingRule, dict[str, ArmRecord]]:
+    """Measures arms of which only `plan.at_once` live at once; a round takes `seconds`, by arm."""
+    records = {name: arm_record() for name in ("float32", "mixed_bfloat16", "_control")}
+    blocks = [("float32", "mixed_bfloat16"), ("float32", "_control")]
+    rule = StoppingRule(plan, 0.02, "float32", records)
+    for process in range(plan.processes):
+        for block, names in enumerate(blocks if plan.at_once == PAIRS else [(name,) for name in records]):
+            number = process * plan.blocks + block if plan.at_once == PAIRS else process
+            for row in rule.training_rounds():
+                for name in names:
+                    time.sleep(seconds[name])
+                    records[name].times.rounds.append(Round(number, row, 0, 1, 1e3 * seconds[name]))
+            for row in rule.inference_rounds():
+                for name in names:
+                    records[name].times.calls.append(Call(number, row, 1, 0, 1e3 * seconds[name]))
+            rule.end_process()
+        assert (rule.processes, rule.is_complete) == (process + 1, True)
+    return rule, records
+
+
+SECONDS = {"float32": 0.02, "mixed_bfloat16": 0.01, "_control": 0.02}
+AT_ONCE = {"timing_s": 1.2, "rounds": None, "processes": 4, "training_share": 0.9}
+
+
+def test_pairs_share_the_time_of_a_process() -> None:
+    rule, records = shared(plan(**AT_ONCE, at_once=PAIRS, blocks=2, calls={}), SECONDS)
+    assert 1.0 < rule.timing_seconds < 1.2 + 8 * 0.05
+    of_pairs = np.unique([row.process for row in records["float32"].times.rounds], return_counts=True)
+    assert of_pairs[0].tolist() == list(range(8))
+    assert of_pairs[1].min() >= 2
+    decision = rule.decide()
+    assert (rule.processes, decision.ended_by) == (4, "target_precision")
+    assert decision.speedups["mixed_bfloat16"]["train"].ratio == pytest.approx(2)
+    assert decision.speedups["mixed_bfloat16"]["train"].processes == 4
+
+
+def test_arms_that_live_one_after_the_other_run_as_many_rounds() -> None:
+    planned = plan(**AT_ONCE, at_once=ALONE, blocks=3, round_s=0.05, inference_round_s=0.015)
+    rule, records = shared(planned, SECONDS)
+    for table in ("rounds", "calls"):
+        rows = [[(row.process, row.round) for row in getattr(record.times, table)] for record in records.values()]
+        assert rows[0] == rows[1] == rows[2]
+        assert {process for process, _ in rows[0]} == set(range(4))
+        assert np.unique([process for process, _ in rows[0]], return_counts=True)[1].min() >= 2
+    assert 0.9 < rule.timing_seconds < 1.5
+    assert rule.decide().speedups["mixed_bfloat16"]["train"].ratio == pytest.approx(2)
+
+
+def test_number_of_rounds_in_the_parameters_holds_one_after_the_other() -> None:
+    planned = plan(processes=2, rounds=2, at_once=ALONE, blocks=3, round_s=0.05, inference_round_s=0.015, calls={})
+    rule, records = shared(planned, SECONDS)
+    assert {row.round for row in records["float32"].times.rounds} == {0, 1}
+    assert rule.decide().ended_by in ("rounds", "target_precision")
 
 
 def times(records: dict[str, ArmRecord]) -> dict[str, RawTimes]:

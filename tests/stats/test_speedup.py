@@ -9,8 +9,10 @@ from scipy import stats
 
 from stages.errors import ComparisonError
 from stages.stats.speedup import (
+    ALONE,
     INTERIM_CONFIDENCE,
     MIN_LOOKS_PAID,
+    PAIRS,
     ProcessTimes,
     Speedup,
     final_confidence,
@@ -19,6 +21,7 @@ from stages.stats.speedup import (
     interquartile_mean,
     train_speedup,
 )
+from tests.benchmarks.coverage import SharedMachine, shared_figures
 from tests.small_study import measured_speedup
 
 
@@ -94,6 +97,51 @@ def test_control_is_a_second_baseline() -> None:
     assert pooled.half_width < min(item.half_width for item in alone)
 
 
+def test_pair_is_compared_in_the_processes_that_it_shares() -> None:
+    """The baseline lives in the blocks 0 and 2 with the candidate, and in 1 and 3 with the control."""
+    baseline = _rounds([[20.0, 22.0], [90.0], [30.0, 33.0], [80.0]])
+    candidate, control = _rounds([[10.0, 11.0], [], [15.0, 16.5]]), _rounds([[], [45.0], [], [40.0]])
+    speedup = train_speedup(baseline, candidate, control=control, at_once=PAIRS)
+    assert (speedup.ratio, speedup.typical_ratio) == pytest.approx((2.0, 2.0))
+    assert (speedup.rounds, speedup.processes) == (4, 2)
+    assert speedup.low == pytest.approx(speedup.high)
+    assert train_speedup(baseline, control, at_once=PAIRS).ratio == pytest.approx(2.0)
+    with pytest.raises(ComparisonError, match="do not match"):
+        train_speedup(baseline, candidate)
+    with pytest.raises(ComparisonError, match="nothing was measured"):
+        train_speedup(candidate, control, at_once=PAIRS)
+    with pytest.raises(ComparisonError, match="do not match"):
+        train_speedup(baseline, candidate[candidate["round"] == 0], at_once=PAIRS)
+
+
+def test_calls_of_a_pair_are_compared_in_the_processes_that_it_shares() -> None:
+    baseline, other = (
+        _calls([500.0, 4.0, 6.0]),
+        _calls([500.0, 9.0, 9.0]).assign(process=lambda table: table["process"] + 2),
+    )
+    candidate = _calls([700.0, 3.0, 2.0])
+    speedup = inference_speedup(pd.concat([baseline, other]), candidate, batch_size=1, control=other, at_once=PAIRS)
+    assert speedup.ratio == pytest.approx(2.0)
+
+
+def test_rounds_of_arms_that_lived_one_after_the_other_are_not_paired() -> None:
+    """The order of the rounds changes nothing. The control lived in the same processes and is a second baseline."""
+    baseline, control = (
+        _rounds([[20.0, 22.0, 60.0], [30.0, 30.0, 33.0]]),
+        _rounds([[24.0, 26.0, 64.0], [34.0, 34.0, 37.0]]),
+    )
+    candidate, other = (
+        _rounds([[10.0, 11.0, 30.0], [15.0, 16.0, 16.0]]),
+        _rounds([[30.0, 11.0, 10.0], [16.0, 16.0, 15.0]]),
+    )
+    first, second = (train_speedup(baseline, table, control=control, at_once=ALONE) for table in (candidate, other))
+    assert (first.ratio, first.typical_ratio) == pytest.approx((second.ratio, second.typical_ratio))
+    assert first.ratio == pytest.approx((195 + 219) / 2 / 98)
+    assert train_speedup(baseline, candidate).typical_ratio != pytest.approx(
+        train_speedup(baseline, other).typical_ratio
+    )
+
+
 def test_interquartile_mean() -> None:
     assert interquartile_mean(np.array([1, 2, 3, 5, 8, 13, 21, 1000])) == pytest.approx((3 + 5 + 8 + 13) / 4)
     assert interquartile_mean(np.array([1, 2, 9])) == 2
@@ -161,6 +209,22 @@ def test_interval_at_which_a_measurement_ends_keeps_its_coverage(process_sd: flo
                 break
         hits += speedup.low <= 1 <= speedup.high
     assert hits / 500 >= 0.93  # two standard errors below 0.95
+
+
+@pytest.mark.parametrize("trend", [0.0, 0.03])
+@pytest.mark.parametrize("at_once", [PAIRS, ALONE])
+@pytest.mark.parametrize("processes", [4, 8])
+def test_interval_keeps_its_coverage_where_not_all_arms_live_at_once(
+    processes: int, at_once: int, trend: float
+) -> None:
+    """On a machine whose speed changes by 2 % from block to block, and steadily by `trend`."""
+    machine = SharedMachine(processes, at_once, process_sd=0.01, drift_sd=0.02, trend=trend)
+    assert shared_figures(machine, trials=500)["covers"] >= 0.93  # two standard errors below 0.95
+
+
+def test_drift_is_not_in_the_interval_of_arms_in_the_same_order() -> None:
+    machine = SharedMachine(8, ALONE, process_sd=0.01, drift_sd=0.02, trend=0.03, same_order=True)
+    assert shared_figures(machine, trials=200)["covers"] < 0.8
 
 
 @pytest.mark.parametrize("processes", [2, 3, 4, 5, 8, 50])

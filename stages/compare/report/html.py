@@ -178,6 +178,8 @@ def _protocol(protocol: Protocol) -> Iterator[tuple[str, str]]:
     yield "confidence of each interval", f"{100 * protocol.confidence:g} %, which is 95 % over all looks"
     if protocol.stage_seconds is not None:
         yield "seconds from the start of profile to the end of the timing", f"{protocol.stage_seconds:,.0f}"
+    if protocol.arms_at_once is not None:
+        yield "arms that the GPU held at once", f"{protocol.arms_at_once}"
     if protocol.bridge_seconds is not None:
         yield "seconds of it for bridging arms", f"{protocol.bridge_seconds:,.0f}"
     if protocol.drifting_processes:

@@ -1,0 +1,363 @@
+"""Arms that do not fit into the memory of a GPU at once: pairs, and one after the other.
+
+The worker processes are real. Most of them answer at once, without TensorFlow; those of the slow tests train.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from stages import files
+from stages.errors import ProfileError
+from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from stages.profile import fork_server, runner
+from stages.profile.arms import Arms
+from stages.profile.device_memory import DeviceMemory, OutOfMemory
+from stages.profile.records import ArmConfig, ArmSettings, Calibration, Measurement, TraceRecord
+from stages.profile.runner import Extras, measure
+from stages.profile.stopping_rule import speedups
+from stages.profile.worker_process import Serve, serve_worker
+from stages.results.profile import InForce
+from stages.stats.speedup import ALONE, PAIRS
+from stages.tasks.spec import TaskSpec
+from tests.small_study import CONFIGURATION
+
+GIB = 2**30
+PROCESSES, ROUNDS = 3, 2
+PROTOCOL = ProfileParams(
+    processes=PROCESSES,
+    rounds=ROUNDS,
+    steps_per_round=2,
+    warmup_steps=1,
+    trace_steps=2,
+    inference_batch_sizes=(1,),
+    inference_calls_per_round=2,
+    seed=1,
+)
+ENTRIES = {
+    "float32": Variant(policy="float32"),
+    "mixed_bfloat16": Variant(policy="mixed_bfloat16"),
+    "mixed_float16": Variant(policy="mixed_float16", onednn=False),
+}
+BRIDGE = f"{files.BRIDGE_PREFIX}onednn_off"
+ARMS = [*ENTRIES, files.CONTROL, BRIDGE]
+PAIRS_OF_ARMS = 5  # the baseline with each other arm, and the bridging arm with its candidate
+STEP_MS = {"float32": 8.0, "mixed_bfloat16": 4.0, "mixed_float16": 2.0}
+FOLDER = "HALFSTEP_TEST_FOLDER"  # where workers leave what they did
+
+
+def configs() -> dict[str, ArmConfig]:
+    spec = TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=8))
+    found = {name: ArmConfig(spec, entry, 0) for name, entry in ENTRIES.items()}
+    return found | {files.CONTROL: found["float32"]}
+
+
+class Device:
+    """A GPU that holds so many arms of 1 GiB, later fewer; each worker process that lives is one."""
+
+    def __init__(self, arms: float, later: float | None = None, starts: int = 0) -> None:
+        self.arms, self.later, self.starts = arms, later, starts
+        self.most_alive = 0
+        self._seen: set[int] = set()
+
+    def read(self) -> DeviceMemory:
+        alive = [process.pid or 0 for process in multiprocessing.active_children()]
+        self._seen.update(alive)
+        self.most_alive = max(self.most_alive, len(alive))
+        arms = self.arms if self.later is None or len(self._seen) <= self.starts else self.later
+        return DeviceMemory(16 * GIB, int((arms - len(alive)) * GIB))
+
+
+def unlimited() -> DeviceMemory:
+    return DeviceMemory(80 * GIB, 80 * GIB)
+
+
+class FakeWorker:
+    """A worker that answers at once."""
+
+    def __init__(self, config: ArmConfig) -> None:
+        self.entry, self.step_ms = config.variant, STEP_MS[config.variant.policy]
+
+    def settings(self) -> ArmSettings:
+        return ArmSettings(
+            CONFIGURATION, InForce(policy=self.entry.policy, xla=False, tf32=True, onednn=self.entry.onednn)
+        )
+
+    def warm_up(self, steps: int) -> None:
+        log("begin")
+        time.sleep(0.05)
+        log("end")
+
+    def calibrate(self) -> Calibration:
+        return Calibration(self.step_ms, 0.9 * self.step_ms, 0, 7 * GIB)
+
+    def prepare_inference(self, sizes: tuple[int, ...]) -> dict[int, float]:
+        return dict.fromkeys(sizes, self.step_ms / 10)
+
+    def train_round(self, steps: int, lead_in: int = 0) -> float:
+        return steps * self.step_ms
+
+    train_round_cached = train_round
+
+    def prepare_cached(self) -> None: ...
+
+    def train_steps(self, steps: int, lead_in: int = 0) -> list[float]:
+        return [self.step_ms] * steps
+
+    def infer(self, size: int, calls: int) -> list[float]:
+        return [self.step_ms / 10] * calls
+
+    def times_continued(self) -> int:
+        return 0
+
+    def trace(self, directory: Path, steps: int) -> TraceRecord:
+        log(f"trace {directory.name}")
+        return TraceRecord(directory, steps, self.step_ms, self.step_ms, {})
+
+    def same_weights(self, trained: Path) -> Any:
+        return np.zeros(3)
+
+    def warnings(self) -> list[str]:
+        return []
+
+
+def log(what: str) -> None:
+    with (Path(os.environ[FOLDER]) / "log").open("a") as file:
+        file.write(f"{what}\n")
+
+
+def serve_fake(connection: Connection, config: ArmConfig) -> None:
+    worker = FakeWorker(config)
+    with suppress(EOFError):
+        while True:
+            method, arguments = connection.recv()
+            connection.send((True, getattr(worker, method)(*arguments)))
+
+
+def alive_workers() -> int:
+    """Marks this process, and counts the marked ones that live."""
+    folder = Path(os.environ[FOLDER]) / "alive"
+    folder.mkdir(exist_ok=True)
+    (folder / str(os.getpid())).touch()
+    return sum(psutil.pid_exists(int(path.name)) for path in folder.iterdir())
+
+
+def serve_out_of_memory_beside_two(connection: Connection, config: ArmConfig) -> None:
+    """Of three workers at once, the last one runs out of memory."""
+    if alive_workers() > 2:
+        connection.recv()
+        connection.send((False, OutOfMemory(8, 3 * GIB, "OOM when allocating tensor")))
+    else:
+        serve_fake(connection, config)
+
+
+def serve_dies_beside_another(connection: Connection, config: ArmConfig) -> None:
+    """Of two workers at once, the second one dies, as of a failed check in C++."""
+    if alive_workers() > 1:
+        os._exit(1)
+    serve_fake(connection, config)
+
+
+def serve_always_out_of_memory(connection: Connection, config: ArmConfig) -> None:
+    connection.recv()
+    connection.send((False, OutOfMemory(8, 3 * GIB, "OOM when allocating tensor")))
+    with suppress(EOFError):
+        connection.recv()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All processes of a test are forked from the same interpreters, which have not imported TensorFlow."""
+    monkeypatch.setattr(fork_server, "PRELOADED", [__name__])
+    monkeypatch.setattr(Arms, "_server_name", lambda *_: "fake")
+    monkeypatch.setattr(runner, "stop_servers", lambda: None)
+    yield
+    fork_server.stop_servers()
+
+
+def processes(measured: Measurement, name: str) -> set[int]:
+    return {row.process for row in measured.records[name].times.rounds}
+
+
+def check_complete(measured: Measurement) -> None:
+    """Every arm has all that is measured of it, in as many processes as planned."""
+    assert list(measured.records) == ARMS
+    assert measured.protocol.processes == PROCESSES
+    assert {name for name, record in measured.records.items() if record.trace is not None} == {*ARMS} - {BRIDGE}
+    assert set(measured.same_weights) == {"mixed_bfloat16", "mixed_float16"}
+    for name, record in measured.records.items():
+        assert record.peak_memory_bytes
+        for rows in (record.times.rounds, record.times.calls):
+            found = [(row.process, row.round) for row in rows if getattr(row, "call", 0) == 0]
+            assert sorted(found) == sorted({*found})  # no process number has the rounds of two processes
+        assert {row.process for row in record.times.calls} == processes(measured, name)
+        assert {row.process for row in record.times.steps} == processes(measured, name)
+        assert bool(record.times.input_rounds) == files.is_variant(name)
+    assert multiprocessing.active_children() == []
+
+
+def check_pairs(measured: Measurement) -> None:
+    check_complete(measured)
+    assert measured.protocol.arms_at_once == PAIRS
+    own = {name: processes(measured, name) for name in ARMS}
+    assert set.union(*own.values()) == set(range(PAIRS_OF_ARMS * PROCESSES))
+    for name in ARMS[1:]:
+        assert len(own["float32"] & own[name]) == PROCESSES
+    assert len(own[BRIDGE] & own["mixed_float16"]) == PROCESSES
+    for one, other in ((files.CONTROL, "mixed_bfloat16"), (files.CONTROL, BRIDGE), (BRIDGE, "mixed_bfloat16")):
+        assert not own[one] & own[other]
+
+
+def check_alone(measured: Measurement) -> None:
+    check_complete(measured)
+    assert measured.protocol.arms_at_once == ALONE
+    tables = {name: [(row.process, row.round) for row in measured.records[name].times.rounds] for name in ARMS}
+    expected = [(process, number) for process in range(PROCESSES) for number in range(ROUNDS)]
+    assert all(table == expected for table in tables.values())
+
+
+def measured_on(device: Any, folder: Path, serve: Serve = serve_fake) -> Measurement:
+    return measure(configs(), "float32", PROTOCOL, Extras(folder / "scratch", {3: folder}), serve, device)
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_arms_that_fit_start_one_after_the_other_and_live_at_once(folder: Path) -> None:
+    device = Device(arms=8)
+    measured = measured_on(device.read, folder)
+    check_complete(measured)
+    assert measured.protocol.arms_at_once is None
+    assert "arms_at_once" not in measured.protocol.model_dump(exclude_none=True)
+    assert device.most_alive == len(ARMS)
+    assert all(processes(measured, name) == set(range(PROCESSES)) for name in ARMS)
+    events = [line for line in (folder / "log").read_text().splitlines() if line in ("begin", "end")]
+    assert events == ["begin", "end"] * len(ARMS) * PROCESSES
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+@pytest.mark.parametrize("arms", [2.5, 4.5])
+def test_pairs_live_at_once_where_not_all_arms_fit(
+    arms: float, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = Device(arms)
+    measured = measured_on(device.read, folder)
+    check_pairs(measured)
+    assert device.most_alive == (2 if arms < 3 else 3)  # of 4.5 arms, the fourth one would use the reserve
+    found = speedups({name: record.times for name, record in measured.records.items()}, "float32", 0.95, PAIRS)
+    assert {name: ratios["train"].ratio for name, ratios in found.items()} == {"mixed_bfloat16": 2, "mixed_float16": 4}
+    assert all(ratios["train"].processes == PROCESSES for ratios in found.values())
+    printed = capsys.readouterr().out
+    assert "do not fit on the GPU at once" in printed
+    assert f"{len(ARMS)} arms in pairs, in turns of 2 training steps; at most {PROCESSES} processes" in printed
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_order_of_the_pairs_is_random(folder: Path) -> None:
+    measured = measured_on(Device(2.5).read, folder)
+    orders = {
+        tuple(
+            next(iter(processes(measured, name) & set(range(first, first + PAIRS_OF_ARMS)))) - first
+            for name in ARMS[1:]
+        )
+        for first in range(0, PAIRS_OF_ARMS * PROCESSES, PAIRS_OF_ARMS)
+    }
+    assert len(orders) > 1
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_arms_live_one_after_the_other_where_no_two_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    device = Device(1.5)
+    measured = measured_on(device.read, folder)
+    check_alone(measured)
+    assert device.most_alive == 1
+    assert "one after the other, in random order" in capsys.readouterr().out
+    traces = [line for line in (folder / "log").read_text().splitlines() if line.startswith("trace")]
+    assert len(traces) == len(ARMS) - 1
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_worker_that_runs_out_of_memory_beside_others_leads_to_pairs(folder: Path) -> None:
+    check_pairs(measured_on(unlimited, folder, serve_out_of_memory_beside_two))
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_worker_that_dies_beside_another_leads_to_one_after_the_other(folder: Path) -> None:
+    check_alone(measured_on(unlimited, folder, serve_dies_beside_another))
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_rounds_before_the_memory_became_short_do_not_count(folder: Path) -> None:
+    """From the second process of every arm on, other programs leave room for two."""
+    check_pairs(measured_on(Device(8, later=2.5, starts=len(ARMS) + 2).read, folder))
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_arm_that_does_not_fit_alone_ends_the_stage(folder: Path) -> None:
+    with pytest.raises(ProfileError, match=r"^profile: float32 does not fit on the GPU: it used 3,072 MiB") as raised:
+        measured_on(Device(8).read, folder, serve_always_out_of_memory)
+    assert "\n" not in str(raised.value)
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_baseline_and_control_that_do_not_fit_at_once_are_measured_one_after_the_other(folder: Path) -> None:
+    pair = {name: config for name, config in configs().items() if name in ("float32", files.CONTROL)}
+    measured = measure(pair, "float32", PROTOCOL, Extras(), serve_fake, Device(1.5).read)
+    assert measured.protocol.arms_at_once == ALONE
+    measured = measure(configs(), "absent", PROTOCOL, Extras(), serve_fake, Device(2.5).read)
+    assert measured.protocol.arms_at_once == ALONE  # without a baseline there are no pairs
+
+
+@pytest.fixture(scope="module")
+def prepared_folder(tmp_path_factory: pytest.TempPathFactory, prepared_template: Path) -> Iterator[Path]:
+    folder, before = tmp_path_factory.mktemp("at_once"), Path.cwd()
+    shutil.copytree(prepared_template, folder / files.PREPARED)
+    os.chdir(folder)
+    yield folder
+    os.chdir(before)
+
+
+def serve_limited(connection: Connection, config: ArmConfig) -> None:
+    """A worker that trains; of three at once, the last one runs out of memory as on a GPU."""
+    from stages.profile import worker
+    from stages.tensorflow_import import tf
+
+    def make(config: ArmConfig) -> Any:
+        if alive_workers() > 2:
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[8,64]")
+        return worker.Worker(config)
+
+    worker.serve(connection, make, config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["pairs", "alone", "out of memory"])
+def test_workers_that_train(kind: str, prepared_folder: Path, tmp_path: Path) -> None:
+    extras = Extras(tmp_path / "scratch")
+    serve = serve_limited if kind == "out of memory" else serve_worker
+    device = {"pairs": Device(2.5).read, "alone": Device(1.5).read, "out of memory": unlimited}[kind]
+    measured = measure(configs(), "float32", PROTOCOL, extras, serve, device)
+    measured = replace(measured, same_weights={name: {} for name in list(ENTRIES)[1:]})
+    (check_alone if kind == "alone" else check_pairs)(measured)
+    assert all(
+        record.trace is None or list(record.trace.directory.rglob("*.xplane.pb"))
+        for record in measured.records.values()
+    )
