@@ -129,7 +129,8 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, device: Device) -> Any:  # noqa: N802
         if device.memory_mib is None:
             raise error("NOT_SUPPORTED")
-        return SimpleNamespace(total=device.memory_mib * 2**20)
+        used_mib = device.answers.get("used", 0)
+        return SimpleNamespace(total=device.memory_mib * 2**20, free=(device.memory_mib - used_mib) * 2**20)
 
     def nvmlDeviceGetCudaComputeCapability(self, device: Device) -> tuple[int, int]:  # noqa: N802
         if device.capability is None:

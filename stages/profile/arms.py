@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from stages import files
 from stages.errors import ProfileError
 from stages.params import ProfileParams
-from stages.profile.device_memory import ReadMemory, Room, device_memory
+from stages.profile.device_memory import ReadMemory, Room, device_memory_reader
 from stages.profile.fork_server import start_server
 from stages.profile.plan import Plan
 from stages.profile.records import ArmConfig, ArmRecord, Calibration
@@ -41,7 +41,8 @@ class Arms:
         baseline: name of the arm that the others are compared with.
         profile: the timing protocol.
         serve: what a worker process runs.
-        read_memory: the memory of the GPU; None without one, and then all arms start at the same time.
+        read_memory: reads the memory of the GPU; the default is what NVML reports. Without a GPU it returns None, and
+            all arms start at the same time.
 
     Attributes:
         records: everything that was measured, by arm.
@@ -63,10 +64,10 @@ class Arms:
         baseline: str,
         profile: ProfileParams,
         serve: Serve,
-        read_memory: ReadMemory = device_memory,
+        read_memory: ReadMemory | None = None,
     ) -> None:
         self._configs, self._baseline, self._profile, self._serve = dict(configs), baseline, profile, serve
-        self._room = Room(read_memory)
+        self._room = Room(read_memory or device_memory_reader())
         self._start_s: dict[str, float] = {}  # of the first start of each arm, where they start one after the other
         self._calibration_s = 0.0
         self._began_s = time.monotonic()

@@ -7,13 +7,13 @@ cuDNN's autotuner, and the CUDA context.
 
 from __future__ import annotations
 
-import os
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from stages.errors import ProfileError
+from stages.gpus import nvml, visible
 
 # Memory that stays free, as a share of what the arms keep: for the profiler, a batch that stays on the device, and the
 # baseline's weights in each precision. With too little, the autotuner takes slower algorithms without a message. An
@@ -60,40 +60,25 @@ class DoesNotFitError(ProfileError):
 ReadMemory = Callable[[], DeviceMemory | None]
 
 
-def device_memory() -> DeviceMemory | None:
-    """Memory of the GPU that TensorFlow calls `GPU:0`, as NVML reports it.
+def device_memory_reader() -> ReadMemory:
+    """Returns what reads the memory of the GPU that TensorFlow calls `GPU:0`, as NVML reports it.
 
-    None without a GPU, if `CUDA_VISIBLE_DEVICES` hides it, and if it is unknown which of several GPUs it is: CUDA
-    numbers them by their speed unless `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`, which is the order of NVML.
+    It returns None without a GPU, and if it is not known which of several GPUs it is.
     """
-    import pynvml
+    found = visible()
+    return functools.partial(_memory_of, found.gpus[0].uuid if found.gpus and found.identified else None)
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        memory = pynvml.nvmlDeviceGetMemoryInfo(_first_visible(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES", "0")))
+
+def _memory_of(uuid: str | None) -> DeviceMemory | None:
+    """Memory of a GPU, or of a slice of one."""
+    with nvml() as library:
+        if library is None or not uuid:
+            return None
+        try:
+            memory = library.nvmlDeviceGetMemoryInfo(library.nvmlDeviceGetHandleByUUID(uuid))
+        except library.NVMLError:
+            return None
         return DeviceMemory(int(memory.total), int(memory.free))
-    except (pynvml.NVMLError, LookupError, ValueError):
-        return None
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _first_visible(pynvml: Any, visible: str) -> Any:
-    """NVML's handle of the first device in the value of `CUDA_VISIBLE_DEVICES`; LookupError or ValueError without."""
-    chosen = visible.split(",")[0].strip()
-    if chosen.startswith("MIG-"):
-        return pynvml.nvmlDeviceGetHandleByUUID(chosen)
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    if chosen.startswith("GPU-"):  # CUDA takes the beginning of a UUID, too
-        matching = [handle for handle in handles if pynvml.nvmlDeviceGetUUID(handle).startswith(chosen)]
-        return matching[0]
-    is_same_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    if not is_same_order and len({pynvml.nvmlDeviceGetName(handle) for handle in handles}) > 1:
-        raise LookupError
-    return dict(enumerate(handles))[int(chosen)]
 
 
 class Room:

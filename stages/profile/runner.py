@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stages.params import ProfileParams
 from stages.profile.arms import Arms
-from stages.profile.device_memory import DoesNotFitError, ReadMemory, device_memory
+from stages.profile.device_memory import DoesNotFitError, ReadMemory
 from stages.profile.fork_server import stop_servers
 from stages.profile.gpu_conditions import GpuMonitor
 from stages.profile.machine_load import OtherLoad
@@ -49,7 +49,7 @@ def measure(
     profile: ProfileParams,
     extras: Extras,
     serve: Serve = serve_worker,
-    read_memory: ReadMemory = device_memory,
+    read_memory: ReadMemory | None = None,
 ) -> Measurement:
     """Measures all arms in interleaved rounds, and a bridging arm where settings other than the policy differ.
 
@@ -61,7 +61,7 @@ def measure(
         profile: the timing protocol.
         extras: what is done outside the timing.
         serve: what a worker process runs.
-        read_memory: the memory of the GPU; None without one.
+        read_memory: as of `Arms`.
 
     Raises:
         ProfileError: a worker failed, or the arms differ in more than their entries of `variants`.

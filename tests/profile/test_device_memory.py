@@ -3,93 +3,59 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from stages import gpus
 from stages.errors import ProfileError
 from stages.profile.device_memory import (
+    MIB,
     RESERVE,
     DeviceMemory,
     DoesNotFitError,
     OutOfMemory,
     OutOfMemoryError,
     Room,
-    device_memory,
+    device_memory_reader,
 )
+from tests.fake_nvml import FakeNvml
+from tests.nvml_recordings import a100, partitioned_a100, t4
 
 GIB = 2**30
+T4_MIB, SLICE_MIB = 15360, 9728
 
 
-class NvmlError(Exception):
-    """What `pynvml` raises."""
-
-
-def nvml(names: list[str], *, has_driver: bool = True) -> Any:
-    """`pynvml` on a machine with these GPUs: the n-th one, `GPU-<n>...`, has n + 1 GiB, half of it free."""
-
-    def start() -> None:
-        if not has_driver:
-            raise NvmlError("Driver Not Loaded")
-
-    def by_uuid(uuid: str) -> Any:
-        if uuid != "MIG-a":
-            raise NvmlError("Not Found")
-        return 7
-
-    return SimpleNamespace(
-        NVMLError=NvmlError,
-        nvmlInit=start,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: len(names),
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetHandleByUUID=by_uuid,
-        nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}a1b2-c3",
-        nvmlDeviceGetName=lambda handle: names[handle],
-        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(
-            total=(handle + 1) * GIB, free=(handle + 1) * GIB // 2, used=0
-        ),
-    )
-
-
-TWO, MIXED = ["H200", "H200"], ["T4", "H200"]
-
-
-@pytest.mark.parametrize(
-    ("names", "variables", "expected"),
-    [
-        (["H200"], {}, 1),
-        (TWO, {}, 1),
-        (TWO, {"CUDA_VISIBLE_DEVICES": "1,0"}, 2),
-        (TWO, {"CUDA_VISIBLE_DEVICES": "GPU-1a1"}, 2),
-        (TWO, {"CUDA_VISIBLE_DEVICES": "MIG-a"}, 8),
-        (TWO, {"CUDA_VISIBLE_DEVICES": "MIG-b"}, None),
-        (TWO, {"CUDA_VISIBLE_DEVICES": ""}, None),
-        (TWO, {"CUDA_VISIBLE_DEVICES": "-1"}, None),
-        (TWO, {"CUDA_VISIBLE_DEVICES": "2"}, None),
-        (TWO, {"CUDA_VISIBLE_DEVICES": "GPU-9"}, None),
-        (MIXED, {}, None),  # CUDA may call the H200 its first one
-        (MIXED, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, 1),
-        (MIXED, {"CUDA_VISIBLE_DEVICES": "GPU-1a1b2-c3"}, 2),
-        ([], {}, None),
-    ],
-)
-def test_memory_is_that_of_the_first_visible_gpu(
-    names: list[str], variables: dict[str, str], expected: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def read(monkeypatch: pytest.MonkeyPatch, library: FakeNvml, **variables: str) -> DeviceMemory | None:
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setitem(sys.modules, "pynvml", nvml(names))
-    assert device_memory() == (None if expected is None else DeviceMemory(expected * GIB, expected * GIB // 2))
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(gpus, "_ask_cuda", lambda _: None)
+    return device_memory_reader()()
 
 
-def test_without_a_driver_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml(["H200"], has_driver=False))
-    assert device_memory() is None
-    assert not Room(device_memory).is_on_gpu
+def test_memory_is_that_of_the_first_visible_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = t4(), a100()
+    small.answers["used"] = 1024
+    library = FakeNvml(large, small)
+    expected = DeviceMemory(T4_MIB * MIB, (T4_MIB - 1024) * MIB)
+    assert read(monkeypatch, library, CUDA_VISIBLE_DEVICES=small.uuid[:12]) == expected
+    assert read(monkeypatch, library, CUDA_VISIBLE_DEVICES="1", CUDA_DEVICE_ORDER="PCI_BUS_ID") == expected
+    assert read(monkeypatch, library) is None  # CUDA calls the fastest its first one, and did not say which that is
+    assert read(monkeypatch, library, CUDA_VISIBLE_DEVICES="-1") is None
+
+
+def test_memory_of_a_slice_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = partitioned_a100()
+    assert whole.slices is not None
+    found = read(monkeypatch, FakeNvml(whole), CUDA_VISIBLE_DEVICES=whole.slices[3].uuid)
+    assert found == DeviceMemory(SLICE_MIB * MIB, SLICE_MIB * MIB)
+
+
+def test_without_a_gpu_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(monkeypatch, FakeNvml()) is None
+    assert not Room(lambda: None).is_on_gpu
 
 
 class Device:
