@@ -13,12 +13,11 @@ Then, in params.yaml, train a new head on frozen features, and keep these weight
       depends: [digits.keras]
     train: {epochs: 10, batch_size: 32}
 
-At last train all of it, from the head of before:
+At last train all of it, from the head of before, with `arguments: {weights: head.keras, frozen: false}` and
+`depends: [head.keras]`.
 
-    task:
-      name: examples.fine_tuning:build
-      arguments: {weights: head.keras, frozen: false}
-      depends: [head.keras]
+On 2 cores, 2 minutes each: the test accuracy is 94.7 %, then 97.2 %; mixed_bfloat16 is rejected twice (0.95 times as
+fast).
 """
 
 import keras

@@ -5,6 +5,8 @@ In params.yaml:
     task: {name: "examples.regression:build"}
     train: {epochs: 60, batch_size: 32}      # and the rest as it is
     compare: {quality_margin: 2.0}           # of the progress, whose standard deviation is 77
+
+In 2 minutes on 2 cores, mixed_bfloat16 is rejected: a step takes 3 % longer (1 ms). 150 test examples show no quality.
 """
 
 import keras

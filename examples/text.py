@@ -5,6 +5,8 @@ In params.yaml:
     task: {name: "examples.text:build"}
     train: {epochs: 2, batch_size: 64}
     compare: {quality_margin: 0.01}          # of the share of characters that are predicted
+
+In 3 minutes on 2 cores (AVX512_BF16), mixed_bfloat16 is adopted for training: 1.22 times as fast (1.16 to 1.29).
 """
 
 from pydoc_data.topics import topics
