@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 _CUDA_TIMEOUT_S = 60  # without the persistence mode, initialising the driver takes seconds
@@ -119,7 +120,7 @@ def visible(variables: Mapping[str, str] = os.environ, *, model_only: bool = Fal
     """
     with nvml() as library:
         found = select(_installed(library), variables, lambda: _ask_cuda(variables), model_only=model_only)
-        return found if library is None else replace(found, **_versions(library))
+        return found if library is None else _with_versions(found, library)
 
 
 def select(
@@ -270,7 +271,7 @@ def _slices(library: Any, handle: Any, parent: Gpu) -> Iterator[Gpu]:
             part = library.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
         except library.NVMLError:  # there are fewer than the most that are possible
             continue
-        attributes = _supported(library, lambda part=part: library.nvmlDeviceGetAttributes(part))
+        attributes = _supported(library, partial(library.nvmlDeviceGetAttributes, part))
         yield Gpu(
             name=_text(library.nvmlDeviceGetName(part)),
             uuid=_text(library.nvmlDeviceGetUUID(part)),
@@ -291,13 +292,14 @@ def _memory_bytes(library: Any, handle: Any) -> int | None:
     return None if found is None else int(found.total)
 
 
-def _versions(library: Any) -> dict[str, str | None]:
+def _with_versions(found: Visible, library: Any) -> Visible:
     cuda = _supported(library, library.nvmlSystemGetCudaDriverVersion)
     driver = _supported(library, library.nvmlSystemGetDriverVersion)
-    return {
-        "driver": None if driver is None else _text(driver),
-        "driver_cuda": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
-    }
+    return replace(
+        found,
+        driver=None if driver is None else _text(driver),
+        driver_cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+    )
 
 
 def _supported(library: Any, query: Callable[[], Any]) -> Any:

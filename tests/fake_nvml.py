@@ -14,7 +14,7 @@ import pynvml
 
 def error(kind: str) -> Exception:
     """The error of a call, such as `error("GPU_IS_LOST")`."""
-    return pynvml.NVMLError(getattr(pynvml, f"NVML_ERROR_{kind}"))  # type: ignore[no-any-return]
+    return pynvml.NVMLError(getattr(pynvml, f"NVML_ERROR_{kind}"))
 
 
 @dataclass(eq=False)

@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import psutil
@@ -201,9 +202,8 @@ class _Watched:
         }
         for name, (_, policy) in _COUNTERS.items():
             if name not in found:
-                number = getattr(library, policy)
-                old = self._ask(policy, lambda number=number: library.nvmlDeviceGetViolationStatus(handle, number))
-                if old is not None:
+                query = partial(library.nvmlDeviceGetViolationStatus, handle, getattr(library, policy))
+                if (old := self._ask(policy, query)) is not None:
                     found[name] = int(old.violationTime)
         return found
 

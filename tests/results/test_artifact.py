@@ -34,9 +34,20 @@ from stages.results.comparison import (
     VerdictTestResult,
 )
 from stages.results.prepared import PreparedInfo
-from stages.results.profile import SUMMARY, LargestBatch, ProfileSummary, Round
+from stages.results.profile import SUMMARY, GpuConditions, LargestBatch, ProfileSummary, Round
 from stages.results.training import METRICS, TrainingMetrics
 from tests.small_study import CONFIGURATION, ENVIRONMENT, PROTOCOL, operation, summary, training_metrics
+
+GPU = GpuConditions(
+    name="Tesla T4",
+    uuid="GPU-39cd9454-0976-646a-acef-01a35ad02034",
+    readings=3,
+    throttled=1 / 3,
+    reasons={"sw_thermal_slowdown": 1 / 3},
+    sm_clock_mhz=(585, 1590),
+    power_w=(30.5, 70.0),
+    reading_ms=0.1,
+)
 
 SAME_WEIGHTS = SameWeights(images=400, agreement=0.995, max_probability_difference=1 / 3, accuracy=0.98)
 RATIO = RatioResult(ratio=1.3, low=1.2, high=1.4)
@@ -145,9 +156,7 @@ KINDS = (
                 "mixed_float16",
                 entry=Variant(policy="mixed_float16", xla=True, tf32=False, onednn=False),
                 configuration=CONFIGURATION.model_copy(update={"op_determinism": True}),
-                protocol=PROTOCOL.model_copy(
-                    update={"other_load_cores": 0.1, "gpus": ({"throttled": None, "mhz": 1200},), "warnings": ("hot",)}
-                ),
+                protocol=PROTOCOL.model_copy(update={"other_load_cores": 0.1, "gpus": (GPU,), "warnings": ("hot",)}),
                 operations=(operation("Conv2D", 1 / 3, "float16", tensor_core=True), operation("", 0.1)),
                 warnings=("the trace is truncated",),
                 largest_batch=LargestBatch(
