@@ -8,16 +8,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import psutil
 import pytest
 
 from stages import files
@@ -25,17 +21,24 @@ from stages.errors import ProfileError
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.profile import fork_server, runner
 from stages.profile.arms import Arms
-from stages.profile.device_memory import DeviceMemory, OutOfMemory
-from stages.profile.records import ArmConfig, ArmSettings, Calibration, Measurement, TraceRecord
+from stages.profile.device_memory import DeviceMemory
+from stages.profile.records import ArmConfig, Measurement
 from stages.profile.runner import Extras, measure
 from stages.profile.stopping_rule import speedups
 from stages.profile.worker_process import Serve, serve_worker
-from stages.results.profile import InForce
 from stages.stats.speedup import ALONE, PAIRS
 from stages.tasks.spec import TaskSpec
-from tests.small_study import CONFIGURATION
+from tests.profile import fake_worker
+from tests.profile.fake_worker import (
+    FOLDER,
+    GIB,
+    alive_workers,
+    serve_always_out_of_memory,
+    serve_dies_beside_another,
+    serve_fake,
+    serve_out_of_memory_beside_two,
+)
 
-GIB = 2**30
 PROCESSES, ROUNDS = 3, 2
 PROTOCOL = ProfileParams(
     processes=PROCESSES,
@@ -55,8 +58,6 @@ ENTRIES = {
 BRIDGE = f"{files.BRIDGE_PREFIX}onednn_off"
 ARMS = [*ENTRIES, files.CONTROL, BRIDGE]
 PAIRS_OF_ARMS = 5  # the baseline with each other arm, and the bridging arm with its candidate
-STEP_MS = {"float32": 8.0, "mixed_bfloat16": 4.0, "mixed_float16": 2.0}
-FOLDER = "HALFSTEP_TEST_FOLDER"  # where workers leave what they did
 
 
 def configs() -> dict[str, ArmConfig]:
@@ -85,99 +86,6 @@ def unlimited() -> DeviceMemory:
     return DeviceMemory(80 * GIB, 80 * GIB)
 
 
-class FakeWorker:
-    """A worker that answers at once."""
-
-    def __init__(self, config: ArmConfig) -> None:
-        self.entry, self.step_ms = config.variant, STEP_MS[config.variant.policy]
-
-    def settings(self) -> ArmSettings:
-        return ArmSettings(
-            CONFIGURATION, InForce(policy=self.entry.policy, xla=False, tf32=True, onednn=self.entry.onednn)
-        )
-
-    def warm_up(self, steps: int) -> None:
-        log("begin")
-        time.sleep(0.05)
-        log("end")
-
-    def calibrate(self) -> Calibration:
-        return Calibration(self.step_ms, 0.9 * self.step_ms, 0, 7 * GIB)
-
-    def prepare_inference(self, sizes: tuple[int, ...]) -> dict[int, float]:
-        return dict.fromkeys(sizes, self.step_ms / 10)
-
-    def train_round(self, steps: int, lead_in: int = 0) -> float:
-        return steps * self.step_ms
-
-    train_round_cached = train_round
-
-    def prepare_cached(self) -> None: ...
-
-    def train_steps(self, steps: int, lead_in: int = 0) -> list[float]:
-        return [self.step_ms] * steps
-
-    def infer(self, size: int, calls: int) -> list[float]:
-        return [self.step_ms / 10] * calls
-
-    def times_continued(self) -> int:
-        return 0
-
-    def trace(self, directory: Path, steps: int) -> TraceRecord:
-        log(f"trace {directory.name}")
-        return TraceRecord(directory, steps, self.step_ms, self.step_ms, {})
-
-    def same_weights(self, trained: Path) -> Any:
-        return np.zeros(3)
-
-    def warnings(self) -> list[str]:
-        return []
-
-
-def log(what: str) -> None:
-    with (Path(os.environ[FOLDER]) / "log").open("a") as file:
-        file.write(f"{what}\n")
-
-
-def serve_fake(connection: Connection, config: ArmConfig) -> None:
-    worker = FakeWorker(config)
-    with suppress(EOFError):
-        while True:
-            method, arguments = connection.recv()
-            connection.send((True, getattr(worker, method)(*arguments)))
-
-
-def alive_workers() -> int:
-    """Marks this process, and counts the marked ones that live."""
-    folder = Path(os.environ[FOLDER]) / "alive"
-    folder.mkdir(exist_ok=True)
-    (folder / str(os.getpid())).touch()
-    return sum(psutil.pid_exists(int(path.name)) for path in folder.iterdir())
-
-
-def serve_out_of_memory_beside_two(connection: Connection, config: ArmConfig) -> None:
-    """Of three workers at once, the last one runs out of memory."""
-    if alive_workers() > 2:
-        connection.recv()
-        connection.send((False, OutOfMemory(8, 3 * GIB, "OOM when allocating tensor")))
-    else:
-        serve_fake(connection, config)
-
-
-def serve_dies_beside_another(connection: Connection, config: ArmConfig) -> None:
-    """Of two workers at once, the second one dies, as of a failed check in C++."""
-    if alive_workers() > 1:
-        os._exit(1)
-    serve_fake(connection, config)
-
-
-def serve_always_out_of_memory(connection: Connection, config: ArmConfig) -> None:
-    connection.recv()
-    connection.send((False, OutOfMemory(8, 3 * GIB, "OOM when allocating tensor")))
-    with suppress(EOFError):
-        connection.recv()
-
-
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(FOLDER, str(tmp_path))
@@ -187,7 +95,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """All processes of a test are forked from the same interpreters, which have not imported TensorFlow."""
-    monkeypatch.setattr(fork_server, "PRELOADED", [__name__])
+    monkeypatch.setattr(fork_server, "PRELOADED", [fake_worker.__name__])
     monkeypatch.setattr(Arms, "_server_name", lambda *_: "fake")
     monkeypatch.setattr(runner, "stop_servers", lambda: None)
     yield

@@ -115,7 +115,7 @@ def test_later_starts_may_use_the_reserve() -> None:
     device.used_bytes = GIB + GIB // 2  # another program has taken a part of it meanwhile
     device.start(room, "float32", [])
     device.start(room, "_control", ["float32"])
-    device.used_bytes = 2 * GIB
+    device.used_bytes = 2 * GIB + GIB // 2
     device.start(room, "float32", [])
     with pytest.raises(DoesNotFitError):
         device.start(room, "_control", ["float32"])

@@ -104,7 +104,7 @@ def test_pairs_share_the_time_of_a_process() -> None:
 
 
 def test_arms_that_live_one_after_the_other_run_as_many_rounds() -> None:
-    planned = plan(**AT_ONCE, at_once=ALONE, blocks=3, round_s=0.05, inference_round_s=0.015)
+    planned = plan(**AT_ONCE, at_once=ALONE, blocks=3, round_s=0.05, inference_round_s=0.01)
     rule, records = shared(planned, SECONDS)
     for table in ("rounds", "calls"):
         rows = [[(row.process, row.round) for row in getattr(record.times, table)] for record in records.values()]
