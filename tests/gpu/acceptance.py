@@ -452,7 +452,8 @@ def main() -> int:
     parser.add_argument("--software", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--limit-seconds", type=float, default=240.0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    out, parts = arguments.out.resolve(), CPU_PARTS if arguments.cpu else GPU_PARTS
+    out = arguments.out.resolve()
+    parts: tuple[Part, ...] = CPU_PARTS if arguments.cpu else GPU_PARTS
     if arguments.software:
         files.write_json(out / "parts" / "software.json", software())
         return 0
