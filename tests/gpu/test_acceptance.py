@@ -132,7 +132,7 @@ def test_whole_run_on_the_cpu_of_a_copied_folder(tmp_path: Path, root: Path) -> 
     site.mkdir()
     (site / "sitecustomize.py").write_text(ABSENT)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.gpu.acceptance", "--out", str(out), "--cpu", "--minutes", "3"],
+        [sys.executable, "-m", "tests.gpu.acceptance", "--out", str(out), "--cpu", "--minutes", "10"],
         cwd=carried,
         env=os.environ | {"PYTHONPATH": str(site)},
         capture_output=True,
@@ -157,5 +157,6 @@ def test_whole_run_on_the_cpu_of_a_copied_folder(tmp_path: Path, root: Path) -> 
     plain = {arm["name"]: arm for arm in report["parts"][0]["arms"]}
     assert plain["mixed_bfloat16"]["metrics"]["profiler/compute_16bit_percent"] > 10
     assert plain["float32"]["top_matrix_kernels"]
+    assert "says nothing about a GPU" in (out / "acceptance.md").read_text()
     assert "## tiny_xla: cnn, 8 px, XLA on" in (out / "acceptance.md").read_text()
     assert not (out / "work").exists()
