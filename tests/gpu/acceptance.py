@@ -338,7 +338,8 @@ def _top_matrix(trace: Trace, steps: int) -> Iterator[Measured]:
     times_ms = {name: sum(row.self_time_us for row in found) / 1e3 / steps / devices for name, found in rows.items()}
     for name in sorted(times_ms, key=lambda name: -times_ms[name])[:TOP]:
         first = rows[name][0]
-        yield {"name": name, "ms_per_step": times_ms[name], "dtype": first.dtype, "tensor_core": first.tensor_core}
+        facts = {"name": name, "ms_per_step": times_ms[name], "dtype": first.dtype}
+        yield facts | ({"tensor_core": first.tensor_core} if isinstance(first, Kernel) else {})
 
 
 def _ratios(
@@ -452,7 +453,8 @@ def main() -> int:
     parser.add_argument("--software", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--limit-seconds", type=float, default=240.0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    out, parts = arguments.out.resolve(), CPU_PARTS if arguments.cpu else GPU_PARTS
+    out = arguments.out.resolve()
+    parts: tuple[Part, ...] = CPU_PARTS if arguments.cpu else GPU_PARTS
     if arguments.software:
         files.write_json(out / "parts" / "software.json", software())
         return 0

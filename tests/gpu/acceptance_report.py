@@ -74,6 +74,8 @@ def _part(part: Measured) -> Iterator[str]:
         f"{protocol['rounds']} rounds of {protocol['steps_per_round']} steps in {protocol['processes']} processes, "
         f"{protocol['timing_seconds']:.1f} s of timing."
     )
+    if first["device"] == "CPU":
+        yield "Measured on the CPU: this checks the program, and says nothing about a GPU."
     if "incomplete" in part:
         yield f"Incomplete: {part['incomplete']}."
     yield ""
@@ -114,7 +116,7 @@ def _kernels(arms: Sequence[Measured]) -> Iterator[str]:
 
 
 def _kernel_row(arm: str, kernel: Measured) -> list[str]:
-    used = {True: "yes", False: "no", None: "unknown"}[kernel["tensor_core"]]
+    used = {True: "yes", False: "no", None: "unknown", "absent": ""}[kernel.get("tensor_core", "absent")]
     return [arm, f"`{kernel['name'][:160]}`", f"{kernel['ms_per_step']:.3f}", kernel["dtype"] or "unknown", used]
 
 

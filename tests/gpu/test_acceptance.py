@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from stages.errors import HalfstepError
+from stages.profile.trace.xspace import scan_files
 from tests.gpu.acceptance import CPU_PARTS, GPU_PARTS, Part, entries, run
 
 MACHINE: dict[str, Any] = {
@@ -132,7 +133,7 @@ def test_whole_run_on_the_cpu_of_a_copied_folder(tmp_path: Path, root: Path) -> 
     site.mkdir()
     (site / "sitecustomize.py").write_text(ABSENT)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.gpu.acceptance", "--out", str(out), "--cpu", "--minutes", "3"],
+        [sys.executable, "-m", "tests.gpu.acceptance", "--out", str(out), "--cpu", "--minutes", "10"],
         cwd=carried,
         env=os.environ | {"PYTHONPATH": str(site)},
         capture_output=True,
@@ -157,5 +158,8 @@ def test_whole_run_on_the_cpu_of_a_copied_folder(tmp_path: Path, root: Path) -> 
     plain = {arm["name"]: arm for arm in report["parts"][0]["arms"]}
     assert plain["mixed_bfloat16"]["metrics"]["profiler/compute_16bit_percent"] > 10
     assert plain["float32"]["top_matrix_kernels"]
+    assert "says nothing about a GPU" in (out / "acceptance.md").read_text()
+    fusions = scan_files([out / "traces" / "tiny_xla-float32.xplane.pb"]).fusion_dtypes  # XLA's programs are in a trace
+    assert {"float32"} <= set(fusions.values()) <= {"float32", "other"}
     assert "## tiny_xla: cnn, 8 px, XLA on" in (out / "acceptance.md").read_text()
     assert not (out / "work").exists()

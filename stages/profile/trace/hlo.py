@@ -40,9 +40,10 @@ _PRODUCTS = {b"dot", b"convolution", b"scaled-dot", b"ragged-dot"}
 def fusion_dtypes(programs: Iterable[bytes]) -> dict[str, str]:
     """The type that each fusion of some programs computes in, by the name of its kernel.
 
-    It is that of the largest tensor that it reads or writes; of a matrix product, that of its factors. A product of
-    float32 factors is left out, because it may be computed in TF32, and so are names with different types in different
-    programs. A program that cannot be read has no fusions.
+    It is that of the largest tensor that it reads or writes, of which integers and booleans (masks) only count where
+    they are much larger than the others; of a matrix product it is that of the factors. A product of float32 factors is
+    left out, because it may be computed in TF32, and so are names with different types in different programs. A program
+    that cannot be read has no fusions.
     """
     found: dict[str, set[str | None]] = {}
     for program in programs:
@@ -71,8 +72,10 @@ def _dtype(fusion: Any, computations: dict[int, Any]) -> str | None:
     if factors:
         return factors[0] if len(set(factors)) == 1 and factors[0] != "float32" else None
     read = [instruction.shape for part in body[:1] for instruction in part.instructions if _is_input(instruction)]
-    tensors = [tensor for shape in (*read, fusion.shape) for tensor in _tensors(shape)]
-    return _name(max(tensors, key=lambda tensor: prod(tensor.dimensions))) if tensors else None
+    sizes = [(prod(tensor.dimensions), _name(tensor)) for shape in (*read, fusion.shape) for tensor in _tensors(shape)]
+    largest = max((size for size, _ in sizes), default=0)
+    floating = [(size, dtype) for size, dtype in sizes if dtype != "other" and 2 * size >= largest]
+    return max(floating or sizes, key=lambda item: item[0])[1] if sizes else None
 
 
 def _body(instruction: Any, computations: dict[int, Any]) -> Iterator[Any]:

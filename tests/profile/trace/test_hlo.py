@@ -47,6 +47,8 @@ CASES = {
     "normalization": (program("loop_add_fusion", [(BF16, IMAGES), (F32, (8,))], [(BF16, IMAGES)]), "bfloat16"),
     "several outputs": (program("input_reduce_fusion", [(F32, (8,))], [(F32, (8,)), (F16, IMAGES)]), "float16"),
     "conversion counts by what it reads": (program("c_fusion", [(F32, IMAGES)], [(F16, IMAGES)]), "float32"),
+    "gradient with a mask": (program("g_fusion", [(PRED, IMAGES), (F16, IMAGES)], [(F16, IMAGES)]), "float16"),
+    "booleans and a number": (program("b_fusion", [(PRED, IMAGES), (F32, ())], [(PRED, IMAGES)]), "other"),
     "mask": (program("loop_compare_fusion", [(PRED, IMAGES)], [(PRED, IMAGES)]), "other"),
     "product in bfloat16 into float32": (
         program("gemm_fusion_dot.2", [(BF16, (64, 64)), (BF16, (64, 8))], [(F32, (64, 8))], product=True),
