@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from stages import fingerprint, precision
+from stages import gpus, precision
 from stages.errors import PrecisionError
 from stages.params import Variant
 
@@ -143,7 +143,7 @@ def test_devices_that_the_nvidia_driver_does_not_list_are_not_used(kind: str, mo
     hidden: list[tuple[list[Any], str]] = []
     devices = [tf.config.PhysicalDevice(f"/physical_device:{name}:0", name) for name in ("CPU", kind)]
     monkeypatch.setattr(precision, "_devices", lambda: devices)
-    monkeypatch.setattr(fingerprint, "gpus", list)
+    monkeypatch.setattr(gpus, "installed", tuple)
     monkeypatch.setattr(
         tf.config, "set_visible_devices", lambda found, device_type: hidden.append((found, device_type))
     )
@@ -155,7 +155,7 @@ def test_devices_that_the_nvidia_driver_does_not_list_are_not_used(kind: str, mo
 
 def test_tensorflow_for_rocm_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "_devices", lambda: [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")])
-    monkeypatch.setattr(fingerprint, "gpus", list)
+    monkeypatch.setattr(gpus, "installed", tuple)
     monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: {"is_rocm_build": True})
     assert precision.unused_gpu() == "AMD GPUs are not supported, only NVIDIA GPUs (TensorFlow is built for ROCm)"
 

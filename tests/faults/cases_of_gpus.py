@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from stages import fingerprint, gpu_failures
+from stages import gpu_failures
 from stages.environment import gpu_preflight
+from tests.fake_nvml import Device, FakeNvml
 from tests.faults.cases import Arrange, Case
 from tests.gpu_logs import LOGS
 
@@ -20,7 +21,7 @@ _FAILS = ({"devices": 1}, {"step": "a convolution in float32"})
 
 
 def _with_gpu(monkeypatch: pytest.MonkeyPatch, visible: str | None = None) -> None:
-    monkeypatch.setattr(fingerprint, "gpus", lambda: [{"name": NAME}])
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(Device(name=NAME, uuid="GPU-1")))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -55,7 +56,7 @@ def _hidden(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _amd(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprint, "gpus", list)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     monkeypatch.setattr(gpu_failures, "_AMD_DEVICE", Path("/dev/null"))
 
 
