@@ -64,9 +64,7 @@ def report_view(comparison: Comparison) -> dict[str, Any]:
         "rows": _metric_rows(comparison),
         "breakdown": sections.breakdown(study),
         "operations": [view for item in comparison.candidates if (view := sections.operations(item))],
-        "epochs": score_chart(
-            tables.score_by_epoch(study), is_fraction=comparison.is_fraction
-        ),
+        "epochs": score_chart(tables.score_by_epoch(study), is_fraction=comparison.is_fraction),
         "score": study.score_name,
         "chart_width": WIDTH,
         "chart_height": HEIGHT,
