@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,10 @@ logging.getLogger("alembic").setLevel(logging.WARNING)
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
+# Parameters that only `images` has, as dotted names of sections or values.
+_OF_IMAGES = {"data", "model"} | {
+    f"train.{name}" for name in ("optimizer", "learning_rate", "schedule", "warmup_epochs", "augment", "input_threads")
+}
 _EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # the UI opens its pages for training
 
 
@@ -192,7 +196,10 @@ class Tracker:
 
 
 def run_params(params: Params, variant: str | None) -> dict[str, str]:
-    """The MLflow params of a run by dotted name. The variant's entry is `variant.*`: all variants have equal keys."""
+    """The MLflow params of a run by dotted name. The variant's entry is `variant.*`: all variants have equal keys.
+
+    What does not apply to the task is left out.
+    """
     tree = params.model_dump(mode="json")
     entries = tree.pop("variants")
     # Keys further down may have characters that MLflow refuses in names.
@@ -201,15 +208,19 @@ def run_params(params: Params, variant: str | None) -> dict[str, str]:
     del tree["tracking"]  # does not affect a result, and may contain a password
     if variant is not None:
         tree["variant"] = entries[variant]
-    return {name: _as_text(value) for name, value in _flat(tree)}
+    absent = _OF_IMAGES if params.task.is_own else set()
+    return {name: _as_text(value) for name, value in _flat(tree, absent=absent)}
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
+def _flat(tree: Mapping[str, Any], prefix: str = "", *, absent: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if name in absent:
+            continue
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flat(value, f"{name}.", absent=absent)
         else:
-            yield f"{prefix}{name}", value
+            yield name, value
 
 
 def _as_text(value: Any) -> str:

@@ -29,9 +29,9 @@ def test_results_are_written_to_the_files_of_the_contract(comparison: Comparison
     assert found == [
         "comparison.json",
         "metrics.json",
-        "plots/score_by_epoch.csv",
         "plots/confusion.csv",
         "plots/latency.csv",
+        "plots/score_by_epoch.csv",
         "plots/speedups.csv",
         "plots/step_breakdown.csv",
         "report.html",

@@ -180,6 +180,16 @@ def test_arguments_of_a_task_are_params_by_name() -> None:
     }
 
 
+def test_params_of_images_are_absent_for_another_task() -> None:
+    own, images = run_params(Params(task=TaskParams(name="own:build")), None), run_params(Params(), None)
+    absent = set(images) - set(own)
+    assert {name for name in absent if name.partition(".")[0] in ("data", "model")} == {
+        name for name in images if name.partition(".")[0] in ("data", "model")
+    }
+    assert {"train.optimizer", "train.learning_rate", "train.augment.flip"} <= absent
+    assert {"train.epochs", "train.batch_size", "profile.max_seconds", "compare.baseline"} <= set(own)
+
+
 def test_long_value_is_truncated() -> None:
     params = Params(train=TrainParams(seeds=tuple(range(3000))))
     assert all(len(value) <= 6000 for value in run_params(params, None).values())
