@@ -28,6 +28,11 @@ class Scheduler(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         return PIPELINE if nodeid.startswith(PIPELINE) else super()._split_scope(nodeid)
 
+    def _assign_work_unit(self, node: Any) -> None:
+        if PIPELINE in self.workqueue:  # it takes the longest
+            self.workqueue.move_to_end(PIPELINE, last=False)
+        super()._assign_work_unit(node)
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduler:

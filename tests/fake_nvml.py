@@ -117,6 +117,13 @@ class FakeNvml:
                 return device
         raise error("NOT_FOUND")
 
+    def nvmlDeviceGetHandleByPciBusId(self, bus_id: bytes) -> Device:  # noqa: N802
+        self._check("HandleByPciBusId")
+        for device in self._devices:
+            if device.bus_id == bus_id.decode():
+                return device
+        raise error("NOT_FOUND")
+
     def nvmlDeviceGetName(self, device: Device) -> str:  # noqa: N802
         return device.name
 

@@ -42,6 +42,7 @@ def test_experiment_in_a_temporary_copy_logs_to_the_original_store(copied: Check
     assert "mixed_bfloat16.speedup_train" in copied.check_output("dvc", "metrics", "diff", "HEAD", "trial")
 
 
+@pytest.mark.slow
 def test_temporary_copy_uses_untracked_images_of_the_original(copied: Checkout, draw_images: Draw) -> None:
     draw_images(copied.root / "data/raw", cat=12, dog=12)
     output = copied.check_output("dvc", "exp", "run", "--temp", "-S", "data.source=folder", "prepare")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 VOLATILE_TAGS = {"mlflow.parentRunId", "git.commit", "mlflow.log-model.history", "halfstep.checkout"}
 
 
+@pytest.mark.slow
 def test_deleted_store_is_filled_from_the_files(finished: Checkout, copied: Checkout) -> None:
     assert copied.repro() == {"environment", "compare"}
     before, after = _by_name(finished.runs()), _by_name(copied.runs())

@@ -83,6 +83,7 @@ def test_search_finds_the_largest_size_within_the_tolerance(start: int, capacity
         assert found == LARGEST
 
 
+@pytest.mark.slow
 def test_larger_limit_gives_larger_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(max_batch, "TOLERANCE", 0.5)  # for fewer children
     small, large = (

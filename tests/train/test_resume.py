@@ -60,6 +60,7 @@ def without_times(epochs: tuple[Epoch, ...]) -> list[dict[str, Any]]:
     return [vars(replace(row, epoch_time_s=0.0)) for row in epochs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_training_in_four_sessions_equals_one_session_bit_for_bit(prepared: Path, policy: str) -> None:
     kept: list[Checkpoint] = []
