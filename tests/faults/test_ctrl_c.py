@@ -88,8 +88,9 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     _, stderr = process.communicate(timeout=TIMEOUT_S)
     _, alive = psutil.wait_procs(family, timeout=3)
     assert "Traceback" not in stderr
-    assert stderr.splitlines()[-1] == "interrupted", stderr
-    assert len(stderr.splitlines()) == 1, stderr
+    # Another test may measure at the same time, which `profile` waits for.
+    lines = [line for line in stderr.splitlines() if not line.startswith("profile: waiting for process")]
+    assert lines == ["interrupted"], stderr
     assert process.returncode == 130
     assert alive == []
     assert time.monotonic() - started_s < 10
