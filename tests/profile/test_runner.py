@@ -362,6 +362,7 @@ def test_killed_worker_is_reported_in_one_line(folder: Path) -> None:
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_path_of_the_temporary_folder_may_be_long(folder: Path, root: Path, tmp_path: Path) -> None:
     """The path of a socket may have 107 bytes."""
     temporary = tmp_path / ("t" * 150)

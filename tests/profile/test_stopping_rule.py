@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from stages import files
+from stages.profile import stopping_rule
 from stages.profile.plan import MIN_PROCESSES, Plan
 from stages.profile.records import ArmRecord
 from stages.profile.stopping_rule import Decision, StoppingRule, speedups
@@ -19,6 +18,27 @@ LOW_NOISE = 0.001  # standard deviation of the logarithm of a round's time
 BRIDGE = f"{files.BRIDGE_PREFIX}onednn_off"
 SPEEDUPS = {"float32": 1.0, "mixed_bfloat16": 1.3, "_control": 1.0, BRIDGE: 0.8}
 Measured = tuple[StoppingRule, dict[str, ArmRecord], Decision]
+
+
+class Clock:
+    """A clock that only `sleep` advances, so that other programs do not change what is tested."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+CLOCK = Clock()
+
+
+@pytest.fixture(autouse=True)
+def simulated_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping_rule, "time", CLOCK)
 
 
 def plan(**changes: object) -> Plan:
@@ -46,7 +66,7 @@ def measured(plan: Plan, noise: float, *, seconds: float = 0.0) -> Measured:
         process = rule.processes
         for rows, rounds in (("rounds", rule.training_rounds()), ("calls", rule.inference_rounds())):
             for number in rounds:
-                time.sleep(seconds)
+                CLOCK.sleep(seconds)
                 for name, record in records.items():
                     time_ms = 100 * np.exp(noise * generator.normal()) / SPEEDUPS[name]
                     row = (
@@ -77,7 +97,7 @@ def shared(plan: Plan, seconds: dict[str, float]) -> tuple[StoppingRule, dict[st
             number = process * plan.blocks + block if plan.at_once == PAIRS else process
             for row in rule.training_rounds():
                 for name in names:
-                    time.sleep(seconds[name])
+                    CLOCK.sleep(seconds[name])
                     records[name].times.rounds.append(Round(number, row, 0, 1, 1e3 * seconds[name]))
             for row in rule.inference_rounds():
                 for name in names:

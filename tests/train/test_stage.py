@@ -159,6 +159,7 @@ def build(shape, classes):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("activation", "status"), [("softmax", 0), ("relu", 1)])
 def test_thread_of_the_model_does_not_keep_the_stage_alive(
     root: Path, project: Path, write_params: Callable[..., Path], activation: str, status: int
