@@ -18,6 +18,7 @@ from typing import Any
 
 from stages import files, fingerprint, gpu_failures
 from stages.errors import HalfstepError, one_line
+from stages.gpus import nvml
 from stages.params import Params
 
 LIMIT_S = 600.0  # the driver may have to compile the kernels first
@@ -174,19 +175,13 @@ def _mps_runs() -> bool:
 
 def compute_mode(bus: str) -> int | None:
     """The compute mode of the GPU at this address of the PCI bus, as NVML's number; None if it is unknown."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
-        return int(pynvml.nvmlDeviceGetComputeMode(handle))
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
+    with nvml() as library:
+        if library is None:
+            return None
+        try:
+            return int(library.nvmlDeviceGetComputeMode(library.nvmlDeviceGetHandleByPciBusId(bus.encode())))
+        except library.NVMLError:
+            return None
 
 
 def _key(machine: Mapping[str, Any], command: Sequence[str]) -> str:
