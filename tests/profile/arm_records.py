@@ -1,11 +1,21 @@
-"""Records of an arm for tests."""
+"""Arms, and the record of one, for tests."""
 
 from __future__ import annotations
 
+from stages import files
 from stages.params import Variant
 from stages.profile.records import ArmRecord, ArmSettings
 from stages.results.profile import InForce
 from tests.small_study import CONFIGURATION
+
+# The last variant also differs in a setting, so that a bridging arm is measured with it.
+ENTRIES = {
+    "float32": Variant(policy="float32"),
+    "mixed_bfloat16": Variant(policy="mixed_bfloat16"),
+    "mixed_float16": Variant(policy="mixed_float16", onednn=False),
+}
+BRIDGE = f"{files.BRIDGE_PREFIX}onednn_off"
+ARMS = [*ENTRIES, files.CONTROL, BRIDGE]
 
 
 def arm_record(policy: str = "float32") -> ArmRecord:

@@ -18,7 +18,7 @@ import pytest
 
 from stages import files
 from stages.errors import ProfileError
-from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from stages.profile import fork_server, runner
 from stages.profile.arms import Arms
 from stages.profile.device_memory import DeviceMemory
@@ -29,6 +29,7 @@ from stages.profile.worker_process import Serve, serve_worker
 from stages.stats.speedup import ALONE, PAIRS
 from stages.tasks.spec import TaskSpec
 from tests.profile import fake_worker
+from tests.profile.arm_records import ARMS, BRIDGE, ENTRIES
 from tests.profile.fake_worker import (
     FOLDER,
     GIB,
@@ -50,13 +51,6 @@ PROTOCOL = ProfileParams(
     inference_calls_per_round=2,
     seed=1,
 )
-ENTRIES = {
-    "float32": Variant(policy="float32"),
-    "mixed_bfloat16": Variant(policy="mixed_bfloat16"),
-    "mixed_float16": Variant(policy="mixed_float16", onednn=False),
-}
-BRIDGE = f"{files.BRIDGE_PREFIX}onednn_off"
-ARMS = [*ENTRIES, files.CONTROL, BRIDGE]
 PAIRS_OF_ARMS = 5  # the baseline with each other arm, and the bridging arm with its candidate
 
 

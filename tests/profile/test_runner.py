@@ -49,6 +49,7 @@ from stages.tasks.images.dataset import open_prepared
 from stages.tasks.spec import TaskSpec
 from tests.fake_nvml import FakeNvml
 from tests.nvml_recordings import a100
+from tests.profile.arm_records import ARMS, BRIDGE, ENTRIES
 
 PROTOCOL = ProfileParams(
     processes=2,
@@ -60,13 +61,6 @@ PROTOCOL = ProfileParams(
     inference_calls_per_round=2,
     seed=2,
 )
-ENTRIES = {
-    "float32": Variant(policy="float32"),
-    "mixed_bfloat16": Variant(policy="mixed_bfloat16"),
-    "mixed_float16": Variant(policy="mixed_float16", onednn=False),
-}
-BRIDGE = f"{files.BRIDGE_PREFIX}onednn_off"
-ARMS = [*ENTRIES, files.CONTROL, BRIDGE]
 ROUNDS = 2 * 3  # processes, rounds in each
 PROTOCOL_RESULT = Protocol(
     confidence=0.95,
