@@ -1,4 +1,4 @@
-"""The worker processes of all arms, one of each at a time, and their turns. Does not import TensorFlow.
+"""The worker processes of all arms, and how many of them live at once. Does not import TensorFlow.
 
 All arms live at once where the memory allows it. On a GPU they are started one after the other, and what each keeps of
 its memory is measured. If not all of them fit, each arm is started alone once. Then two live at once, in pairs with the
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages import files
-from stages.errors import ProfileError
 from stages.params import ProfileParams
 from stages.profile.device_memory import ReadMemory, Room, device_memory_reader
+from stages.profile.differences import bridge_of, bridging_arms, check_configurations
 from stages.profile.fork_server import start_server
 from stages.profile.plan import Plan
 from stages.profile.records import ArmConfig, ArmRecord, Calibration
+from stages.profile.turns import Turns
 from stages.profile.worker_process import Serve, WorkerProcess
-from stages.results.profile import Call, Configuration, InputRound, RawTimes, Round, Step, bridge_name
+from stages.results.profile import RawTimes
 from stages.stats.speedup import ALONE, PAIRS
 
 WARM_UP_STEPS = 3  # the first one compiles; where the steady state begins is found in the rounds
-INPUT_ROUNDS = 2  # they separate input from compute and affect no verdict
 
 
 class Arms:
@@ -46,15 +45,13 @@ class Arms:
 
     Attributes:
         records: everything that was measured, by arm.
+        turns: the turns of the processes that run.
         process: number of the processes that run, or ran last.
         at_once: how many arms live at once; None for all.
         startup_s: seconds from the start of the interpreters to the first turn, of one process of every arm.
         spent_s: seconds that went by before it was known how many arms fit; 0 if all do.
         calibrations: costs of a training step, by arm.
         latency_ms: milliseconds of a call, by batch size and arm.
-        repeated: rounds that were repeated because a process was stopped during them.
-        bridge_seconds: seconds spent on bridging arms; None without one.
-        is_throttled: called after each round; whether the GPU was slowed down during it, None if that is not known.
         same_weights: by candidate and seed, what the baseline's weights give in the candidate's precision.
     """
 
@@ -73,17 +70,14 @@ class Arms:
         self._began_s = time.monotonic()
         self._workers: list[WorkerProcess] = []
         self._order = random.Random(profile.seed)
-        self._last_order: list[WorkerProcess] = []
         self._next_blocks: list[tuple[str, ...]] = []
         self.records: dict[str, ArmRecord] = {}
+        self.turns = Turns(self.records, self._order)
         self.process = -1
         self.at_once: int | None = None
         self.startup_s = self.spent_s = 0.0
         self.calibrations: dict[str, Calibration] = {}
         self.latency_ms: dict[int, dict[str, float]] = {}
-        self.repeated = 0
-        self.bridge_seconds: float | None = None
-        self.is_throttled: Callable[[], bool | None] = lambda: None
         self.same_weights: dict[str, dict[int, NDArray[np.float32]]] = {}
 
     @property
@@ -123,7 +117,8 @@ class Arms:
         with ExitStack() as stack:
             self._workers = []
             start({name: config for name, config in self._configs.items() if names is None or name in names}, stack)
-            if names is None and self.process == 0 and (bridges := self._bridges()):
+            if names is None and self.process == 0:
+                bridges = bridging_arms(self._configs, self.records, self._baseline)
                 start(bridges, stack)
                 self._configs |= bridges
             check_configurations(
@@ -133,10 +128,7 @@ class Arms:
                 self._warm_up(self._workers)
             if names is None and self.process == 0:
                 self.startup_s = time.monotonic() - started_s - self._calibration_s
-            bridging = sum(worker.name.startswith(files.BRIDGE_PREFIX) for worker in self._workers)
-            if share := bridging / len(self._workers):
-                self.bridge_seconds = (self.bridge_seconds or 0.0) + share * (time.monotonic() - started_s)
-            self._last_order = self._workers
+            self.turns.begin(self.process, self._workers, time.monotonic() - started_s)
             yield
 
     def separate(self) -> str:
@@ -147,7 +139,7 @@ class Arms:
         """
         if self.at_once is None:
             self._start_each_alone()
-            self._configs |= self._bridges()
+            self._configs |= bridging_arms(self._configs, self.records, self._baseline)
             self._start_each_alone()
         is_worth_pairs = self.at_once is None and len(self._configs) > 2
         self.at_once = PAIRS if is_worth_pairs and self._pairs() and self._room.fit(self._pairs()) else ALONE
@@ -175,8 +167,9 @@ class Arms:
         """The baseline with every other arm, and each bridging arm with its candidates; none without a baseline."""
         if self._baseline not in self._configs:
             return []
-        others = [name for name in self._configs if name != self._baseline]
-        bridges = {name: self._bridge_of(name) for name in others if files.is_variant(name)}
+        others, baseline = [name for name in self._configs if name != self._baseline], self.records[self._baseline]
+        variants = filter(files.is_variant, others)
+        bridges = {name: bridge_of(self.records[name].settings, baseline.settings) for name in variants}
         return [
             *((self._baseline, name) for name in others),
             *((bridge, name) for name, bridge in bridges.items() if bridge is not None),
@@ -222,27 +215,6 @@ class Arms:
         """The interpreter that the processes of this number are forked from: the control has its own."""
         return f"{self.process}{arm if arm == files.CONTROL else ''}"
 
-    def _bridges(self) -> dict[str, ArmConfig]:
-        """The arms with the baseline's policy and a candidate's other settings, by name."""
-        if self._baseline not in self.records:
-            return {}
-        found: dict[str, ArmConfig] = {}
-        for name in self.records:
-            arm = self._bridge_of(name)
-            if arm is not None and name != files.CONTROL:
-                settings = {
-                    "policy": self._configs[self._baseline].variant.policy,
-                    "xla": self.records[name].settings.in_force.xla,  # Keras may choose another with the policy
-                }
-                variant = self._configs[name].variant.model_copy(update=settings)
-                found.setdefault(arm, replace(self._configs[name], variant=variant))
-        return found
-
-    def _bridge_of(self, name: str) -> str | None:
-        """Name of the arm between the baseline and another arm; None where only the precision differs."""
-        baseline = self.records[self._baseline].settings
-        return bridge_name(baseline.in_force, self.records[name].settings.in_force, baseline.configuration.device)
-
     def _calibrate(self, workers: Sequence[WorkerProcess]) -> None:
         """Measures the costs of each arm alone."""
         started_s = time.monotonic()
@@ -263,66 +235,10 @@ class Arms:
             return _together(chosen, method, *arguments)
         return {worker.name: worker.call(method, *arguments) for worker in chosen}
 
-    def train(self, number: int, plan: Plan) -> None:
-        """Runs one round of training: a turn of each arm."""
-
-        def turns(workers: Sequence[WorkerProcess]) -> None:
-            for position, worker in enumerate(workers):
-                steps = plan.steps_per_round
-                time_ms = self._timed_call(worker, "train_round", steps, plan.lead_in_steps)
-                row = Round(self.process, number, position, steps, time_ms)
-                self.records[worker.name].times.rounds.append(row)
-
-        self._run_round(number, turns, "rounds")
-
-    def infer(self, number: int, plan: Plan) -> None:
-        """Runs one round of inference: a turn of each arm at each batch size."""
-
-        def turns(workers: Sequence[WorkerProcess]) -> None:
-            for size, calls in plan.calls.items():
-                for worker in workers:
-                    latencies_ms = self._timed_call(worker, "infer", size, calls)
-                    self.records[worker.name].times.calls += [
-                        Call(self.process, number, size, call, latency_ms)
-                        for call, latency_ms in enumerate(latencies_ms)
-                    ]
-
-        self._run_round(number, turns, "calls")
-
-    def train_single_steps(self, plan: Plan) -> None:
-        """Runs a turn of each arm in which every step is synchronised and timed, for the percentiles."""
-
-        def turns(workers: Sequence[WorkerProcess]) -> None:
-            for worker in workers:
-                times_ms = self._timed_call(worker, "train_steps", plan.steps_per_round, plan.lead_in_steps)
-                self.records[worker.name].times.steps += [
-                    Step(self.process, 0, step, time_ms) for step, time_ms in enumerate(times_ms)
-                ]
-
-        self._run_round(0, turns, "steps")
-
-    def use_rounds_as_steps(self) -> None:
-        """Takes the counted rounds, if they have one step, as the single steps: every one is synchronised and timed."""
-        for record in self.records.values():
-            counted = (row for row in record.times.rounds if row.counted)
-            record.times.steps = [Step(row.process, row.round, 0, row.round_time_ms) for row in counted]
-
     def separate_input_from_compute(self, plan: Plan) -> None:
-        """Runs rounds in which each variant trains on its input pipeline and on one batch cached on the device."""
-        variants = [worker for worker in self._workers if files.is_variant(worker.name)]
-        self._together("prepare_cached", workers=variants)
-
-        def turns(workers: Sequence[WorkerProcess]) -> None:
-            for worker in (worker for worker in workers if worker in variants):
-                rows = self.records[worker.name].times.input_rounds
-                steps = plan.steps_per_round
-                time_ms = self._timed_call(worker, "train_round", steps, plan.lead_in_steps)
-                rows.append(InputRound(self.process, number, "pipeline", steps, time_ms))
-                time_ms = self._timed_call(worker, "train_round_cached", steps)
-                rows.append(InputRound(self.process, number, "cached", steps, time_ms))
-
-        for number in range(INPUT_ROUNDS):
-            self._run_round(number, turns, "input_rounds")
+        """Runs the rounds of `Turns.separate_input_from_compute`."""
+        self._together("prepare_cached", workers=[worker for worker in self._workers if files.is_variant(worker.name)])
+        self.turns.separate_input_from_compute(plan)
 
     def trace(self, scratch: Path, steps: int) -> None:
         """Traces the arms that live and have no trace, but the bridging ones."""
@@ -342,48 +258,10 @@ class Arms:
     def warnings(self) -> Iterator[str]:
         """What the reader of the results should know."""
         yield from self._workers[0].call("warnings")
-        if self.repeated:
-            yield (
-                "the measurement was stopped and continued during the timing (SIGSTOP, or Ctrl-Z and `fg`); rounds "
-                f"dropped and repeated: {self.repeated}; the stop used some of the time budget, so the intervals may "
-                "be wider"
-            )
+        yield from self.turns.warnings()
 
     def _runs_the_baseline(self, name: str) -> bool:
         return name == self._baseline or not files.is_variant(name)
-
-    def _run_round(self, number: int, turns: Callable[[Sequence[WorkerProcess]], None], table: str) -> None:
-        """Runs the turns of one round, and repeats it if a process was stopped during it: a time includes the stop."""
-        workers = self._interleaved(number)
-        rows = {name: len(getattr(record.times, table)) for name, record in self.records.items()}
-        while self._is_stopped_during(lambda: turns(workers)):
-            for name, record in self.records.items():
-                del getattr(record.times, table)[rows[name] :]
-            self.repeated += 1
-        if (throttled := self.is_throttled()) is not None and table in ("rounds", "calls"):
-            for name, record in self.records.items():
-                times = getattr(record.times, table)
-                times[rows[name] :] = [replace(row, throttled=throttled) for row in times[rows[name] :]]
-
-    def _is_stopped_during(self, run: Callable[[], None]) -> bool:
-        """Runs something, and returns whether a worker process was stopped and continued meanwhile."""
-        before = [worker.call("times_continued") for worker in self._workers]
-        run()
-        return before != [worker.call("times_continued") for worker in self._workers]
-
-    def _interleaved(self, number: int) -> list[WorkerProcess]:
-        """A random order in even rounds, and its reverse in the next round, so that a linear drift cancels."""
-        reverse = number % 2 == 1
-        self._last_order = self._last_order[::-1] if reverse else self._order.sample(self._workers, len(self._workers))
-        return self._last_order
-
-    def _timed_call(self, worker: WorkerProcess, method: str, *arguments: Any) -> Any:
-        """Calls a method, and adds its duration to those of bridging arms if the worker is one."""
-        started_s = time.monotonic()
-        found = worker.call(method, *arguments)
-        if worker.name.startswith(files.BRIDGE_PREFIX):
-            self.bridge_seconds = (self.bridge_seconds or 0.0) + time.monotonic() - started_s
-        return found
 
 
 def _together(workers: Sequence[WorkerProcess], method: str, *arguments: Any) -> dict[str, Any]:
@@ -391,24 +269,3 @@ def _together(workers: Sequence[WorkerProcess], method: str, *arguments: Any) ->
     for worker in workers:
         worker.send(method, *arguments)
     return {worker.name: worker.receive() for worker in workers}
-
-
-def check_configurations(baseline: str, configurations: Mapping[str, Configuration]) -> None:
-    """Checks that all arms have the configuration of the baseline; does nothing without a baseline.
-
-    Raises:
-        ProfileError: an arm differs; the message has the settings that differ, with both values.
-    """
-    if baseline not in configurations:
-        return
-    expected = configurations[baseline].model_dump()
-    for name, configuration in configurations.items():
-        found = configuration.model_dump()
-        differing = [
-            f"{key} {found[key]} instead of {expected[key]}" for key in expected if found[key] != expected[key]
-        ]
-        if differing:
-            raise ProfileError(
-                f"profile: '{name}' does not run like '{baseline}' ({', '.join(differing)}); arms may differ only in "
-                "their entries of variants: find what sets it, such as an environment variable or the model's code"
-            )

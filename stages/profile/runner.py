@@ -94,7 +94,7 @@ def _measure(
             gpus.between_processes()
             with arms.started(names, is_next=number == 0 or arms.at_once != ALONE):
                 if arms.on_gpu:
-                    arms.is_throttled = gpus.round_ended
+                    arms.turns.is_throttled = gpus.round_ended
                 if rule is None:
                     plan = _plan(arms, profile, extras.trainings_s)
                     rule = StoppingRule(plan, profile.target_precision, baseline, arms.records)
@@ -120,7 +120,7 @@ def _decide(arms: Arms, rule: StoppingRule, progress: Progress) -> tuple[Decisio
     """Whether to stop after a process of every arm, and the number of processes that still drift."""
     drifting = mark_counted(arms.records)
     if rule.plan.steps_per_round == 1:
-        arms.use_rounds_as_steps()
+        arms.turns.use_rounds_as_steps()
     decision = rule.decide()
     progress.after_process(decision)
     return decision, drifting
@@ -146,12 +146,12 @@ def _plan(arms: Arms, profile: ProfileParams, trainings_s: float) -> Plan:
 def _run_process(arms: Arms, rule: StoppingRule, plan: Plan, progress: Progress) -> None:
     """The turns of one process of the arms that live: training first, then inference."""
     for number in rule.training_rounds():
-        arms.train(number, plan)
+        arms.turns.train(number, plan)
         progress.tick()
     if plan.steps_per_round > 1:
-        arms.train_single_steps(plan)
+        arms.turns.train_single_steps(plan)
     if plan.input_matters and rule.processes < INPUT_PROCESSES:
         arms.separate_input_from_compute(plan)
     for number in rule.inference_rounds():
-        arms.infer(number, plan)
+        arms.turns.infer(number, plan)
         progress.tick()

@@ -7,16 +7,17 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
 
-from stages.params import ProfileParams
 from stages.profile import gpu_conditions
-from stages.profile.arms import Arms
 from stages.profile.gpu_conditions import GpuMonitor, warnings
+from stages.profile.records import ArmRecord
+from stages.profile.turns import Turns
 from stages.results.profile import GpuConditions
 from tests.fake_nvml import Device, FakeNvml, error
 from tests.nvml_recordings import HOST_PIDS, a100, capped_geforce, mixed, partitioned_a100, t4
@@ -308,30 +309,28 @@ class FakeWorker:
         return {"times_continued": 0, "train_round": 10.0, "infer": [1.0, 2.0]}[method]
 
 
-def arms_of(*answers: bool | None) -> Arms:
-    arms = Arms({}, "float32", ProfileParams(), lambda *_: None)
-    names = ("float32", "mixed_float16")
-    arms._workers = [FakeWorker(name) for name in names]  # type: ignore[misc]
-    arms.records = {name: arm_record() for name in names}
-    arms.process = 0
-    arms.is_throttled = itertools.chain(answers).__next__
-    return arms
+def turns_of(*answers: bool | None) -> tuple[Turns, dict[str, ArmRecord]]:
+    records = {name: arm_record() for name in ("float32", "mixed_float16")}
+    turns = Turns(records, Random(0))
+    turns.begin(0, [FakeWorker(name) for name in records])  # type: ignore[list-item]
+    turns.is_throttled = itertools.chain(answers).__next__
+    return turns, records
 
 
 def test_rounds_are_marked_in_all_arms() -> None:
-    arms = arms_of(False, True, None, True)
+    turns, records = turns_of(False, True, None, True)
     for number in range(3):
-        arms.train(number, plan())
-    arms.infer(0, plan(calls={1: 2, 8: 2}))
-    for record in arms.records.values():
+        turns.train(number, plan())
+    turns.infer(0, plan(calls={1: 2, 8: 2}))
+    for record in records.values():
         assert [row.throttled for row in record.times.rounds] == [False, True, None]
         assert [row.throttled for row in record.times.calls] == [True] * 4
 
 
 def test_turns_that_have_no_column_for_it_are_read_and_not_marked() -> None:
-    arms = arms_of(True)
-    arms._workers = []
-    arms.train_single_steps(plan())
-    assert all(record.times.steps == [] for record in arms.records.values())
+    turns, records = turns_of(True)
+    turns.begin(0, [])
+    turns.train_single_steps(plan())
+    assert all(record.times.steps == [] for record in records.values())
     with pytest.raises(StopIteration):
-        arms.is_throttled()
+        turns.is_throttled()
