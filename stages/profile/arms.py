@@ -8,6 +8,7 @@ baseline, or one after the other.
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -19,8 +20,9 @@ from numpy.typing import NDArray
 
 from stages import files
 from stages.params import ProfileParams
-from stages.profile.device_memory import ReadMemory, Room, device_memory_reader
-from stages.profile.differences import bridge_of, bridging_arms, check_configurations
+from stages.profile.blocks import Blocks, pairs
+from stages.profile.device_memory import OutOfMemoryError, ReadMemory, Room, device_memory_reader
+from stages.profile.differences import bridging_arms, check_configurations
 from stages.profile.fork_server import start_server
 from stages.profile.plan import Plan
 from stages.profile.records import ArmConfig, ArmRecord, Calibration
@@ -46,10 +48,12 @@ class Arms:
     Attributes:
         records: everything that was measured, by arm.
         turns: the turns of the processes that run.
+        blocks: which arms live at once.
         process: number of the processes that run, or ran last.
         at_once: how many arms live at once; None for all.
         startup_s: seconds from the start of the interpreters to the first turn, of one process of every arm.
-        spent_s: seconds that went by before it was known how many arms fit; 0 if all do.
+        spent_s: seconds that went by before it was known how many arms fit; 0 if all do. Those of a measurement that
+            began and was dropped are not counted.
         calibrations: costs of a training step, by arm.
         latency_ms: milliseconds of a call, by batch size and arm.
         same_weights: by candidate and seed, what the baseline's weights give in the candidate's precision.
@@ -69,10 +73,9 @@ class Arms:
         self._calibration_s = 0.0
         self._began_s = time.monotonic()
         self._workers: list[WorkerProcess] = []
-        self._order = random.Random(profile.seed)
-        self._next_blocks: list[tuple[str, ...]] = []
+        order = random.Random(profile.seed)
         self.records: dict[str, ArmRecord] = {}
-        self.turns = Turns(self.records, self._order)
+        self.turns, self.blocks = Turns(self.records, order), Blocks(order)
         self.process = -1
         self.at_once: int | None = None
         self.startup_s = self.spent_s = 0.0
@@ -85,19 +88,15 @@ class Arms:
         """Whether the arms compute on a GPU."""
         return next(iter(self.records.values())).settings.configuration.device == "GPU"
 
-    def blocks(self) -> list[tuple[str, ...] | None]:
-        """The groups of arms that live at once, in the order in which they are measured; one group, None, for all.
+    @property
+    def can_be_fewer(self) -> bool:
+        """Whether several arms live on one GPU, so that each would have more memory beside fewer."""
+        return self._share_a_gpu and len(self._workers) > 1
 
-        The order is random, and the next one its reverse, so that a linear drift of the machine cancels.
-        """
-        if self.at_once is None:
-            return [None]
-        if self._next_blocks:
-            found, self._next_blocks = self._next_blocks, []
-        else:
-            found = self._order.sample(self.separate_blocks(), len(self.separate_blocks()))
-            self._next_blocks = found[::-1]
-        return [*found]
+    @property
+    def _share_a_gpu(self) -> bool:
+        """Whether the arms need memory of one GPU, as far as that is known before their first start."""
+        return self._room.is_on_gpu or (bool(self.records) and self.on_gpu)
 
     @contextmanager
     def started(self, names: Collection[str] | None = None, *, is_next: bool = True) -> Iterator[None]:
@@ -108,28 +107,38 @@ class Arms:
             is_next: whether the processes get the next number. Arms that are measured one after the other share it.
 
         Raises:
-            DoesNotFitError: an arm did not start beside others.
+            DoesNotFitError: an arm did not start beside others, or ran out of memory beside them, also in the block.
             ProfileError: a worker failed, or the arms differ in more than their entries of `variants`.
         """
         self.process += is_next
-        started_s = time.monotonic()
-        start = self._start_in_turn if self._room.is_on_gpu else self._start
+        self._workers = []
         with ExitStack() as stack:
-            self._workers = []
-            start({name: config for name, config in self._configs.items() if names is None or name in names}, stack)
-            if names is None and self.process == 0:
-                bridges = bridging_arms(self._configs, self.records, self._baseline)
-                start(bridges, stack)
-                self._configs |= bridges
-            check_configurations(
-                self._baseline, {name: record.settings.configuration for name, record in self.records.items()}
-            )
-            if not self._room.is_on_gpu:
-                self._warm_up(self._workers)
-            if names is None and self.process == 0:
-                self.startup_s = time.monotonic() - started_s - self._calibration_s
-            self.turns.begin(self.process, self._workers, time.monotonic() - started_s)
-            yield
+            try:
+                self._start_all(names, stack)
+                yield
+            except OutOfMemoryError as error:
+                if not self._share_a_gpu:
+                    raise
+                others = [worker.name for worker in self._workers if worker.name != error.arm]
+                raise self._room.explained(error, others) from error
+
+    def _start_all(self, names: Collection[str] | None, stack: ExitStack) -> None:
+        """Starts the arms and warms them up: one after the other on a GPU, else all at the same time."""
+        started_s, in_turn, is_first = time.monotonic(), self._share_a_gpu, names is None and self.process == 0
+        start = self._start_in_turn if in_turn else self._start
+        start({name: config for name, config in self._configs.items() if names is None or name in names}, stack)
+        if is_first:
+            bridges = bridging_arms(self._configs, self.records, self._baseline)
+            start(bridges, stack)
+            self._configs |= bridges
+        check_configurations(
+            self._baseline, {name: record.settings.configuration for name, record in self.records.items()}
+        )
+        if not in_turn:
+            self._warm_up(self._workers)
+        if is_first:
+            self.startup_s = time.monotonic() - started_s - self._calibration_s
+        self.turns.begin(self.process, self._workers, time.monotonic() - started_s)
 
     def separate(self) -> str:
         """Lets fewer arms live at once from here on, forgets what was timed so far, and returns what is done instead.
@@ -137,43 +146,29 @@ class Arms:
         Raises:
             ProfileError: an arm does not start although no other one lives.
         """
+        if any(record.times.rounds for record in self.records.values()):
+            self._began_s = time.monotonic()  # what was timed is lost, and the next measurement has all of its time
         if self.at_once is None:
             self._start_each_alone()
             self._configs |= bridging_arms(self._configs, self.records, self._baseline)
             self._start_each_alone()
-        is_worth_pairs = self.at_once is None and len(self._configs) > 2
-        self.at_once = PAIRS if is_worth_pairs and self._pairs() and self._room.fit(self._pairs()) else ALONE
-        self.process, self._next_blocks = -1, []
+        found = pairs(self.records, self._baseline) if self.at_once is None and len(self._configs) > 2 else []
+        self.at_once = PAIRS if found and self._room.fit(found) else ALONE
+        self.blocks.replace(found if self.at_once == PAIRS else [(name,) for name in self._configs])
+        self.process = -1
         for record in self.records.values():
             record.times = RawTimes()
-        self.startup_s = sum(self._start_s[name] for block in self.separate_blocks() for name in block)
+        self.startup_s = sum(self._start_s[name] for block in self.blocks.blocks for name in block)
         self.spent_s = time.monotonic() - self._began_s
-        pairs = "each arm takes turns with the baseline alone, in pairs in random order"
-        return pairs if self.at_once == PAIRS else "the arms are measured one after the other, in random order"
+        if self.at_once == PAIRS:
+            return "each arm takes turns with the baseline alone, in pairs in random order"
+        return "the arms are measured one after the other, in random order"
 
     def _start_each_alone(self) -> None:
         """Starts the arms that were never ready, to measure what each costs and keeps."""
         for name in [name for name in self._configs if name not in self._start_s]:
             with self.started((name,), is_next=False):
                 pass
-
-    def separate_blocks(self) -> list[tuple[str, ...]]:
-        """The same groups in the order of the arms; empty if all arms live at once."""
-        if self.at_once is None:
-            return []
-        return self._pairs() if self.at_once == PAIRS else [(name,) for name in self._configs]
-
-    def _pairs(self) -> list[tuple[str, ...]]:
-        """The baseline with every other arm, and each bridging arm with its candidates; none without a baseline."""
-        if self._baseline not in self._configs:
-            return []
-        others, baseline = [name for name in self._configs if name != self._baseline], self.records[self._baseline]
-        variants = filter(files.is_variant, others)
-        bridges = {name: bridge_of(self.records[name].settings, baseline.settings) for name in variants}
-        return [
-            *((self._baseline, name) for name in others),
-            *((bridge, name) for name, bridge in bridges.items() if bridge is not None),
-        ]
 
     def _start_in_turn(self, configs: Mapping[str, ArmConfig], stack: ExitStack) -> None:
         """Starts and warms up one arm after the other, and measures what each keeps of the GPU's memory.
@@ -230,8 +225,7 @@ class Arms:
         cuDNN chooses its algorithms by timing them in the first steps, which other processes on the GPU would disturb.
         """
         chosen = self._workers if workers is None else workers
-        device = next(iter(self.records.values())).settings.configuration.device
-        if device == "CPU" and not self._room.is_on_gpu:
+        if not self._share_a_gpu:
             return _together(chosen, method, *arguments)
         return {worker.name: worker.call(method, *arguments) for worker in chosen}
 
@@ -243,25 +237,31 @@ class Arms:
     def trace(self, scratch: Path, steps: int) -> None:
         """Traces the arms that live and have no trace, but the bridging ones."""
         for worker in self._workers:
-            record = self.records[worker.name]
-            if record.trace is None and not worker.name.startswith(files.BRIDGE_PREFIX):
-                record.trace = worker.call("trace", scratch / worker.name, steps)
+            if self._needs_trace(worker.name):
+                shutil.rmtree(scratch / worker.name, ignore_errors=True)  # of a trace that did not succeed
+                self.records[worker.name].trace = worker.call("trace", scratch / worker.name, steps)
 
     def evaluate_same_weights(self, trained: Mapping[int, Path]) -> None:
         """Evaluates the baseline's weights in the candidates that live, unless that was done: see `same_weights`."""
-        others = [worker for worker in self._workers if not self._runs_the_baseline(worker.name)]
-        others = [worker for worker in others if worker.name not in self.same_weights]
+        others = [worker for worker in self._workers if self._needs_same_weights(worker.name)]
         found = {seed: self._together("same_weights", folder, workers=others) for seed, folder in trained.items()}
         for worker in others:
             self.same_weights[worker.name] = {seed: by_arm[worker.name] for seed, by_arm in found.items()}
+
+    def unfinished(self, *, traced: bool) -> list[str]:
+        """The arms that have not evaluated the baseline's weights, or, if all are `traced`, have no trace."""
+        return [name for name in self.records if self._needs_same_weights(name) or (traced and self._needs_trace(name))]
 
     def warnings(self) -> Iterator[str]:
         """What the reader of the results should know."""
         yield from self._workers[0].call("warnings")
         yield from self.turns.warnings()
 
-    def _runs_the_baseline(self, name: str) -> bool:
-        return name == self._baseline or not files.is_variant(name)
+    def _needs_trace(self, name: str) -> bool:
+        return self.records[name].trace is None and not name.startswith(files.BRIDGE_PREFIX)
+
+    def _needs_same_weights(self, name: str) -> bool:
+        return name != self._baseline and files.is_variant(name) and name not in self.same_weights
 
 
 def _together(workers: Sequence[WorkerProcess], method: str, *arguments: Any) -> dict[str, Any]:
