@@ -123,6 +123,15 @@ def visible(variables: Mapping[str, str] = os.environ, *, model_only: bool = Fal
         return found if library is None else _with_versions(found, library)
 
 
+def are_hidden(machine: Sequence[Gpu], variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether `CUDA_VISIBLE_DEVICES` hides all of these GPUs, of which a program would see some without it."""
+
+    def has_any(seen: Mapping[str, str]) -> bool:
+        return bool(select(machine, seen, lambda: None).gpus)
+
+    return "CUDA_VISIBLE_DEVICES" in variables and has_any({}) and not has_any(variables)
+
+
 def select(
     machine: Sequence[Gpu],
     variables: Mapping[str, str],

@@ -159,6 +159,28 @@ def test_capability_that_models_do_not_share_is_absent(monkeypatch: pytest.Monke
     assert all("compute_capability" not in gpu for gpu in fingerprint.gpus())
 
 
+@pytest.mark.parametrize(
+    ("variable", "hidden"),
+    [
+        *((None, False), ("0", False), ("1,0", False), (t4().uuid[:12], False), ("0,9", False)),
+        *(("-1", True), ("", True), ("none", True), ("2", True), ("9,0", True), ("GPU-8f1c", True), ("MIG-8f1c", True)),
+    ],
+)
+def test_hidden_gpus(variable: str | None, hidden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are hidden where a program sees none; CUDA need not be asked for that."""
+    install(monkeypatch, a100(), t4())
+    variables = {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable}
+    assert gpus.are_hidden(gpus.installed(), variables) is hidden
+
+
+def test_gpus_that_cannot_be_used_anyway_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = a100()
+    lost.answers["HandleByIndex"] = error("GPU_IS_LOST")
+    install(monkeypatch, lost)
+    assert not gpus.are_hidden(gpus.installed(), {"CUDA_VISIBLE_DEVICES": "0"})
+    assert not gpus.are_hidden((), {"CUDA_VISIBLE_DEVICES": "-1"})
+
+
 def test_equal_gpus_give_the_same_fingerprint_whichever_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = [t4(), t4()]
     devices[1].uuid, devices[1].bus_id = "GPU-155f1bc9-417b-3036-9dca-b296981e1d65", "00000000:86:00.0"

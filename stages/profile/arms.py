@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from stages import files
 from stages.params import ProfileParams
 from stages.profile.blocks import Blocks, pairs
-from stages.profile.device_memory import OutOfMemoryError, ReadMemory, Room, device_memory_reader
+from stages.profile.device_memory import OutOfMemoryError, ReadMemory, Room
 from stages.profile.differences import bridging_arms, check_configurations
 from stages.profile.fork_server import start_server
 from stages.profile.plan import Plan
@@ -42,8 +42,7 @@ class Arms:
         baseline: name of the arm that the others are compared with.
         profile: the timing protocol.
         serve: what a worker process runs.
-        read_memory: reads the memory of the GPU; the default is what NVML reports. Without a GPU it returns None, and
-            all arms start at the same time.
+        read_memory: reads the memory of the GPU. Without a GPU it returns None, and all arms start at the same time.
 
     Attributes:
         records: everything that was measured, by arm.
@@ -65,10 +64,10 @@ class Arms:
         baseline: str,
         profile: ProfileParams,
         serve: Serve,
-        read_memory: ReadMemory | None = None,
+        read_memory: ReadMemory,
     ) -> None:
         self._configs, self._baseline, self._profile, self._serve = dict(configs), baseline, profile, serve
-        self._room = Room(read_memory or device_memory_reader())
+        self._room = Room(read_memory)
         self._start_s: dict[str, float] = {}  # of the first start of each arm, where they start one after the other
         self._calibration_s = 0.0
         self._began_s = time.monotonic()

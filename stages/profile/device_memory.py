@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from stages.errors import ProfileError
-from stages.gpus import nvml, visible
+from stages.gpus import Visible, nvml
 
 # Memory that stays free, as a share of what the arms keep: for the profiler, a batch that stays on the device, and the
 # baseline's weights in each precision. With too little, the autotuner takes slower algorithms without a message. An
@@ -61,12 +61,11 @@ class DoesNotFitError(ProfileError):
 ReadMemory = Callable[[], DeviceMemory | None]
 
 
-def device_memory_reader() -> ReadMemory:
-    """Returns what reads the memory of the GPU that TensorFlow calls `GPU:0`, as NVML reports it.
+def device_memory_reader(found: Visible) -> ReadMemory:
+    """Returns what reads the memory of the first of the visible GPUs, TensorFlow's `GPU:0`, as NVML reports it.
 
     It returns None without a GPU, and if it is not known which of several GPUs it is.
     """
-    found = visible()
     return functools.partial(_memory_of, found.gpus[0].uuid if found.gpus and found.identified else None)
 
 

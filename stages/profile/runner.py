@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from stages.gpus import visible
 from stages.params import ProfileParams
 from stages.profile.arms import Arms
-from stages.profile.device_memory import DoesNotFitError, OutOfMemoryError, ReadMemory
+from stages.profile.device_memory import DoesNotFitError, OutOfMemoryError, ReadMemory, device_memory_reader
 from stages.profile.fork_server import stop_servers
 from stages.profile.gpu_conditions import GpuMonitor
 from stages.profile.machine_load import OtherLoad
@@ -61,12 +62,14 @@ def measure(
         profile: the timing protocol.
         extras: what is done outside the timing.
         serve: what a worker process runs.
-        read_memory: as of `Arms`.
+        read_memory: as of `Arms`; the default is what NVML reports of the first visible GPU.
 
     Raises:
         ProfileError: a worker failed, or the arms differ in more than their entries of `variants`.
     """
-    arms, load, gpus = Arms(configs, baseline, profile, serve, read_memory), OtherLoad(), GpuMonitor()
+    found = visible()  # with several GPUs, asking takes seconds
+    arms = Arms(configs, baseline, profile, serve, read_memory or device_memory_reader(found))
+    load, gpus = OtherLoad(), GpuMonitor(found)
     with ExitStack() as stack:
         stack.callback(stop_servers)
         stack.enter_context(gpus.opened())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from stages import files
+from stages import files, gpus
 from stages.errors import ProfileError
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from stages.profile import fork_server, runner
@@ -30,6 +31,8 @@ from stages.profile.stopping_rule import speedups
 from stages.profile.worker_process import Serve, serve_worker
 from stages.stats.speedup import ALONE, PAIRS
 from stages.tasks.spec import TaskSpec
+from tests.fake_nvml import FakeNvml
+from tests.nvml_recordings import mixed
 from tests.profile import fake_worker
 from tests.profile.arm_records import ARMS, BRIDGE, ENTRIES
 from tests.profile.fake_worker import (
@@ -155,6 +158,18 @@ def test_arms_that_fit_start_one_after_the_other_and_live_at_once(folder: Path) 
     assert all(processes(measured, name) == set(range(PROCESSES)) for name in ARMS)
     events = [line for line in (folder / "log").read_text().splitlines() if line in ("begin", "end")]
     assert events == ["begin", "end"] * len(ARMS) * PROCESSES
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_cuda_is_asked_once_which_gpu_it_uses(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several GPUs of different models; asking takes seconds."""
+    machine, asked = mixed(), list[Any]()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(*machine))
+    monkeypatch.setattr(gpus, "_ask_cuda", lambda variables: asked.append(variables) or [machine[1].uuid[4:]])
+    measured = measure(configs(), "float32", PROTOCOL, Extras(), serve_fake)
+    assert len(asked) == 1
+    assert measured.protocol.processes == PROCESSES
 
 
 @pytest.mark.usefixtures("without_tensorflow")

@@ -32,7 +32,7 @@ def read(monkeypatch: pytest.MonkeyPatch, library: FakeNvml, **variables: str) -
         monkeypatch.setenv(name, value)
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setattr(gpus, "_ask_cuda", lambda _: None)
-    return device_memory_reader()()
+    return device_memory_reader(gpus.visible())()
 
 
 def test_memory_is_that_of_the_first_visible_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from stages.gpus import visible
 from stages.profile import gpu_conditions
 from stages.profile.gpu_conditions import GpuMonitor, warnings
 from stages.profile.records import ArmRecord
@@ -59,8 +60,9 @@ def measuring(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> Any:
 
     @contextmanager
     def start(*devices: Device) -> Iterator[Measuring]:
-        library, monitor = FakeNvml(*devices), GpuMonitor()
+        library = FakeNvml(*devices)
         monkeypatch.setitem(sys.modules, "pynvml", library)
+        monitor = GpuMonitor(visible())
         with monitor.opened():
             monitor.between_processes()
             with monitor.measuring():
@@ -76,7 +78,7 @@ def test_machine_without_a_driver_is_not_read(monkeypatch: pytest.MonkeyPatch) -
             raise error("DRIVER_NOT_LOADED")
 
     monkeypatch.setitem(sys.modules, "pynvml", NoDriver())
-    monitor = GpuMonitor()
+    monitor = GpuMonitor(visible())
     with monitor.opened(), monitor.measuring():
         monitor.between_processes()
         assert monitor.round_ended() is None

@@ -198,7 +198,8 @@ def test_one_bridging_arm_serves_all_candidates_with_the_same_settings(folder: P
         "mixed_bfloat16": Variant(policy="mixed_bfloat16", onednn=False),
         "float32_onednn_off": Variant(policy="float32", onednn=False),
     }
-    arms = Arms({name: config(entry) for name, entry in entries.items()}, "float32", PROTOCOL, serve_worker)
+    configs = {name: config(entry) for name, entry in entries.items()}
+    arms = Arms(configs, "float32", PROTOCOL, serve_worker, lambda: None)
     with arms.started():
         assert list(arms.records) == [*entries, BRIDGE]
     assert 0 < (arms.turns.bridge_seconds or 0) < arms.startup_s + 60
@@ -430,7 +431,7 @@ from stages.profile.worker_process import serve_worker
 from tests.profile.test_stopping_rule import plan
 
 planned = plan(steps_per_round=20, calls={1: 2})
-arms = Arms({"float32": config(ENTRIES["float32"])}, "float32", PROTOCOL, serve_worker)
+arms = Arms({"float32": config(ENTRIES["float32"])}, "float32", PROTOCOL, serve_worker, lambda: None)
 with arms.started():
     print(arms._workers[0]._process.pid, flush=True)
     ends_s, number = time.monotonic() + 6, 0
