@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from stages import files, gpus
+from stages import files
 from stages.errors import ProfileError
+from stages.gpus import cuda
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from stages.profile import fork_server, runner
 from stages.profile.arms import Arms
@@ -166,7 +167,7 @@ def test_cuda_is_asked_once_which_gpu_it_uses(folder: Path, monkeypatch: pytest.
     machine, asked = mixed(), list[Any]()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(*machine))
-    monkeypatch.setattr(gpus, "_ask_cuda", lambda variables: asked.append(variables) or [machine[1].uuid[4:]])
+    monkeypatch.setattr(cuda, "ask", lambda variables: asked.append(variables) or [machine[1].uuid[4:]])
     measured = measure(configs(), "float32", PROTOCOL, Extras(), serve_fake)
     assert len(asked) == 1
     assert measured.protocol.processes == PROCESSES
@@ -235,7 +236,7 @@ def short(folder: Path, method: str, most: int) -> Serve:
 
 
 @pytest.mark.usefixtures("without_tensorflow")
-@pytest.mark.parametrize("method", ["train_round", "train_steps", "prepare_cached", "infer"])
+@pytest.mark.parametrize("method", ["prepare_cached", "infer"])
 def test_turn_that_runs_out_of_memory_beside_others_leads_to_pairs(
     method: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,7 +260,7 @@ def test_turn_that_runs_out_of_memory_where_the_memory_of_the_gpu_is_unknown(fol
 
 
 @pytest.mark.usefixtures("without_tensorflow")
-@pytest.mark.parametrize("method", ["train_round", "infer", "trace", "same_weights"])
+@pytest.mark.parametrize("method", ["train_round", "same_weights"])
 def test_arm_that_runs_out_of_memory_alone_ends_the_stage_with_the_numbers(method: str, folder: Path) -> None:
     with pytest.raises(ProfileError, match=r"^profile: \w+ does not fit on the GPU: it used 3,072 MiB") as raised:
         measured_on(unlimited, folder, short(folder, method, 0))

@@ -8,6 +8,7 @@ import pytest
 
 from stages import gpus
 from stages.errors import ProfileError
+from stages.gpus import cuda
 from stages.profile.device_memory import (
     MIB,
     RESERVE,
@@ -31,7 +32,7 @@ def read(monkeypatch: pytest.MonkeyPatch, library: FakeNvml, **variables: str) -
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(gpus, "_ask_cuda", lambda _: None)
+    monkeypatch.setattr(cuda, "ask", lambda _: None)
     return device_memory_reader(gpus.visible())()
 
 
