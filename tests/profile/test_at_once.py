@@ -25,7 +25,7 @@ from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from stages.profile import fork_server, runner
 from stages.profile.arms import Arms
 from stages.profile.device_memory import DeviceMemory
-from stages.profile.plan import Costs, Plan
+from stages.profile.plan import Costs, Plan, make_plan
 from stages.profile.records import ArmConfig, Measurement
 from stages.profile.runner import Extras, measure
 from stages.profile.stopping_rule import speedups
@@ -165,9 +165,14 @@ def test_arms_that_fit_start_one_after_the_other_and_live_at_once(folder: Path) 
 def test_cuda_is_asked_once_which_gpu_it_uses(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With several GPUs of different models; asking takes seconds."""
     machine, asked = mixed(), list[Any]()
+
+    def ask(variables: Any) -> list[str]:
+        asked.append(variables)
+        return [machine[1].uuid[4:]]
+
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(*machine))
-    monkeypatch.setattr(cuda, "ask", lambda variables: asked.append(variables) or [machine[1].uuid[4:]])
+    monkeypatch.setattr(cuda, "ask", ask)
     measured = measure(configs(), "float32", PROTOCOL, Extras(), serve_fake)
     assert len(asked) == 1
     assert measured.protocol.processes == PROCESSES
@@ -295,15 +300,14 @@ def test_trace_that_does_not_fit_beside_another_follows_the_pairs(folder: Path) 
 def test_measurement_that_was_dropped_does_not_shorten_the_next_one(folder: Path) -> None:
     """Other programs take the memory in the last process; a measurement then begins anew, with all of its time."""
     device, plans = Device(8, later=2.5, starts=(PROCESSES - 1) * len(ARMS) + 2), list[Plan]()
-    original = runner.make_plan
 
     def recorded(profile: ProfileParams, costs: Costs) -> Plan:
-        plans.append(original(profile, costs))
+        plans.append(make_plan(profile, costs))
         return plans[-1]
 
     began_s = time.monotonic()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "make_plan", recorded)
+        patch.setattr("stages.profile.runner.make_plan", recorded)
         check_pairs(measured_on(device.read, folder))
     first, second = plans
     assert first.at_once is None

@@ -314,7 +314,7 @@ class FakeWorker:
 def turns_of(*answers: bool | None) -> tuple[Turns, dict[str, ArmRecord]]:
     records = {name: arm_record() for name in ("float32", "mixed_float16")}
     turns = Turns(records, Random(0))
-    turns.begin(0, [FakeWorker(name) for name in records])  # type: ignore[list-item]
+    turns.begin(0, [FakeWorker(name) for name in records])  # type: ignore[misc]
     turns.is_throttled = itertools.chain(answers).__next__
     return turns, records
 
