@@ -156,11 +156,6 @@ def explain(log: str, failures: Sequence[Failure] = FAILURES) -> Explanation:
     return Explanation(printable("; ".join(dict.fromkeys(errors)), _LONGEST) or _UNKNOWN, DOCS)
 
 
-def is_hidden() -> bool:
-    """Whether `CUDA_VISIBLE_DEVICES` hides all GPUs."""
-    return not re.match(r"\d|GPU-|MIG-", os.environ.get("CUDA_VISIBLE_DEVICES", "0"))
-
-
 def hidden_text(name: str) -> str:
     """Says that a GPU is hidden, and what to do."""
     return f"{name} is hidden by CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r}: unset it"

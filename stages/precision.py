@@ -57,7 +57,7 @@ def _report_missing_gpu(required: bool) -> None:
     if required:
         raise PrecisionError(f"train.require_gpu is true, and {unused or 'TensorFlow finds no GPU'}")
     # a user who hid the GPU needs no warning, and a worker's parent has printed it already
-    if unused and not gpu_failures.is_hidden() and multiprocessing.parent_process() is None:
+    if unused and not gpus.are_hidden(gpus.installed()) and multiprocessing.parent_process() is None:
         print(f"warning: {unused}; computing on the CPU", file=sys.stderr)
 
 
@@ -69,7 +69,7 @@ def unused_gpu() -> str | None:
     if _gpus():
         return None
     name = listed[0].name
-    if gpu_failures.is_hidden():
+    if gpus.are_hidden(listed):
         return gpu_failures.hidden_text(name)
     return f"TensorFlow cannot use {name} {_explanation_for_no_gpu()}"
 

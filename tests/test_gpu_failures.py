@@ -64,17 +64,6 @@ def test_text_of_a_log_is_printable_and_short() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "hidden"),
-    [(None, False), ("0", False), ("1,0", False), ("GPU-8f1c", False), ("MIG-8f1c", False), ("-1", True), ("", True)],
-)
-def test_hidden_gpus(variable: str | None, hidden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if variable is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
-    assert gpu_failures.is_hidden() is hidden
-
-
-@pytest.mark.parametrize(
     ("installed", "device", "text"),
     [
         (None, False, None),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stages import fingerprint, gpus
+from stages.gpus import cuda
 from tests.fake_nvml import Device, FakeNvml, error
 from tests.nvml_recordings import a100, mixed, partitioned_a100, t4
 
@@ -20,7 +21,7 @@ ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(gpus, "_ask_cuda", lambda _: pytest.fail("CUDA is asked without need"))
+    monkeypatch.setattr(cuda, "ask", lambda _: pytest.fail("CUDA is asked without need"))
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *devices: Device, **versions: Any) -> FakeNvml:
@@ -32,7 +33,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *devices: Device, **versions: Any) 
 def answer(monkeypatch: pytest.MonkeyPatch, uuids: Sequence[str] | None) -> None:
     """What CUDA answers; UUIDs with their prefixes."""
     found = None if uuids is None else [uuid[4:] for uuid in uuids]
-    monkeypatch.setattr(gpus, "_ask_cuda", lambda _: found)
+    monkeypatch.setattr(cuda, "ask", lambda _: found)
 
 
 def names(found: gpus.Visible) -> list[str]:
@@ -159,6 +160,28 @@ def test_capability_that_models_do_not_share_is_absent(monkeypatch: pytest.Monke
     assert all("compute_capability" not in gpu for gpu in fingerprint.gpus())
 
 
+@pytest.mark.parametrize(
+    ("variable", "hidden"),
+    [
+        *((None, False), ("0", False), ("1,0", False), (t4().uuid[:12], False), ("0,9", False)),
+        *(("-1", True), ("", True), ("none", True), ("2", True), ("9,0", True), ("GPU-8f1c", True), ("MIG-8f1c", True)),
+    ],
+)
+def test_hidden_gpus(variable: str | None, hidden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are hidden where a program sees none; CUDA need not be asked for that."""
+    install(monkeypatch, a100(), t4())
+    variables = {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable}
+    assert gpus.are_hidden(gpus.installed(), variables) is hidden
+
+
+def test_gpus_that_cannot_be_used_anyway_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = a100()
+    lost.answers["HandleByIndex"] = error("GPU_IS_LOST")
+    install(monkeypatch, lost)
+    assert not gpus.are_hidden(gpus.installed(), {"CUDA_VISIBLE_DEVICES": "0"})
+    assert not gpus.are_hidden((), {"CUDA_VISIBLE_DEVICES": "-1"})
+
+
 def test_equal_gpus_give_the_same_fingerprint_whichever_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = [t4(), t4()]
     devices[1].uuid, devices[1].bus_id = "GPU-155f1bc9-417b-3036-9dca-b296981e1d65", "00000000:86:00.0"
@@ -166,7 +189,7 @@ def test_equal_gpus_give_the_same_fingerprint_whichever_is_used(monkeypatch: pyt
     answer(monkeypatch, None)
     found = gpus.visible({"CUDA_VISIBLE_DEVICES": "1"})
     assert (len(found.gpus), len(found.candidates), found.identified) == (1, 2, False)
-    monkeypatch.setattr(gpus, "_ask_cuda", lambda _: pytest.fail("CUDA is asked without need"))
+    monkeypatch.setattr(cuda, "ask", lambda _: pytest.fail("CUDA is asked without need"))
     assert fingerprint.fingerprint()["device"] == "2 x Tesla T4"
     assert "identified" not in fingerprint.gpus()[0]
 
@@ -281,13 +304,13 @@ class FakeCuda:
 
 def test_uuids_of_cuda_are_those_of_nvml() -> None:
     octets = bytes.fromhex(t4().uuid.removeprefix("GPU-").replace("-", ""))
-    assert gpus.cuda_uuids(FakeCuda(octets, bytes(16))) == [t4().uuid[4:], "00000000-0000-0000-0000-000000000000"]
+    assert cuda.uuids(FakeCuda(octets, bytes(16))) == [t4().uuid[4:], "00000000-0000-0000-0000-000000000000"]
     with pytest.raises(OSError, match="cuInit returned 100"):
-        gpus.cuda_uuids(FakeCuda(status=100))
+        cuda.uuids(FakeCuda(status=100))
 
 
 def test_machine_without_cuda_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     if gpus.installed():
         pytest.skip("this machine has a GPU")
-    assert gpus._ask_cuda({}) is None
+    assert cuda.ask({}) is None

@@ -113,7 +113,7 @@ def _gpu(train: TrainParams) -> Iterator[str]:
     if not train.require_gpu:
         return
     listed, other = gpus.installed(), gpu_failures.unsupported_accelerator()
-    if listed and gpu_failures.is_hidden():
+    if gpus.are_hidden(listed):
         yield f"train.require_gpu is true, and {gpu_failures.hidden_text(listed[0].name)}"
     elif not listed and other:
         yield f"train.require_gpu is true, and {other}; set it to false to compute on the CPU"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from stages.errors import ProfileError
-from stages.gpus import nvml, visible
+from stages.gpus import Visible, nvml
 
 # Memory that stays free, as a share of what the arms keep: for the profiler, a batch that stays on the device, and the
 # baseline's weights in each precision. With too little, the autotuner takes slower algorithms without a message. An
@@ -46,26 +46,26 @@ class OutOfMemory:
 
 
 class OutOfMemoryError(ProfileError):
-    """A worker had too little memory."""
+    """The worker of an arm had too little memory."""
 
-    def __init__(self, message: str, shortage: OutOfMemory) -> None:
-        super().__init__(message)
-        self.shortage = shortage
+    def __init__(self, arm: str, shortage: OutOfMemory) -> None:
+        size = f"train.batch_size is {shortage.batch_size}, too large for the memory; reduce it"
+        super().__init__(f"profile: {arm}: {size}")
+        self.arm, self.shortage = arm, shortage
 
 
 class DoesNotFitError(ProfileError):
-    """An arm did not start beside others. Alone it may."""
+    """An arm did not start beside others, or ran out of memory beside them. Alone it may fit."""
 
 
 ReadMemory = Callable[[], DeviceMemory | None]
 
 
-def device_memory_reader() -> ReadMemory:
-    """Returns what reads the memory of the GPU that TensorFlow calls `GPU:0`, as NVML reports it.
+def device_memory_reader(found: Visible) -> ReadMemory:
+    """Returns what reads the memory of the first of the visible GPUs, TensorFlow's `GPU:0`, as NVML reports it.
 
     It returns None without a GPU, and if it is not known which of several GPUs it is.
     """
-    found = visible()
     return functools.partial(_memory_of, found.gpus[0].uuid if found.gpus and found.identified else None)
 
 
@@ -98,6 +98,7 @@ class Room:
         self._read_memory = read_memory
         self.is_on_gpu = read_memory() is not None
         self.kept_bytes: dict[str, int] = {}
+        self._before_one: DeviceMemory | None = None  # before the start of the last arm that had no others beside it
 
     @contextmanager
     def starting(self, name: str, others: Sequence[str]) -> Iterator[None]:
@@ -112,20 +113,31 @@ class Room:
         before, reserve = self._read_memory(), RESERVE if name not in self.kept_bytes else 0.0
         if others and before is not None:
             self._check([*others, name], before.free_bytes + self._kept(others), reserve)
+        if not others:
+            self._before_one = before
         try:
             yield
         except ProfileError as error:
             if others:
                 reason = str(error).removeprefix("profile: ")
                 raise DoesNotFitError(f"{name} did not start beside {', '.join(others)} ({reason})") from error
-            if before is not None and isinstance(error, OutOfMemoryError):
-                raise ProfileError(_shortage_of_one(name, error.shortage, before)) from error
+            if isinstance(error, OutOfMemoryError):
+                raise self.explained(error, ()) from error
             raise
         after = self._read_memory()
         if before is not None and after is not None:
             self.kept_bytes.setdefault(name, max(0, before.free_bytes - after.free_bytes))
             if others:
                 self._check([*others, name], after.free_bytes + self._kept([*others, name]), reserve)
+
+    def explained(self, error: OutOfMemoryError, others: Sequence[str]) -> ProfileError:
+        """The error of an arm that ran out of memory while the other ones lived: alone it may fit, or it does not."""
+        if others:
+            details = error.shortage.details
+            return DoesNotFitError(f"{error.arm} ran out of memory beside {', '.join(others)} ({details})")
+        if self._before_one is None:
+            return error
+        return ProfileError(_shortage_of_one(error.arm, error.shortage, self._before_one))
 
     def fit(self, blocks: Iterable[Sequence[str]]) -> bool:
         """Whether the arms of each block fit at once; no arm may live."""

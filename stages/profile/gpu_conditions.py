@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from stages.gpus import Gpu, nvml, visible
+from stages.gpus import Gpu, Visible, nvml
 from stages.results.profile import THROTTLING, GpuConditions
 
 THROTTLED_SHARE = 0.01  # of the time between two readings
@@ -71,11 +71,11 @@ _FATAL = (
 
 
 class GpuMonitor:
-    """Reads the GPU that TensorFlow uses first, or all that it may use. Does nothing without a driver."""
+    """Reads the first of the visible GPUs, which TensorFlow uses, or all that it may use; nothing without a driver."""
 
-    def __init__(self) -> None:
+    def __init__(self, found: Visible) -> None:
+        self._found = found
         self._watched: list[_Watched] = []
-        self._identified = True
         self._reading_s = 0.0
         self._readings = 0
 
@@ -85,9 +85,7 @@ class GpuMonitor:
         with ExitStack() as stack:
             library = stack.enter_context(nvml())
             if library is not None:
-                found = visible()
-                self._identified = found.identified
-                self._watched = [_Watched(library, gpu) for gpu in found.candidates or found.gpus[:1]]
+                self._watched = [_Watched(library, gpu) for gpu in self._found.candidates or self._found.gpus[:1]]
             yield
 
     def between_processes(self) -> None:
@@ -119,7 +117,7 @@ class GpuMonitor:
     def conditions(self) -> tuple[GpuConditions, ...]:
         """What was found, by GPU; empty if none was read after a round."""
         reading_ms = 1e3 * self._reading_s / max(1, self._readings)
-        return tuple(gpu.conditions(self._identified, reading_ms) for gpu in self._watched if gpu.readings)
+        return tuple(gpu.conditions(self._found.identified, reading_ms) for gpu in self._watched if gpu.readings)
 
 
 class _Watched:

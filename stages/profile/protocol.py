@@ -32,7 +32,7 @@ def protocol_of(
         rounds=min(sum(row.counted for row in record.times.rounds) for record in arms.records.values()),
         steps_per_round=rule.plan.steps_per_round,
         timing_seconds=rule.timing_seconds,
-        bridge_seconds=arms.bridge_seconds,
+        bridge_seconds=arms.turns.bridge_seconds,
         stage_seconds=time.time() - psutil.Process().create_time(),
         arms_at_once=arms.at_once,
         drifting_processes=drifting,

@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from stages.gpus import visible
 from stages.params import ProfileParams
 from stages.profile.arms import Arms
-from stages.profile.device_memory import DoesNotFitError, ReadMemory
+from stages.profile.device_memory import DoesNotFitError, OutOfMemoryError, ReadMemory, device_memory_reader
 from stages.profile.fork_server import stop_servers
 from stages.profile.gpu_conditions import GpuMonitor
 from stages.profile.machine_load import OtherLoad
@@ -61,12 +62,14 @@ def measure(
         profile: the timing protocol.
         extras: what is done outside the timing.
         serve: what a worker process runs.
-        read_memory: as of `Arms`.
+        read_memory: as of `Arms`; the default is what NVML reports of the first visible GPU.
 
     Raises:
         ProfileError: a worker failed, or the arms differ in more than their entries of `variants`.
     """
-    arms, load, gpus = Arms(configs, baseline, profile, serve, read_memory), OtherLoad(), GpuMonitor()
+    found = visible()  # with several GPUs, asking takes seconds
+    arms = Arms(configs, baseline, profile, serve, read_memory or device_memory_reader(found))
+    load, gpus = OtherLoad(), GpuMonitor(found)
     with ExitStack() as stack:
         stack.callback(stop_servers)
         stack.enter_context(gpus.opened())
@@ -89,12 +92,14 @@ def _measure(
 ) -> Measurement:
     """Measures the arms in blocks of those that live at once, until the stopping rule ends it."""
     rule: StoppingRule | None = None
+    afterwards = _Afterwards(arms, extras)
     while True:
-        for number, names in enumerate(arms.blocks()):
+        for number, names in enumerate(arms.blocks.in_next_order()):
             gpus.between_processes()
+            protocol = None
             with arms.started(names, is_next=number == 0 or arms.at_once != ALONE):
                 if arms.on_gpu:
-                    arms.is_throttled = gpus.round_ended
+                    arms.turns.is_throttled = gpus.round_ended
                 if rule is None:
                     plan = _plan(arms, profile, extras.trainings_s)
                     rule = StoppingRule(plan, profile.target_precision, baseline, arms.records)
@@ -105,22 +110,62 @@ def _measure(
                 decision, drifting = _decide(arms, rule, progress) if rule.is_complete else (None, 0)
                 is_over = decision is not None and decision.ended_by is not None
                 if is_over or arms.at_once is not None:
-                    if extras.scratch:
-                        arms.trace(extras.scratch, plan.trace_steps)
-                    arms.evaluate_same_weights(extras.trained or {})
+                    afterwards.run(plan.trace_steps)
                 if decision is not None and is_over:
                     protocol = protocol_of(rule, decision, arms, load, gpus.conditions(), drifting)
-                    return Measurement(arms.records, protocol, plan.trace_steps, arms.same_weights)
+            if protocol is not None:
+                afterwards.finish(plan.trace_steps)
+                return Measurement(arms.records, protocol, plan.trace_steps, arms.same_weights)
             if arms.at_once != ALONE:
                 stop_servers()
         stop_servers()
+
+
+class _Afterwards:
+    """What is done once with each arm after its turns: a trace, and the baseline's weights in its precision.
+
+    Several arms do it while they live. Where the memory of the GPU is too short for that, each does it alone in the
+    end, so that what was timed counts.
+    """
+
+    def __init__(self, arms: Arms, extras: Extras) -> None:
+        self._arms, self._extras = arms, extras
+        self._only_alone = False
+
+    def run(self, trace_steps: int) -> None:
+        """With the arms that live.
+
+        Raises:
+            OutOfMemoryError: there is too little memory although no other arm lives.
+        """
+        if self._only_alone and self._arms.can_be_fewer:
+            return
+        try:
+            if self._extras.scratch:
+                self._arms.trace(self._extras.scratch, trace_steps)
+            self._arms.evaluate_same_weights(self._extras.trained or {})
+        except OutOfMemoryError as error:
+            if not self._arms.can_be_fewer:
+                raise
+            self._only_alone = True
+            print(
+                f"profile: {error.arm} ran out of memory after its timing ({error.shortage.details}); its trace and "
+                "the baseline's weights follow in a process that has the GPU for itself",
+                flush=True,
+            )
+
+    def finish(self, trace_steps: int) -> None:
+        """With the other arms, one after the other."""
+        for name in self._arms.unfinished(traced=self._extras.scratch is not None):
+            with self._arms.started((name,), is_next=False):
+                self.run(trace_steps)
 
 
 def _decide(arms: Arms, rule: StoppingRule, progress: Progress) -> tuple[Decision, int]:
     """Whether to stop after a process of every arm, and the number of processes that still drift."""
     drifting = mark_counted(arms.records)
     if rule.plan.steps_per_round == 1:
-        arms.use_rounds_as_steps()
+        arms.turns.use_rounds_as_steps()
     decision = rule.decide()
     progress.after_process(decision)
     return decision, drifting
@@ -137,7 +182,7 @@ def _plan(arms: Arms, profile: ProfileParams, trainings_s: float) -> Plan:
             latency_ms=arms.latency_ms,
             buffered_batches=max(found.buffered_batches for found in calibrations.values()),
             trainings_s=trainings_s,
-            blocks=arms.separate_blocks(),
+            blocks=arms.blocks.blocks,
             spent_s=arms.spent_s,
         ),
     )
@@ -146,12 +191,12 @@ def _plan(arms: Arms, profile: ProfileParams, trainings_s: float) -> Plan:
 def _run_process(arms: Arms, rule: StoppingRule, plan: Plan, progress: Progress) -> None:
     """The turns of one process of the arms that live: training first, then inference."""
     for number in rule.training_rounds():
-        arms.train(number, plan)
+        arms.turns.train(number, plan)
         progress.tick()
     if plan.steps_per_round > 1:
-        arms.train_single_steps(plan)
+        arms.turns.train_single_steps(plan)
     if plan.input_matters and rule.processes < INPUT_PROCESSES:
         arms.separate_input_from_compute(plan)
     for number in rule.inference_rounds():
-        arms.infer(number, plan)
+        arms.turns.infer(number, plan)
         progress.tick()

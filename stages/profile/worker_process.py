@@ -61,8 +61,7 @@ class WorkerProcess:
             raise self._died() from None
         self._is_busy = False
         if isinstance(value, OutOfMemory):
-            size = f"train.batch_size is {value.batch_size}, too large for the memory; reduce it"
-            raise OutOfMemoryError(f"profile: {self.name}: {size}", value)
+            raise OutOfMemoryError(self.name, value)
         if not succeeded:
             raise ProfileError(f"profile: {self.name}: {value}")
         return value

@@ -38,7 +38,8 @@ def test_required_gpu_that_cannot_be_used_is_an_error(unused_gpu: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "hidden"), [("-1", True), ("", True), ("none", True), ("0", False), ("GPU-8f1c", False)]
+    ("variable", "hidden"),
+    [("-1", True), ("", True), ("none", True), ("1", True), ("GPU-8f1c", True), ("0", False), ("GPU-1", False)],
 )
 def test_gpu_hidden_by_the_user_gives_no_warning(
     variable: str, hidden: bool, unused_gpu: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

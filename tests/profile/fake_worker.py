@@ -39,8 +39,10 @@ class FakeWorker:
         self.entry, self.step_ms = config.variant, STEP_MS[config.variant.policy]
 
     def settings(self) -> ArmSettings:
+        device = "GPU" if (Path(os.environ[FOLDER]) / "gpu").exists() else "CPU"
         return ArmSettings(
-            CONFIGURATION, InForce(policy=self.entry.policy, xla=False, tf32=True, onednn=self.entry.onednn)
+            CONFIGURATION.model_copy(update={"device": device}),
+            InForce(policy=self.entry.policy, xla=False, tf32=True, onednn=self.entry.onednn),
         )
 
     def warm_up(self, steps: int) -> None:
@@ -116,6 +118,23 @@ def serve_dies_beside_another(connection: Connection, config: ArmConfig) -> None
     if alive_workers() > 1:
         os._exit(1)
     serve_fake(connection, config)
+
+
+def serve_short_of_memory(connection: Connection, config: ArmConfig) -> None:
+    """Runs out of memory in one method, where too many workers live at once: the file `short` has both."""
+    failing, most = (Path(os.environ[FOLDER]) / "short").read_text().split()
+    worker = FakeWorker(config)
+    alive_workers()
+    with suppress(EOFError):
+        while True:
+            method, arguments = connection.recv()
+            if method != failing or alive_workers() <= int(most):
+                connection.send((True, getattr(worker, method)(*arguments)))
+                continue
+            if method == "trace":
+                arguments[0].mkdir(parents=True)
+                (arguments[0] / "half.xplane.pb").touch()
+            connection.send((False, OutOfMemory(8, 3 * GIB, f"OOM in {method}")))
 
 
 def serve_always_out_of_memory(connection: Connection, config: ArmConfig) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -18,16 +20,20 @@ import pytest
 
 from stages import files
 from stages.errors import ProfileError
+from stages.gpus import cuda
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from stages.profile import fork_server, runner
 from stages.profile.arms import Arms
 from stages.profile.device_memory import DeviceMemory
+from stages.profile.plan import Costs, Plan, make_plan
 from stages.profile.records import ArmConfig, Measurement
 from stages.profile.runner import Extras, measure
 from stages.profile.stopping_rule import speedups
 from stages.profile.worker_process import Serve, serve_worker
 from stages.stats.speedup import ALONE, PAIRS
 from stages.tasks.spec import TaskSpec
+from tests.fake_nvml import FakeNvml
+from tests.nvml_recordings import mixed
 from tests.profile import fake_worker
 from tests.profile.arm_records import ARMS, BRIDGE, ENTRIES
 from tests.profile.fake_worker import (
@@ -38,6 +44,7 @@ from tests.profile.fake_worker import (
     serve_dies_beside_another,
     serve_fake,
     serve_out_of_memory_beside_two,
+    serve_short_of_memory,
 )
 
 PROCESSES, ROUNDS = 3, 2
@@ -155,6 +162,23 @@ def test_arms_that_fit_start_one_after_the_other_and_live_at_once(folder: Path) 
 
 
 @pytest.mark.usefixtures("without_tensorflow")
+def test_cuda_is_asked_once_which_gpu_it_uses(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several GPUs of different models; asking takes seconds."""
+    machine, asked = mixed(), list[Any]()
+
+    def ask(variables: Any) -> list[str]:
+        asked.append(variables)
+        return [machine[1].uuid[4:]]
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(*machine))
+    monkeypatch.setattr(cuda, "ask", ask)
+    measured = measure(configs(), "float32", PROTOCOL, Extras(), serve_fake)
+    assert len(asked) == 1
+    assert measured.protocol.processes == PROCESSES
+
+
+@pytest.mark.usefixtures("without_tensorflow")
 @pytest.mark.parametrize("arms", [2.5, 4.5])
 def test_pairs_live_at_once_where_not_all_arms_fit(
     arms: float, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -211,6 +235,89 @@ def test_rounds_before_the_memory_became_short_do_not_count(folder: Path) -> Non
     check_pairs(measured_on(Device(8, later=2.5, starts=len(ARMS) + 2).read, folder))
 
 
+def short(folder: Path, method: str, most: int) -> Serve:
+    (folder / "short").write_text(f"{method} {most}")
+    return serve_short_of_memory
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+@pytest.mark.parametrize("method", ["prepare_cached", "infer"])
+def test_turn_that_runs_out_of_memory_beside_others_leads_to_pairs(
+    method: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_pairs(measured_on(unlimited, folder, short(folder, method, 2)))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "ran out of memory" in line]
+    assert f" ran out of memory beside {'float32, ' if 'float32 ran' not in line else ''}" in line
+    assert line.endswith(f"(OOM in {method}); what was timed so far does not count")
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_turn_that_runs_out_of_memory_beside_another_leads_to_one_after_the_other(folder: Path) -> None:
+    check_alone(measured_on(unlimited, folder, short(folder, "train_round", 1)))
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_turn_that_runs_out_of_memory_where_the_memory_of_the_gpu_is_unknown(folder: Path) -> None:
+    (folder / "gpu").touch()
+    measured = measured_on(lambda: None, folder, short(folder, "train_round", 2))
+    assert measured.protocol.arms_at_once == PAIRS
+    assert list(measured.records) == [*ENTRIES, files.CONTROL]  # oneDNN is no setting of a GPU, so there is no bridge
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+@pytest.mark.parametrize("method", ["train_round", "same_weights"])
+def test_arm_that_runs_out_of_memory_alone_ends_the_stage_with_the_numbers(method: str, folder: Path) -> None:
+    with pytest.raises(ProfileError, match=r"^profile: \w+ does not fit on the GPU: it used 3,072 MiB") as raised:
+        measured_on(unlimited, folder, short(folder, method, 0))
+    assert "\n" not in str(raised.value)
+    assert f"OOM in {method}" in str(raised.value)
+    assert "lower train.batch_size (8)" in str(raised.value)
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+@pytest.mark.parametrize("method", ["trace", "same_weights"])
+def test_trace_and_weights_for_which_the_memory_is_too_short_beside_others_follow_alone(
+    method: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = measured_on(unlimited, folder, short(folder, method, 1))
+    check_complete(measured)
+    assert measured.protocol.arms_at_once is None  # what was timed counts
+    assert all(processes(measured, name) == set(range(PROCESSES)) for name in ARMS)
+    assert capsys.readouterr().out.count("ran out of memory after its timing") == 1
+    assert list((folder / "scratch").rglob("half*")) == []
+    log = (folder / "log").read_text().splitlines()
+    alone = len(ARMS) - 1 if method == "trace" else len(ENTRIES) - 1
+    assert log.count("begin") == len(ARMS) * PROCESSES + alone
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_trace_that_does_not_fit_beside_another_follows_the_pairs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_pairs(measured_on(Device(2.5).read, folder, short(folder, "trace", 1)))
+    assert capsys.readouterr().out.count("ran out of memory after its timing") == 1  # and is not tried again
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+def test_measurement_that_was_dropped_does_not_shorten_the_next_one(folder: Path) -> None:
+    """Other programs take the memory in the last process; a measurement then begins anew, with all of its time."""
+    device, plans = Device(8, later=2.5, starts=(PROCESSES - 1) * len(ARMS) + 2), list[Plan]()
+
+    def recorded(profile: ProfileParams, costs: Costs) -> Plan:
+        plans.append(make_plan(profile, costs))
+        return plans[-1]
+
+    began_s = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stages.profile.runner.make_plan", recorded)
+        check_pairs(measured_on(device.read, folder))
+    first, second = plans
+    assert first.at_once is None
+    assert second.at_once == PAIRS
+    assert second.spent_s < 0.1 < time.monotonic() - began_s
+
+
 @pytest.mark.usefixtures("without_tensorflow")
 def test_arm_that_does_not_fit_alone_ends_the_stage(folder: Path) -> None:
     with pytest.raises(ProfileError, match=r"^profile: float32 does not fit on the GPU: it used 3,072 MiB") as raised:
@@ -238,16 +345,18 @@ def prepared_folder(tmp_path_factory: pytest.TempPathFactory, prepared_template:
 
 
 def serve_limited(connection: Connection, config: ArmConfig) -> None:
-    """A worker that trains; of three at once, the last one runs out of memory as on a GPU."""
+    """A worker that trains; while three live at once, its turn of single steps runs out of memory."""
     from stages.profile import worker
     from stages.tensorflow_import import tf
 
-    def make(config: ArmConfig) -> Any:
-        if alive_workers() > 2:
-            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[8,64]")
-        return worker.Worker(config)
+    class Limited(worker.Worker):
+        def train_steps(self, steps: int, lead_in: int = 0) -> list[float]:
+            if alive_workers() > 2:
+                raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[8,64]")
+            return super().train_steps(steps, lead_in)
 
-    worker.serve(connection, make, config)
+    alive_workers()
+    worker.serve(connection, Limited, config)
 
 
 @pytest.mark.slow
@@ -255,7 +364,7 @@ def serve_limited(connection: Connection, config: ArmConfig) -> None:
 def test_workers_that_train(kind: str, prepared_folder: Path, tmp_path: Path) -> None:
     extras = Extras(tmp_path / "scratch")
     serve = serve_limited if kind == "out of memory" else serve_worker
-    device = {"pairs": Device(2.5).read, "alone": Device(1.5).read, "out of memory": unlimited}[kind]
+    device = {"pairs": Device(2.5).read, "alone": Device(1.5).read}.get(kind, unlimited)
     measured = measure(configs(), "float32", PROTOCOL, extras, serve, device)
     measured = replace(measured, same_weights={name: {} for name in list(ENTRIES)[1:]})
     (check_alone if kind == "alone" else check_pairs)(measured)

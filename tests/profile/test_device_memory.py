@@ -8,6 +8,7 @@ import pytest
 
 from stages import gpus
 from stages.errors import ProfileError
+from stages.gpus import cuda
 from stages.profile.device_memory import (
     MIB,
     RESERVE,
@@ -31,8 +32,8 @@ def read(monkeypatch: pytest.MonkeyPatch, library: FakeNvml, **variables: str) -
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(gpus, "_ask_cuda", lambda _: None)
-    return device_memory_reader()()
+    monkeypatch.setattr(cuda, "ask", lambda _: None)
+    return device_memory_reader(gpus.visible())()
 
 
 def test_memory_is_that_of_the_first_visible_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +148,7 @@ def test_any_failure_beside_others_may_be_a_lack_of_memory() -> None:
 def test_arm_that_does_not_fit_alone_is_one_line_with_the_numbers() -> None:
     shortage = OutOfMemory(128, 14 * GIB, "OOM when allocating tensor with shape[128,64,112,112]")
     with pytest.raises(ProfileError) as raised, Room(Device(16).read).starting("float32", []):
-        raise OutOfMemoryError("profile: float32: train.batch_size is 128, too large", shortage)
+        raise OutOfMemoryError("float32", shortage)
     message = str(raised.value)
     assert "\n" not in message
     for part in ("float32", "14,336 MiB", "16,384 MiB", "1,024 MiB", "shape[128,64,112,112]", "train.batch_size (128)"):

@@ -7,16 +7,18 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
 
-from stages.params import ProfileParams
+from stages.gpus import visible
 from stages.profile import gpu_conditions
-from stages.profile.arms import Arms
 from stages.profile.gpu_conditions import GpuMonitor, warnings
+from stages.profile.records import ArmRecord
+from stages.profile.turns import Turns
 from stages.results.profile import GpuConditions
 from tests.fake_nvml import Device, FakeNvml, error
 from tests.nvml_recordings import HOST_PIDS, a100, capped_geforce, mixed, partitioned_a100, t4
@@ -58,8 +60,9 @@ def measuring(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> Any:
 
     @contextmanager
     def start(*devices: Device) -> Iterator[Measuring]:
-        library, monitor = FakeNvml(*devices), GpuMonitor()
+        library = FakeNvml(*devices)
         monkeypatch.setitem(sys.modules, "pynvml", library)
+        monitor = GpuMonitor(visible())
         with monitor.opened():
             monitor.between_processes()
             with monitor.measuring():
@@ -75,7 +78,7 @@ def test_machine_without_a_driver_is_not_read(monkeypatch: pytest.MonkeyPatch) -
             raise error("DRIVER_NOT_LOADED")
 
     monkeypatch.setitem(sys.modules, "pynvml", NoDriver())
-    monitor = GpuMonitor()
+    monitor = GpuMonitor(visible())
     with monitor.opened(), monitor.measuring():
         monitor.between_processes()
         assert monitor.round_ended() is None
@@ -263,7 +266,7 @@ def test_slice_has_the_temperature_of_its_gpu_and_its_own_programs(
     used, neighbour = whole.slices[:2]
     neighbour.pids = [999_999_998]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stages.gpus._ask_cuda", lambda _: [used.uuid[4:]])
+        patch.setattr("stages.gpus.cuda.ask", lambda _: [used.uuid[4:]])
         with measuring(whole) as run:
             assert run.round() is True
     found = run.condition()
@@ -274,14 +277,14 @@ def test_slice_has_the_temperature_of_its_gpu_and_its_own_programs(
 def test_only_the_gpu_that_is_used_first_is_read(measuring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     hot = t4()
     hot.set_flags("HwThermalSlowdown")
-    monkeypatch.setattr("stages.gpus._ask_cuda", lambda _: [a100().uuid[4:], hot.uuid[4:]])
+    monkeypatch.setattr("stages.gpus.cuda.ask", lambda _: [a100().uuid[4:], hot.uuid[4:]])
     with measuring(hot, a100()) as run:
         assert run.round() is False
     assert run.condition().uuid == a100().uuid
 
 
 def test_gpu_that_is_not_identified_is_one_of_several(measuring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stages.gpus._ask_cuda", lambda _: None)
+    monkeypatch.setattr("stages.gpus.cuda.ask", lambda _: None)
     machine = mixed()
     for device in machine:
         device.set_flags("GpuIdle")
@@ -308,30 +311,28 @@ class FakeWorker:
         return {"times_continued": 0, "train_round": 10.0, "infer": [1.0, 2.0]}[method]
 
 
-def arms_of(*answers: bool | None) -> Arms:
-    arms = Arms({}, "float32", ProfileParams(), lambda *_: None)
-    names = ("float32", "mixed_float16")
-    arms._workers = [FakeWorker(name) for name in names]  # type: ignore[misc]
-    arms.records = {name: arm_record() for name in names}
-    arms.process = 0
-    arms.is_throttled = itertools.chain(answers).__next__
-    return arms
+def turns_of(*answers: bool | None) -> tuple[Turns, dict[str, ArmRecord]]:
+    records = {name: arm_record() for name in ("float32", "mixed_float16")}
+    turns = Turns(records, Random(0))
+    turns.begin(0, [FakeWorker(name) for name in records])  # type: ignore[misc]
+    turns.is_throttled = itertools.chain(answers).__next__
+    return turns, records
 
 
 def test_rounds_are_marked_in_all_arms() -> None:
-    arms = arms_of(False, True, None, True)
+    turns, records = turns_of(False, True, None, True)
     for number in range(3):
-        arms.train(number, plan())
-    arms.infer(0, plan(calls={1: 2, 8: 2}))
-    for record in arms.records.values():
+        turns.train(number, plan())
+    turns.infer(0, plan(calls={1: 2, 8: 2}))
+    for record in records.values():
         assert [row.throttled for row in record.times.rounds] == [False, True, None]
         assert [row.throttled for row in record.times.calls] == [True] * 4
 
 
 def test_turns_that_have_no_column_for_it_are_read_and_not_marked() -> None:
-    arms = arms_of(True)
-    arms._workers = []
-    arms.train_single_steps(plan())
-    assert all(record.times.steps == [] for record in arms.records.values())
+    turns, records = turns_of(True)
+    turns.begin(0, [])
+    turns.train_single_steps(plan())
+    assert all(record.times.steps == [] for record in records.values())
     with pytest.raises(StopIteration):
-        arms.is_throttled()
+        turns.is_throttled()

@@ -26,6 +26,7 @@ from stages.errors import ProfileError
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.profile.__main__ import find_trace
 from stages.profile.arms import Arms
+from stages.profile.differences import bridging_arms
 from stages.profile.fork_server import stop_servers
 from stages.profile.records import ArmConfig, ArmRecord, Measurement
 from stages.profile.runner import Extras, measure
@@ -163,12 +164,13 @@ def test_bridging_arm_has_the_policy_of_the_baseline_and_the_other_settings(reco
 def test_bridging_arm_has_the_xla_that_is_in_force_where_the_entry_leaves_it_to_keras() -> None:
     """With `null`, Keras would choose for the baseline's policy, and so as for the baseline."""
     entries = {"float32": Variant(policy="float32"), "mixed_float16": Variant(policy="mixed_float16")}
-    arms = Arms({name: config(entry) for name, entry in entries.items()}, "float32", PROTOCOL, serve_worker)
+    records = {}
     for name, xla in (("float32", True), ("mixed_float16", False)):
         in_force = InForce(policy=name, xla=xla, tf32=True, onednn=True)
         settings: Any = SimpleNamespace(in_force=in_force, configuration=SimpleNamespace(device="GPU"))
-        arms.records[name] = ArmRecord(entries[name], settings)
-    found = {name: bridge.variant for name, bridge in arms._bridges().items()}
+        records[name] = ArmRecord(entries[name], settings)
+    arms = bridging_arms({name: config(entry) for name, entry in entries.items()}, records, "float32")
+    found = {name: arm.variant for name, arm in arms.items()}
     assert found == {"_bridge_xla_off": Variant(policy="float32", xla=False)}
 
 
@@ -196,10 +198,11 @@ def test_one_bridging_arm_serves_all_candidates_with_the_same_settings(folder: P
         "mixed_bfloat16": Variant(policy="mixed_bfloat16", onednn=False),
         "float32_onednn_off": Variant(policy="float32", onednn=False),
     }
-    arms = Arms({name: config(entry) for name, entry in entries.items()}, "float32", PROTOCOL, serve_worker)
+    configs = {name: config(entry) for name, entry in entries.items()}
+    arms = Arms(configs, "float32", PROTOCOL, serve_worker, lambda: None)
     with arms.started():
         assert list(arms.records) == [*entries, BRIDGE]
-    assert 0 < (arms.bridge_seconds or 0) < arms.startup_s + 60
+    assert 0 < (arms.turns.bridge_seconds or 0) < arms.startup_s + 60
 
 
 def test_protocol_describes_the_measurement(measurement: Measurement) -> None:
@@ -428,18 +431,18 @@ from stages.profile.worker_process import serve_worker
 from tests.profile.test_stopping_rule import plan
 
 planned = plan(steps_per_round=20, calls={1: 2})
-arms = Arms({"float32": config(ENTRIES["float32"])}, "float32", PROTOCOL, serve_worker)
+arms = Arms({"float32": config(ENTRIES["float32"])}, "float32", PROTOCOL, serve_worker, lambda: None)
 with arms.started():
     print(arms._workers[0]._process.pid, flush=True)
     ends_s, number = time.monotonic() + 6, 0
     while time.monotonic() < ends_s:
-        arms.train(number, planned)
-        arms.infer(number, planned)
+        arms.turns.train(number, planned)
+        arms.turns.infer(number, planned)
         number += 1
     times = arms.records["float32"].times
     times_ms = [row.round_time_ms for row in times.rounds] + [row.latency_ms for row in times.calls]
     warning = next(arms.warnings(), "")
-    print(max(times_ms), arms.repeated, max(Counter(row.round for row in times.rounds).values()), repr(warning))
+    print(max(times_ms), arms.turns.repeated, max(Counter(row.round for row in times.rounds).values()), repr(warning))
 """
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,32 +8,23 @@ import keras
 import numpy as np
 import pytest
 
-from stages import precision
+from stages import files, precision
 from stages.errors import PrecisionError
 from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.tasks import building
 from stages.tasks.spec import TaskSpec
 
 
 @pytest.fixture(autouse=True)
-def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working folder with the description of prepared images, without the images."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared_template: Path) -> None:
+    """A working folder with prepared images, of which a training has more than 32 and fewer than 64."""
     monkeypatch.chdir(tmp_path)
-    PreparedInfo(
-        source="synthetic",
-        synthetic=True,
-        classes=("a", "b", "c"),
-        image_shape=(8, 8, 3),
-        images={},
-        class_counts={},
-        rejected=0,
-    ).write(PREPARED_INFO)
+    shutil.copytree(prepared_template, files.PREPARED)
 
 
 def compiled(named: ModelParams, train: TrainParams, policy: str, seed: int) -> keras.Model:
     variant = Variant(policy=policy)  # type: ignore[arg-type]
-    return building.ready(TaskSpec(TaskParams(), named, train), variant, seed, one_image=True).model
+    return building.ready(TaskSpec(TaskParams(), named, train), variant, seed).model
 
 
 def model(policy: str = "float32", seed: int = 0, **train: Any) -> keras.Model:
