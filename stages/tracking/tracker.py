@@ -205,7 +205,7 @@ def run_params(params: Params, variant: str | None) -> dict[str, str]:
     # Keys further down may have characters that MLflow refuses in names.
     arguments = tree["task"]["arguments"]
     arguments |= {name: str(value) for name, value in arguments.items() if isinstance(value, dict)}
-    del tree["tracking"]  # does not affect a result, and may contain a password
+    del tree["tracking"], tree["fleet"]  # they affect no result; the first may contain a password
     if variant is not None:
         tree["variant"] = entries[variant]
     absent = _OF_IMAGES if params.task.is_own else set()
