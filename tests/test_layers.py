@@ -15,7 +15,7 @@ LAYERS = (
     {"errors"},
     {"cache", "cgroups", "escaping", "gpu_failures", "gpus", "op_types", "own_model"},
     {"files", "op_pairing"},
-    {"locking", "fingerprint"},
+    {"contents", "fingerprint", "head_digests", "locking"},
     {"params"},
     {"digests", "stats", "tensorflow_import"},
     {"results"},
