@@ -54,7 +54,7 @@ def build() -> dict[str, Any]:
 
 def checkout_id() -> str:
     """The random identifier of this checkout, which names its clones on the nodes."""
-    return provenance.checkout_tag()[provenance.CHECKOUT_TAG]
+    return provenance.checkout_id()
 
 
 def git(*arguments: str, variables: Mapping[str, str] | None = None) -> str:

@@ -13,7 +13,7 @@ from stages.fleet.cluster import Job, Outcome
 from stages.fleet.progress import Progress
 from stages.fleet.unfinished import unfinished
 from stages.params import Params
-from stages.tracking import run_logging
+from stages.tracking import run_logging, store
 
 HOME = "`dvc repro --pull` brings the results home"
 
@@ -76,7 +76,17 @@ def _run(jobs: Sequence[Job], settings: Params) -> list[Outcome]:
 
 
 def _close_abandoned(settings: Params, jobs: Sequence[Job]) -> None:
-    """Ends the runs that lost machines have left RUNNING."""
+    """Ends the runs that lost machines have left RUNNING. Those in the nodes' own stores cannot be reached."""
+    if store.sqlite_path(store.resolve_uri(settings.tracking)) is not None:
+        return
+    from stages.tracking.abandoned import close_abandoned
+
+    names = {job.name for job in jobs}
+    for variant in settings.train.variants:
+        for seed in settings.train.seeds:
+            identity = run_logging.training(variant, seed)
+            if identity.name in names:
+                close_abandoned(settings.tracking, identity)
 
 
 def _summarize(outcomes: Sequence[Outcome], took_s: float) -> None:
