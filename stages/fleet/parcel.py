@@ -16,9 +16,9 @@ from stages import files
 from stages.errors import FleetError, one_line
 from stages.fleet import remote
 from stages.fleet.bootstrap import REF
+from stages.head_digests import HEAD_DIGESTS
 from stages.tracking import provenance
 
-FLEET_FILE = files.WORK_DIR / "fleet.json"  # in a clone: the head's digests, and the identifier of its checkout
 _DIGESTS = {"source": files.SOURCE_FILE, "model": files.MODEL_FILE, "task": files.TASK_FILE}
 # A commit made from the same changes is the same, so that a node has it already.
 _AUTHOR = {f"GIT_{role}_{key}": "halfstep" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
@@ -95,4 +95,4 @@ def _files() -> dict[str, bytes]:
     digests = {name: files.read_json(path) for name, path in _DIGESTS.items()}
     marker = json.dumps(digests | {"checkout": checkout_id()}).encode()
     lock = Path("dvc.lock")
-    return {str(FLEET_FILE): marker} | ({str(lock): lock.read_bytes()} if lock.is_file() else {})
+    return {str(HEAD_DIGESTS): marker} | ({str(lock): lock.read_bytes()} if lock.is_file() else {})
