@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from stages.contents import Contents
 from stages.errors import DataError
 from stages.files import resolve_data_path, sha256_file
 from stages.own_model import own_model_files
@@ -19,19 +20,20 @@ from stages.params import DataParams, ModelParams, TaskParams
 
 
 def source_digest(data: DataParams) -> dict[str, Any]:
-    """Identifies the images of `data.path` by the name, size and modification time of each file.
+    """Identifies the images of `data.path` by the name and the content of each file: a copy has the same digest.
 
     Returns:
-        `source`, and for `folder` the number of `files` and the `sha256` of their listing. The files are not read:
-        listing a million files takes seconds, reading them hours. Hidden files and folders are ignored, as in
-        `prepare`. What is removed or renamed meanwhile is left out: the next `dvc repro` finds another digest.
+        `source`, and for `folder` the number of `files` and the `sha256` of their names and contents. Unchanged files
+        are not read again. Hidden files and folders are ignored, as in `prepare`. What is removed or renamed meanwhile
+        is left out: the next `dvc repro` finds another digest.
 
     Raises:
-        DataError: a folder cannot be listed.
+        DataError: a folder cannot be listed, or a file cannot be read for another reason than its permissions.
     """
     if data.source != "folder":
         return {"source": data.source}
-    return {"source": data.source, **_listing_digest(resolve_data_path(data.path), "data.path")}
+    root = resolve_data_path(data.path)
+    return {"source": data.source, **_listing_digest(root, Contents("data.path", root))}
 
 
 def model_digest(model: ModelParams) -> dict[str, Any]:
@@ -54,7 +56,8 @@ def task_digest(task: TaskParams, batch_size: int, seed: int) -> dict[str, Any]:
     Returns:
         `name`, and for the user's own task the `files` and the `sha256` of their names and contents, `arguments`,
         `batch_size`, `seed`, and `depends`: for each path of `task.depends` the `sha256` of a file, or the number of
-        `files` in a folder and the `sha256` of their listing. Hidden files and what Python compiles are ignored.
+        `files` in a folder and the `sha256` of their names and contents. Hidden files and what Python compiles are
+        ignored.
 
     Raises:
         DataError: a path of `task.depends` does not exist, or cannot be read.
@@ -82,35 +85,35 @@ def _source_digest(found: dict[str, Path]) -> dict[str, Any]:
 def _path_digest(name: str) -> dict[str, Any]:
     path = resolve_data_path(name)
     if path.is_dir():
-        return _listing_digest(path, "task.depends")
+        return _listing_digest(path, Contents("task.depends"))
     try:
-        return {"sha256": sha256_file(path)}
+        with path.open("rb"), Contents("task.depends") as contents:  # to open it tells why it cannot be read
+            return {"sha256": contents.of(path.parent, [path.name])[path.name]}
     except OSError as error:
         raise _unreadable("task.depends", error) from error
 
 
-def _listing_digest(root: Path, parameter: str) -> dict[str, Any]:
-    """Number of files below a folder, and a digest of their names, sizes and modification times."""
+def _listing_digest(root: Path, contents: Contents) -> dict[str, Any]:
+    """Number of files below a folder, and a digest of their names and contents."""
     listing = hashlib.sha256()
     count = 0
-    for line in _listing(root, parameter):
-        listing.update(line.encode("utf-8", "surrogateescape"))
-        count += 1
+    try:
+        for line in _listing(root, contents):
+            listing.update(line.encode("utf-8", "surrogateescape"))
+            count += 1
+    except OSError as error:
+        raise _unreadable(contents.label, error) from error
     return {"files": count, "sha256": listing.hexdigest()}
 
 
-def _listing(root: Path, parameter: str) -> Iterator[str]:
-    for folder, folders, names in os.walk(root, onerror=functools.partial(_refuse_unless_removed, root, parameter)):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
-        for name in sorted(name for name in names if not name.startswith(".")):
-            path = Path(folder) / name
-            try:
-                status = path.lstat()
-                yield f"{path.relative_to(root)}\0{status.st_size}\0{status.st_mtime_ns}\n"
-            except PermissionError:  # `prepare` lists such files with the reason
-                yield f"{path.relative_to(root)}\0unreadable\n"
-            except (FileNotFoundError, NotADirectoryError):
-                continue
+def _listing(root: Path, contents: Contents) -> Iterator[str]:
+    refuse = functools.partial(_refuse_unless_removed, root, contents.label)
+    with contents:
+        for folder, folders, names in os.walk(root, onerror=refuse):
+            folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
+            found = contents.of(Path(folder), (name for name in names if not name.startswith(".")))
+            above = Path(folder).relative_to(root)
+            yield from (f"{(above / name).as_posix()}\0{found[name]}\n" for name in sorted(found))
 
 
 def _refuse_unless_removed(root: Path, parameter: str, error: OSError) -> None:

@@ -84,6 +84,10 @@ class BusyError(HalfstepError):
     """Another process is writing the same results."""
 
 
+class FleetError(HalfstepError):
+    """A cluster, a machine or a remote that trainings cannot be sent to, or trainings that failed there."""
+
+
 class GateError(HalfstepError):
     """No candidate was adopted although `compare.gate` is true."""
 

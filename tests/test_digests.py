@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def test_added_renamed_modified_or_removed_file_changes_the_digest(pictures: Pat
     digests.append(source_digest(FOLDER)["sha256"])
     (pictures / "cat" / "2.png").rename(pictures / "dog" / "2.png")
     digests.append(source_digest(FOLDER)["sha256"])
-    os.utime(pictures / "dog" / "2.png", ns=(0, 0))
+    (pictures / "dog" / "2.png").write_text("y")
     digests.append(source_digest(FOLDER)["sha256"])
     (pictures / "dog" / "2.png").unlink()
     (pictures / "cat" / "1.png").unlink()
@@ -44,11 +45,39 @@ def test_added_renamed_modified_or_removed_file_changes_the_digest(pictures: Pat
     assert len(set(digests)) == 5
 
 
+def test_copy_has_the_same_digest(pictures: Path) -> None:
+    for path in pictures.rglob("*.png"):
+        os.utime(path, ns=(0, 0))
+    first = source_digest(FOLDER)
+    shutil.copytree(pictures, pictures.with_name("copy"), copy_function=shutil.copyfile)
+    pictures.rename(pictures.with_name("original"))
+    pictures.with_name("copy").rename(pictures)
+    assert source_digest(FOLDER) == first
+
+
 def test_names_that_are_not_utf8_and_broken_links(pictures: Path) -> None:
     before = source_digest(FOLDER)["sha256"]
     (Path(os.fsdecode(os.fsencode(pictures) + b"/cat/\xff.png"))).write_text("x")
     (pictures / "dog" / "link.png").symlink_to("no_such")
-    assert source_digest(FOLDER)["sha256"] != before
+    (pictures / "dog" / "loop.png").symlink_to("loop.png")
+    os.mkfifo(pictures / "dog" / "pipe.png")  # to open it would block
+    with_link = source_digest(FOLDER)
+    assert with_link["sha256"] != before
+    assert with_link["files"] == 6
+    (pictures / "dog" / "no_such").write_text("target")
+    assert source_digest(FOLDER)["sha256"] != with_link["sha256"]
+
+
+def test_links_out_of_the_folder_are_not_followed_as_in_prepare(pictures: Path) -> None:
+    pictures.with_name("outside.png").write_text("1")
+    (pictures / "dog" / "link.png").symlink_to(pictures.with_name("outside.png"))
+    (pictures / "dog" / "inner.png").symlink_to("1.png")
+    before = source_digest(FOLDER)
+    assert before["files"] == 4
+    pictures.with_name("outside.png").write_text("2")
+    assert source_digest(FOLDER) == before
+    (pictures / "dog" / "1.png").write_text("changed")
+    assert source_digest(FOLDER) != before
 
 
 def test_hidden_files_and_folders_are_ignored_as_in_prepare(pictures: Path) -> None:
@@ -63,13 +92,13 @@ def test_hidden_files_and_folders_are_ignored_as_in_prepare(pictures: Path) -> N
 def test_what_is_removed_during_the_listing_is_left_out(
     removed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lstat = Path.lstat
+    open_file = Path.open
 
-    def remove_first(path: Path) -> os.stat_result:
+    def remove_first(path: Path, *arguments: Any, **others: Any) -> Any:
         (tmp_path / removed).rename(tmp_path / "renamed") if (tmp_path / removed).exists() else None
-        return lstat(path)
+        return open_file(path, *arguments, **others)
 
-    monkeypatch.setattr(Path, "lstat", remove_first)
+    monkeypatch.setattr(Path, "open", remove_first)
     during = source_digest(FOLDER)
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
@@ -223,7 +252,7 @@ def test_what_a_task_depends_on(repository: Path) -> None:
         (repository / "images" / ignored).write_text("x")
     assert digests() == first
     (repository / "weights.bin").write_bytes(b"2")
-    os.utime(repository / "images" / "1.png", ns=(0, 0))
+    (repository / "images" / "1.png").write_text("y")
     second = digests()
     assert all(second[path] != first[path] for path in paths)
 

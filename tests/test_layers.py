@@ -15,13 +15,14 @@ LAYERS = (
     {"errors"},
     {"cache", "cgroups", "escaping", "gpu_failures", "gpus", "op_types", "own_model"},
     {"files", "op_pairing"},
-    {"locking", "fingerprint"},
+    {"contents", "fingerprint", "head_digests", "locking"},
     {"params"},
     {"digests", "stats", "tensorflow_import"},
     {"results"},
     {"tracking", "precision"},
     {"tasks"},
     {"environment", "prepare", "train", "profile", "compare"},
+    {"fleet"},
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
 SLOW = {"tensorflow", "keras"}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 from stages import digests, files, fingerprint
 from stages.environment import gpu_preflight, preflight
 from stages.errors import ParameterError, cli_entry
+from stages.head_digests import HEAD_DIGESTS, HeadDigests, read_head_digests
 from stages.params import Params, TrainParams, examine, read
 from stages.tracking import store
 
@@ -20,13 +22,14 @@ def main() -> None:
     A GPU is tried in another process, which takes longer, until it has passed.
     """
     preflight.require_writable_checkout()
-    params = checked_params()
+    head = read_head_digests()
+    params = checked_params(has_data=head is None)
     preflight.require_address_space()
     machine = fingerprint.fingerprint()
     gpu_preflight.check(params, machine)
     files.write_json(files.ENVIRONMENT_FILE, machine)
     files.write_json(files.TRACKING_FILE, store.identity(params.tracking))
-    write_digests(params)
+    write_digests(params) if head is None else write_head_digests(head)
     remove_unlisted_arms(params.train)
 
 
@@ -40,15 +43,27 @@ def write_digests(params: Params) -> None:
     files.write_json(files.TASK_FILE, digests.task_digest(task, train.batch_size, train.seeds[0]))
 
 
-def checked_params() -> Params:
-    """Reads the parameters, and checks them and everything that they name.
+def write_head_digests(head: HeadDigests) -> None:
+    """Writes the digests that the head of the fleet computed: this clone may lack what they describe."""
+    print(
+        f"environment: {HEAD_DIGESTS} marks a clone of the fleet, so the digests of data, model and task are its "
+        "head's; remove that file if this checkout is your own",
+        file=sys.stderr,
+    )
+    files.write_json(files.SOURCE_FILE, head.source)
+    files.write_json(files.MODEL_FILE, head.model)
+    files.write_json(files.TASK_FILE, head.task)
+
+
+def checked_params(*, has_data: bool = True) -> Params:
+    """Reads the parameters, and checks them and everything that they name, `data.path` only if it must be here.
 
     Raises:
         ParameterError: one line for each problem.
     """
     params, lines = examine(read())
     if params is not None:
-        lines += [f"params.yaml: {line}" for line in preflight.input_problems(params)]
+        lines += [f"params.yaml: {line}" for line in preflight.input_problems(params, has_data=has_data)]
     if params is not None and not lines:  # other errors are reported without waiting for the network
         lines = [f"params.yaml: {line}" for line in preflight.server_problems(params)]
     if lines or params is None:

@@ -24,10 +24,16 @@ APPLICATIONS = "keras.applications."
 MIN_ADDRESS_SPACE_BYTES = 7 * 2**29  # measured: 2.4 GiB are too little for one training of a small network
 
 
-def input_problems(params: Params) -> list[str]:
-    """One line for each input, model, task, device or tracking store that cannot be used. Uses no network."""
+def input_problems(params: Params, *, has_data: bool = True) -> list[str]:
+    """One line for each input, model, task, device or tracking store that cannot be used. Uses no network.
+
+    Args:
+        params: all parameters.
+        has_data: whether `data.path` must be on this machine. A clone of the fleet receives prepared images instead.
+    """
     own_task = params.task.is_own  # it does not use `data` and `model`
-    inputs = task_problems(params.task) if own_task else [*_data_path(params.data), *_model(params.model.name)]
+    images = _data_path(params.data) if has_data else ()
+    inputs = task_problems(params.task) if own_task else [*images, *_model(params.model.name)]
     return [
         *inputs,
         *_gpu(params.train),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from http.client import responses
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from stages.errors import without_password
+from stages.errors import one_line, without_password
 from stages.params import TrackingParams
 from stages.tracking import deadline, store
 
@@ -22,6 +23,11 @@ _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306}
 _START_SERVER = "start it (`mlflow server`, see the README), or name another store"
 _NOT_MLFLOW = f"is not an MLflow server (MLflow cannot read its response); {_START_SERVER}"
 _LOG_IN = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or name another store"
+_CERTIFICATE = "MLFLOW_TRACKING_SERVER_CERT_PATH"
+_TRUST = (
+    f"set {_CERTIFICATE} to a file with the certificate of its authority, or, only on a network that you trust, "
+    "MLFLOW_TRACKING_INSECURE_TLS=true"
+)
 # How urllib3 and MLflow begin the message of an HTTP error.
 _HTTP_ERROR = re.compile(r"(?:too many|API request to endpoint \S+ failed with error code) (\d{3})")
 
@@ -66,6 +72,12 @@ def _mlflow_problem(client: MlflowClient, experiment: str) -> str | None:
 
 
 def _http_problem(causes: Sequence[BaseException]) -> str | None:
+    tls_error = next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None)
+    if tls_error is not None:
+        return _tls_problem(tls_error)
+    certificate = os.environ.get(_CERTIFICATE)
+    if certificate and not os.path.exists(certificate):  # noqa: PTH110  Path.exists raises an error for a long name
+        return f"cannot be checked: {_CERTIFICATE} is '{one_line(certificate, 80)}', which does not exist; correct it"
     if any(isinstance(cause, TimeoutError) for cause in causes):
         return f"did not answer within {os.environ['MLFLOW_HTTP_REQUEST_TIMEOUT']} s; {_START_SERVER}"
     status = next((int(match[1]) for cause in causes if (match := _HTTP_ERROR.match(str(cause)))), None)
@@ -81,7 +93,50 @@ def _http_problem(causes: Sequence[BaseException]) -> str | None:
     return f"cannot be reached ({_system_message(causes)}); {_START_SERVER}"
 
 
+def _tls_problem(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"has a certificate that is not accepted ({one_line(error.verify_message, 100)}); {_TRUST}"
+    reason = one_line(str(error.reason or error).replace("_", " ").lower(), 100)
+    return f"cannot be reached by TLS ({reason}); use http:// if the server has no TLS, or name another store"
+
+
 def _database_problem(uri: str, scheme: str) -> str | None:
+    if missing := _missing_driver(uri):
+        extra = '`pip install -e ".[team]"`' if scheme == "postgresql" else f"`pip install {missing}`"
+        return f"needs the Python package {missing}, which is not installed; run {extra}, or name another store"
+    return _address_problem(uri, scheme) or _login_problem(uri)
+
+
+def _missing_driver(uri: str) -> str | None:
+    """The package that SQLAlchemy imports for a database; None if it is installed."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    try:
+        make_url(uri).get_dialect().import_dbapi()
+    except ImportError as error:
+        return one_line(str(error.name), 40)
+    except (ArgumentError, NoSuchModuleError, ValueError):
+        return None  # reported below, or by MLflow
+    return None
+
+
+def _login_problem(uri: str) -> str | None:
+    """Connects once: MLflow would try again for minutes."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        create_engine(uri).connect().close()
+    except (SQLAlchemyError, ValueError) as error:
+        message = one_line(str(getattr(error, "orig", None) or error).strip().partition("\n")[0], 200)
+        if "password" in message:
+            return f"rejects the user name or the password ({message}); correct them in the URI, or set PGPASSWORD"
+        return f"cannot be used ({message}); check its log, or name another store"
+    return None
+
+
+def _address_problem(uri: str, scheme: str) -> str | None:
     advice = "start the database, or name another store"
     try:
         parts = urlsplit(uri)

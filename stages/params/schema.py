@@ -242,6 +242,17 @@ class TrackingParams(Section):
     )
 
 
+class FleetParams(Section):
+    """How `python -m stages.fleet` places trainings on machines. Changes no result."""
+
+    cpus_per_training: int = Field(2, ge=1, le=1024, description="cores of a training on each of its hosts")
+    gpus_per_training: int = Field(0, ge=0, le=64, description="GPUs of a training on each of its hosts; 0: the CPU")
+    retries: int = Field(2, ge=0, le=100, description="how often a training is tried again after its machine was lost")
+    hosts_per_training: int = Field(
+        1, ge=1, le=1024, description="machines that one training uses together; `train.replicas` counts all of them"
+    )
+
+
 class Params(Section):
     """All of `params.yaml`."""
 
@@ -257,3 +268,4 @@ class Params(Section):
     profile: ProfileParams = ProfileParams()
     compare: CompareParams = CompareParams()
     tracking: TrackingParams = TrackingParams()
+    fleet: FleetParams = FleetParams()

@@ -1,8 +1,7 @@
-"""An MLflow run that is being written. No result is lost if the tracking store fails."""
+"""An MLflow run that is being written. No result is lost if the tracking store fails, and no epoch if it restarts."""
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 import tempfile
@@ -14,26 +13,46 @@ from typing import Any
 
 import mlflow
 from mlflow.entities import Metric, RunTag
+from mlflow.exceptions import MlflowException
 
 from stages.errors import one_line
+from stages.tracking.deadline import DeadlineError
 
 RESULT_TAG = "result.sha256"
 FAILURE_TAG = "failure"  # why a training failed
+PATIENCE_S = 60.0  # for a server that restarts
+RETRY_S = 1.0
+PAUSE_FACTOR = 9.0  # seconds until the next try, for each second that the last one took
 _BATCH = 900  # metrics in one call; the server's limit is 1,000
+_OF_SERVERS = (MlflowException, OSError, DeadlineError)  # OSError: all exceptions of `requests`
+_TEMPORARY = {408, 425, 429}  # status codes from 400 to 499 after which a request may be repeated
 
 
 @dataclass
 class StoreState:
-    """Whether a store has failed. The runs of one process share it: each further call would take seconds, too."""
+    """What is known of a store. The runs of one process share it: each further call to a failed one takes seconds.
 
+    Attributes:
+        can_recover: whether the store may answer again after an error: a server that restarts, not a local file.
+        has_failed: whether logging has stopped, so that something is missing.
+        is_late: whether the user has been told that something is kept until the store answers again.
+        patience_s: seconds that calls may still wait for the store, all together.
+    """
+
+    can_recover: bool = False
     has_failed: bool = False
+    is_late: bool = False
+    patience_s: float = PATIENCE_S
 
 
 class ActiveRun:
     """A run that has started and not ended.
 
-    If the store fails, one line on standard error reports it, and nothing more is logged to the runs that share
-    `state`. `compare` logs the rest from the files. Until then, or until its stage runs again, the run stays RUNNING.
+    Metrics that a server does not accept are kept, and sent with the next ones, with the time at which they were
+    logged: a training does not wait for a server that restarts. All other calls wait for it, all together at most
+    `PATIENCE_S` seconds. If it does not answer in this time, or rejects a call, one line on standard error reports it,
+    and nothing more is logged to the runs that share `state`. `compare` logs the rest from the files. Until then, or
+    until its stage runs again, the run stays RUNNING.
     """
 
     def __init__(self, client: mlflow.MlflowClient, run_id: str, state: StoreState | None = None) -> None:
@@ -41,19 +60,39 @@ class ActiveRun:
         self.run_id = run_id
         self.status = "FINISHED"
         self._state = state or StoreState()
+        self._kept: list[Metric] = []  # what the store has not confirmed, oldest first
+        self._next_try_s = 0.0  # of time.monotonic()
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether the store has failed, so that something may be missing in the run."""
+        """Whether logging has stopped, so that something may be missing in the run."""
         return self._state.has_failed
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Logs metrics at a step, without values that are not finite, because MLflow shows NaN as 0."""
-        now_ms = int(time.time() * 1000)
-        finite = [Metric(name, float(value), now_ms, step) for name, value in values.items() if math.isfinite(value)]
-        for start in range(0, len(finite), _BATCH):
-            batch = finite[start : start + _BATCH]
-            self.attempt(functools.partial(self.client.log_batch, self.run_id, metrics=batch))
+        """Logs metrics at a step, without values that are not finite, because MLflow shows NaN as 0.
+
+        Does not wait for a server that has failed: until it answers, one tenth of the time is spent on asking it.
+        """
+        now_ms, started_s = int(time.time() * 1000), time.monotonic()
+        finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}
+        self._kept += [Metric(name, value, now_ms, step) for name, value in finite.items()]
+        if self.is_incomplete or not self._kept or started_s < self._next_try_s:
+            return
+        try:
+            self._deliver()
+        except Exception as error:  # MLflow does not wrap the exceptions of its store's driver
+            ended_s = time.monotonic()
+            self._next_try_s = ended_s + PAUSE_FACTOR * (ended_s - started_s)
+            self._report(error, is_final=not self._may_recover(error))
+        else:
+            self._report_recovery()
+
+    def _deliver(self) -> None:
+        """Sends the metrics that are kept. The store recognises those whose answer was lost, and keeps them once."""
+        while self._kept:
+            batch = self._kept[:_BATCH]
+            self.client.log_batch(self.run_id, metrics=batch)
+            del self._kept[: len(batch)]
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Sets tags, in one batch."""
@@ -92,22 +131,60 @@ class ActiveRun:
         self.status = "FAILED"
 
     def end(self, status: str) -> None:
-        """Ends the run as FINISHED, FAILED or KILLED."""
+        """Ends the run as FINISHED, FAILED or KILLED. After a signal, which gives KILLED, it does not wait."""
+        if status == "KILLED":
+            self._state.patience_s = 0.0
         self.attempt(lambda: self.client.set_terminated(self.run_id, status))
 
     def attempt(self, log: Callable[[], Any]) -> None:
-        """Calls `log()` unless the store has failed before. Prints the first error instead of raising it."""
-        if self.is_incomplete:
-            return
-        try:
-            log()
-        except Exception as error:  # MLflow does not wrap the exceptions of its store's driver
+        """Delivers what is kept and calls `log()`, unless logging has stopped. Waits for a server that may recover.
+
+        `log()` is called again if its answer was lost. The last error is printed instead of being raised.
+        """
+        while not self.is_incomplete:
+            started_s = time.monotonic()
+            try:
+                self._deliver()
+                log()
+            except Exception as error:  # MLflow does not wrap the exceptions of its store's driver
+                self._state.patience_s -= time.monotonic() - started_s + RETRY_S
+                has_time = self._state.patience_s > 0
+                self._report(error, is_final=not (has_time and self._may_recover(error)))
+                if has_time and not self.is_incomplete:
+                    time.sleep(RETRY_S)
+            else:
+                self._report_recovery()
+                return
+
+    def _may_recover(self, error: Exception) -> bool:
+        return self._state.can_recover and isinstance(error, _OF_SERVERS) and not is_rejection(error)
+
+    def _report(self, error: Exception, *, is_final: bool) -> None:
+        if is_final:
             self._state.has_failed = True
             print(
                 f"MLflow: logging stopped ({first_line(error)}); "
                 "the results are in the files, and the next `compare` logs them",
                 file=sys.stderr,
             )
+        elif not self._state.is_late:
+            self._state.is_late = True
+            reason = f"MLflow: the store does not answer ({first_line(error)})"
+            print(f"{reason}; what it misses is kept and sent when it does", file=sys.stderr)
+
+    def _report_recovery(self) -> None:
+        if self._state.is_late:
+            self._state.is_late = False
+            print("MLflow: the store answers again, and has everything that was kept", file=sys.stderr)
+
+
+def is_rejection(error: Exception) -> bool:
+    """Whether a server answered that it will not do what was asked: it would answer the same again."""
+    if isinstance(error, MlflowException):
+        status = error.get_http_status_code()
+    else:  # of an upload
+        status = getattr(getattr(error, "response", None), "status_code", 500)
+    return 400 <= status < 500 and status not in _TEMPORARY
 
 
 def first_line(error: Exception) -> str:

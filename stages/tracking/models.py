@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import mlflow
 import numpy as np
-from mlflow.entities import DatasetInput, InputTag, LoggedModelOutput
+from mlflow.entities import DatasetInput, InputTag, LoggedModel, LoggedModelOutput
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
@@ -44,19 +45,25 @@ def log_dataset(run: ActiveRun, images: np.ndarray, labels: np.ndarray, *, sourc
 def log_model(run: ActiveRun, model: keras.Model) -> None:
     """Logs the model in MLflow's own format, with its signature and pinned requirements. Imports TensorFlow."""
 
+    created = functools.cache(lambda: _created(run.client, run.run_id))  # once, also if a later call is repeated
+
     def log() -> None:
-        model_id = _upload(run.client, run.run_id, model)
-        run.client.log_outputs(run.run_id, [LoggedModelOutput(model_id, 0)])
+        model_id = _upload(run.client, run.run_id, model, created())
+        if _logged_model(run.client, run.run_id) != model_id:  # the answer to an earlier try may have been lost
+            run.client.log_outputs(run.run_id, [LoggedModelOutput(model_id, 0)])
 
     run.attempt(log)
 
 
-def _upload(client: mlflow.MlflowClient, run_id: str, model: keras.Model) -> str:
+def _created(client: mlflow.MlflowClient, run_id: str) -> LoggedModel:
+    source = client.get_run(run_id)
+    return client.create_logged_model(source.info.experiment_id, "model", run_id, params=source.data.params)
+
+
+def _upload(client: mlflow.MlflowClient, run_id: str, model: keras.Model, logged: LoggedModel) -> str:
     """Logs a model, and returns its identifier. Does not use MLflow's active run, which belongs to a thread."""
     import mlflow.tensorflow
 
-    source = client.get_run(run_id)
-    logged = client.create_logged_model(source.info.experiment_id, "model", run_id, params=source.data.params)
     entry = Model(artifact_path=logged.artifact_location, run_id=run_id, model_id=logged.model_id)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -172,4 +179,4 @@ def _log_model(client: mlflow.MlflowClient, champion: ChampionModel) -> str:
     from stages.tensorflow_import import keras
 
     model = keras.saving.load_model(champion.directory / MODEL, compile=False, safe_mode=True)
-    return _upload(client, champion.run_id, model)
+    return _upload(client, champion.run_id, model, _created(client, champion.run_id))

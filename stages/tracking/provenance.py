@@ -11,17 +11,34 @@ from stages import files, fingerprint
 
 CHECKOUT_TAG = "halfstep.checkout"
 FOLDER_TAG = "halfstep.folder"
+FLEET_TAG = "halfstep.fleet"
 
 
 def writer_tags() -> dict[str, str]:
-    """The checkout that writes a run, and the working folder relative to it, which has the lock of the process."""
-    return checkout_tag() | {FOLDER_TAG: os.path.relpath(Path.cwd(), files.original_root())}
+    """The checkout that writes a run, and the working folder relative to it, which has the lock of the process.
+
+    A run that a fleet writes also has the identifier of the checkout that the fleet works for.
+
+    Raises:
+        CorruptFileError: `.halfstep/fleet.json` is not JSON.
+    """
+    return checkout_tag() | {FOLDER_TAG: os.path.relpath(Path.cwd(), files.original_root())} | _fleet_tag()
 
 
 def checkout_tag() -> dict[str, str]:
+    """The random identifier of the user's checkout as a tag."""
+    return {CHECKOUT_TAG: checkout_id()}
+
+
+def checkout_id() -> str:
     """The random identifier of the user's checkout; created if it has none."""
     path = files.original_root() / files.WORK_DIR / "checkout"
-    return {CHECKOUT_TAG: _known_id(path) or _new_id(path)}
+    return _known_id(path) or _new_id(path)
+
+
+def _fleet_tag() -> dict[str, str]:
+    path = files.original_root() / files.WORK_DIR / "fleet.json"  # written by the fleet in its own clones
+    return {FLEET_TAG: str(files.read_json(path)["checkout"])} if path.exists() else {}
 
 
 def _known_id(path: Path) -> str | None:

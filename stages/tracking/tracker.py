@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import mlflow
-from mlflow.entities import Param, Run
+from mlflow.entities import Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, ErrorCode
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
@@ -21,6 +20,7 @@ from stages.files import original_root
 from stages.params import Params, TrackingParams
 from stages.tracking import client, provenance, store
 from stages.tracking.active_run import FAILURE_TAG, RESULT_TAG, ActiveRun, StoreState, first_line
+from stages.tracking.run_params import run_params
 
 logging.getLogger("mlflow").setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -28,10 +28,7 @@ logging.getLogger("alembic").setLevel(logging.WARNING)
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
-# Parameters that only `images` has, as dotted names of sections or values.
-_OF_IMAGES = {"data", "model"} | {
-    f"train.{name}" for name in ("optimizer", "learning_rate", "schedule", "warmup_epochs", "augment", "input_threads")
-}
+CLOSED_TAG = "halfstep.closed"  # why another process has ended a run
 _EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # the UI opens its pages for training
 
 
@@ -71,8 +68,8 @@ class Tracker:
     def __init__(self, tracking: TrackingParams) -> None:
         uri = store.resolve_uri(tracking)
         mlflow.set_tracking_uri(uri)
-        self._state = StoreState()
         self._shown_uri, self._is_local = without_password(uri), store.sqlite_path(uri) is not None
+        self._state = StoreState(can_recover=not self._is_local)
         with self._store_errors():
             self.client = client.connect(uri)
         self._experiment_id = self._experiment(tracking.experiment, uri)
@@ -97,7 +94,7 @@ class Tracker:
             self.close_abandoned(identity, keep=run.info.run_id)
             logged = run_params(params, identity.variant)
             missing = [Param(name, text) for name, text in logged.items() if name not in run.data.params]
-            self.client.log_batch(run.info.run_id, params=missing)
+            self.client.log_batch(run.info.run_id, params=missing, tags=_changed_writer(run))
         active = ActiveRun(self.client, run.info.run_id, self._state)
         try:
             yield active
@@ -110,9 +107,26 @@ class Tracker:
     def close_abandoned(self, identity: RunIdentity | None = None, keep: str = "") -> None:
         """Ends runs that processes of this checkout left RUNNING, of one stage or of all: as KILLED unless complete."""
         with self._store_errors():
-            for run in self._abandoned(identity):
-                if run.info.run_id != keep:
-                    self.client.set_terminated(run.info.run_id, _last_status(run))
+            self._close(run for run in self._abandoned(identity) if run.info.run_id != keep)
+
+    def close_running(self, tags: Mapping[str, str], keep: Collection[str], reason: str) -> int:
+        """Ends the RUNNING runs that have `tags`, but for those in `keep`: as KILLED unless complete.
+
+        The caller knows that no process writes to them any more. They get the tag `CLOSED_TAG` with the reason.
+
+        Returns:
+            The number of runs that were ended.
+        """
+        with self._store_errors():
+            found = [run for run in self._search(tags, "RUNNING") if run.info.run_id not in keep]
+            for run in found:
+                self.client.set_tag(run.info.run_id, CLOSED_TAG, reason)
+            self._close(found)
+        return len(found)
+
+    def _close(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            self.client.set_terminated(run.info.run_id, _last_status(run))
 
     def unfinished(self, identity: RunIdentity, params: Params) -> str | None:
         """Identifier of the newest abandoned run of this checkout with the same parameters; None without one."""
@@ -195,43 +209,16 @@ class Tracker:
             ) from error
 
 
-def run_params(params: Params, variant: str | None) -> dict[str, str]:
-    """The MLflow params of a run by dotted name. The variant's entry is `variant.*`: all variants have equal keys.
-
-    What does not apply to the task is left out.
-    """
-    tree = params.model_dump(mode="json")
-    entries = tree.pop("variants")
-    # Keys further down may have characters that MLflow refuses in names.
-    arguments = tree["task"]["arguments"]
-    arguments |= {name: str(value) for name, value in arguments.items() if isinstance(value, dict)}
-    del tree["tracking"]  # does not affect a result, and may contain a password
-    if variant is not None:
-        tree["variant"] = entries[variant]
-    absent = _OF_IMAGES if params.task.is_own else set()
-    return {name: _as_text(value) for name, value in _flat(tree, absent=absent)}
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "", *, absent: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        if name in absent:
-            continue
-        if isinstance(value, dict):
-            yield from _flat(value, f"{name}.", absent=absent)
-        else:
-            yield name, value
-
-
-def _as_text(value: Any) -> str:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text if len(text) <= 6000 else text[:5997] + "..."  # MLflow's limit
-
-
 def artifact_location(uri: str) -> str | None:
     """`mlruns/` next to a SQLite store, as an absolute path for temporary checkouts; None: the server chooses."""
     path = store.sqlite_path(uri)
     return store.artifact_folder(path).as_uri() if path else None
+
+
+def _changed_writer(run: Run) -> list[RunTag]:
+    """The tags that say who writes a run, where they differ: a run may be resumed in another checkout."""
+    tags = {name: "" for name in (provenance.FLEET_TAG,) if name in run.data.tags} | provenance.writer_tags()
+    return [RunTag(name, text) for name, text in tags.items() if run.data.tags.get(name) != text]
 
 
 def _last_status(run: Run) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from stages.errors import DataError
 from stages.params import Params
 from stages.train.callbacks import Epoch
 
+SHARED_FOLDER = "HALFSTEP_CHECKPOINTS"  # an environment variable of each machine
+SHARED_WAIT_S = 120.0  # a file server notices within this time that a machine has died, and frees its locks
 MAX_KEPT = 2  # if the newest is damaged, the one before it is used
 _CODE = ("train", "tasks", "precision.py", "stats/resampling.py")
 _WITHOUT_EFFECT = {"variants", "seeds", "checkpoint_every", "require_gpu"}  # do not change the result of a training
@@ -133,16 +136,21 @@ class Checkpoints:
 
 @contextmanager
 def opened(training: str, key: str) -> Iterator[Checkpoints | None]:
-    """Opens the checkpoints of a training, in the user's checkout, and removes those with another `key`.
+    """Opens the checkpoints of a training, in the user's checkout or in `HALFSTEP_CHECKPOINTS`.
+
+    Those of the checkout with another `key` are removed. A folder that machines share may also have those of other
+    checkouts, which stay.
 
     DVC experiments may run the same training at the same time: the second process gets None, and saves no checkpoints.
+    In a shared folder it first waits, because the machine that ran the training may not have ended it yet.
     """
-    folder = files.original_root() / files.WORK_DIR / "checkpoints" / training
+    shared = os.environ.get(SHARED_FOLDER)
+    folder = _root(shared) / training
     mine = folder / key[:16]
-    for other in folder.iterdir() if folder.is_dir() else ():
+    for other in folder.iterdir() if folder.is_dir() and not shared else ():
         if other != mine:
             _remove_unless_locked(other)
-    lock = locking.try_lock(_lock_of(mine))
+    lock = locking.try_lock(_lock_of(mine), wait_s=SHARED_WAIT_S if shared else 0.0)
     if lock is None:
         print(f"{training}: another process runs the same training; this one saves no checkpoints", file=sys.stderr)
         yield None
@@ -179,6 +187,13 @@ def _code_digest() -> str:
     paths = sorted(path for entry in named for path in ([entry] if entry.is_file() else entry.rglob("*.py")))
     lines = [f"{path.relative_to(root)}\0{files.sha256_file(path)}\n" for path in paths]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _root(shared: str | None) -> Path:
+    """The folder of all checkpoints; a relative `HALFSTEP_CHECKPOINTS` is relative to the original checkout."""
+    if shared:
+        return files.original_root() / os.path.expanduser(shared)  # noqa: PTH111  raises no error for an unknown user
+    return files.original_root() / files.WORK_DIR / "checkpoints"
 
 
 def _lock_of(folder: Path) -> Path:

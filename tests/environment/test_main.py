@@ -13,6 +13,7 @@ import pytest
 
 from stages import files
 from stages.environment.__main__ import remove_unlisted_arms
+from stages.head_digests import HEAD_DIGESTS
 from stages.params import TrainParams
 
 OUTPUTS = ["environment.json", "model.json", "source.json", "task.json", "tracking.json"]
@@ -90,6 +91,50 @@ def test_all_errors_are_listed_and_no_file_is_changed(
     assert named == {"train.epochs", "train.epcohs", "compare.baseline", "data.path", "model.name", "tracking.uri"}
     assert all(line.startswith("params.yaml: ") for line in done.stderr.splitlines())
     assert {path: path.stat().st_mtime_ns for path in Path("data").rglob("*")} == before
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone of the fleet with the head's digests."""
+    monkeypatch.chdir(tmp_path)
+    digests = {name: {"name": f"{name} of the head"} for name in ("source", "model", "task")}
+    files.write_json(HEAD_DIGESTS, digests | {"checkout": "a1b2"})
+    return tmp_path
+
+
+def test_clone_of_the_fleet_uses_the_digests_of_its_head(
+    clone: Path, run: Callable[[], Any], write_params: Callable[..., Path]
+) -> None:
+    write_params(data={"source": "folder", "path": "no_such"})
+    done = run()
+    assert (done.returncode, done.stdout) == (0, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(
+        "environment: .halfstep/fleet.json marks a clone of the fleet, so the digests of data, model"
+    )
+    for name in ("source", "model", "task"):
+        assert json.loads(Path("data", f"{name}.json").read_text()) == {"name": f"{name} of the head"}
+
+
+def test_clone_of_the_fleet_checks_everything_else(
+    clone: Path, run: Callable[[], Any], write_params: Callable[..., Path]
+) -> None:
+    write_params(data={"source": "folder", "path": "no_such"}, model={"name": "resnet21"}, tracking={"uri": "mlruns"})
+    done = run()
+    assert done.returncode == 2
+    assert {line.split()[1] for line in done.stderr.splitlines()} == {"model.name", "tracking.uri"}
+
+
+@pytest.mark.parametrize(("content", "reason"), [('{"source": {}}', "model: Field required"), ("{", "Invalid JSON")])
+def test_damaged_digests_of_the_head_give_one_line(
+    content: str, reason: str, clone: Path, run: Callable[[], Any], write_params: Callable[..., Path]
+) -> None:
+    write_params()
+    HEAD_DIGESTS.write_text(content)
+    done = run()
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert f"fleet.json cannot be used ({reason}" in done.stderr
+    assert not Path("data").exists()
 
 
 def test_missing_params_yaml_gives_one_line(run: Callable[[], Any]) -> None:

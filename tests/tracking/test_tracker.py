@@ -22,7 +22,8 @@ from stages.errors import HalfstepError, TrackingError
 from stages.params import CompareParams, Params, TaskParams, TrackingParams, TrainParams, Variant
 from stages.tracking import run_logging
 from stages.tracking.active_run import ActiveRun, StoreState
-from stages.tracking.tracker import RunIdentity, Tracker, run_params
+from stages.tracking.run_params import run_params
+from stages.tracking.tracker import RunIdentity, Tracker
 
 PARAMS = Params()
 TRAINING = run_logging.training("mixed_float16", 3)

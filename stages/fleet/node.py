@@ -1,0 +1,110 @@
+"""`python -m stages.fleet.node --variant V --seed S`: one training in a clone on a node.
+
+Programs that run in a clone use its other functions. The last line that such a program prints says why it failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from stages import files
+from stages.errors import HalfstepError, cli_entry, one_line
+from stages.fleet.remote import dvc_error
+from stages.tracking import run_logging
+
+LOST = 75  # EX_TEMPFAIL: a rank of the training was lost or never came; the next start resumes
+_STATUS = re.compile(r"exited with (\d+)")
+_DVC_ERRORS = ("ERROR: ", "WARNING: ")
+
+
+class StepError(HalfstepError):
+    """A command that failed in a clone."""
+
+    def __init__(self, reason: str, status: int = 1) -> None:
+        super().__init__(reason)
+        self.exit_status = LOST if status == LOST else 1
+
+
+def main() -> int:
+    """Entry point of a training on a node."""
+    parser = argparse.ArgumentParser(prog="python -m stages.fleet.node", description=__doc__)
+    parser.add_argument("--variant", required=True)
+    parser.add_argument("--seed", required=True, type=int)
+    parser.add_argument("--rank", default=0, type=int, help="of the hosts of the training; rank 0 writes the results")
+    arguments = parser.parse_args()
+    return cli_entry(lambda: train(arguments.variant, arguments.seed, arguments.rank))()
+
+
+def train(variant: str, seed: int, rank: int = 0) -> None:
+    """Fetches the prepared data, trains, and pushes the result. Other ranks than 0 only train.
+
+    Raises:
+        StepError: a command failed; its status is 75 if the training can be tried again.
+    """
+    prepare_clone()
+    if rank:
+        run_module("stages.train", "--variant", variant, "--seed", str(seed))
+        return
+    stage = f"train@{files.train_dir(variant, seed).name}"
+    dvc("repro", "--single-item", stage)
+    print(f"{run_logging.training(variant, seed).name}: trained", flush=True)
+    dvc("push", "--run-cache", stage)
+
+
+def prepare_clone() -> None:
+    """Describes the machine, with the head's digests of the inputs, and fetches `data/prepared`.
+
+    Raises:
+        StepError: a check failed on this machine, or the remote refused.
+    """
+    run_module("stages.environment")
+    dvc("pull", str(files.PREPARED))
+
+
+def dvc(*arguments: str) -> None:
+    """Runs DVC and passes its output on.
+
+    Raises:
+        StepError: with the message of the stage, or else of DVC.
+    """
+    status, lines = _run("dvc", *arguments)
+    if status:
+        own = [line for line in lines if not line.startswith(_DVC_ERRORS)]
+        found = _STATUS.search("\n".join(lines))
+        is_stage = found is not None and own
+        reason = own[-1] if is_stage else f"dvc {arguments[0]}: {dvc_error(chr(10).join(lines))}"
+        raise StepError(reason, int(found[1]) if found else 1)
+
+
+def run_module(name: str, *arguments: str) -> None:
+    """Runs a stage without DVC and passes its output on.
+
+    Raises:
+        StepError: with its last line.
+    """
+    status, lines = _run(name, *arguments)
+    if status:
+        raise StepError(lines[-1] if lines else f"{name} failed with status {status}", status)
+
+
+def _run(module: str, *arguments: str) -> tuple[int, Sequence[str]]:
+    """Runs a module with this Python. Returns its status and the lines that it printed."""
+    command = [sys.executable, "-u", "-m", module, *arguments]
+    lines: list[str] = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            if line.strip():
+                lines.append(one_line(line.strip()))
+    return process.returncode, lines
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

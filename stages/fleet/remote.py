@@ -1,0 +1,151 @@
+"""The DVC remote, which carries results between machines: what nodes are told of it, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stages.errors import FleetError, one_line, without_password
+
+_TRAVEL = ("url", "endpointurl", "region", "use_ssl", "account_name", "projectname")  # none of them is a secret
+_SECRETS = ("access_key_id", "secret_access_key", "session_token", "password", "token", "account_key", "sas_token")
+_SECRETS += ("connection_string", "client_secret", "gdrive_client_secret", "oss_key_secret")
+_PREFIXES = ("ERROR: ", "WARNING: ")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """The default remote of the checkout, and those of its settings that travel."""
+
+    name: str
+    settings: dict[str, str]
+
+    @property
+    def url(self) -> str:
+        """A URL, or an absolute path."""
+        return self.settings["url"]
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a remote that is one; None of a server."""
+        return None if "://" in self.url else Path(self.url)
+
+    def as_config(self) -> str:
+        """The text of a DVC configuration with this remote."""
+        lines = [f'    {name} = "{value}"\n' for name, value in self.settings.items()]
+        return f"[core]\n    remote = {self.name}\n['remote \"{self.name}\"']\n{''.join(lines)}"
+
+
+def configured() -> Remote:
+    """The default remote, as DVC resolves it for the working folder.
+
+    Raises:
+        FleetError: there is none, DVC keeps no run cache on it, or a secret would travel with git.
+    """
+    from dvc.config import Config
+    from dvc.exceptions import DvcException
+
+    try:
+        config: Any = Config(dvc_dir=str(Path(".dvc").resolve()))
+        tracked: Any = config.load_one("repo")
+    except DvcException as error:
+        raise FleetError(f"DVC's configuration cannot be read: {one_line(str(error), 300)}") from error
+    name = config.get("core", {}).get("remote")
+    if not name or name not in config["remote"]:
+        raise FleetError(
+            "no DVC remote is configured, through which results come home; add one that all machines reach: "
+            "`dvc remote add --default NAME URL` (s3://bucket/path, ssh://host/path, or a folder that they share)"
+        )
+    found = config["remote"][name]
+    _require_no_secret(name, found, tracked.get("remote", {}).get(name, {}))
+    settings = {key: str(found[key]) for key in _TRAVEL if key in found}
+    return Remote(name, settings)
+
+
+def _require_no_secret(name: str, found: Any, tracked: Any) -> None:
+    url = str(found["url"])
+    if without_password(url) != url:
+        raise FleetError(
+            f"remote.{name}.url contains a password, which would travel to the nodes; remove it from the URL, and give "
+            "each node its own credentials (see docs/fleet.md)"
+        )
+    if url.startswith(("http://", "https://")):
+        raise FleetError(
+            f"remote.{name}.url is {one_line(url, 200)}; DVC keeps no run cache over HTTP, so results could not come "
+            "home: use s3://, ssh://, or a folder that all machines share"
+        )
+    if secrets := [key for key in _SECRETS if key in tracked]:
+        raise FleetError(
+            f"remote.{name}.{secrets[0]} is in .dvc/config, which git tracks and which would travel to the nodes; "
+            f"remove it there and set it with `dvc remote modify --local {name} {secrets[0]} VALUE`"
+        )
+
+
+@contextmanager
+def probe_file(found: Remote) -> Iterator[str | None]:
+    """A file in a remote that is a folder, for the time of the block: a node that does not see it has another folder.
+
+    Yields:
+        Its path; None if the remote is a server.
+
+    Raises:
+        FleetError: this user cannot write to the folder.
+    """
+    if found.folder is None:
+        yield None
+        return
+    path = found.folder / f".halfstep-{uuid.uuid4().hex}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise FleetError(
+            f"remote.{found.name}.url is {found.folder}, which cannot be written ({error.strerror}); choose another "
+            "folder, or change its permissions"
+        ) from error
+    try:
+        yield str(path)
+    finally:
+        with suppress(OSError):
+            path.unlink()
+
+
+def push(targets: Sequence[str]) -> None:
+    """`dvc push` with the run cache.
+
+    Raises:
+        FleetError: the remote refuses, with DVC's message.
+    """
+    require_success(run_dvc("push", "--quiet", "--run-cache", *targets), "dvc push")
+
+
+def run_dvc(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the DVC of this Python, and keeps what it prints."""
+    command = [sys.executable, "-m", "dvc", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+
+
+def require_success(done: subprocess.CompletedProcess[str], what: str) -> None:
+    """Checks the exit status of DVC.
+
+    Raises:
+        FleetError: DVC's error, on one line.
+    """
+    if done.returncode:
+        raise FleetError(f"{what}: {dvc_error(done.stderr)}")
+
+
+def dvc_error(output: str) -> str:
+    """DVC's first error in what it printed, on one line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR: ")] or lines or ["it failed without a message"]
+    text = errors[0]
+    for prefix in _PREFIXES:
+        text = text.removeprefix(prefix)
+    return one_line(text, 400)

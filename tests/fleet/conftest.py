@@ -1,0 +1,118 @@
+"""A Ray cluster of a head and two nodes on this machine, and a checkout with a DVC remote that they share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.pipeline.conftest import Checkout, pristine
+
+__all__ = ["pristine"]
+
+START_S = 60.0
+STORE_BYTES = 100_000_000  # Ray's smallest object store is 75 MB
+
+
+@dataclass
+class Cluster:
+    """Processes of `ray start --block`, one for each machine."""
+
+    folder: Path
+    address: str
+    processes: dict[str, psutil.Process] = field(default_factory=dict)
+
+    def start(self, name: str, *arguments: str, variables: Mapping[str, str]) -> None:
+        """Starts a machine, and waits until its Ray says so."""
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *arguments]
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as stream:
+            process = subprocess.Popen(command, env=os.environ | dict(variables), stdout=stream, stderr=stream)
+        self.processes[name] = psutil.Process(process.pid)
+        wait_for(lambda: "Ray runtime started" in log.read_text(), START_S, log.read_text)
+
+    def kill(self, name: str, *, only_ray: bool = False) -> None:
+        """Kills everything that runs on a machine at once, as a power cut does; or its raylet alone."""
+        tree = [self.processes[name], *self.processes[name].children(recursive=True)]
+        for process in tree:
+            if not only_ray or process.name() == "raylet":
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+
+    def trainings(self, name: str) -> list[str]:
+        """The names of the trainings that run on a machine, such as `float32-0`."""
+        found = []
+        for process in self.processes[name].children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                command = process.cmdline()
+                if "stages.train" in command:
+                    found.append(f"{command[command.index('--variant') + 1]}-{command[command.index('--seed') + 1]}")
+        return found
+
+    def stop(self) -> None:
+        """Ends all machines and what they started."""
+        for name in reversed(self.processes):
+            with suppress(psutil.NoSuchProcess):
+                self.kill(name)
+
+
+def wait_for(condition: Callable[[], object], limit_s: float, explain: Callable[[], object] = str) -> None:
+    """Waits until a condition holds, at most `limit_s` seconds."""
+    end_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end_s, explain()
+        time.sleep(0.1)
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def cluster_of(folder: Path, nodes: Mapping[str, Mapping[str, str]]) -> Iterator[Cluster]:
+    """A head that offers no cores, and nodes of two cores with the given environment variables."""
+    port, temporary = free_port(), tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets need a short path
+    cluster = Cluster(folder, f"127.0.0.1:{port}")
+    common = {"RAY_USAGE_STATS_ENABLED": "0", "CUDA_VISIBLE_DEVICES": "-1"}
+    store = f"--object-store-memory={STORE_BYTES}"
+    try:
+        head = ("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={temporary}")
+        cluster.start("head", *head, store, variables=common)
+        for name, variables in nodes.items():
+            own = {"HALFSTEP_FLEET": str(folder / name), "DVC_SITE_CACHE_DIR": str(folder / f"{name}-dvc")}
+            cluster.start(
+                name, f"--address={cluster.address}", "--num-cpus=2", store, variables=common | own | dict(variables)
+            )
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@pytest.fixture
+def home(pristine: Checkout, tmp_path: Path) -> Checkout:
+    """A checkout with a folder as its DVC remote, committed."""
+    checkout = pristine.copy(tmp_path / "home")
+    checkout.check_output("dvc", "remote", "add", "--default", "store", str(tmp_path / "remote"))
+    checkout.commit("A remote")
+    return checkout
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """Sends what Ctrl-C sends."""
+    process.send_signal(signal.SIGINT)
