@@ -62,16 +62,21 @@ class RunIdentity:
 class Tracker:
     """An experiment in a tracking store. Creates the experiment if it does not exist.
 
+    Args:
+        tracking: section `tracking` of the parameters.
+        waits: whether runs keep their metrics while a server restarts, and wait for it at their end. For trainings;
+            the other stages log all at once, and `compare` can do that, too.
+
     Raises:
         TrackingError: the store cannot be used, or the experiment has been deleted.
     """
 
-    def __init__(self, tracking: TrackingParams) -> None:
+    def __init__(self, tracking: TrackingParams, *, waits: bool = False) -> None:
         uri = store.resolve_uri(tracking)
         mlflow.set_tracking_uri(uri)
         self._shown_uri, self._is_local = without_password(uri), store.sqlite_path(uri) is not None
         self._experiment_name = tracking.experiment
-        self._state = StoreState(can_recover=not self._is_local)
+        self._state = StoreState(can_recover=waits and not self._is_local)
         with self._store_errors():
             self.client = client.connect(uri)
         self._experiment_id = self._experiment(tracking.experiment, uri)

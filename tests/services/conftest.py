@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from tests.pipeline.conftest import Checkout, pristine  # noqa: F401  a fixture
 from tests.services import parts
 
-PASSWORDS = {"ann": "An2nHc7UsecretOfAnn", "bob": "Bo6bLy3EsecretOfBob"}
+PASSWORDS = {user: secrets.token_hex(12) for user in ("ann", "bob")}
 
 
 @dataclass
@@ -88,7 +89,7 @@ def create_users(team: Team) -> None:
     code += "[client('basic-auth', sys.argv[1]).create_user(*pair.split('=')) for pair in sys.argv[2:]]"
     pairs = [f"{user}={password}" for user, password in PASSWORDS.items()]
     environment = {**os.environ, **team.variables("admin")}
-    subprocess.run([sys.executable, "-c", code, team.uri, *pairs], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", code, team.uri, *pairs], env=environment, capture_output=True, check=True)
 
 
 def allow(team: Team, user: str, experiment_id: str) -> None:
@@ -96,4 +97,6 @@ def allow(team: Team, user: str, experiment_id: str) -> None:
     code = "import sys; from mlflow.server import get_app_client as client; "
     code += "client('basic-auth', sys.argv[1]).grant_user_permission(sys.argv[2], 'experiment', sys.argv[3], 'EDIT')"
     environment = {**os.environ, **team.variables("admin")}
-    subprocess.run([sys.executable, "-c", code, team.uri, user, experiment_id], env=environment, check=True)
+    subprocess.run(
+        [sys.executable, "-c", code, team.uri, user, experiment_id], env=environment, capture_output=True, check=True
+    )

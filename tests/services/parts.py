@@ -6,6 +6,7 @@ import importlib.util
 import os
 import pwd
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -27,12 +28,10 @@ import yaml
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 START_S = 90.0
-# What an administrator writes to `.env`. The passwords are long and unlike any other text, so that a search finds them.
+# What an administrator writes to `.env`: new ones each time, because the tests search everything for them.
 SECRETS = {
-    "POSTGRES_PASSWORD": "Pg4dFq9ZsecretPostgres",
-    "MLFLOW_ADMIN_PASSWORD": "Ad7mXw2KsecretAdmin",
-    "MLFLOW_SECRET_KEY": "Fl1sNb8RsecretFlask",
-    "S3_SECRET_KEY": "S3k5Vt6YsecretSwift",
+    name: secrets.token_hex(12)
+    for name in ("POSTGRES_PASSWORD", "MLFLOW_ADMIN_PASSWORD", "MLFLOW_SECRET_KEY", "S3_SECRET_KEY")
 }
 VALUES = {**SECRETS, "S3_ACCESS_KEY": "team:halfstep"}
 
