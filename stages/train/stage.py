@@ -30,7 +30,7 @@ def run_stage(settings: Params, variant: str, seed: int) -> None:
 
     An interrupted training resumes from its last checkpoint, in the same MLflow run.
     """
-    tracker = Tracker(settings.tracking)
+    tracker = Tracker(settings.tracking, waits=True)
     digest = files.verify_manifest(files.PREPARED)
     spec = TaskSpec(settings.task, settings.model, settings.train, prepared_sha256=digest)
     directory, identity = files.train_dir(variant, seed), run_logging.training(variant, seed)
