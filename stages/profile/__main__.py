@@ -107,7 +107,8 @@ def _write(name: str, record: ArmRecord, context: Context, same_weights: Mapping
     word, step_ms = context.examples_word, summary.metrics["step_time_ms/mean"]
     per_s = summary.metrics[f"train_{word}_per_s"]
     print(f"profile {name}: {step_ms:.2f} ms a step, {per_s:,.0f} {word}/s", flush=True)
-    return write_profile(name, summary, record.times, path, same_weights)
+    choices = next(iter(record.xla_choices.values()), None)
+    return write_profile(name, summary, record.times, path, same_weights, choices)
 
 
 def find_trace(directory: Path) -> Path:

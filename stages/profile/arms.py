@@ -28,6 +28,7 @@ from stages.profile.plan import Plan
 from stages.profile.records import ArmConfig, ArmRecord, Calibration
 from stages.profile.turns import Turns
 from stages.profile.worker_process import Serve, WorkerProcess
+from stages.profile.xla_choices import XlaChoices
 from stages.results.profile import RawTimes
 from stages.stats.speedup import ALONE, PAIRS
 
@@ -43,6 +44,7 @@ class Arms:
         profile: the timing protocol.
         serve: what a worker process runs.
         read_memory: reads the memory of the GPU. Without a GPU it returns None, and all arms start at the same time.
+        scratch: a folder for what XLA's autotuner chooses on a GPU; None if that is not recorded.
 
     Attributes:
         records: everything that was measured, by arm.
@@ -65,9 +67,10 @@ class Arms:
         profile: ProfileParams,
         serve: Serve,
         read_memory: ReadMemory,
+        scratch: Path | None = None,
     ) -> None:
         self._configs, self._baseline, self._profile, self._serve = dict(configs), baseline, profile, serve
-        self._room = Room(read_memory)
+        self._room, self._xla_choices = Room(read_memory), XlaChoices(scratch)
         self._start_s: dict[str, float] = {}  # of the first start of each arm, where they start one after the other
         self._calibration_s = 0.0
         self._began_s = time.monotonic()
@@ -115,6 +118,8 @@ class Arms:
             try:
                 self._start_all(names, stack)
                 yield
+                for worker in self._workers:
+                    self._xla_choices.add_to(self.records[worker.name], worker.name, self.process)
             except OutOfMemoryError as error:
                 if not self._share_a_gpu:
                     raise
@@ -156,7 +161,7 @@ class Arms:
         self.blocks.replace(found if self.at_once == PAIRS else [(name,) for name in self._configs])
         self.process = -1
         for record in self.records.values():
-            record.times = RawTimes()
+            record.times, record.xla_choices = RawTimes(), {}
         self.startup_s = sum(self._start_s[name] for block in self.blocks.blocks for name in block)
         self.spent_s = time.monotonic() - self._began_s
         if self.at_once == PAIRS:
@@ -197,6 +202,8 @@ class Arms:
         """Starts the interpreters at the same time, then a worker of each arm, and asks how the arms run."""
         for name, config in configs.items():
             start_server(config.variant.variables, self._server_name(name))
+        if self._share_a_gpu:
+            configs = {name: self._xla_choices.recorded(config, name, self.process) for name, config in configs.items()}
         started = [
             stack.enter_context(closing(WorkerProcess(name, config, self._serve, self._server_name(name))))
             for name, config in configs.items()

@@ -12,7 +12,7 @@ import resource
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing.connection import Connection
 
@@ -163,15 +163,19 @@ def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:
 
 
 def _train_steps(config: ArmConfig, batch_size: int) -> None:
-    """Runs steps as `train` does, on the examples of the first batch, repeated.
+    """Runs steps as `train` does.
 
-    So it needs no more data than a training, and works where a task's own data decide about the size of their batches.
+    Images are views of one random image, which take no memory until batched. Of another task, whose data may decide
+    about the size themselves, the examples of the first batch are repeated.
     """
     from stages.tasks import building
     from stages.tensorflow_import import tf
 
-    task = building.ready(config.spec, config.variant, config.seed)
-    batches = iter(task.training.of_size(batch_size, STEPS))
+    spec = config.spec
+    if spec.is_images:
+        spec = replace(spec, train=spec.train.model_copy(update={"batch_size": batch_size}))
+    task = building.ready(spec, config.variant, config.seed, one_image=True)
+    batches = iter(task.training.from_step(0, STEPS) if spec.is_images else task.training.of_size(batch_size))
     task.model.make_train_function()
     for _ in range(STEPS):
         task.model.train_function(batches)

@@ -16,11 +16,15 @@ from stages.tasks.spec import TaskSpec
 
 @dataclass(frozen=True)
 class ArmConfig:
-    """What the worker of one arm needs: the task, an entry of `variants`, and nothing about the other arms."""
+    """What the worker of one arm needs: the task, an entry of `variants`, and nothing about the other arms.
+
+    `xla_choices` is where XLA writes what its autotuner chose; None without a GPU.
+    """
 
     spec: TaskSpec
     variant: Variant
     seed: int
+    xla_choices: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -61,13 +65,18 @@ class Calibration:
 
 @dataclass
 class ArmRecord:
-    """Everything that was measured of one arm with its entry of `variants`; `peak_memory_bytes` as in `Calibration`."""
+    """Everything that was measured of one arm with its entry of `variants`.
+
+    `peak_memory_bytes` is as in `Calibration`. `xla_choices` is what XLA's autotuner chose, by process; empty where XLA
+    tuned nothing.
+    """
 
     entry: Variant
     settings: ArmSettings
     peak_memory_bytes: int | None = None
     times: RawTimes = field(default_factory=RawTimes)
     trace: TraceRecord | None = None
+    xla_choices: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class Extras:
     """What is done outside the timing, and what the plan needs to know.
 
     Attributes:
-        scratch: a folder for the traces; None without traces.
+        scratch: a folder for the traces and for what XLA's autotuner chooses; None without these.
         trained: by seed, the folder of the baseline's training, whose weights are evaluated in each candidate.
         trainings_s: seconds that all compared trainings took together.
     """
@@ -68,7 +68,8 @@ def measure(
         ProfileError: a worker failed, or the arms differ in more than their entries of `variants`.
     """
     found = visible()  # with several GPUs, asking takes seconds
-    arms = Arms(configs, baseline, profile, serve, read_memory or device_memory_reader(found))
+    read_memory = read_memory or device_memory_reader(found)
+    arms = Arms(configs, baseline, profile, serve, read_memory, extras.scratch)
     load, gpus = OtherLoad(), GpuMonitor(found)
     with ExitStack() as stack:
         stack.callback(stop_servers)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stages.errors import ProfileError
+from stages.profile import xla_choices
 from stages.profile.records import ArmRecord, TraceRecord
 from stages.profile.trace import Operation, Trace
 from stages.results.profile import (
@@ -79,6 +80,7 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
         operations=operations,
         warnings=warnings,
         largest_batch=context.largest_batch,
+        xla_choices={process: xla_choices.digest(found) for process, found in record.xla_choices.items()} or None,
     )
 
 

@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from stages.errors import ProfileError
+from stages.profile import xla_choices
 from stages.profile.device_memory import OutOfMemory, OutOfMemoryError
 from stages.profile.fork_server import start_process
 from stages.profile.records import ArmConfig
@@ -21,6 +22,8 @@ def serve_worker(connection: Connection, config: ArmConfig) -> None:
     """What a worker process runs."""
     from stages.profile import worker  # imports TensorFlow, which the parent must not do
 
+    if config.xla_choices is not None:
+        xla_choices.record_to(config.xla_choices)
     worker.serve(connection, worker.Worker, config)
 
 

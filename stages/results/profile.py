@@ -17,6 +17,7 @@ from stages.params import Variant
 from stages.results.artifact import Document, Record, read_array, read_table, write_table
 
 SUMMARY = "summary.json"
+XLA_CHOICES = "xla_choices.txt"
 THROTTLING = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
 THROTTLED = "throttled"  # a column that only measurements on a GPU have
 
@@ -266,6 +267,7 @@ class ProfileSummary(Document):
         operations: of the traced step, the longest first; empty for a bridging arm, which is not traced.
         warnings: about this arm's trace and memory.
         largest_batch: with `profile.find_max_batch`.
+        xla_choices: by process, a digest of what XLA's autotuner chose; absent where it tuned nothing.
     """
 
     VERSION: ClassVar[int] = 3
@@ -279,6 +281,7 @@ class ProfileSummary(Document):
     operations: tuple[OperationTime, ...] = ()
     warnings: tuple[str, ...] = ()
     largest_batch: LargestBatch | None = None
+    xla_choices: dict[int, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -337,6 +340,7 @@ def write_profile(
     times: RawTimes,
     trace: Path | None,
     same_weights: Mapping[int, NDArray[Any]] | None = None,
+    xla_choices: str | None = None,
 ) -> str:
     """Writes an arm's folder and returns the sha256 of its manifest.
 
@@ -345,6 +349,7 @@ def write_profile(
         summary, times: its measurements.
         trace: its trace; None for a bridging arm.
         same_weights: by seed, what `train` stores of a test: probabilities, float32, or scores, float64.
+        xla_choices: what XLA's autotuner chose in the first process; None where it tuned nothing.
     """
     directory = files.profile_dir(name)
     for attribute, (file_name, row_type) in TABLES.items():
@@ -353,6 +358,9 @@ def write_profile(
     for seed, outputs in (same_weights or {}).items():
         with files.atomic_path(same_weights_file(name, seed)) as temporary_path, temporary_path.open("wb") as file:
             np.save(file, outputs)
+    if xla_choices is not None:
+        with files.atomic_path(directory / XLA_CHOICES) as temporary_path:
+            temporary_path.write_text(xla_choices, encoding="utf-8")
     if trace is not None:
         with files.atomic_path(files.trace_file(name)) as temporary_path:
             temporary_path.write_bytes(trace.read_bytes())

@@ -58,12 +58,12 @@ class TrainingData:
         examples = _examples(first)
         return batches.filter(lambda *batch: tf.shape(keras.tree.flatten(batch)[0])[0] == examples)
 
-    def of_size(self, examples: int, steps: int) -> tf.data.Dataset:
-        """`steps` batches of this size: the examples of the first batch, repeated or cut."""
+    def of_size(self, examples: int) -> tf.data.Dataset:
+        """Endless batches of this size: the examples of the first batch, repeated or cut."""
         first = next(iter(self.from_step(0, 1)))
         chosen = tf.range(examples) % _examples(first)
         sized = lambda _: keras.tree.map_structure(lambda part: tf.gather(part, chosen), first)  # noqa: E731
-        return tf.data.Dataset.range(steps).map(sized).prefetch(PREFETCHED_BATCHES)
+        return tf.data.Dataset.range(ENDLESS).map(sized).prefetch(PREFETCHED_BATCHES)
 
 
 class ShuffledOrder:

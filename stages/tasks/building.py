@@ -16,7 +16,7 @@ from stages.tasks.spec import TaskSpec
 from stages.tensorflow_import import keras, tf
 
 
-def ready(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
+def ready(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = False) -> ReadyTask:
     """A task with a compiled model, of which it is verified that the variant is in force; arguments as of `build`.
 
     Raises:
@@ -24,22 +24,23 @@ def ready(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
         DataError, CorruptFileError: the prepared data are missing or damaged.
         PrecisionError: the variant is not in force, or `train.require_gpu` is true and there is no GPU.
     """
-    found = build(spec, variant, seed)
+    found = build(spec, variant, seed, one_image=one_image)
     _compile(found, spec, variant)
     return found
 
 
-def build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
+def build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = False) -> ReadyTask:
     """Activates a variant, and builds the model and the data of a task.
 
     Args:
         spec: the task.
         variant: an entry of `variants`.
         seed: seed of the initial weights, which are the same under every policy, and of the order of the examples.
+        one_image: for `images`, use views of one random image, which take no memory, instead of the prepared images.
     """
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     keras.utils.set_random_seed(seed)
-    return images.build(spec, seed) if spec.is_images else _own(spec, seed)
+    return images.build(spec, seed, one_image=one_image) if spec.is_images else _own(spec, seed)
 
 
 def _own(spec: TaskSpec, seed: int) -> ReadyTask:

@@ -23,13 +23,17 @@ from stages.errors import ProfileError
 from stages.gpus import cuda
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from stages.profile import fork_server, runner
+from stages.profile.__main__ import _write
 from stages.profile.arms import Arms
 from stages.profile.device_memory import DeviceMemory
 from stages.profile.plan import Costs, Plan, make_plan
 from stages.profile.records import ArmConfig, Measurement
 from stages.profile.runner import Extras, measure
 from stages.profile.stopping_rule import speedups
+from stages.profile.summary import Context
 from stages.profile.worker_process import Serve, serve_worker
+from stages.profile.xla_choices import digest
+from stages.results.profile import XLA_CHOICES, read_profile
 from stages.stats.speedup import ALONE, PAIRS
 from stages.tasks.spec import TaskSpec
 from tests.fake_nvml import FakeNvml
@@ -37,6 +41,7 @@ from tests.nvml_recordings import mixed
 from tests.profile import fake_worker
 from tests.profile.arm_records import ARMS, BRIDGE, ENTRIES
 from tests.profile.fake_worker import (
+    CHOICES_READ,
     FOLDER,
     GIB,
     alive_workers,
@@ -124,6 +129,13 @@ def check_complete(measured: Measurement, count: int = PROCESSES) -> None:
     assert multiprocessing.active_children() == []
 
 
+def check_choices(measured: Measurement) -> None:
+    """What XLA chose is known of every process of every arm."""
+    for name, record in measured.records.items():
+        assert set(record.xla_choices) == processes(measured, name)
+        assert {*record.xla_choices.values()} == {CHOICES_READ.format(config=record.entry.policy)}
+
+
 def check_pairs(measured: Measurement, count: int = PROCESSES) -> None:
     check_complete(measured, count)
     assert measured.protocol.arms_at_once == PAIRS
@@ -155,6 +167,7 @@ def test_arms_that_fit_start_one_after_the_other_and_live_at_once(folder: Path) 
     check_complete(measured)
     assert measured.protocol.arms_at_once is None
     assert "arms_at_once" not in measured.protocol.model_dump(exclude_none=True)
+    check_choices(measured)
     assert device.most_alive == len(ARMS)
     assert all(processes(measured, name) == set(range(PROCESSES)) for name in ARMS)
     events = [line for line in (folder / "log").read_text().splitlines() if line in ("begin", "end")]
@@ -186,6 +199,7 @@ def test_pairs_live_at_once_where_not_all_arms_fit(
     device = Device(arms)
     measured = measured_on(device.read, folder)
     check_pairs(measured)
+    check_choices(measured)
     assert device.most_alive == (2 if arms < 3 else 3)  # of 4.5 arms, the fourth one would use the reserve
     found = speedups({name: record.times for name, record in measured.records.items()}, "float32", 0.95, PAIRS)
     assert {name: ratios["train"].ratio for name, ratios in found.items()} == {"mixed_bfloat16": 2, "mixed_float16": 4}
@@ -193,6 +207,24 @@ def test_pairs_live_at_once_where_not_all_arms_fit(
     printed = capsys.readouterr().out
     assert "do not fit on the GPU at once" in printed
     assert f"{len(ARMS)} arms in pairs, in turns of 2 training steps; at most {PROCESSES} processes" in printed
+
+
+@pytest.mark.usefixtures("without_tensorflow")
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_what_xla_chose_is_in_the_folder_of_an_arm(
+    has_gpu: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    device = unlimited if has_gpu else lambda: None
+    measured = measure(
+        {"float32": configs()["float32"]}, "float32", PROTOCOL, Extras(folder / "scratch"), serve_fake, device
+    )
+    record = replace(measured.records["float32"], trace=None)
+    _write("float32", record, Context(measured.protocol, 2), {})
+    found = read_profile("float32").summary.xla_choices
+    path = files.profile_dir("float32") / XLA_CHOICES
+    assert path.exists() is has_gpu
+    assert found == (dict.fromkeys(range(PROCESSES), digest(path.read_text())) if has_gpu else None)
 
 
 @pytest.mark.usefixtures("without_tensorflow")
@@ -213,6 +245,7 @@ def test_arms_live_one_after_the_other_where_no_two_fit(folder: Path, capsys: py
     device = Device(1.5)
     measured = measured_on(device.read, folder)
     check_alone(measured)
+    check_choices(measured)
     assert device.most_alive == 1
     assert "one after the other, in random order" in capsys.readouterr().out
     traces = [line for line in (folder / "log").read_text().splitlines() if line.startswith("trace")]
@@ -232,7 +265,9 @@ def test_worker_that_dies_beside_another_leads_to_one_after_the_other(folder: Pa
 @pytest.mark.usefixtures("without_tensorflow")
 def test_rounds_before_the_memory_became_short_do_not_count(folder: Path) -> None:
     """From the second process of every arm on, other programs leave room for two."""
-    check_pairs(measured_on(Device(8, later=2.5, starts=len(ARMS) + 2).read, folder))
+    measured = measured_on(Device(8, later=2.5, starts=len(ARMS) + 2).read, folder)
+    check_pairs(measured)
+    check_choices(measured)
 
 
 def short(folder: Path, method: str, most: int) -> Serve:

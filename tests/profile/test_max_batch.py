@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import shutil
 import time
 from pathlib import Path
 
@@ -10,11 +9,11 @@ import pytest
 
 from stages import cgroups, files
 from stages.errors import ProfileError
-from stages.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.profile import max_batch
 from stages.profile.max_batch import LARGEST, MIB, Attempt, largest_batch, search, try_batch
 from stages.profile.records import ArmConfig
-from stages.tasks.images.preparation.pipeline import prepare
+from stages.results.prepared import PreparedInfo
 from stages.tasks.spec import TaskSpec
 
 MODELS = """
@@ -45,21 +44,21 @@ def config(model: str, batch_size: int, variant: Variant = FLOAT32) -> ArmConfig
     return ArmConfig(TaskSpec(TaskParams(), named, TrainParams(batch_size=batch_size)), variant, seed=0)
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepared images, of which a training has 70."""
-    directory = tmp_path_factory.mktemp("images")
-    prepare(DataParams(source="synthetic", synthetic_images=128, synthetic_classes=2, image_size=96), directory)
-    return directory
-
-
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, images: Path) -> Path:
-    """A working folder with the models above and prepared images."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the models above and the description of prepared images, without the images."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the fork server, if this file is the first to start it
     (tmp_path / "halfstep_test_models.py").write_text(MODELS)
-    shutil.copytree(images, files.PREPARED)
+    PreparedInfo(
+        source="synthetic",
+        synthetic=True,
+        classes=("a", "b"),
+        image_shape=(96, 96, 3),
+        images={},
+        class_counts={},
+        rejected=0,
+    ).write(files.PREPARED / "info.json")
     return tmp_path
 
 
@@ -89,7 +88,7 @@ def test_larger_limit_gives_larger_batch(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(max_batch, "TOLERANCE", 0.5)  # for fewer children
     small, large = (
         largest_batch(config("tiny", start), ProfileParams(memory_limit_mib=limit_mib), "CPU")
-        for start, limit_mib in ((64, LIMIT_MIB), (64, 2 * LIMIT_MIB))
+        for start, limit_mib in ((768, LIMIT_MIB), (1792, 2 * LIMIT_MIB))
     )
     assert 64 <= small.batch_size < large.batch_size
     for found, limit_mib in ((small, LIMIT_MIB), (large, 2 * LIMIT_MIB)):

@@ -61,7 +61,7 @@ def test_batches_from_a_step_are_those_of_the_whole_training(kind: str, steps: i
 def test_batches_of_a_size_repeat_or_cut_the_first(kind: str) -> None:
     first = values(ready(kind).from_step(0, 1))[0]
     for examples, expected in ((2, first[:2]), (7, [*first, *first, first[0]])):
-        assert values(ready(kind).of_size(examples, 2)) == [expected, expected]
+        assert values(ready(kind).of_size(examples).take(2)) == [expected, expected]
 
 
 @pytest.mark.parametrize("kind", ["arrays", "dataset"])

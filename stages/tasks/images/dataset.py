@@ -64,6 +64,23 @@ def open_prepared(directory: Path = files.PREPARED, verified_sha256: str | None 
     )
 
 
+def views_of_one_image(directory: Path, examples: int, seed: int) -> PreparedImages:
+    """`examples` views of one random image, which take no memory until they are batched, as every split.
+
+    Args:
+        directory: folder of the prepared images, for their shape and classes.
+        examples: number of views.
+        seed: seed of the image and of the labels.
+    """
+    info, draw = PreparedInfo.read(directory / "info.json"), np.random.default_rng(seed)
+    image = draw.integers(0, 256, (1, *info.image_shape), np.uint8)
+    labels = draw.integers(0, len(info.classes), examples, np.int32)
+    split = Split(np.broadcast_to(image, (examples, *info.image_shape)), labels)
+    return PreparedImages(
+        **dict.fromkeys(SPLITS, split), classes=info.classes, image_shape=info.image_shape, synthetic=True, sha256=""
+    )
+
+
 def _verify_small_files(directory: Path, expected_sha256: str) -> str:
     names = files.read_manifest(directory)
     found = files.sha256_file(directory / files.MANIFEST)

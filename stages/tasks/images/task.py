@@ -20,18 +20,22 @@ from stages.tensorflow_import import keras
 METRIC = "accuracy"
 
 
-def build(spec: TaskSpec, seed: int) -> ReadyTask:
+def build(spec: TaskSpec, seed: int, *, one_image: bool = False) -> ReadyTask:
     """The network and its batches, not compiled.
 
     Args:
         spec: the sections of the parameters, and the folder of the prepared images.
         seed: seed of the order of the images and of the augmentation.
+        one_image: use views of one random image, which take no memory, instead of the prepared images.
 
     Raises:
         ModelError: the network cannot be built.
         DataError, CorruptFileError: the prepared images are missing or damaged, or fewer than a batch.
     """
-    prepared = dataset.open_prepared(spec.directory, spec.prepared_sha256)
+    if one_image:
+        prepared = dataset.views_of_one_image(spec.directory, spec.train.batch_size, seed)
+    else:
+        prepared = dataset.open_prepared(spec.directory, spec.prepared_sha256)
     train, steps = spec.train, dataset.steps_per_epoch(prepared.train, spec.train.batch_size)
     ordered = functools.partial(dataset.ordered_batches, batch_size=TEST_BATCH_SIZE)
     task = Task(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,23 +7,32 @@ import keras
 import numpy as np
 import pytest
 
-from stages import files, precision
+from stages import precision
 from stages.errors import PrecisionError
 from stages.params import ModelParams, TaskParams, TrainParams, Variant
+from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.tasks import building
 from stages.tasks.spec import TaskSpec
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared_template: Path) -> None:
-    """A working folder with prepared images, of which a training has more than 32 and fewer than 64."""
+def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder with the description of prepared images, without the images."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(prepared_template, files.PREPARED)
+    PreparedInfo(
+        source="synthetic",
+        synthetic=True,
+        classes=("a", "b", "c"),
+        image_shape=(8, 8, 3),
+        images={},
+        class_counts={},
+        rejected=0,
+    ).write(PREPARED_INFO)
 
 
 def compiled(named: ModelParams, train: TrainParams, policy: str, seed: int) -> keras.Model:
     variant = Variant(policy=policy)  # type: ignore[arg-type]
-    return building.ready(TaskSpec(TaskParams(), named, train), variant, seed).model
+    return building.ready(TaskSpec(TaskParams(), named, train), variant, seed, one_image=True).model
 
 
 def model(policy: str = "float32", seed: int = 0, **train: Any) -> keras.Model:
