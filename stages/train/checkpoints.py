@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -23,8 +24,9 @@ from stages.errors import DataError
 from stages.params import Params
 from stages.train.callbacks import Epoch
 
+FOLDER_VARIABLE = "HALFSTEP_CHECKPOINTS"
 MAX_KEPT = 2  # if the newest is damaged, the one before it is used
-_CODE = ("train", "tasks", "precision.py", "stats/resampling.py")
+_CODE = ("train", "tasks", "distribution", "precision.py", "stats/resampling.py")
 _WITHOUT_EFFECT = {"variants", "seeds", "checkpoint_every", "require_gpu"}  # do not change the result of a training
 _RELEASES = ("tensorflow", "keras", "numpy")
 _STATE = "state"
@@ -78,8 +80,8 @@ class Checkpoints:
     Another thread writes the files, so that the training continues meanwhile.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, reads_only: bool = False) -> None:
+        self._folder, self._reads_only = folder, reads_only
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
         self._warned = False
@@ -87,11 +89,15 @@ class Checkpoints:
     def newest(self) -> Checkpoint | None:
         """Returns the newest intact checkpoint, or None. Removes each damaged one and prints a line."""
         for path in reversed(self._paths()):
-            content = path.read_bytes()
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:  # another process has found the damage, too
+                continue
             if hashlib.sha256(content).hexdigest() == path.stem.rpartition("-")[2]:
                 return Checkpoint.from_bytes(content)
-            print(f"{path} is damaged (its sha256 differs) and is not used", file=sys.stderr)
-            path.unlink()
+            if not self._reads_only:
+                print(f"{path} is damaged (its sha256 differs) and is not used", file=sys.stderr)
+                path.unlink()
         return None
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -131,13 +137,25 @@ class Checkpoints:
         return sorted(self._folder.glob("[0-9]*.npz"))
 
 
+def folder_of(training: str) -> Path:
+    """The folder of a training's checkpoints: in `HALFSTEP_CHECKPOINTS`, or in the user's checkout."""
+    shared = os.environ.get(FOLDER_VARIABLE)
+    root = Path(shared) if shared else files.original_root() / files.WORK_DIR / "checkpoints"
+    return root / training
+
+
+def newest_of(training: str, key: str) -> Checkpoint | None:
+    """The newest intact checkpoint of a training that another process runs and may write; None without one."""
+    return Checkpoints(folder_of(training) / key[:16], reads_only=True).newest()
+
+
 @contextmanager
 def opened(training: str, key: str) -> Iterator[Checkpoints | None]:
     """Opens the checkpoints of a training, in the user's checkout, and removes those with another `key`.
 
     DVC experiments may run the same training at the same time: the second process gets None, and saves no checkpoints.
     """
-    folder = files.original_root() / files.WORK_DIR / "checkpoints" / training
+    folder = folder_of(training)
     mine = folder / key[:16]
     for other in folder.iterdir() if folder.is_dir() else ():
         if other != mine:
