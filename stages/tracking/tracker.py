@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import mlflow
@@ -61,15 +62,21 @@ class RunIdentity:
 class Tracker:
     """An experiment in a tracking store. Creates the experiment if it does not exist.
 
+    Args:
+        tracking: section `tracking` of the parameters.
+        waits: whether runs keep their metrics while a server restarts, and wait for it at their end. For trainings;
+            the other stages log all at once, and `compare` can do that, too.
+
     Raises:
         TrackingError: the store cannot be used, or the experiment has been deleted.
     """
 
-    def __init__(self, tracking: TrackingParams) -> None:
+    def __init__(self, tracking: TrackingParams, *, waits: bool = False) -> None:
         uri = store.resolve_uri(tracking)
         mlflow.set_tracking_uri(uri)
         self._shown_uri, self._is_local = without_password(uri), store.sqlite_path(uri) is not None
-        self._state = StoreState(can_recover=not self._is_local)
+        self._experiment_name = tracking.experiment
+        self._state = StoreState(can_recover=waits and not self._is_local)
         with self._store_errors():
             self.client = client.connect(uri)
         self._experiment_id = self._experiment(tracking.experiment, uri)
@@ -203,10 +210,19 @@ class Tracker:
         except HalfstepError:
             raise
         except Exception as error:  # MLflow does not wrap the exceptions of its store's driver
-            raise TrackingError(
-                f"the tracking store {self._shown_uri} cannot be used ({first_line(error)}); "
-                "check tracking.uri and MLFLOW_TRACKING_URI, and that the server is running"
-            ) from error
+            raise TrackingError(self._explained(error)) from error
+
+    def _explained(self, error: Exception) -> str:
+        if isinstance(error, MlflowException) and error.get_http_status_code() == HTTPStatus.FORBIDDEN:
+            return (
+                f"tracking.experiment is '{self._experiment_name}', and {self._shown_uri} does not allow this user to "
+                "log to it (403 Forbidden); the user who made the experiment, or an administrator, can grant EDIT "
+                "(docs/tracking.md); or choose another name"
+            )
+        return (
+            f"the tracking store {self._shown_uri} cannot be used ({first_line(error)}); "
+            "check tracking.uri and MLFLOW_TRACKING_URI, and that the server is running"
+        )
 
 
 def artifact_location(uri: str) -> str | None:
