@@ -164,7 +164,7 @@ def version_problems(node: Node, facts: Mapping[str, Any]) -> Iterator[str]:
     subject = f"{facts['host']} ({node.address})"
     here, there = platform.python_version(), str(facts["python"])
     if here.split(".")[:2] != there.split(".")[:2]:
-        yield f"{subject} has Python {there}, and this machine has {here}; use the same minor version on all machines"
+        yield f"{subject} has Python {there}, and this machine has Python {here}; use the same minor version everywhere"
     for name, found in facts["versions"].items():
         expected = metadata.version(name)
         if found != expected:
