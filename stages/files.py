@@ -23,6 +23,7 @@ PREPARED = DATA / "prepared"
 TRAIN = DATA / "train"
 PROFILE = DATA / "profile"
 COMPARE = DATA / "compare"
+FLEET = DATA / "fleet"  # what `python -m stages.fleet profile` brings home; ignored by git and DVC
 ENVIRONMENT_FILE = DATA / "environment.json"
 TRACKING_FILE = DATA / "tracking.json"
 SOURCE_FILE = DATA / "source.json"
@@ -32,6 +33,7 @@ WORK_DIR = Path(".halfstep")  # kept when DVC reruns a stage; ignored by git and
 CONTROL = "_control"  # the second copy of the baseline, for the A/A comparison
 BRIDGE_PREFIX = "_bridge_"  # of arms with the baseline's policy and a candidate's other settings
 MANIFEST = "manifest.json"
+_FLEET_PROFILE = "python -m stages.fleet profile"
 
 
 def train_dir(variant: str, seed: int) -> Path:
@@ -140,9 +142,9 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise DataError(f"{path} is missing: run `dvc repro`") from error
+        raise DataError(f"{path} is missing: run `{_pipeline_of(path)}`") from error
     except (ValueError, UnicodeDecodeError) as error:
-        raise CorruptFileError(f"{path} is not JSON ({error}): remove it and run `dvc repro`") from error
+        raise CorruptFileError(f"{path} is not JSON ({error}): remove it and run `{_pipeline_of(path)}`") from error
 
 
 def sha256_file(path: Path) -> str:
@@ -166,7 +168,7 @@ def read_verified_json(path: Path, key: str = "sha256") -> dict[str, Any]:
     found = read_json(path)
     content = {name: value for name, value in found.items() if name != key} if isinstance(found, dict) else {}
     if found != with_checksum(content, key) or path.read_text(encoding="utf-8") != _to_json(found):
-        raise CorruptFileError(f"{path} is damaged (its sha256 differs): remove it and run `dvc repro`")
+        raise CorruptFileError(f"{path} is damaged (its sha256 differs): remove it and run `{_pipeline_of(path)}`")
     return dict(found)
 
 
@@ -224,6 +226,16 @@ def stage_of(path: Path) -> str:
     if path.is_relative_to(TRAIN) and path != TRAIN:
         return f"train@{path.relative_to(TRAIN).parts[0]}"
     return next((stage for stage in ("profile", "compare") if path.is_relative_to(DATA / stage)), "prepare")
+
+
+def command_of(path: Path) -> str:
+    """The command that writes a file or folder below `data/` again."""
+    return _FLEET_PROFILE if path.is_relative_to(FLEET) else f"dvc repro -f -s {stage_of(path)}"
+
+
+def _pipeline_of(path: Path) -> str:
+    """The command that writes a file if it is missing."""
+    return _FLEET_PROFILE if path.is_relative_to(FLEET) else "dvc repro"
 
 
 def _check(directory: Path, name: str, digest: str | None) -> None:

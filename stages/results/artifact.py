@@ -55,7 +55,7 @@ class Document(Record):
         if (version := content.pop(SCHEMA_VERSION, 1)) != cls.VERSION:
             raise CorruptFileError(
                 f"{path} has schema version {version} and this release of halfstep reads {cls.VERSION}: "
-                f"run `dvc repro -f -s {files.stage_of(path)}`"
+                f"run `{files.command_of(path)}`"
             )
         try:
             return cls.model_validate(content)
@@ -115,11 +115,9 @@ def read_array(path: Path, dimensions: int, *, may_overflow: bool = False) -> ND
 
 def missing(path: Path) -> DataError:
     """The error for a file that is not there."""
-    return DataError(f"{path} is missing: run `dvc repro -f -s {files.stage_of(path)}`")
+    return DataError(f"{path} is missing: run `{files.command_of(path)}`")
 
 
 def corrupt(path: Path, reason: str) -> CorruptFileError:
     """The error for a file whose content cannot be used."""
-    return CorruptFileError(
-        f"{path} cannot be used ({' '.join(reason.split())}): run `dvc repro -f -s {files.stage_of(path)}`"
-    )
+    return CorruptFileError(f"{path} cannot be used ({' '.join(reason.split())}): run `{files.command_of(path)}`")

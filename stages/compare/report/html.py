@@ -29,15 +29,20 @@ from stages.results.study import Study
 
 def render_report(comparison: Comparison) -> str:
     """The whole page."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("stages.compare.report", "templates"),
+    return page_environment().get_template("report.html.j2").render(report_view(comparison))
+
+
+def page_environment(*packages: str) -> jinja2.Environment:
+    """What renders the templates of these packages, which may use those of this one."""
+    loaders = [jinja2.PackageLoader(package, "templates") for package in (*packages, "stages.compare.report")]
+    return jinja2.Environment(
+        loader=jinja2.ChoiceLoader(loaders),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(report_view(comparison))
 
 
 def _shown(value: Any) -> Any:
