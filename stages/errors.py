@@ -80,6 +80,12 @@ class TrackingError(HalfstepError):
     """An MLflow tracking store that cannot be used."""
 
 
+class LostRankError(HalfstepError):
+    """A process of a training on several hosts has ended, or never came. The next start resumes the training."""
+
+    exit_status = 75  # EX_TEMPFAIL of sysexits.h: try again
+
+
 class BusyError(HalfstepError):
     """Another process is writing the same results."""
 

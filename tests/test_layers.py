@@ -19,7 +19,7 @@ LAYERS = (
     {"params"},
     {"digests", "stats", "tensorflow_import"},
     {"results"},
-    {"tracking", "precision"},
+    {"tracking", "precision", "distribution"},
     {"tasks"},
     {"environment", "prepare", "train", "profile", "compare"},
     {"fleet"},

@@ -7,6 +7,7 @@ the clone, and may have another release installed.
 from __future__ import annotations
 
 import fcntl
+import importlib
 import json
 import os
 import platform
@@ -59,8 +60,7 @@ def address() -> str:
     with socket.socket() as found:
         found.bind(("", 0))
         port = found.getsockname()[1]
-    import ray
-
+    ray: Any = importlib.import_module("ray")
     return f"{ray.util.get_node_ip_address()}:{port}"
 
 

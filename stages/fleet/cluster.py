@@ -146,9 +146,7 @@ def _require_listener(address: str) -> None:
 
 def _send_by_value() -> None:
     """Workers get the functions of `bootstrap` themselves: they cannot import this checkout's."""
-    from ray import cloudpickle
-
-    cloudpickle.register_pickle_by_value(bootstrap)
+    library().cloudpickle.register_pickle_by_value(bootstrap)
 
 
 def nodes() -> list[Node]:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from stages import files
 from stages.errors import HalfstepError, cli_entry, one_line
 from stages.fleet.remote import dvc_error
-from stages.tracking import run_logging
 
 LOST = 75  # EX_TEMPFAIL: a rank of the training was lost or never came; the next start resumes
 _STATUS = re.compile(r"exited with (\d+)")
@@ -51,8 +50,7 @@ def train(variant: str, seed: int, rank: int = 0) -> None:
         return
     stage = f"train@{files.train_dir(variant, seed).name}"
     dvc("repro", "--single-item", stage)
-    print(f"{run_logging.training(variant, seed).name}: trained", flush=True)
-    dvc("push", "--run-cache", stage)
+    dvc("push", "--quiet", "--run-cache", stage)
 
 
 def prepare_clone() -> None:
@@ -62,7 +60,7 @@ def prepare_clone() -> None:
         StepError: a check failed on this machine, or the remote refused.
     """
     run_module("stages.environment")
-    dvc("pull", str(files.PREPARED))
+    dvc("pull", "--quiet", str(files.PREPARED))
 
 
 def dvc(*arguments: str) -> None:

@@ -70,7 +70,7 @@ def git(*arguments: str, variables: Mapping[str, str] | None = None) -> str:
         raise FleetError("git is not installed, and the fleet sends a git commit to the nodes; install git") from error
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"]
-        raise FleetError(f"git {arguments[0]} failed: {one_line(lines[-1], 300)}")
+        raise FleetError(f"git {arguments[0]} failed: {one_line(lines[0], 300)}")
     return done.stdout.decode("utf-8", "surrogateescape").strip()
 
 

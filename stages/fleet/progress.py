@@ -6,7 +6,6 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -18,7 +17,7 @@ from stages.fleet.cluster import Job
 
 _EPOCH = re.compile(r"epoch (?P<epoch>\d+/\d+): (?P<logs>.*)")
 _NUMBER = re.compile(r"(?P<name>\w+) (?P<value>[-+.\de]+|nan|inf)(?:,|$)")
-_SHOWN = ("epoch ", "test ", "failed", "resumed", "trained")  # how the lines of a training begin that are shown
+_SHOWN = ("epoch ", "test ", "failed", "resumed")  # how the lines of a training begin that are shown
 _LONGEST = 160
 
 
@@ -51,7 +50,6 @@ class Progress:
         elif kind == "retry":
             self._set(job.name, host, f"lost: {text}")
         elif kind == "ended":
-            # The result stays: the line "test accuracy ..." says more than "done".
             self._set(job.name, host, f"failed: {text}" if text else f"{state}; pushed")
 
     def _set(self, name: str, host: str, state: str) -> None:
@@ -86,10 +84,3 @@ def _score(numbers: dict[str, str]) -> Iterator[str]:
     scores = [name for name in numbers if name.startswith("val_") and name != "val_loss"]
     for name in [*scores, *(name for name in ("val_loss", "loss") if name in numbers)][:1]:
         yield f"{name} {numbers[name]}"
-
-
-@contextmanager
-def shown(jobs: Sequence[Job]) -> Iterator[Progress]:
-    """Progress that is shown during the block."""
-    with Progress(jobs) as progress:
-        yield progress

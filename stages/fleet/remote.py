@@ -14,8 +14,10 @@ from typing import Any
 from stages.errors import FleetError, one_line, without_password
 
 _TRAVEL = ("url", "endpointurl", "region", "use_ssl", "account_name", "projectname")  # none of them is a secret
-_SECRETS = ("access_key_id", "secret_access_key", "session_token", "password", "token", "account_key", "sas_token")
-_SECRETS += ("connection_string", "client_secret", "gdrive_client_secret", "oss_key_secret")
+_SECRETS = (
+    *("access_key_id", "secret_access_key", "session_token", "password", "token", "account_key", "sas_token"),
+    *("connection_string", "client_secret", "gdrive_client_secret", "oss_key_secret"),
+)
 _PREFIXES = ("ERROR: ", "WARNING: ")
 
 

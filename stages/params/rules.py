@@ -112,6 +112,15 @@ def _enough_synthetic_images(params: Params) -> Iterator[str]:
         )
 
 
+def _hosts_divide_replicas(params: Params) -> Iterator[str]:
+    hosts, replicas = params.fleet.hosts_per_training, params.train.replicas
+    if replicas % hosts:
+        yield (
+            f"fleet.hosts_per_training is {hosts} and train.replicas is {replicas}, which counts the replicas on all "
+            f"hosts; it must be a multiple of {hosts}"
+        )
+
+
 def _task_arguments_have_names(params: Params) -> Iterator[str]:
     for name in params.task.arguments:
         if not ARGUMENT_NAME.fullmatch(name):
@@ -139,6 +148,32 @@ def _not_json(value: Any, location: str) -> Iterator[tuple[str, Any]]:
         yield location, value
 
 
+def _replicas_share_the_batch(params: Params) -> Iterator[str]:
+    replicas, batch_size = params.train.replicas, params.train.batch_size
+    if batch_size % replicas:
+        yield (
+            f"train.replicas is {replicas} and train.batch_size {batch_size}; the batch size must be a multiple of "
+            "train.replicas, so that each replica has as many examples as the others"
+        )
+
+
+def _replicas_are_supported(params: Params) -> Iterator[str]:
+    replicas = params.train.replicas
+    if replicas == 1:
+        return
+    if params.task.is_own:
+        yield (
+            f"train.replicas is {replicas} and task.name is '{params.task.name}'; several replicas are supported for "
+            "images only: set train.replicas to 1"
+        )
+    for name in params.train.variants:
+        if name in params.variants and params.variants[name].xla:
+            yield (
+                f"variants.{name}.xla is true and train.replicas is {replicas}; XLA is supported at one replica only: "
+                "set it to false or null, or train.replicas to 1"
+            )
+
+
 _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _variant_names,
     _listed_variants_exist,
@@ -149,6 +184,9 @@ _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _warmup_fits,
     _speed_only_decides_on_no_model,
     _enough_synthetic_images,
+    _hosts_divide_replicas,
     _task_arguments_have_names,
     _task_arguments_are_json,
+    _replicas_share_the_batch,
+    _replicas_are_supported,
 )

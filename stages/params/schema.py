@@ -143,6 +143,17 @@ class TrainParams(Section):
     augment: Annotated[Augment, BeforeValidator(_augment_from_bool)] = Field(
         Augment(), description="random changes of the training images; `false`: none"
     )
+    replicas: int = Field(
+        1,
+        ge=1,
+        le=65536,
+        description="number of devices that train one model in sync, each with its part of the batch, over all hosts",
+    )
+    batch_norm: Literal["global", "replica"] = Field(
+        "global",
+        description="with several replicas, what batch normalization uses: statistics of the whole batch (`global`), "
+        "or of each replica's part of it (`replica`)",
+    )
     input_threads: int = Field(2, ge=1, le=256, description="number of threads of the input pipeline")
     checkpoint_every: int = Field(1, ge=1, description="epochs between the checkpoints that a training resumes from")
     require_gpu: bool = Field(False, description="stop with an error if no GPU can be used, instead of using the CPU")

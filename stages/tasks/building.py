@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
+import numpy as np
+
 from stages import files, precision
+from stages.distribution.connecting import strategy_of
 from stages.errors import TaskError
 from stages.params import Variant
 from stages.results.task import TASK_INFO, TaskInfo
@@ -39,8 +43,12 @@ def build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = Fals
         one_image: for `images`, use views of one random image, which take no memory, instead of the prepared images.
     """
     precision.activate(variant, require_gpu=spec.train.require_gpu)
+    strategy = strategy_of(spec.train.replicas)
     keras.utils.set_random_seed(seed)
-    return images.build(spec, seed, one_image=one_image) if spec.is_images else _own(spec, seed)
+    if not spec.is_images:
+        return _own(spec, seed)
+    with contextlib.nullcontext() if strategy is None else strategy.scope():
+        return images.build(spec, seed, strategy, one_image=one_image)
 
 
 def _own(spec: TaskSpec, seed: int) -> ReadyTask:
@@ -52,11 +60,14 @@ def _own(spec: TaskSpec, seed: int) -> ReadyTask:
 
 
 def _compile(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
-    model, is_own = found.model, not spec.is_images
-    with user_code.explained(spec.subject, "cannot be compiled", TaskError):
-        model.compile(**found.task.compile, jit_compile=variant.jit_compile)
+    model, is_own, replicas = found.model, not spec.is_images, found.replicas
+    scope = contextlib.nullcontext() if replicas is None else replicas.strategy.scope()
+    with user_code.explained(spec.subject, "cannot be compiled", TaskError), scope:
+        model.compile(**found.task.compile, jit_compile=variant.jit_compile if replicas is None else False)
         if model.optimizer is not None:
             model.optimizer.build(model.trainable_variables)  # creates the variables of loss scaling
+    if replicas is not None:
+        replicas.prepare((np.zeros((1, *model.inputs[0].shape[1:]), np.uint8), np.zeros(1, np.int32)))
     precision.verify(model, variant, is_own=is_own)
     if is_own and variant.policy == "mixed_float16" and type(model).train_step is not keras.Model.train_step:
         with user_code.explained(spec.subject, "cannot be trained", TaskError):

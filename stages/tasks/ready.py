@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.distribution.replicas import Replicas
 from stages.params import TrainParams
 from stages.tasks import scoring
 from stages.tasks.batches import TrainingData, ordered_data, training_data
@@ -31,6 +32,9 @@ class ReadyTask:
         test_metrics: returns numbers for `metrics.json` by name, given what `outputs` returned.
         classes: number of classes; None if the task has none.
         data_sha256: sha256 of the manifest of `data/prepared`.
+        replicas: the replicas of the model; None at one.
+        validation_shares: with replicas, what they take of the validation data, again and again.
+        validation_steps: with replicas, number of steps in one pass over the validation data.
     """
 
     task: Task
@@ -41,6 +45,9 @@ class ReadyTask:
     test_metrics: Callable[[NDArray[Any]], dict[str, float]]
     classes: int | None
     data_sha256: str
+    replicas: Replicas | None = None
+    validation_shares: Any = None
+    validation_steps: int = 0
 
     @property
     def model(self) -> keras.Model:

@@ -9,6 +9,7 @@ import threading
 import time
 
 from stages import params
+from stages.distribution.cluster import is_follower
 from stages.errors import ParameterError, cli_entry, ended_by_ctrl_c
 from stages.locking import stage_lock
 
@@ -27,6 +28,11 @@ def main() -> None:
         known = ", ".join(settings.variants)
         raise ParameterError(f"--variant is '{arguments.variant}'; allowed are the entries of variants: {known}")
     os.environ.update(settings.variants[arguments.variant].variables)
+    if settings.train.epochs and is_follower(settings.train.replicas):
+        from stages.train.hosts import follow  # imports TensorFlow
+
+        follow(settings, arguments.variant, arguments.seed)
+        return
     with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
         with ended_by_ctrl_c():
             if settings.train.epochs:

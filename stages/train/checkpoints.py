@@ -24,10 +24,10 @@ from stages.errors import DataError
 from stages.params import Params
 from stages.train.callbacks import Epoch
 
-SHARED_FOLDER = "HALFSTEP_CHECKPOINTS"  # an environment variable of each machine
+FOLDER_VARIABLE = "HALFSTEP_CHECKPOINTS"  # of each machine
 SHARED_WAIT_S = 120.0  # a file server notices within this time that a machine has died, and frees its locks
 MAX_KEPT = 2  # if the newest is damaged, the one before it is used
-_CODE = ("train", "tasks", "precision.py", "stats/resampling.py")
+_CODE = ("train", "tasks", "distribution", "precision.py", "stats/resampling.py")
 _WITHOUT_EFFECT = {"variants", "seeds", "checkpoint_every", "require_gpu"}  # do not change the result of a training
 _RELEASES = ("tensorflow", "keras", "numpy")
 _STATE = "state"
@@ -81,8 +81,8 @@ class Checkpoints:
     Another thread writes the files, so that the training continues meanwhile.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, reads_only: bool = False) -> None:
+        self._folder, self._reads_only = folder, reads_only
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
         self._warned = False
@@ -90,11 +90,15 @@ class Checkpoints:
     def newest(self) -> Checkpoint | None:
         """Returns the newest intact checkpoint, or None. Removes each damaged one and prints a line."""
         for path in reversed(self._paths()):
-            content = path.read_bytes()
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:  # another process has found the damage, too
+                continue
             if hashlib.sha256(content).hexdigest() == path.stem.rpartition("-")[2]:
                 return Checkpoint.from_bytes(content)
-            print(f"{path} is damaged (its sha256 differs) and is not used", file=sys.stderr)
-            path.unlink()
+            if not self._reads_only:
+                print(f"{path} is damaged (its sha256 differs) and is not used", file=sys.stderr)
+                path.unlink()
         return None
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -134,6 +138,20 @@ class Checkpoints:
         return sorted(self._folder.glob("[0-9]*.npz"))
 
 
+def folder_of(training: str) -> Path:
+    """The folder of a training's checkpoints: in `HALFSTEP_CHECKPOINTS`, or in the user's checkout.
+
+    A relative `HALFSTEP_CHECKPOINTS` is relative to the original checkout.
+    """
+    shared = os.environ.get(FOLDER_VARIABLE) or str(files.WORK_DIR / "checkpoints")
+    return files.original_root() / os.path.expanduser(shared) / training  # noqa: PTH111  raises no error
+
+
+def newest_of(training: str, key: str) -> Checkpoint | None:
+    """The newest intact checkpoint of a training that another process runs and may write; None without one."""
+    return Checkpoints(folder_of(training) / key[:16], reads_only=True).newest()
+
+
 @contextmanager
 def opened(training: str, key: str) -> Iterator[Checkpoints | None]:
     """Opens the checkpoints of a training, in the user's checkout or in `HALFSTEP_CHECKPOINTS`.
@@ -144,8 +162,7 @@ def opened(training: str, key: str) -> Iterator[Checkpoints | None]:
     DVC experiments may run the same training at the same time: the second process gets None, and saves no checkpoints.
     In a shared folder it first waits, because the machine that ran the training may not have ended it yet.
     """
-    shared = os.environ.get(SHARED_FOLDER)
-    folder = _root(shared) / training
+    shared, folder = bool(os.environ.get(FOLDER_VARIABLE)), folder_of(training)
     mine = folder / key[:16]
     for other in folder.iterdir() if folder.is_dir() and not shared else ():
         if other != mine:
@@ -187,13 +204,6 @@ def _code_digest() -> str:
     paths = sorted(path for entry in named for path in ([entry] if entry.is_file() else entry.rglob("*.py")))
     lines = [f"{path.relative_to(root)}\0{files.sha256_file(path)}\n" for path in paths]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _root(shared: str | None) -> Path:
-    """The folder of all checkpoints; a relative `HALFSTEP_CHECKPOINTS` is relative to the original checkout."""
-    if shared:
-        return files.original_root() / os.path.expanduser(shared)  # noqa: PTH111  raises no error for an unknown user
-    return files.original_root() / files.WORK_DIR / "checkpoints"
 
 
 def _lock_of(folder: Path) -> Path:

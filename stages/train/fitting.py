@@ -31,9 +31,9 @@ class Fit:
         """Trains from a checkpoint to the last epoch, or until the loss is not finite."""
         epoch = len(start.epochs)
         offset = start.step - epoch * self._steps
-        if offset:
+        if offset and self.ready.replicas is None:
             build_metrics(self.ready)
-        restore_state(state_variables(self.ready.model), start.arrays)
+        restore_state(state_variables(self.ready.model), start.arrays, self.ready.replicas)
         if offset:
             self._finish_epoch(epoch, offset)
             epoch += 1
@@ -68,13 +68,16 @@ class Fit:
             callback.set_model(self.ready.model)
             callback.on_epoch_begin(epoch)
         logs = {name: float(value) for name, value in self.ready.model.get_metrics_result().items()}
-        found = {}
-        if self.ready.validation is not None:
-            found = self.ready.model.evaluate(
-                self.ready.validation, callbacks=[self.callbacks.checkpointer], verbose=0, return_dict=True
-            )
+        found = self._evaluate()
         for callback in self.callbacks:
             callback.on_epoch_end(epoch, logs | {f"val_{name}": value for name, value in found.items()})
+
+    def _evaluate(self) -> dict[str, float]:
+        """Loss and metrics on the validation data; empty without any."""
+        if self.ready.validation is None:
+            return {}
+        callbacks = [self.callbacks.checkpointer]
+        return dict(self.ready.model.evaluate(self.ready.validation, callbacks=callbacks, verbose=0, return_dict=True))
 
     @property
     def _steps(self) -> int:

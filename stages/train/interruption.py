@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from stages.errors import LostRankError
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 GRACE_S = 7.0  # for the current step, the checkpoint, and the end of the MLflow run
 TIMEOUT_CALLBACK_S = 2.0  # for `on_timeout`
@@ -70,6 +72,11 @@ class Interruption:
             signal.set_wakeup_fd(previous)
             sender.close()
 
+    @property
+    def received(self) -> bool:
+        """Whether this process has received a signal."""
+        return self._signal is not None
+
     def _request(self, number: int, frame: FrameType | None) -> None:
         self._signal = signal.Signals(number)
 
@@ -84,3 +91,22 @@ class Interruption:
         callback.start()
         callback.join(TIMEOUT_CALLBACK_S)
         os._exit(128 + number)
+
+
+class SharedInterruption(Interruption):
+    """Of a training on several hosts, which all end before the same step: first they agree, in `agreed`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.agreed = False
+
+    @property
+    def requested(self) -> bool:
+        """Whether all hosts end before the next step."""
+        return self.agreed
+
+    def raise_for_signal(self) -> NoReturn:
+        """Raises as that of `Interruption` where the signal arrived, and `LostRankError` on the other hosts."""
+        if self.received:
+            super().raise_for_signal()
+        raise LostRankError("train: another rank was interrupted; the next start on all hosts resumes the training")

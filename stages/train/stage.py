@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stages import files
+from stages.distribution.cluster import from_environment
 from stages.errors import HalfstepError
 from stages.params import Params
 from stages.results.profile import SUMMARY, ProfileSummary
@@ -17,10 +18,10 @@ from stages.tasks.spec import TaskSpec
 from stages.tracking import models, run_logging
 from stages.tracking.active_run import ActiveRun
 from stages.tracking.tracker import Tracker
-from stages.train import checkpoints, saving
+from stages.train import checkpoints, hosts, saving
 from stages.train.callbacks import Epoch, epoch_line, verbosity
 from stages.train.checkpoints import Checkpoint, Checkpoints
-from stages.train.interruption import Interruption
+from stages.train.interruption import Interruption, SharedInterruption
 from stages.train.resume import Session
 from stages.train.training import Trained, train
 
@@ -30,18 +31,21 @@ def run_stage(settings: Params, variant: str, seed: int) -> None:
 
     An interrupted training resumes from its last checkpoint, in the same MLflow run.
     """
-    tracker = Tracker(settings.tracking, waits=True)
     digest = files.verify_manifest(files.PREPARED)
     spec = TaskSpec(settings.task, settings.model, settings.train, prepared_sha256=digest)
     directory, identity = files.train_dir(variant, seed), run_logging.training(variant, seed)
     key = checkpoints.checkpoint_key(settings, variant, seed, digest)
-    interruption = Interruption()
+    cluster = from_environment(settings.train.replicas)
+    interruption = SharedInterruption() if cluster else Interruption()
     with interruption.time_limit(), checkpoints.opened(directory.name, key) as store:
         start = (store.newest() if store else None) or Checkpoint()
+        if cluster:
+            hosts.connect(cluster, settings, variant, hosts.Start(key, start))
+        tracker = Tracker(settings.tracking, waits=True)
         with tracker.run(identity, settings, run_id=start.run_id) as run:
             interruption.on_timeout = lambda: run.end("KILLED")
             _log_start(run, start, spec, settings, identity.name)
-            session = Session(start, _saver(store, run), interruption)
+            session = Session(start, _saver(store, run) or (hosts.save_nothing if cluster else None), interruption)
             trained = _train(spec, settings, variant, seed, run, session)
             _write_results(trained, directory, run)
         if store:

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
 from numpy.typing import NDArray
 
 from stages import files, fingerprint, precision
+from stages.distribution.cluster import from_environment
+from stages.distribution.connecting import lost_ranks_explained
 from stages.errors import HalfstepError, ModelError, TaskError
 from stages.files import require_free_space
 from stages.own_model import OWN_MODEL
 from stages.params import TrainParams, Variant
 from stages.results.training import TrainingMetrics
 from stages.tasks import building, user_code
-from stages.tasks.batches import TrainingData
 from stages.tasks.ready import ReadyTask
 from stages.tasks.scoring import NotFiniteError
 from stages.tasks.spec import TaskSpec
 from stages.tensorflow_import import keras, tf
 from stages.train.callbacks import Epoch, EpochRecorder, Failure, StopWhenNotFinite
 from stages.train.fitting import Callbacks, Fit
-from stages.train.resume import CheckpointCallback, Session
+from stages.train.looping import ReplicaFit
+from stages.train.resume import (
+    Arrays,
+    CheckpointCallback,
+    Session,
+    restore_state,
+    state_of_first_replica,
+    state_variables,
+)
 
 
 @dataclass(frozen=True)
@@ -93,25 +103,70 @@ def train(
         DataError: a batch is larger than the training set, or the disk has too little space for the results.
         ModelError, TaskError: the model cannot be built or trained, or runs out of memory.
         PrecisionError: the variant is not in force.
+        LostRankError: another host of the training has ended.
     """
     session = session or Session()
     ready = building.ready(spec, variant, seed)
     _require_space_for(ready)
-    callbacks = _callbacks(listeners, session, spec.train, ready.training)
+    fitted = _fit(ready, spec, listeners, session, known_to_fit)
+    if fitted.state is not None:
+        ready = _at_one_replica(fitted.state, spec, variant, seed)
+    return _test(ready, spec.train, fitted.callbacks, fitted.train_time_s)
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """What a training leaves: its callbacks, its seconds in `fit`, and with replicas the state of the first."""
+
+    callbacks: Callbacks
+    train_time_s: float
+    state: Arrays | None = None
+
+
+def follow(spec: TaskSpec, variant: Variant, seed: int, session: Session) -> None:
+    """Trains with the chief on another host; arguments and errors as of `train`. Writes and tests nothing."""
+    ready = building.ready(spec, variant, seed)
+    _fit(ready, spec, (), session, None)
+
+
+def _fit(
+    ready: ReadyTask,
+    spec: TaskSpec,
+    listeners: tuple[Callable[[Epoch], None], ...],
+    session: Session,
+    known_to_fit: int | None,
+) -> _Fitted:
+    """Trains. All hosts of a training must call it."""
+    callbacks = _callbacks(listeners, session, spec.train, ready)
+    lost = lost_ranks_explained(from_environment(spec.train.replicas))
     explained = _explain_own_code(spec, session), _explain_out_of_memory(spec.train, known_to_fit)
-    with session.interruption.deferred(), explained[0], explained[1]:
-        Fit(ready, spec.train.epochs, callbacks).resume(session.start)
+    with session.interruption.deferred(), explained[0], explained[1], lost:
+        if ready.replicas is None:
+            Fit(ready, spec.train.epochs, callbacks).resume(session.start)
+            return _Fitted(callbacks, callbacks.checkpointer.train_time_s)
+        ReplicaFit(ready, spec.train.epochs, callbacks, session.interruption).resume(session.start)
         train_time_s = callbacks.checkpointer.train_time_s
-    return _test(ready, spec.train, callbacks, train_time_s)
+        return _Fitted(callbacks, train_time_s, state_of_first_replica(state_variables(ready.model), ready.replicas))
+
+
+def _at_one_replica(state: Arrays, spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
+    """The same task and trained model without a strategy, to be tested and saved as at one replica.
+
+    Each test image is predicted once, by one device, and no other host is needed any more.
+    """
+    ready = building.ready(replace(spec, train=spec.train.model_copy(update={"replicas": 1})), variant, seed)
+    restore_state(state_variables(ready.model), state)
+    return ready
 
 
 def _callbacks(
-    listeners: tuple[Callable[[Epoch], None], ...], session: Session, settings: TrainParams, training: TrainingData
+    listeners: tuple[Callable[[Epoch], None], ...], session: Session, settings: TrainParams, ready: ReadyTask
 ) -> Callbacks:
-    steps = training.steps_per_epoch
+    steps = ready.training.steps_per_epoch
     recorder = EpochRecorder(listeners, steps, session.start.epochs, session.start.epoch_time_s)
     nan_guard = StopWhenNotFinite(session.start.not_finite_step)
-    return Callbacks(recorder, nan_guard, CheckpointCallback(recorder, nan_guard, session, settings, training))
+    checkpointer = CheckpointCallback(recorder, nan_guard, session, settings, ready.training, ready.replicas)
+    return Callbacks(recorder, nan_guard, checkpointer)
 
 
 def _test(ready: ReadyTask, settings: TrainParams, callbacks: Callbacks, train_time_s: float) -> Trained:
@@ -135,7 +190,7 @@ def _test(ready: ReadyTask, settings: TrainParams, callbacks: Callbacks, train_t
 def _require_space_for(ready: ReadyTask) -> None:
     """Fails before the training, not after it, if the disk has too little space for the results and checkpoints."""
     variables = [*ready.model.variables, *(ready.model.optimizer.variables if ready.model.optimizer else ())]
-    state_bytes = sum(variable.numpy().nbytes for variable in variables)
+    state_bytes = sum(math.prod(found.shape) * tf.dtypes.as_dtype(found.dtype).size for found in variables)
     copies = 3 + 3  # the model, DVC's cache and MLflow; two checkpoints while a third is written
     require_free_space(files.TRAIN, copies * state_bytes, "choose a smaller model")
 

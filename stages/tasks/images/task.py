@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.distribution.replicas import Replicas
 from stages.params import TrainParams
 from stages.tasks.batches import TrainingData
 from stages.tasks.images import dataset, models
@@ -20,12 +22,13 @@ from stages.tensorflow_import import keras
 METRIC = "accuracy"
 
 
-def build(spec: TaskSpec, seed: int, *, one_image: bool = False) -> ReadyTask:
+def build(spec: TaskSpec, seed: int, strategy: Any = None, *, one_image: bool = False) -> ReadyTask:
     """The network and its batches, not compiled.
 
     Args:
         spec: the sections of the parameters, and the folder of the prepared images.
         seed: seed of the order of the images and of the augmentation.
+        strategy: the strategy under which the network is built; None at one replica.
         one_image: use views of one random image, which take no memory, instead of the prepared images.
 
     Raises:
@@ -57,7 +60,7 @@ def build(spec: TaskSpec, seed: int, *, one_image: bool = False) -> ReadyTask:
         score=is_correct,
         score_name=METRIC,
     )
-    return ReadyTask(
+    found = ReadyTask(
         task=task,
         training=task.train,
         validation=task.validation,
@@ -66,6 +69,33 @@ def build(spec: TaskSpec, seed: int, *, one_image: bool = False) -> ReadyTask:
         test_metrics=functools.partial(_test_metrics, prepared.test.labels),
         classes=len(prepared.classes),
         data_sha256=prepared.sha256,
+    )
+    return (
+        found
+        if strategy is None
+        else _with_replicas(found, Replicas(strategy, task.model, train.batch_norm), prepared, train, seed)
+    )
+
+
+def _with_replicas(
+    found: ReadyTask, replicas: Replicas, prepared: dataset.PreparedImages, train: TrainParams, seed: int
+) -> ReadyTask:
+    """The same task, of whose batches each replica takes a share."""
+
+    def from_step(first_step: int, _: int | None) -> Any:
+        return replicas.distributed(
+            functools.partial(dataset.shares_of_training_batches, prepared.train, train, seed, first_step)
+        )
+
+    shares = functools.partial(
+        dataset.shares_of_ordered_batches, prepared.validation, TEST_BATCH_SIZE, train.input_threads
+    )
+    return replace(
+        found,
+        training=replace(found.training, from_step=from_step),
+        replicas=replicas,
+        validation_shares=replicas.distributed(shares),
+        validation_steps=dataset.ordered_steps(prepared.validation, TEST_BATCH_SIZE),
     )
 
 

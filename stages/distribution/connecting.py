@@ -1,0 +1,197 @@
+"""Connects the devices and hosts of one training: the strategy of `tf.distribute`, made before any operation runs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from stages.distribution.cluster import TF_CONFIG, Cluster, from_environment
+from stages.errors import LostRankError, ParameterError, one_line
+from stages.tensorflow_import import tf
+
+TIMEOUT_VARIABLE = "HALFSTEP_RANKS_TIMEOUT_S"
+TIMEOUT_S = 300.0  # for all ranks to start; a queue may start them minutes apart
+_CONNECT_S = 1.0
+_OF_LOST_RANKS = (
+    *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError),
+    *(tf.errors.DeadlineExceededError, tf.errors.InternalError, tf.errors.FailedPreconditionError),
+)
+_POLL_S = 0.5
+_SLURM_PORTS = range(15_000, 30_000)  # below the ports that Linux gives to outgoing connections
+
+
+@functools.cache
+def strategy_of(replicas: int) -> Any:
+    """The strategy of this process; None at one replica. The first call must precede every operation of TensorFlow.
+
+    On one host a `MirroredStrategy` over its first GPUs. Over several hosts a `MultiWorkerMirroredStrategy`; the call
+    then returns when all ranks have started. Without GPUs, the replicas of one host are logical CPU devices, which
+    share its cores: nothing is gained, but a training can be tried.
+
+    Args:
+        replicas: `train.replicas`, over all hosts.
+
+    Raises:
+        ParameterError: the host has too few GPUs, or the environment does not describe a cluster.
+        LostRankError: a rank has refused the connection.
+    """
+    cluster = from_environment(replicas)
+    if replicas == 1:
+        return None
+    tf.get_logger().setLevel("ERROR")  # it warns of what is done once an epoch
+    local = replicas // (cluster.hosts if cluster else 1)
+    devices = _devices(replicas, local, cluster)
+    if cluster is None:
+        return tf.distribute.MirroredStrategy(devices)
+    cluster = with_addresses(cluster)
+    with _deadline(cluster), lost_ranks_explained(cluster):
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=_communication(devices))
+
+
+def _devices(replicas: int, local: int, cluster: Cluster | None) -> list[str]:
+    """The devices of this host's replicas; all other GPUs are hidden from TensorFlow."""
+    gpus = tf.config.get_visible_devices("GPU")
+    hosts = f" on {cluster.hosts} hosts, {local} each" if cluster else ""
+    if gpus and local > len(gpus):
+        raise ParameterError(
+            f"train.replicas is {replicas}{hosts}, and TensorFlow can use {len(gpus)} GPUs of this host; set "
+            f"train.replicas to at most {len(gpus) * (cluster.hosts if cluster else 1)}, or use a host with more GPUs"
+        )
+    if gpus:
+        tf.config.set_visible_devices(gpus[:local], "GPU")
+        return [f"/gpu:{number}" for number in range(local)]
+    if cluster and local > 1:
+        raise ParameterError(
+            f"train.replicas is {replicas}{hosts}, and this host has no GPU; without GPUs a host has one replica: set "
+            f"train.replicas to {cluster.hosts}"
+        )
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(local)])
+    return [f"/cpu:{number}" for number in range(local)]
+
+
+def _communication(devices: list[str]) -> Any:
+    """NCCL between GPUs where TensorFlow chooses it; between CPUs a ring, whose sums do not depend on the timing."""
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    kind = kinds.AUTO if "gpu" in devices[0] else kinds.RING
+    return tf.distribute.experimental.CommunicationOptions(implementation=kind)
+
+
+def with_addresses(cluster: Cluster) -> Cluster:
+    """The cluster with its addresses, which TensorFlow resolves under Slurm; sets `TF_CONFIG` for the strategy.
+
+    Raises:
+        ParameterError: Slurm's variables cannot be read.
+    """
+    if cluster.addresses:
+        return cluster
+    port = _SLURM_PORTS[_job() * 16 % len(_SLURM_PORTS)]  # two jobs may share a host
+    tasks = cluster.hosts  # the resolver shares out GPUs, too, which `srun` has done: one for each task says nothing
+    try:
+        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+            port_base=port, gpus_per_node=tasks, gpus_per_task=1, auto_set_gpu=False
+        )
+        workers = resolver.cluster_spec().as_dict()["worker"]
+    except (ValueError, RuntimeError, AssertionError) as error:
+        reason = one_line(str(error), 200)
+        raise ParameterError(f"Slurm's variables cannot be read ({reason}); start all ranks with one `srun`") from error
+    task = {"type": "worker", "index": cluster.rank}
+    os.environ[TF_CONFIG] = json.dumps({"cluster": {"worker": workers}, "task": task})
+    return Cluster(cluster.hosts, cluster.rank, tuple(workers), cluster.source)
+
+
+def _job() -> int:
+    number = os.environ.get("SLURM_JOB_ID", "0")
+    return int(number) if number.isdecimal() else 0
+
+
+def timeout_s() -> float:
+    """Seconds in which all ranks must have started.
+
+    Raises:
+        ParameterError: `HALFSTEP_RANKS_TIMEOUT_S` is no positive number.
+    """
+    text = os.environ.get(TIMEOUT_VARIABLE, str(TIMEOUT_S))
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1e6:
+        raise ParameterError(f"{TIMEOUT_VARIABLE} is {one_line(text, 80)!r}; it must be a number of seconds above 0")
+    return found
+
+
+@contextmanager
+def _deadline(cluster: Cluster) -> Iterator[None]:
+    """Ends the process if the block takes too long: TensorFlow itself waits for an hour, and names nobody."""
+    done = threading.Event()
+    arguments = (cluster, timeout_s(), done)
+    threading.Thread(target=_watch, args=arguments, daemon=True, name="ranks").start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _watch(cluster: Cluster, limit_s: float, done: threading.Event) -> None:
+    """Connects to the other ranks until each has answered once; at the deadline, ends the process."""
+    missing = {address for rank, address in enumerate(cluster.addresses) if rank != cluster.rank}
+    end_s = time.monotonic() + limit_s
+    while time.monotonic() < end_s:
+        missing -= {address for address in missing if answers(address)}
+        if done.wait(_POLL_S):
+            return
+    names = _named(cluster, missing) if missing else "all ranks answer, and do not connect: compare their TF_CONFIG"
+    verb = " did not start" if missing else ""
+    print(
+        f"train: {names}{verb} within {limit_s:g} s; start the same command on each host, or raise {TIMEOUT_VARIABLE}",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(LostRankError.exit_status)
+
+
+def answers(address: str) -> bool:
+    """Whether a process listens at `host:port`."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _named(cluster: Cluster, addresses: Iterable[str]) -> str:
+    ranks = sorted((cluster.addresses.index(address), address) for address in addresses)
+    return ", ".join(f"rank {rank} ({address})" for rank, address in ranks)
+
+
+@contextmanager
+def lost_ranks_explained(cluster: Cluster | None) -> Iterator[None]:
+    """Turns the errors of collectives in the block, after a rank has ended, into one line that names what is known.
+
+    Raises:
+        LostRankError: another rank has ended.
+    """
+    try:
+        yield
+    except _OF_LOST_RANKS as error:
+        if cluster is None:
+            raise
+        raise LostRankError(_lost_text(cluster, error)) from error
+
+
+def _lost_text(cluster: Cluster, error: Exception) -> str:
+    others = [address for rank, address in enumerate(cluster.addresses) if rank != cluster.rank]
+    silent = [address for address in others if not answers(address)]
+    who = _named(cluster, silent) if silent else "another rank"
+    reason = one_line(" ".join(str(error).split()), 160)
+    return f"train: {who} has ended, and the training with it ({reason}); the next start on all hosts resumes it"
