@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stages import digests, files, fingerprint
+from stages.distribution import cluster
 from stages.environment import gpu_preflight, preflight
 from stages.errors import ParameterError, cli_entry
 from stages.params import Params, TrainParams, examine, read
@@ -21,6 +22,7 @@ def main() -> None:
     """
     preflight.require_writable_checkout()
     params = checked_params()
+    cluster.from_environment(params.train.replicas)  # refuses what is none
     preflight.require_address_space()
     machine = fingerprint.fingerprint()
     gpu_preflight.check(params, machine)

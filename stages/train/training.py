@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -154,7 +154,7 @@ def _at_one_replica(state: Arrays, spec: TaskSpec, variant: Variant, seed: int) 
 
     Each test image is predicted once, by one device, and no other host is needed any more.
     """
-    ready = building.ready(replace(spec, train=spec.train.model_copy(update={"replicas": 1})), variant, seed)
+    ready = building.ready(spec.at_one_replica(), variant, seed)
     restore_state(state_variables(ready.model), state)
     return ready
 
