@@ -11,7 +11,7 @@ from typing import Any
 
 from stages.distribution import rendezvous
 from stages.distribution.cluster import TF_CONFIG, Cluster, from_environment, mark_connected
-from stages.errors import LostRankError, ParameterError, one_line
+from stages.errors import HalfstepError, LostRankError, ParameterError, one_line
 from stages.tensorflow_import import tf
 
 _OF_LOST_RANKS = (
@@ -118,10 +118,11 @@ def lost_ranks_explained(cluster: Cluster | None) -> Iterator[None]:
     """
     try:
         yield
-    except _OF_LOST_RANKS as error:
-        if cluster is None:
+    except (HalfstepError, *_OF_LOST_RANKS) as error:
+        cause = error.__cause__ if isinstance(error, HalfstepError) else error
+        if cluster is None or not isinstance(cause, _OF_LOST_RANKS):
             raise
-        raise LostRankError(_lost_text(cluster, error)) from error
+        raise LostRankError(_lost_text(with_addresses(cluster), cause)) from error
 
 
 def _lost_text(cluster: Cluster, error: Exception) -> str:

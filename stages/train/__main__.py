@@ -29,14 +29,11 @@ def main() -> None:
         known = ", ".join(settings.variants)
         raise ParameterError(f"--variant is '{arguments.variant}'; allowed are the entries of variants: {known}")
     os.environ.update(settings.variants[arguments.variant].variables)
-    cluster = from_environment(settings.train.replicas) if settings.train.epochs else None
+    cluster = from_environment(settings.train.replicas)
     if cluster:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # the loss of a host gives one line of this stage, and many of gRPC
     if cluster and not cluster.is_chief:
-        with ended_by_ctrl_c():
-            from stages.train.hosts import follow  # imports TensorFlow
-
-        follow(settings, arguments.variant, arguments.seed)
+        _follow(settings, arguments.variant, arguments.seed)
         return
     with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
         with ended_by_ctrl_c():
@@ -46,6 +43,15 @@ def main() -> None:
                 from stages.train.not_trained import run_stage
 
         run_stage(settings, arguments.variant, arguments.seed)
+
+
+def _follow(settings: params.Params, variant: str, seed: int) -> None:
+    """Trains with the chief on another host, if there is a training."""
+    if settings.train.epochs:
+        with ended_by_ctrl_c():
+            from stages.train.hosts import follow  # imports TensorFlow
+
+        follow(settings, variant, seed)
 
 
 def _arguments() -> argparse.Namespace:
