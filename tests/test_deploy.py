@@ -49,7 +49,7 @@ def test_users_file_has_no_password_and_a_cache(deploy: Path) -> None:
     settings = found["mlflow"]
     assert "admin_password" not in settings
     assert re.fullmatch(r"postgresql\+psycopg://\w+@db/\w+", settings["database_uri"])
-    assert settings.getint("auth_cache_ttl_seconds") > 0
+    assert int(settings["auth_cache_ttl_seconds"]) > 0
 
 
 @pytest.mark.parametrize(

@@ -181,11 +181,14 @@ class ActiveRun:
 
 def is_rejection(error: Exception) -> bool:
     """Whether a server answered that it will not do what was asked: it would answer the same again."""
+    return 400 <= http_status(error) < 500 and http_status(error) not in _TEMPORARY
+
+
+def http_status(error: Exception) -> int:
+    """The status code of a server's answer; 500 without an answer."""
     if isinstance(error, MlflowException):
-        status = error.get_http_status_code()
-    else:  # of an upload
-        status = getattr(getattr(error, "response", None), "status_code", 500)
-    return 400 <= status < 500 and status not in _TEMPORARY
+        return int(error.get_http_status_code())  # type: ignore[no-untyped-call]
+    return int(getattr(getattr(error, "response", None), "status_code", 500))  # of an upload
 
 
 def first_line(error: Exception) -> str:

@@ -10,9 +10,9 @@ from http import HTTPStatus
 from pathlib import Path
 
 import mlflow
-from mlflow.entities import Param, Run, RunTag
+from mlflow.entities import Experiment, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, ErrorCode
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, RESOURCE_ALREADY_EXISTS, ErrorCode
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from stages import locking
@@ -20,7 +20,7 @@ from stages.errors import HalfstepError, TrackingError, printable, without_passw
 from stages.files import original_root
 from stages.params import Params, TrackingParams
 from stages.tracking import client, provenance, store
-from stages.tracking.active_run import FAILURE_TAG, RESULT_TAG, ActiveRun, StoreState, first_line
+from stages.tracking.active_run import FAILURE_TAG, RESULT_TAG, ActiveRun, StoreState, first_line, http_status
 from stages.tracking.run_params import run_params
 
 logging.getLogger("mlflow").setLevel(logging.WARNING)
@@ -162,9 +162,7 @@ class Tracker:
 
     def _experiment(self, name: str, uri: str) -> str:
         with self._store_errors():
-            known = self.client.get_experiment_by_name(name)
-            if known is None:
-                return self.client.create_experiment(name, artifact_location(uri), _EXPERIMENT_TAGS)
+            known = self.client.get_experiment_by_name(name) or self._created_experiment(name, uri)
         if known.lifecycle_stage != "active":
             number = printable(str(known.experiment_id))
             raise TrackingError(
@@ -172,6 +170,16 @@ class Tracker:
                 f"`mlflow experiments restore --experiment-id {number}`, or choose another name"
             )
         return str(known.experiment_id)
+
+    def _created_experiment(self, name: str, uri: str) -> Experiment:
+        try:
+            number = self.client.create_experiment(name, store.artifact_location(uri), _EXPERIMENT_TAGS)
+        except MlflowException as error:
+            found = self.client.get_experiment_by_name(name)  # another process was faster
+            if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS) or found is None:
+                raise
+            return found
+        return self.client.get_experiment(number)
 
     def _created(self, identity: RunIdentity) -> Run:
         tags = identity.tags() | provenance.writer_tags() | provenance.context_tags()
@@ -213,7 +221,7 @@ class Tracker:
             raise TrackingError(self._explained(error)) from error
 
     def _explained(self, error: Exception) -> str:
-        if isinstance(error, MlflowException) and error.get_http_status_code() == HTTPStatus.FORBIDDEN:
+        if http_status(error) == HTTPStatus.FORBIDDEN:
             return (
                 f"tracking.experiment is '{self._experiment_name}', and {self._shown_uri} does not allow this user to "
                 "log to it (403 Forbidden); the user who made the experiment, or an administrator, can grant EDIT "
@@ -223,12 +231,6 @@ class Tracker:
             f"the tracking store {self._shown_uri} cannot be used ({first_line(error)}); "
             "check tracking.uri and MLFLOW_TRACKING_URI, and that the server is running"
         )
-
-
-def artifact_location(uri: str) -> str | None:
-    """`mlruns/` next to a SQLite store, as an absolute path for temporary checkouts; None: the server chooses."""
-    path = store.sqlite_path(uri)
-    return store.artifact_folder(path).as_uri() if path else None
 
 
 def _changed_writer(run: Run) -> list[RunTag]:

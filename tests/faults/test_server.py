@@ -223,9 +223,9 @@ def test_database_without_its_driver(
     server: FaultyServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)  # as Python sees a package that is not installed
-    server.uri = "postgresql://127.0.0.1/mlflow"
+    server.uri = f"{server.uri.replace('http', 'postgresql')}/mlflow"
     write_params(server.uri)
-    expected = 'needs the Python package psycopg, which is not installed; run `pip install -e ".[team]"`'
+    expected = 'needs the Python module psycopg, which is not installed; run `pip install -e ".[team]"`'
     assert message(server, capfd) == f"{expected}, or name another store\n"
 
 

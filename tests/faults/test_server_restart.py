@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -82,21 +83,14 @@ def test_epoch_whose_answer_was_lost_is_stored_once(server: FaultyServer, tracke
     assert steps(server, run) == [0]
 
 
-def test_end_of_a_training_waits_for_the_server(
-    server: FaultyServer, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_end_of_a_training_waits_for_the_server(server: FaultyServer, tracker: Tracker) -> None:
     with tracker.run(TRAINING, params(server)) as run:
         fail(server, refuse)
         run.metrics({"loss": 2.0}, step=0)
-        asked = server.requests
-        monkeypatch.setattr(active_run.time, "sleep", lambda _: server.requests > asked + 2 and recover(server))
+        threading.Timer(0.5, setattr, (server, "trouble_from", None)).start()
         run.mark_complete("abc")
     found = MlflowClient(server.uri).get_run(run.run_id)
     assert (found.info.status, found.data.tags["result.sha256"], found.data.metrics) == ("FINISHED", "abc", {"loss": 2})
-
-
-def recover(server: FaultyServer) -> None:
-    server.trouble_from = None
 
 
 def test_wait_is_bounded(
@@ -139,6 +133,21 @@ def test_rejection_is_final(server: FaultyServer, tracker: Tracker, capfd: pytes
     assert line.startswith("MLflow: logging stopped (")
 
 
+def test_experiment_that_another_process_makes_meanwhile(server: FaultyServer, tracker: Tracker) -> None:
+    def another_is_faster(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ["PATH_INFO"].endswith("experiments/create"):
+            server.trouble_from = None
+            MlflowClient(server.uri).create_experiment("shared")
+        return server.app(environ, start_response)
+
+    fail(server, another_is_faster)
+    shared = params(server).tracking.model_copy(update={"experiment": "shared"})
+    with Tracker(shared).run(TRAINING, params(server)) as run:
+        pass
+    assert server.trouble_from is None
+    assert MlflowClient(server.uri).get_run(run.run_id).info.status == "FINISHED"
+
+
 def test_server_that_is_slow_to_fail_costs_a_tenth_of_the_time(
     server: FaultyServer, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +155,9 @@ def test_server_that_is_slow_to_fail_costs_a_tenth_of_the_time(
         fail(server, refuse)
         server.delay_s = 0.2
         started_s, asked = time.monotonic(), server.requests
-        while time.monotonic() - started_s < 3.0:
-            run.metrics({"loss": 2.0}, step=int(time.monotonic() * 1000))
+        for epoch in range(60):
+            run.metrics({"loss": 2.0}, step=epoch)
+            time.sleep(0.03)
+        assert time.monotonic() - started_s < 3.5
         assert 1 <= server.requests - asked <= 2
         server.trouble_from, server.delay_s = None, 0.0
