@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ _EXAMPLE = (
     "with another index on each host"
 )
 _LONGEST = 80  # characters of a value in a message
+_CONNECTED = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,14 @@ def from_environment(replicas: int, variables: Mapping[str, str] = os.environ) -
     return cluster
 
 
-def is_follower(replicas: int) -> bool:
-    """Whether this process is one of several and not the chief."""
-    cluster = from_environment(replicas)
-    return cluster is not None and not cluster.is_chief
+def other_hosts_connected() -> bool:
+    """Whether this process has connected to others: at its end, TensorFlow would wait for them."""
+    return _CONNECTED.is_set()
+
+
+def mark_connected() -> None:
+    """Records that this process has connected to others."""
+    _CONNECTED.set()
 
 
 def _from_tf_config(text: str) -> Cluster:

@@ -5,26 +5,19 @@ from __future__ import annotations
 import functools
 import json
 import os
-import socket
-import sys
-import threading
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from stages.distribution.cluster import TF_CONFIG, Cluster, from_environment
-from stages.errors import LostRankError, ParameterError, one_line
+from stages.distribution import rendezvous
+from stages.distribution.cluster import TF_CONFIG, Cluster, from_environment, mark_connected
+from stages.errors import HalfstepError, LostRankError, ParameterError, one_line
 from stages.tensorflow_import import tf
 
-TIMEOUT_VARIABLE = "HALFSTEP_RANKS_TIMEOUT_S"
-TIMEOUT_S = 300.0  # for all ranks to start; a queue may start them minutes apart
-_CONNECT_S = 1.0
 _OF_LOST_RANKS = (
     *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError),
     *(tf.errors.DeadlineExceededError, tf.errors.InternalError, tf.errors.FailedPreconditionError),
 )
-_POLL_S = 0.5
 _SLURM_PORTS = range(15_000, 30_000)  # below the ports that Linux gives to outgoing connections
 
 
@@ -41,7 +34,7 @@ def strategy_of(replicas: int) -> Any:
 
     Raises:
         ParameterError: the host has too few GPUs, or the environment does not describe a cluster.
-        LostRankError: a rank has refused the connection.
+        LostRankError: a rank has not started in time.
     """
     cluster = from_environment(replicas)
     if replicas == 1:
@@ -52,8 +45,11 @@ def strategy_of(replicas: int) -> Any:
     if cluster is None:
         return tf.distribute.MirroredStrategy(devices)
     cluster = with_addresses(cluster)
-    with _deadline(cluster), lost_ranks_explained(cluster):
-        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=_communication(devices))
+    rendezvous.meet(cluster)
+    with lost_ranks_explained(cluster):
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=_communication(devices))
+    mark_connected()
+    return strategy
 
 
 def _devices(replicas: int, local: int, cluster: Cluster | None) -> list[str]:
@@ -113,67 +109,6 @@ def _job() -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def timeout_s() -> float:
-    """Seconds in which all ranks must have started.
-
-    Raises:
-        ParameterError: `HALFSTEP_RANKS_TIMEOUT_S` is no positive number.
-    """
-    text = os.environ.get(TIMEOUT_VARIABLE, str(TIMEOUT_S))
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < 1e6:
-        raise ParameterError(f"{TIMEOUT_VARIABLE} is {one_line(text, 80)!r}; it must be a number of seconds above 0")
-    return found
-
-
-@contextmanager
-def _deadline(cluster: Cluster) -> Iterator[None]:
-    """Ends the process if the block takes too long: TensorFlow itself waits for an hour, and names nobody."""
-    done = threading.Event()
-    arguments = (cluster, timeout_s(), done)
-    threading.Thread(target=_watch, args=arguments, daemon=True, name="ranks").start()
-    try:
-        yield
-    finally:
-        done.set()
-
-
-def _watch(cluster: Cluster, limit_s: float, done: threading.Event) -> None:
-    """Connects to the other ranks until each has answered once; at the deadline, ends the process."""
-    missing = {address for rank, address in enumerate(cluster.addresses) if rank != cluster.rank}
-    end_s = time.monotonic() + limit_s
-    while time.monotonic() < end_s:
-        missing -= {address for address in missing if answers(address)}
-        if done.wait(_POLL_S):
-            return
-    names = _named(cluster, missing) if missing else "all ranks answer, and do not connect: compare their TF_CONFIG"
-    verb = " did not start" if missing else ""
-    print(
-        f"train: {names}{verb} within {limit_s:g} s; start the same command on each host, or raise {TIMEOUT_VARIABLE}",
-        file=sys.stderr,
-        flush=True,
-    )
-    os._exit(LostRankError.exit_status)
-
-
-def answers(address: str) -> bool:
-    """Whether a process listens at `host:port`."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
-            return True
-    except OSError:
-        return False
-
-
-def _named(cluster: Cluster, addresses: Iterable[str]) -> str:
-    ranks = sorted((cluster.addresses.index(address), address) for address in addresses)
-    return ", ".join(f"rank {rank} ({address})" for rank, address in ranks)
-
-
 @contextmanager
 def lost_ranks_explained(cluster: Cluster | None) -> Iterator[None]:
     """Turns the errors of collectives in the block, after a rank has ended, into one line that names what is known.
@@ -183,15 +118,15 @@ def lost_ranks_explained(cluster: Cluster | None) -> Iterator[None]:
     """
     try:
         yield
-    except _OF_LOST_RANKS as error:
-        if cluster is None:
+    except (HalfstepError, *_OF_LOST_RANKS) as error:
+        cause = error.__cause__ if isinstance(error, HalfstepError) else error
+        if cluster is None or not isinstance(cause, _OF_LOST_RANKS):
             raise
-        raise LostRankError(_lost_text(cluster, error)) from error
+        raise LostRankError(_lost_text(with_addresses(cluster), cause)) from error
 
 
 def _lost_text(cluster: Cluster, error: Exception) -> str:
-    others = [address for rank, address in enumerate(cluster.addresses) if rank != cluster.rank]
-    silent = [address for address in others if not answers(address)]
-    who = _named(cluster, silent) if silent else "another rank"
+    silent = rendezvous.silent_ranks(cluster)
+    who = rendezvous.named(cluster, silent) if silent else "another rank"
     reason = one_line(" ".join(str(error).split()), 160)
     return f"train: {who} has ended, and the training with it ({reason}); the next start on all hosts resumes it"

@@ -49,6 +49,7 @@ class Replicas:
         self._averages_statistics = batch_norm == "replica"
         self._stop: Any = None
         self._last_stops: Any = None
+        self._names: tuple[str, ...] = ()
         for layer in _batch_norms(model):
             # only here: at one replica Keras would compute the variance in another way
             layer.synchronized = batch_norm == "global"
@@ -141,24 +142,28 @@ class Replicas:
             distance = np.arange(self.count)[:, None] * np.array([0, _SEEDS // self.count])
             self.assign_rows(states, [part + distance for part in rows])
 
-    def _train_function(self) -> Callable[[Any], dict[str, Any]]:
-        names: list[str] = []
+    def train_on(self, batch: Any) -> Any:
+        """A training step on what all replicas of this host take: the step that `train_function` compiles.
 
-        def on_replica(batch: Any) -> Any:
-            logs = self.model.train_step(batch)
-            names[:] = logs
+        Returns:
+            Over all replicas, the sums of the losses and metrics so far, and how many replicas asked for the end.
+        """
+
+        def on_replica(part: Any) -> Any:
+            logs = self.model.train_step(part)
+            self._names = tuple(logs)
             return tf.stack([*(tf.cast(value, tf.float32) for value in logs.values()), self._stop.read_value()])
 
-        def on_all(iterator: Any) -> Any:
-            found = self.strategy.run(on_replica, args=(iterator.get_next(),))
-            return self.strategy.reduce(tf.distribute.ReduceOp.SUM, found, axis=None)
+        found = self.strategy.run(on_replica, args=(batch,))
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, found, axis=None)
 
-        step = tf.function(on_all, reduce_retracing=True)
+    def _train_function(self) -> Callable[[Any], dict[str, Any]]:
+        step = tf.function(lambda iterator: self.train_on(iterator.get_next()), reduce_retracing=True)
 
         def train(iterator: Any) -> dict[str, Any]:
             sums = step(iterator)
             self._last_stops = sums[-1]
-            return {name: sums[place] / self.count for place, name in enumerate(names)}
+            return {name: sums[place] / self.count for place, name in enumerate(self._names)}
 
         return train
 

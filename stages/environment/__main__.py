@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stages import digests, files, fingerprint
+from stages.distribution import cluster
 from stages.environment import gpu_preflight, preflight
 from stages.errors import ParameterError, cli_entry
 from stages.head_digests import HEAD_DIGESTS, HeadDigests, read_head_digests
@@ -24,6 +25,7 @@ def main() -> None:
     preflight.require_writable_checkout()
     head = read_head_digests()
     params = checked_params(has_data=head is None)
+    cluster.from_environment(params.train.replicas)  # refuses what is none
     preflight.require_address_space()
     machine = fingerprint.fingerprint()
     gpu_preflight.check(params, machine)

@@ -101,14 +101,18 @@ def _tls_problem(error: ssl.SSLError) -> str:
 
 
 def _database_problem(uri: str, scheme: str) -> str | None:
-    if missing := _missing_driver(uri):
-        extra = '`pip install -e ".[team]"`' if scheme == "postgresql" else f"`pip install {missing}`"
-        return f"needs the Python package {missing}, which is not installed; run {extra}, or name another store"
-    return _address_problem(uri, scheme) or _login_problem(uri)
+    return _address_problem(uri, scheme) or _driver_problem(uri, scheme) or _login_problem(uri)
+
+
+def _driver_problem(uri: str, scheme: str) -> str | None:
+    missing = _missing_driver(uri)
+    advice = 'run `pip install -e ".[team]"`' if scheme == "postgresql" else "install the package that contains it"
+    rest = f"which is not installed; {advice}, or name another store"
+    return f"needs the Python module {missing}, {rest}" if missing else None
 
 
 def _missing_driver(uri: str) -> str | None:
-    """The package that SQLAlchemy imports for a database; None if it is installed."""
+    """The module that SQLAlchemy imports for a database; None if it is installed."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
@@ -125,9 +129,10 @@ def _login_problem(uri: str) -> str | None:
     """Connects once: MLflow would try again for minutes."""
     from sqlalchemy import create_engine
     from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.pool import NullPool
 
     try:
-        create_engine(uri).connect().close()
+        create_engine(uri, poolclass=NullPool).connect().close()
     except (SQLAlchemyError, ValueError) as error:
         message = one_line(str(getattr(error, "orig", None) or error).strip().partition("\n")[0], 200)
         if "password" in message:

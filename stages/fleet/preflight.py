@@ -62,6 +62,11 @@ def usable_nodes(settings: Params, hosts: int = 1) -> tuple[list[Node], list[str
             f"the DVC remote '{configured.name}' is the folder {configured.folder}, which {_named(blind)} cannot read; "
             "use a folder that all machines share, or a server (s3://bucket/path, ssh://host/path)"
         )
+    if hosts > 1 and (without := _hosts_without("HALFSTEP_CHECKPOINTS", described)):
+        problems.append(
+            f"fleet.hosts_per_training is {hosts}, and HALFSTEP_CHECKPOINTS is not set on {_named(without)}; set it to "
+            "a folder that all machines share, before `ray start`: the hosts of a training resume from one checkpoint"
+        )
     if problems:
         raise FleetError(*problems)
     return fitting, list(_notices(settings, found, described))

@@ -112,6 +112,15 @@ def _enough_synthetic_images(params: Params) -> Iterator[str]:
         )
 
 
+def _hosts_divide_replicas(params: Params) -> Iterator[str]:
+    hosts, replicas = params.fleet.hosts_per_training, params.train.replicas
+    if replicas % hosts:
+        yield (
+            f"fleet.hosts_per_training is {hosts} and train.replicas is {replicas}, which counts the replicas on all "
+            f"hosts; it must be a multiple of {hosts}"
+        )
+
+
 def _task_arguments_have_names(params: Params) -> Iterator[str]:
     for name in params.task.arguments:
         if not ARGUMENT_NAME.fullmatch(name):
@@ -175,6 +184,7 @@ _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _warmup_fits,
     _speed_only_decides_on_no_model,
     _enough_synthetic_images,
+    _hosts_divide_replicas,
     _task_arguments_have_names,
     _task_arguments_are_json,
     _replicas_share_the_batch,

@@ -42,7 +42,7 @@ def _summary(settings: Params) -> list[str]:
     train, task = settings.train, TaskInfo.read(TASK_INFO)
     verdicts = number_of_verdicts(len(train.variants), len(settings.profile.inference_batch_sizes))
     too_few = None
-    if train.epochs:
+    if train.epochs and verdicts:  # with the baseline alone, nothing is to be shown
         margin = quality_margin_for(task.score_name, settings.compare)
         too_few = too_few_examples(task.examples, task.score_name, margin, len(train.seeds), verdicts)
     if not task.is_images:

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages import files, params
+from stages.distribution.cluster import from_environment
 from stages.errors import ProfileError, cli_entry
 from stages.locking import machine_lock, stage_lock
-from stages.params import Params, ProfileParams
+from stages.params import Params, ProfileParams, TrainParams
 from stages.profile.max_batch import largest_batch
 from stages.profile.records import ArmConfig, ArmRecord
 from stages.profile.runner import Extras, measure
@@ -31,6 +32,7 @@ from stages.tracking.tracker import Tracker
 def main() -> None:
     """Measures the variants without a failed training, writes `data/profile/`, and logs one run per variant."""
     settings = params.load()
+    _require_one_host(settings.train)
     tracker = Tracker(settings.tracking)
     variants = finished_variants(settings)
     files.PROFILE.mkdir(parents=True, exist_ok=True)  # DVC expects the folder even if every training failed
@@ -42,6 +44,16 @@ def main() -> None:
             scores = finished_scores(variant, settings.train.seeds)
             name = TaskInfo.read(TASK_INFO).score_name
             run_logging.log_profile(run, files.profile_dir(variant), name, scores, digests[variant])
+
+
+def _require_one_host(train: TrainParams) -> None:
+    """Refuses to measure under `TF_CONFIG` or Slurm's variables: processes on several hosts cannot take turns."""
+    cluster = from_environment(train.replicas)
+    if cluster:
+        raise ProfileError(
+            f"profile measures on one host, and {cluster.source} names {cluster.hosts}: unset it, and run the stage on "
+            f"a host with {train.replicas} devices, or with train.replicas and train.batch_size of one host"
+        )
 
 
 def finished_variants(settings: Params) -> list[str]:

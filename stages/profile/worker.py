@@ -166,7 +166,7 @@ class Worker:
         """
         files.verify_manifest(trained)
         path = saved_model(trained)
-        task = building.build(self._config.spec, self._config.variant, self._config.seed)
+        task = building.build(self._config.spec.at_one_replica(), self._config.variant, self._config.seed)
         try:
             task.model.load_weights(path)
         except (ValueError, OSError, KeyError) as error:
@@ -202,6 +202,7 @@ class Worker:
         return Configuration(
             device="GPU" if tf.config.list_logical_devices("GPU") else "CPU",
             batch_size=self._task.training.examples_per_step(self._config.spec.train.batch_size),
+            replicas=self._config.spec.train.replicas,
             input_shape=self._input_shape(),
             parameters=self._model.count_params(),
             optimizer=_optimizer_name(self._model),
@@ -227,6 +228,9 @@ class Worker:
         return tuple(leaves[0].shape[1:]) if len(leaves) == 1 else None
 
     def _cached_step(self) -> Callable[[], Any]:
+        if self._task.replicas is not None:
+            of_all, batch_of_all = tf.function(self._task.replicas.train_on), next(self._batches)  # on their devices
+            return lambda: of_all(batch_of_all)
         batch = keras.tree.map_structure(tf.identity, next(self._batches))  # on the device from here on
         compiled = tf.function(self._model.train_step, jit_compile=self._model.jit_compile, autograph=False)
         return lambda: compiled(batch)

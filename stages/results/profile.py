@@ -102,7 +102,8 @@ class Configuration(Record):
 
     Attributes:
         device: `CPU` or `GPU`.
-        batch_size: examples a step.
+        batch_size: examples a step, of all replicas together.
+        replicas: devices that train in sync, each on its part of the batch.
         input_shape: shape of one input, such as `(height, width, channels)` of an image; None for several inputs.
         parameters: number of the model's weights.
         layer_widths: the different widths of its layers.
@@ -112,6 +113,7 @@ class Configuration(Record):
 
     device: Literal["CPU", "GPU"]
     batch_size: int
+    replicas: int = 1
     input_shape: tuple[int, ...] | None = None
     parameters: int
     optimizer: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stages import files
@@ -30,6 +30,10 @@ class TaskSpec:
     def subject(self) -> str:
         """Names the task in messages."""
         return f"model.name = {self.model.name}" if self.is_images else f"task.name = {self.task.name}"
+
+    def at_one_replica(self) -> TaskSpec:
+        """The same task for a model without a strategy, as it is tested, saved and used for predictions."""
+        return replace(self, train=self.train.model_copy(update={"replicas": 1}))
 
     @property
     def is_images(self) -> bool:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class StoreState:
     """What is known of a store. The runs of one process share it: each further call to a failed one takes seconds.
 
     Attributes:
-        can_recover: whether the store may answer again after an error: a server that restarts, not a local file.
+        can_recover: whether to keep metrics and to wait after an error, because a server may answer again.
         has_failed: whether logging has stopped, so that something is missing.
         is_late: whether the user has been told that something is kept until the store answers again.
         patience_s: seconds that calls may still wait for the store, all together.
@@ -42,17 +42,18 @@ class StoreState:
     can_recover: bool = False
     has_failed: bool = False
     is_late: bool = False
-    patience_s: float = PATIENCE_S
+    patience_s: float = field(default_factory=lambda: PATIENCE_S)
 
 
 class ActiveRun:
     """A run that has started and not ended.
 
-    Metrics that a server does not accept are kept, and sent with the next ones, with the time at which they were
-    logged: a training does not wait for a server that restarts. All other calls wait for it, all together at most
-    `PATIENCE_S` seconds. If it does not answer in this time, or rejects a call, one line on standard error reports it,
-    and nothing more is logged to the runs that share `state`. `compare` logs the rest from the files. Until then, or
-    until its stage runs again, the run stays RUNNING.
+    If the store fails, one line on standard error reports it, and nothing more is logged to the runs that share
+    `state`. `compare` logs the rest from the files. Until then, or until its stage runs again, the run stays RUNNING.
+
+    If `state.can_recover`, metrics that a server does not accept are kept, and sent with the next ones, with the time
+    at which they were logged: a training does not wait for a server that restarts. All other calls wait for it, all
+    together at most `PATIENCE_S` seconds, unless it rejects a call.
     """
 
     def __init__(self, client: mlflow.MlflowClient, run_id: str, state: StoreState | None = None) -> None:
@@ -180,11 +181,14 @@ class ActiveRun:
 
 def is_rejection(error: Exception) -> bool:
     """Whether a server answered that it will not do what was asked: it would answer the same again."""
+    return 400 <= http_status(error) < 500 and http_status(error) not in _TEMPORARY
+
+
+def http_status(error: Exception) -> int:
+    """The status code of a server's answer; 500 without an answer."""
     if isinstance(error, MlflowException):
-        status = error.get_http_status_code()
-    else:  # of an upload
-        status = getattr(getattr(error, "response", None), "status_code", 500)
-    return 400 <= status < 500 and status not in _TEMPORARY
+        return int(error.get_http_status_code())  # type: ignore[no-untyped-call]
+    return int(getattr(getattr(error, "response", None), "status_code", 500))  # of an upload
 
 
 def first_line(error: Exception) -> str:

@@ -140,6 +140,12 @@ def artifact_folder(sqlite: Path) -> Path:
     return sqlite.parent / "mlruns"
 
 
+def artifact_location(uri: str) -> str | None:
+    """`mlruns/` next to a SQLite store, as an absolute path for temporary checkouts; None: the server chooses."""
+    path = sqlite_path(uri)
+    return artifact_folder(path).as_uri() if path else None
+
+
 def has_artifacts(artifact_uri: str) -> bool:
     """Whether there is a file at the `file:` URI of a run's artifacts."""
     folder = Path(unquote(urlsplit(artifact_uri).path))

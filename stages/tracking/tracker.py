@@ -6,12 +6,13 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import mlflow
-from mlflow.entities import Param, Run, RunTag
+from mlflow.entities import Experiment, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, ErrorCode
+from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, RESOURCE_ALREADY_EXISTS, ErrorCode
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from stages import locking
@@ -19,7 +20,7 @@ from stages.errors import HalfstepError, TrackingError, printable, without_passw
 from stages.files import original_root
 from stages.params import Params, TrackingParams
 from stages.tracking import client, provenance, store
-from stages.tracking.active_run import FAILURE_TAG, RESULT_TAG, ActiveRun, StoreState, first_line
+from stages.tracking.active_run import FAILURE_TAG, RESULT_TAG, ActiveRun, StoreState, first_line, http_status
 from stages.tracking.run_params import run_params
 
 logging.getLogger("mlflow").setLevel(logging.WARNING)
@@ -61,15 +62,21 @@ class RunIdentity:
 class Tracker:
     """An experiment in a tracking store. Creates the experiment if it does not exist.
 
+    Args:
+        tracking: section `tracking` of the parameters.
+        waits: whether runs keep their metrics while a server restarts, and wait for it at their end. For trainings;
+            the other stages log all at once, and `compare` can do that, too.
+
     Raises:
         TrackingError: the store cannot be used, or the experiment has been deleted.
     """
 
-    def __init__(self, tracking: TrackingParams) -> None:
+    def __init__(self, tracking: TrackingParams, *, waits: bool = False) -> None:
         uri = store.resolve_uri(tracking)
         mlflow.set_tracking_uri(uri)
         self._shown_uri, self._is_local = without_password(uri), store.sqlite_path(uri) is not None
-        self._state = StoreState(can_recover=not self._is_local)
+        self._experiment_name = tracking.experiment
+        self._state = StoreState(can_recover=waits and not self._is_local)
         with self._store_errors():
             self.client = client.connect(uri)
         self._experiment_id = self._experiment(tracking.experiment, uri)
@@ -155,9 +162,7 @@ class Tracker:
 
     def _experiment(self, name: str, uri: str) -> str:
         with self._store_errors():
-            known = self.client.get_experiment_by_name(name)
-            if known is None:
-                return self.client.create_experiment(name, artifact_location(uri), _EXPERIMENT_TAGS)
+            known = self.client.get_experiment_by_name(name) or self._created_experiment(name, uri)
         if known.lifecycle_stage != "active":
             number = printable(str(known.experiment_id))
             raise TrackingError(
@@ -165,6 +170,16 @@ class Tracker:
                 f"`mlflow experiments restore --experiment-id {number}`, or choose another name"
             )
         return str(known.experiment_id)
+
+    def _created_experiment(self, name: str, uri: str) -> Experiment:
+        try:
+            number = self.client.create_experiment(name, store.artifact_location(uri), _EXPERIMENT_TAGS)
+        except MlflowException as error:
+            found = self.client.get_experiment_by_name(name)  # another process was faster
+            if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS) or found is None:
+                raise
+            return found
+        return self.client.get_experiment(number)
 
     def _created(self, identity: RunIdentity) -> Run:
         tags = identity.tags() | provenance.writer_tags() | provenance.context_tags()
@@ -203,16 +218,19 @@ class Tracker:
         except HalfstepError:
             raise
         except Exception as error:  # MLflow does not wrap the exceptions of its store's driver
-            raise TrackingError(
-                f"the tracking store {self._shown_uri} cannot be used ({first_line(error)}); "
-                "check tracking.uri and MLFLOW_TRACKING_URI, and that the server is running"
-            ) from error
+            raise TrackingError(self._explained(error)) from error
 
-
-def artifact_location(uri: str) -> str | None:
-    """`mlruns/` next to a SQLite store, as an absolute path for temporary checkouts; None: the server chooses."""
-    path = store.sqlite_path(uri)
-    return store.artifact_folder(path).as_uri() if path else None
+    def _explained(self, error: Exception) -> str:
+        if http_status(error) == HTTPStatus.FORBIDDEN:
+            return (
+                f"tracking.experiment is '{self._experiment_name}', and {self._shown_uri} does not allow this user to "
+                "log to it (403 Forbidden); the user who made the experiment, or an administrator, can grant EDIT "
+                "(docs/tracking.md); or choose another name"
+            )
+        return (
+            f"the tracking store {self._shown_uri} cannot be used ({first_line(error)}); "
+            "check tracking.uri and MLFLOW_TRACKING_URI, and that the server is running"
+        )
 
 
 def _changed_writer(run: Run) -> list[RunTag]:

@@ -7,9 +7,10 @@ import os
 import sys
 import threading
 import time
+from typing import NoReturn
 
 from stages import params
-from stages.distribution.cluster import is_follower
+from stages.distribution.cluster import from_environment, other_hosts_connected
 from stages.errors import ParameterError, cli_entry, ended_by_ctrl_c
 from stages.locking import stage_lock
 
@@ -28,10 +29,11 @@ def main() -> None:
         known = ", ".join(settings.variants)
         raise ParameterError(f"--variant is '{arguments.variant}'; allowed are the entries of variants: {known}")
     os.environ.update(settings.variants[arguments.variant].variables)
-    if settings.train.epochs and is_follower(settings.train.replicas):
-        from stages.train.hosts import follow  # imports TensorFlow
-
-        follow(settings, arguments.variant, arguments.seed)
+    cluster = from_environment(settings.train.replicas)
+    if cluster:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # the loss of a host gives one line of this stage, and many of gRPC
+    if cluster and not cluster.is_chief:
+        _follow(settings, arguments.variant, arguments.seed)
         return
     with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
         with ended_by_ctrl_c():
@@ -41,6 +43,15 @@ def main() -> None:
                 from stages.train.not_trained import run_stage
 
         run_stage(settings, arguments.variant, arguments.seed)
+
+
+def _follow(settings: params.Params, variant: str, seed: int) -> None:
+    """Trains with the chief on another host, if there is a training."""
+    if settings.train.epochs:
+        with ended_by_ctrl_c():
+            from stages.train.hosts import follow  # imports TensorFlow
+
+        follow(settings, variant, seed)
 
 
 def _arguments() -> argparse.Namespace:
@@ -65,6 +76,8 @@ def run() -> int:
         status = error.code if isinstance(error.code, int) else 1
     finally:
         threading.Thread(target=_end_without_threads, args=(status,), daemon=True).start()
+    if other_hosts_connected():
+        _end_now(status)
     return status
 
 
@@ -73,9 +86,13 @@ def _end_without_threads(status: int) -> None:
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     if names := [repr(thread.name) for thread in others if not thread.daemon]:
         print(f"train: does not wait for threads that the model started: {', '.join(names)}", file=sys.stderr)
-        sys.stderr.flush()
-        sys.stdout.flush()
-        os._exit(status)
+        _end_now(status)
+
+
+def _end_now(status: int) -> NoReturn:
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stages import files, precision
 from stages.distribution.cluster import Cluster, from_environment
-from stages.distribution.connecting import lost_ranks_explained, strategy_of, with_addresses
+from stages.distribution.connecting import lost_ranks_explained, strategy_of
 from stages.distribution.replicas import numbers_of_replicas
 from stages.errors import LostRankError
 from stages.params import Params
@@ -58,7 +58,7 @@ def connect(cluster: Cluster, settings: Params, variant: str, start: Start) -> N
     """
     precision.activate(settings.variants[variant], require_gpu=settings.train.require_gpu)
     strategy = strategy_of(settings.train.replicas)
-    with lost_ranks_explained(with_addresses(cluster)):
+    with lost_ranks_explained(cluster):
         keys = numbers_of_replicas(strategy, _number(start.key))
         steps = numbers_of_replicas(strategy, start.checkpoint.step)
         contents = numbers_of_replicas(strategy, _number(repr(start.checkpoint.epochs)))

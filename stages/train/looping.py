@@ -15,7 +15,6 @@ from typing import Any
 
 from stages.distribution.replicas import Replicas
 from stages.tensorflow_import import keras
-from stages.train.callbacks import verbosity
 from stages.train.checkpoints import Checkpoint
 from stages.train.fitting import Fit
 from stages.train.interruption import Interruption, SharedInterruption
@@ -25,9 +24,14 @@ _LAG = 2  # steps after which the hosts learn of a request to end: for that of t
 
 @dataclass(frozen=True)
 class ReplicaFit(Fit):
-    """A compiled model with replicas, its data, the number of epochs, the callbacks, and the request to end early."""
+    """A compiled model with replicas, its data, the number of epochs, the callbacks, and the request to end early.
+
+    Attributes:
+        verbose: as of `fit`.
+    """
 
     interruption: Interruption
+    verbose: int
     _pending: deque[Any] = field(default_factory=deque)
 
     def resume(self, start: Checkpoint) -> None:
@@ -39,8 +43,8 @@ class ReplicaFit(Fit):
         model, steps = self.ready.model, self._steps
         callbacks = keras.callbacks.CallbackList(
             list(self.callbacks),
-            add_progbar=bool(verbosity()),
-            verbose=verbosity(),
+            add_progbar=bool(self.verbose),
+            verbose=self.verbose,
             epochs=epochs,
             steps=steps - offset,
             model=model,

@@ -41,7 +41,7 @@ def run_stage(settings: Params, variant: str, seed: int) -> None:
         start = (store.newest() if store else None) or Checkpoint()
         if cluster:
             hosts.connect(cluster, settings, variant, hosts.Start(key, start))
-        tracker = Tracker(settings.tracking)
+        tracker = Tracker(settings.tracking, waits=True)
         with tracker.run(identity, settings, run_id=start.run_id) as run:
             interruption.on_timeout = lambda: run.end("KILLED")
             _log_start(run, start, spec, settings, identity.name)

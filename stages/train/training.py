@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -24,7 +24,7 @@ from stages.tasks.ready import ReadyTask
 from stages.tasks.scoring import NotFiniteError
 from stages.tasks.spec import TaskSpec
 from stages.tensorflow_import import keras, tf
-from stages.train.callbacks import Epoch, EpochRecorder, Failure, StopWhenNotFinite
+from stages.train.callbacks import Epoch, EpochRecorder, Failure, StopWhenNotFinite, verbosity
 from stages.train.fitting import Callbacks, Fit
 from stages.train.looping import ReplicaFit
 from stages.train.resume import (
@@ -106,7 +106,7 @@ def train(
         LostRankError: another host of the training has ended.
     """
     session = session or Session()
-    ready = building.ready(spec, variant, seed)
+    ready = _ready(spec, variant, seed)
     _require_space_for(ready)
     fitted = _fit(ready, spec, listeners, session, known_to_fit)
     if fitted.state is not None:
@@ -125,8 +125,12 @@ class _Fitted:
 
 def follow(spec: TaskSpec, variant: Variant, seed: int, session: Session) -> None:
     """Trains with the chief on another host; arguments and errors as of `train`. Writes and tests nothing."""
-    ready = building.ready(spec, variant, seed)
-    _fit(ready, spec, (), session, None)
+    _fit(_ready(spec, variant, seed), spec, (), session, None)
+
+
+def _ready(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
+    with lost_ranks_explained(from_environment(spec.train.replicas)):  # they share the initial weights
+        return building.ready(spec, variant, seed)
 
 
 def _fit(
@@ -138,13 +142,14 @@ def _fit(
 ) -> _Fitted:
     """Trains. All hosts of a training must call it."""
     callbacks = _callbacks(listeners, session, spec.train, ready)
-    lost = lost_ranks_explained(from_environment(spec.train.replicas))
+    cluster = from_environment(spec.train.replicas)
     explained = _explain_own_code(spec, session), _explain_out_of_memory(spec.train, known_to_fit)
-    with session.interruption.deferred(), explained[0], explained[1], lost:
+    with session.interruption.deferred(), explained[0], explained[1], lost_ranks_explained(cluster):
         if ready.replicas is None:
             Fit(ready, spec.train.epochs, callbacks).resume(session.start)
             return _Fitted(callbacks, callbacks.checkpointer.train_time_s)
-        ReplicaFit(ready, spec.train.epochs, callbacks, session.interruption).resume(session.start)
+        verbose = 0 if cluster and not cluster.is_chief else verbosity()
+        ReplicaFit(ready, spec.train.epochs, callbacks, session.interruption, verbose).resume(session.start)
         train_time_s = callbacks.checkpointer.train_time_s
         return _Fitted(callbacks, train_time_s, state_of_first_replica(state_variables(ready.model), ready.replicas))
 
@@ -154,7 +159,7 @@ def _at_one_replica(state: Arrays, spec: TaskSpec, variant: Variant, seed: int) 
 
     Each test image is predicted once, by one device, and no other host is needed any more.
     """
-    ready = building.ready(replace(spec, train=spec.train.model_copy(update={"replicas": 1})), variant, seed)
+    ready = building.ready(spec.at_one_replica(), variant, seed)
     restore_state(state_variables(ready.model), state)
     return ready
 

@@ -61,7 +61,7 @@ def probe(case: dict[str, Any]) -> dict[str, np.ndarray]:
     assert replicas is not None
     found = {}
     with replicas.strategy.scope():
-        weights = [np.array(variable) for variable in ready.model.trainable_variables]
+        weights = [np.asarray(variable) for variable in ready.model.trainable_variables]
         ready.model.train_function(iter(ready.training.from_step(0, None)))
         for layer in ready.model.layers:
             if isinstance(layer, keras.layers.Dropout):

@@ -33,7 +33,7 @@ class FaultyServer:
         log: method and path of each request.
     """
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, certificate: tuple[str, str] | None = None) -> None:
         self.delay_s = 0.0
         self.fail_from: int | None = None
         self.error = "500 Internal Server Error"
@@ -43,9 +43,10 @@ class FaultyServer:
         self.requests = 0
         self.log: list[tuple[str, str]] = []
         self.app = app
-        self._server = make_server("127.0.0.1", 0, self, threaded=True, request_handler=_Quiet)
+        self._server = make_server("127.0.0.1", 0, self, threaded=True, request_handler=_Quiet, ssl_context=certificate)
         self._server.daemon_threads = True  # type: ignore[attr-defined]
-        self.uri = f"http://127.0.0.1:{self._server.server_port}"
+        address = f"127.0.0.1:{self._server.server_port}"
+        self.uri = f"https://{address.replace('127.0.0.1', 'localhost')}" if certificate else f"http://{address}"
 
     def start(self) -> None:
         """Starts to respond."""
@@ -156,9 +157,14 @@ def hello(_: dict[str, Any], start_response: Any) -> Iterable[bytes]:
 
 
 @contextmanager
-def serving(app: Any) -> Iterator[FaultyServer]:
-    """A server of any application, which is closed at the end of the block."""
-    server = FaultyServer(app)
+def serving(app: Any, certificate: tuple[str, str] | None = None) -> Iterator[FaultyServer]:
+    """A server of any application, which is closed at the end of the block.
+
+    Args:
+        app: the WSGI application.
+        certificate: files with the certificate for `localhost` and its key; None: without TLS.
+    """
+    server = FaultyServer(app, certificate)
     server.start()
     try:
         yield server

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from werkzeug.serving import make_ssl_devcert
 
 from stages import files
 from stages.environment import __main__ as environment
@@ -182,6 +184,49 @@ def log_in(
     if place == "uri" and user:
         uri = uri.replace("://", f"://{user}:{password}@")
     Path("params.yaml").write_text(yaml.safe_dump({"data": SMALL, "tracking": {"uri": uri}}))
+
+
+@pytest.fixture
+def tls_server(server: FaultyServer, tmp_path: Path) -> Iterator[FaultyServer]:
+    """MLflow's server with a certificate that no authority has signed, in the parameters of the working folder."""
+    with serving(server.app, make_ssl_devcert(str(tmp_path / "tls"), host="localhost")) as with_tls:
+        write_params(with_tls.uri)
+        yield with_tls
+
+
+def test_certificate_that_no_authority_has_signed(
+    tls_server: FaultyServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert message(tls_server, capfd) == (
+        "has a certificate that is not accepted (self-signed certificate); set MLFLOW_TRACKING_SERVER_CERT_PATH to a "
+        "file with the certificate of its authority, or, only on a network that you trust, "
+        "MLFLOW_TRACKING_INSECURE_TLS=true\n"
+    )
+    monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(tmp_path / "missing.pem"))
+    missing = f"MLFLOW_TRACKING_SERVER_CERT_PATH is '{tmp_path}/missing.pem', which does not exist; correct it\n"
+    assert message(tls_server, capfd) == f"cannot be checked: {missing}"
+    monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(tmp_path / "tls.crt"))
+    assert run_environment(capfd) == (0, "")
+    monkeypatch.delenv("MLFLOW_TRACKING_SERVER_CERT_PATH")
+    monkeypatch.setenv("MLFLOW_TRACKING_INSECURE_TLS", "true")
+    assert run_environment(capfd)[0] == 0
+
+
+def test_server_without_tls(server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
+    server.uri = server.uri.replace("http://", "https://")
+    write_params(server.uri)
+    expected = "cannot be reached by TLS ("
+    assert message(server, capfd).startswith(expected)
+
+
+def test_database_without_its_driver(
+    server: FaultyServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)  # as Python sees a package that is not installed
+    server.uri = f"{server.uri.replace('http', 'postgresql')}/mlflow"
+    write_params(server.uri)
+    expected = 'needs the Python module psycopg, which is not installed; run `pip install -e ".[team]"`'
+    assert message(server, capfd) == f"{expected}, or name another store\n"
 
 
 def response(status: str, body: bytes) -> Callable[..., Iterable[bytes]]:

@@ -21,7 +21,7 @@ from stages.locking import machine_lock
 from stages.params import Params
 from stages.prepare import __main__ as prepare
 from stages.profile import __main__ as profile
-from stages.tracking import deadline
+from stages.tracking import active_run, deadline
 from tests.faults import servers
 from tests.faults.servers import SMALL, FaultyServer
 from tests.small_study import complete_data  # noqa: F401  (a fixture)
@@ -30,6 +30,7 @@ TROUBLES = (servers.refuse, servers.hang, servers.drip, servers.later, servers.h
 # With how many kinds of trouble each kind of request is tried, in turn; all of them took five minutes on 2 cores.
 TRIED = {"environment": len(TROUBLES), "prepare": 3, "train": 1, "profile": 1, "compare": 1}
 DEADLINE_S = 0.4
+PATIENCE_S = 1.0
 CALLS = 2  # that may each take the deadline, because a server that hangs also delays the end of a run
 SLACK_S = 6.0
 NAMES = ("float32", "mixed_float16")
@@ -188,6 +189,7 @@ def test_trouble_costs_seconds_and_one_line(
     assert (stage.run(), capfd.readouterr().err) == (0, "")
     healthy_s, log = time.monotonic() - started_s, list(server.log)
     monkeypatch.setattr(deadline, "DEADLINE_S", DEADLINE_S)
+    monkeypatch.setattr(active_run, "PATIENCE_S", PATIENCE_S)
     for place, number in enumerate(first_of_each_kind(log)):
         for trouble in [TROUBLES[(place + turn) % len(TROUBLES)] for turn in range(TRIED[name])]:
             case = f"{name}: {trouble.__name__} from request {number} of {len(log)} on, {kind(log[number - 1])}"
@@ -199,12 +201,15 @@ def test_trouble_costs_seconds_and_one_line(
             duration_s = time.monotonic() - started_s
             stderr = capfd.readouterr().err
             server.trouble_from = None
-            assert duration_s < healthy_s + CALLS * DEADLINE_S + SLACK_S, case
+            assert duration_s < healthy_s + CALLS * DEADLINE_S + PATIENCE_S + SLACK_S, case
             if (name, trouble) == ("environment", servers.noise):
                 assert (status, stderr) == (0, "")  # an error in JSON is MLflow's: the next stage reports it
                 continue
-            assert len(stderr.splitlines()) == 1, f"{case}: {stderr}"
-            assert stderr.rstrip("\n").isprintable(), f"{case}: {stderr!r}"
+            lines = stderr.splitlines()
+            if name == "train" and len(lines) == 2:
+                assert lines.pop(0).startswith("MLflow: the store does not answer ("), stderr
+            assert len(lines) == 1, f"{case}: {stderr}"
+            assert lines[0].isprintable(), f"{case}: {stderr!r}"
             assert "s3cret" not in stderr, case
             assert (status == 0) == stage.result.exists(), f"{case}: {status}"  # an error is reported before any work
 

@@ -54,7 +54,7 @@ class Checkout:
         return subprocess.run(
             command,
             cwd=self.root,
-            env=_environment(self.root) | environment,
+            env=child_environment(self.root) | environment,
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
@@ -138,7 +138,8 @@ def started_stages(output: str) -> set[str]:
     return set(re.findall(r"^Running stage '([^']+)'", output, flags=re.MULTILINE))
 
 
-def _environment(root: Path) -> dict[str, str]:
+def child_environment(root: Path) -> dict[str, str]:
+    """Environment variables of a command in a checkout, without those of the user that change a result."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DVC_", "GIT_"))}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     author = {f"GIT_{role}_{key}": "tests@localhost" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}

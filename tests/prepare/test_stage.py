@@ -253,3 +253,9 @@ def session_of(pid: int) -> int | None:
         return os.getsid(pid) if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE else None
     except (OSError, psutil.Error):
         return None
+
+
+def test_baseline_alone_has_nothing_to_show(project: Path, root: Path) -> None:
+    (project / "params.yaml").write_text(yaml.safe_dump({"train": {"variants": ["float32"]}}))
+    status, _, errors = run(project, root)
+    assert (status, errors) == (0, "")

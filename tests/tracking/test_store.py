@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 from stages.errors import TrackingError, without_password
 from stages.params import TrackingParams
 from stages.tracking import store
-from stages.tracking.tracker import artifact_location
+from stages.tracking.store import artifact_location
 
 
 @pytest.fixture(autouse=True)

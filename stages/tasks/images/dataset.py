@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from stages import files
-from stages.distribution.replicas import Share
 from stages.errors import CorruptFileError, DataError
 from stages.params import Augment, TrainParams
 from stages.results.prepared import PreparedInfo
@@ -142,7 +141,7 @@ def training_batches(
 
     def load(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         images, labels = tf.numpy_function(
-            lambda number: _gather(split, order, int(number)), [step], [tf.uint8, tf.int32]
+            lambda number: gather(split, order, int(number)), [step], [tf.uint8, tf.int32]
         )
         images, labels = tf.ensure_shape(images, batch_shape), tf.ensure_shape(labels, batch_shape[:1])
         if train.augment.enabled:
@@ -154,38 +153,6 @@ def training_batches(
     return dataset.prefetch(PREFETCHED_BATCHES).with_options(fixed_options(train.input_threads))
 
 
-def shares_of_training_batches(
-    split: Split, train: TrainParams, seed: int, first_step: int, share: Share
-) -> tf.data.Dataset:
-    """What the replicas of one host take of the batches of `training_batches`, without an end.
-
-    Only these images are read. Together, the shares of all replicas are the batch that one replica would train on.
-
-    Returns:
-        For each step and each replica of the host `(images, labels)`: uint8 `(batch / replicas, height, width,
-        channels)` and int32 `(batch / replicas,)`.
-    """
-    order, size = ShuffledOrder(len(split), train.batch_size, seed), train.batch_size // share.replicas
-    shape = (size, *split.images.shape[1:])
-
-    def load(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        step, start = number // share.local, (share.first + number % share.local) * size
-        images, labels = tf.numpy_function(
-            lambda at, first: _gather(split, order, int(at), slice(int(first), int(first) + size)),
-            [step, start],
-            [tf.uint8, tf.int32],
-        )
-        images, labels = tf.ensure_shape(images, shape), tf.ensure_shape(labels, shape[:1])
-        if train.augment.enabled:
-            draws = _draws(train.batch_size, tf.stack([seed, tf.cast(step, tf.int32)]))
-            images = _changed(images, train.augment, tf.ensure_shape(draws[:, start : start + size], (4, size)))
-        return images, labels
-
-    dataset = tf.data.Dataset.counter(first_step * share.local)
-    dataset = dataset.map(load, num_parallel_calls=train.input_threads, deterministic=True)
-    return dataset.prefetch(PREFETCHED_BATCHES * share.local).with_options(fixed_options(train.input_threads))
-
-
 def buffered_batches(train: TrainParams) -> int:
     """Largest number of batches that the input pipeline prepares in advance."""
     return PREFETCHED_BATCHES + train.input_threads
@@ -195,7 +162,9 @@ def ordered_batches(split: Split, batch_size: int, threads: int) -> tf.data.Data
     """Batches `(images, labels)` of a split in its order, for validation and test; the last may be smaller."""
 
     def load(start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        images, labels = tf.numpy_function(lambda at: _slice(split, at, at + batch_size), [start], [tf.uint8, tf.int32])
+        images, labels = tf.numpy_function(
+            lambda at: rows_of(split, at, at + batch_size), [start], [tf.uint8, tf.int32]
+        )
         return tf.ensure_shape(images, (None, *split.images.shape[1:])), tf.ensure_shape(labels, (None,))
 
     dataset = tf.data.Dataset.range(0, len(split), batch_size)
@@ -204,43 +173,6 @@ def ordered_batches(split: Split, batch_size: int, threads: int) -> tf.data.Data
         .prefetch(PREFETCHED_BATCHES)
         .with_options(fixed_options(threads))
     )
-
-
-def shares_of_ordered_batches(split: Split, batch_size: int, threads: int, share: Share) -> tf.data.Dataset:
-    """What the replicas of one host take of a split, again and again; each image is in one share of one batch.
-
-    Batches and shares differ by at most one image in size, so that none is empty and nothing is padded.
-
-    Raises:
-        DataError: there are fewer images than replicas.
-    """
-    if len(split) < share.replicas:
-        raise DataError(
-            f"train.replicas is {share.replicas}, and there are {len(split)} validation images; each replica needs "
-            "one: raise data.validation_fraction, or lower train.replicas"
-        )
-    batches = ordered_steps(split, batch_size)
-    parts = batches * share.replicas
-    bounds = [len(split) * part // parts for part in range(parts + 1)]
-
-    def load(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        part = number // share.local * share.replicas + share.first + number % share.local
-        images, labels = tf.numpy_function(
-            lambda at: _slice(split, bounds[int(at)], bounds[int(at) + 1]), [part], [tf.uint8, tf.int32]
-        )
-        return tf.ensure_shape(images, (None, *split.images.shape[1:])), tf.ensure_shape(labels, (None,))
-
-    dataset = tf.data.Dataset.range(batches * share.local).repeat()
-    return (
-        dataset.map(load, num_parallel_calls=threads, deterministic=True)
-        .prefetch(PREFETCHED_BATCHES * share.local)
-        .with_options(fixed_options(threads))
-    )
-
-
-def ordered_steps(split: Split, batch_size: int) -> int:
-    """Number of batches in one pass over a split, the last of which may be smaller."""
-    return -(-len(split) // batch_size)
 
 
 def fixed_options(threads: int) -> Any:
@@ -262,15 +194,16 @@ def augmented(images: tf.Tensor, augment: Augment, seed: tf.Tensor) -> tf.Tensor
     Returns:
         Images, uint8 `(batch, height, width, channels)`.
     """
-    return _changed(images, augment, _draws(images.shape[0], seed))
+    return changed(images, augment, random_draws(images.shape[0], seed))
 
 
-def _draws(count: int, seed: tf.Tensor) -> tf.Tensor:
+def random_draws(count: int, seed: tf.Tensor) -> tf.Tensor:
     """Four random numbers from -1 to 1 for each image, `(4, count)`."""
     return tf.random.stateless_uniform((4, count), seed, minval=-1.0, maxval=1.0)
 
 
-def _changed(images: tf.Tensor, augment: Augment, draws: tf.Tensor) -> tf.Tensor:
+def changed(images: tf.Tensor, augment: Augment, draws: tf.Tensor) -> tf.Tensor:
+    """What `augmented` does, given the `random_draws` of these images."""
     count, height, width = images.shape[0], images.shape[1], images.shape[2]
     mirror = tf.where(draws[0] < 0, -1.0, 1.0) if augment.flip else tf.ones(count)
     angle = draws[1] * (augment.rotate_degrees * np.pi / 180)
@@ -295,10 +228,12 @@ def _transforms(mirror: Any, angle: Any, shift_x: Any, shift_y: Any, height: int
     return tf.stack([a, b, c, d, e, f, zero, zero], axis=1)
 
 
-def _slice(split: Split, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+def rows_of(split: Split, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels from number `start` to `end`."""
     return np.asarray(split.images[start:end]), split.labels[start:end]
 
 
-def _gather(split: Split, order: ShuffledOrder, step: int, rows: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+def gather(split: Split, order: ShuffledOrder, step: int, rows: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels of a step, or of some rows of its batch."""
     chosen = order.batch(step)[rows]
     return split.images[chosen], split.labels[chosen].astype(np.int32)

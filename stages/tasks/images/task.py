@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stages.distribution.replicas import Replicas
 from stages.params import TrainParams
 from stages.tasks.batches import TrainingData
-from stages.tasks.images import dataset, models
+from stages.tasks.images import dataset, models, shares
 from stages.tasks.ready import TEST_BATCH_SIZE, ReadyTask
 from stages.tasks.spec import TaskSpec
 from stages.tasks.task import Task
@@ -83,19 +83,15 @@ def _with_replicas(
     """The same task, of whose batches each replica takes a share."""
 
     def from_step(first_step: int, _: int | None) -> Any:
-        return replicas.distributed(
-            functools.partial(dataset.shares_of_training_batches, prepared.train, train, seed, first_step)
-        )
+        return replicas.distributed(functools.partial(shares.training_shares, prepared.train, train, seed, first_step))
 
-    shares = functools.partial(
-        dataset.shares_of_ordered_batches, prepared.validation, TEST_BATCH_SIZE, train.input_threads
-    )
+    validation = functools.partial(shares.ordered_shares, prepared.validation, TEST_BATCH_SIZE, train.input_threads)
     return replace(
         found,
         training=replace(found.training, from_step=from_step),
         replicas=replicas,
-        validation_shares=replicas.distributed(shares),
-        validation_steps=dataset.ordered_steps(prepared.validation, TEST_BATCH_SIZE),
+        validation_shares=replicas.distributed(validation),
+        validation_steps=shares.ordered_steps(prepared.validation, TEST_BATCH_SIZE),
     )
 
 

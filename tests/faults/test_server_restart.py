@@ -1,0 +1,163 @@
+"""A training keeps what a server does not accept, and the server gets it once, with the time at which it was logged."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from stages import files
+from stages.fingerprint import fingerprint
+from stages.params import Params
+from stages.tracking import active_run, run_logging
+from stages.tracking.active_run import ActiveRun
+from stages.tracking.tracker import Tracker
+from tests.faults.servers import FaultyServer, later, noise, refuse
+
+TRAINING = run_logging.training("float32", 0)
+
+
+@pytest.fixture
+def tracker(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> Tracker:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr(active_run, "RETRY_S", 0.1)
+    files.write_json(files.ENVIRONMENT_FILE, fingerprint())
+    return Tracker(params(server).tracking, waits=True)
+
+
+def params(server: FaultyServer) -> Params:
+    return Params.model_validate({"tracking": {"uri": server.uri}})
+
+
+def fail(server: FaultyServer, trouble: Any) -> None:
+    """From the next request on."""
+    server.trouble, server.trouble_from = trouble, server.requests + 1
+
+
+def steps(server: FaultyServer, run: ActiveRun) -> list[int]:
+    return sorted(metric.step for metric in MlflowClient(server.uri).get_metric_history(run.run_id, "loss"))
+
+
+@pytest.mark.parametrize("trouble", [refuse, later])
+def test_epochs_are_kept_and_delivered_with_the_next_one(
+    trouble: Any,
+    server: FaultyServer,
+    tracker: Tracker,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(active_run, "PAUSE_FACTOR", 0.0)
+    with tracker.run(TRAINING, params(server)) as run:
+        run.metrics({"loss": 3.0}, step=0)
+        fail(server, trouble)
+        failed_ms = time.time() * 1000
+        for epoch in (1, 2):
+            run.metrics({"loss": 2.0}, step=epoch)
+        server.trouble_from = None
+        back_ms = time.time() * 1000
+        assert steps(server, run) == [0]
+        run.metrics({"loss": 1.0}, step=3)
+        assert steps(server, run) == [0, 1, 2, 3]
+    history = MlflowClient(server.uri).get_metric_history(run.run_id, "loss")
+    times_ms = {metric.step: metric.timestamp for metric in history}
+    assert failed_ms - 1 <= times_ms[1] <= times_ms[2] <= back_ms
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.startswith("MLflow: the store does not answer (")
+    assert second == "MLflow: the store answers again, and has everything that was kept"
+    assert MlflowClient(server.uri).get_run(run.run_id).info.status == "FINISHED"
+
+
+def test_epoch_whose_answer_was_lost_is_stored_once(server: FaultyServer, tracker: Tracker) -> None:
+    def answer_is_lost(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        list(server.app(environ, start_response))
+        return refuse(environ, start_response)
+
+    with tracker.run(TRAINING, params(server)) as run:
+        fail(server, answer_is_lost)
+        run.metrics({"loss": 2.0, "accuracy": 0.5}, step=0)
+        server.trouble_from = None
+    assert steps(server, run) == [0]
+
+
+def test_end_of_a_training_waits_for_the_server(server: FaultyServer, tracker: Tracker) -> None:
+    with tracker.run(TRAINING, params(server)) as run:
+        fail(server, refuse)
+        run.metrics({"loss": 2.0}, step=0)
+        threading.Timer(0.5, setattr, (server, "trouble_from", None)).start()
+        run.mark_complete("abc")
+    found = MlflowClient(server.uri).get_run(run.run_id)
+    assert (found.info.status, found.data.tags["result.sha256"], found.data.metrics) == ("FINISHED", "abc", {"loss": 2})
+
+
+def test_wait_is_bounded(
+    server: FaultyServer, tracker: Tracker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker._state.patience_s = 0.5
+    started_s = time.monotonic()
+    with tracker.run(TRAINING, params(server)) as run:
+        fail(server, refuse)
+        run.metrics({"loss": 2.0}, step=0)
+        run.mark_complete("abc")
+        assert run.is_incomplete
+    assert time.monotonic() - started_s < 5
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.startswith("MLflow: the store does not answer (")
+    assert second.startswith("MLflow: logging stopped (")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
+def test_signal_ends_the_wait(error: BaseException, server: FaultyServer, tracker: Tracker) -> None:
+    started_s = time.monotonic()
+
+    def interrupted() -> None:
+        with tracker.run(TRAINING, params(server)) as run:
+            fail(server, refuse)
+            run.metrics({"loss": 2.0}, step=0)
+            raise error
+
+    with pytest.raises(type(error)):
+        interrupted()
+    assert time.monotonic() - started_s < 5
+
+
+def test_rejection_is_final(server: FaultyServer, tracker: Tracker, capfd: pytest.CaptureFixture[str]) -> None:
+    with tracker.run(TRAINING, params(server)) as run:
+        fail(server, noise)  # 400
+        run.metrics({"loss": 2.0}, step=0)
+        assert run.is_incomplete
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("MLflow: logging stopped (")
+
+
+def test_experiment_that_another_process_makes_meanwhile(server: FaultyServer, tracker: Tracker) -> None:
+    def another_is_faster(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ["PATH_INFO"].endswith("experiments/create"):
+            server.trouble_from = None
+            MlflowClient(server.uri).create_experiment("shared")
+        return server.app(environ, start_response)
+
+    fail(server, another_is_faster)
+    shared = params(server).tracking.model_copy(update={"experiment": "shared"})
+    with Tracker(shared).run(TRAINING, params(server)) as run:
+        pass
+    assert server.trouble_from is None
+    assert MlflowClient(server.uri).get_run(run.run_id).info.status == "FINISHED"
+
+
+def test_server_that_is_slow_to_fail_costs_a_tenth_of_the_time(
+    server: FaultyServer, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tracker.run(TRAINING, params(server)) as run:
+        fail(server, refuse)
+        server.delay_s = 0.2
+        started_s, asked = time.monotonic(), server.requests
+        for epoch in range(60):
+            run.metrics({"loss": 2.0}, step=epoch)
+            time.sleep(0.03)
+        assert time.monotonic() - started_s < 3.5
+        assert 1 <= server.requests - asked <= 2
+        server.trouble_from, server.delay_s = None, 0.0

@@ -1,0 +1,80 @@
+"""A real server that refuses is reported in one line, before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from mlflow import MlflowClient
+
+from stages import files
+from stages.environment import __main__ as environment
+from stages.fingerprint import fingerprint
+from stages.prepare import __main__ as prepare
+from tests.faults.servers import SMALL
+from tests.services.conftest import Team, allow
+from tests.services.parts import SECRETS
+
+pytestmark = pytest.mark.fleet
+LOG_IN = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or name another store"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder of a stage."""
+    monkeypatch.chdir(tmp_path)
+    files.write_json(files.ENVIRONMENT_FILE, fingerprint())
+    return tmp_path
+
+
+def use(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], experiment: str) -> None:
+    Path("params.yaml").write_text(yaml.safe_dump({"data": SMALL, "tracking": {"experiment": experiment}}))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_wrong_password(
+    team: Team, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, team.variables("ann") | {"MLFLOW_TRACKING_PASSWORD": "wr0ng-password"}, "bad")
+    assert environment.main() == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    rejected = f"{team.uri} rejects the user name or the password (401 Unauthorized); {LOG_IN}"
+    assert line == f"params.yaml: tracking.uri is null: {rejected}"
+    assert prepare.main() == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "wr0ng" not in line
+    assert not files.PREPARED.exists()
+
+
+def test_forbidden_experiment_names_it_and_who_can_help(
+    team: Team, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, team.variables("ann"), "of ann")
+    experiment = MlflowClient(team.uri).create_experiment("of ann")
+    use(monkeypatch, team.variables("bob"), "of ann")
+    assert prepare.main() == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(
+        f"tracking.experiment is 'of ann', and {team.uri} does not allow this user to log to it (403 "
+    )
+    assert not files.PREPARED.exists()
+    allow(team, "bob", experiment)
+    assert (prepare.main(), capfd.readouterr().err) == (0, "")
+    found = MlflowClient(team.uri).search_runs([experiment])
+    assert [(run.info.run_name, run.info.status) for run in found] == [("prepare", "FINISHED")]
+
+
+def test_password_of_the_database(
+    team: Team, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    uri = f"postgresql://mlflow@127.0.0.1:{team.database_port}/mlflow"
+    use(monkeypatch, {"MLFLOW_TRACKING_URI": uri, "PGPASSWORD": "wr0ng-password"}, "bad")
+    assert environment.main() == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "rejects the user name or the password (" in line
+    assert line.endswith("; correct them in the URI, or set PGPASSWORD")
+    assert "wr0ng" not in line
+    monkeypatch.setenv("PGPASSWORD", SECRETS["POSTGRES_PASSWORD"])
+    assert (environment.main(), capfd.readouterr().err) == (0, "")
