@@ -24,7 +24,7 @@ def profile() -> None:
         ParameterError, FleetError: nothing was measured; or machines failed, which are named after the report.
     """
     settings = preflight.checked_checkout()
-    _require_no_register(settings)
+    require_no_register(settings)
     with cluster.connected():
         nodes, notices = preflight.usable_nodes(settings)
         for line in notices:
@@ -40,7 +40,12 @@ def profile() -> None:
         raise FleetError(*failed)
 
 
-def _require_no_register(settings: Params) -> None:
+def require_no_register(settings: Params) -> None:
+    """Checks that no machine would register a model.
+
+    Raises:
+        FleetError: `compare.register` is set.
+    """
     if settings.compare.register is not None:
         raise FleetError(
             f"compare.register is '{settings.compare.register}', and each machine would register its own best model; "
@@ -68,9 +73,10 @@ def _measure(nodes: Sequence[Node], packed: dict[str, Any], retries: int) -> lis
     sent = cluster.put(packed)
     described = cluster.run([_describing(node) for node in nodes], sent, _on_event, retries)
     failed = [_failure(outcome) for outcome in described if outcome.status]
-    kinds = _kinds(nodes, described)
-    _say(f"{len(nodes)} nodes, {len(kinds)} kinds of machine: {', '.join(kinds)}")
-    for jobs in turns([_measuring(digest, node, packed) for digest, node in kinds.items()], list(kinds.values())):
+    found = kinds(nodes, described)
+    _say(f"{len(nodes)} nodes, {len(found)} kinds of machine: {', '.join(found)}")
+    measuring = [_measuring(digest, node, packed) for digest, node in found.items()]
+    for jobs in turns(measuring, list(found.values())):
         for outcome in cluster.run(jobs, sent, _on_event, retries):
             if problem := _failure(outcome) if outcome.status else _bring_home(outcome):
                 failed.append(problem)
@@ -89,14 +95,14 @@ def _describing(node: Node) -> Job:
     )
 
 
-def _kinds(nodes: Sequence[Node], described: Sequence[Outcome]) -> dict[str, Node]:
-    """The first node with each fingerprint, by its digest."""
-    kinds: dict[str, Node] = {}
+def kinds(nodes: Sequence[Node], described: Sequence[Outcome]) -> dict[str, Node]:
+    """The first node with each fingerprint, by its digest. Nodes that failed are left out."""
+    found: dict[str, Node] = {}
     for node, outcome in zip(nodes, described, strict=True):
         if not outcome.status:
             machine = json.loads(outcome.files[str(files.ENVIRONMENT_FILE)])
-            kinds.setdefault(fingerprint.digest(machine), node)
-    return kinds
+            found.setdefault(fingerprint.digest(machine), node)
+    return found
 
 
 def _measuring(digest: str, node: Node, packed: dict[str, Any]) -> Job:
