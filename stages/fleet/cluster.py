@@ -68,7 +68,7 @@ class Outcome:
     """How a job ended.
 
     Attributes:
-        status: of the program; 75 if it could be tried again and was, as often as allowed; 1 if its node was lost.
+        status: of the program; 75 if its node or a rank was lost once more than `retries` allows.
         reason: empty if the status is 0.
         files: content by path relative to the clone.
         seconds: `clone`, `all`: until the clone was ready, and until the program had ended.
