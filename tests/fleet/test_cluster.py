@@ -15,7 +15,7 @@ import pytest
 
 from tests.faults.servers import mlflow_server
 from tests.fleet.conftest import Cluster, cluster_of, wait_for
-from tests.pipeline.conftest import Checkout, _environment, started_stages
+from tests.pipeline.conftest import Checkout, child_environment, started_stages
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.fleet
@@ -30,7 +30,7 @@ class Fleet:
 
     def __init__(self, home: Checkout, cluster: Cluster, **variables: str) -> None:
         command = ["python", "-m", "stages.fleet", "train"]
-        environment = _environment(home.root) | {"RAY_ADDRESS": cluster.address, **variables}
+        environment = child_environment(home.root) | {"RAY_ADDRESS": cluster.address, **variables}
         self._process = subprocess.Popen(
             command, cwd=home.root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
