@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stages.fleet import bootstrap, node
+from stages.errors import FleetError
+from stages.fleet import bootstrap, node, remote
 
 ORDER = {"gpus": 0, "threads": 1, "variables": {"TF_CONFIG": "{}"}}
 
@@ -70,3 +71,13 @@ def test_reason_of_a_failed_module() -> None:
     with pytest.raises(node.StepError, match=r"No module named stages.fleet.missing") as error:
         node.run_module("stages.fleet.missing")
     assert error.value.exit_status == 1
+
+
+def test_a_remote_that_refuses(pipeline: Path) -> None:
+    (pipeline / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"a": {"cmd": "echo 1 > o", "outs": ["o"]}}}))
+    config = "[core]\n    no_scm = true\n    remote = store\n['remote \"store\"']\n    url = ../file/below\n"
+    (pipeline / ".dvc/config").write_text(config)
+    (pipeline / "file").write_text("no folder")
+    node.dvc("repro", "a")
+    with pytest.raises(FleetError, match=r"^dvc push: .*; check the remote 'store' and the credentials"):
+        remote.push(["o"])
