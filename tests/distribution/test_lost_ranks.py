@@ -18,10 +18,10 @@ from tests.distribution import ranks
 
 pytestmark = pytest.mark.fleet
 
-EPOCHS = 10
+EPOCHS = 8
 PARAMS = {
     "model": {"name": "cnn"},
-    "train": {"replicas": 2, "epochs": EPOCHS, "batch_size": 8, "augment": {"flip": True}},
+    "train": {"replicas": 2, "epochs": EPOCHS, "batch_size": 8, "augment": {"flip": True}, "batch_norm": "replica"},
     "variants": {name: {"policy": name} for name in ("float32", "mixed_float16", "mixed_bfloat16")},
 }
 TRAIN = ["stages.train", "--variant", "float32", "--seed", "0"]

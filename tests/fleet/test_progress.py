@@ -44,7 +44,7 @@ def test_a_line_at_each_change(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines == [
         f"{NAME} on gpu-1: started",
         f"{NAME} on gpu-1: test accuracy 0.9825, 21.3 s",
-        f"{NAME} on gpu-1: lost: its machine was lost; retry 1 of 2",
+        f"{NAME} on gpu-1: tried again: its machine was lost; retry 1 of 2",
         f"{NAME} on gpu-2: started",
         f"{NAME} on gpu-2: test accuracy 0.9825, 21.3 s",
         f"{NAME} on gpu-2: test accuracy 0.9825, 21.3 s; pushed",

@@ -17,6 +17,7 @@ from stages.profile.records import ArmConfig, Measurement
 from stages.profile.runner import Extras, measure
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import read_trace
+from stages.profile.trace.model import Operation
 from stages.results.training import MODEL
 from stages.tasks.spec import TaskSpec
 from stages.train.training import Trained, train
@@ -68,8 +69,10 @@ def test_traces_have_the_steps_and_types_of_both_replicas(measurement: Measureme
         (path,) = record.trace.directory.rglob("*.xplane.pb")
         trace = read_trace(path, record.trace.graph_dtypes)
         assert len(trace.steps) >= PROTOCOL.trace_steps  # type: ignore[operator]
-        products = [row for row in trace.operations if row.type == "Conv2D" and row.dtype]
-        assert {row.name.startswith("replica_1/") or "/replica_1/" in row.name for row in products} == {True, False}
+        products = [row for row in trace.operations if row.type.endswith("Conv2D")]  # also _MklNativeConv2D
+        assert {row.name.startswith("replica_1/") for row in products} == {True, False}
+        assert any(row.is_collective for row in trace.operations)
+        assert not any(row.is_collective for row in trace.compute if isinstance(row, Operation))
         assert {row.dtype for row in products} == {"float32" if name[0] in "_f" else name.removeprefix("mixed_")}
         summary = summarize(name, record, Context(measurement.protocol, measurement.trace_steps), trace)
         assert summary.metrics["train_images_per_s"] > 0
