@@ -12,9 +12,14 @@ from stages import files, fingerprint
 from stages.errors import FleetError, HalfstepError
 from stages.fleet import cluster, measurement, parcel, preflight, remote
 from stages.fleet.cluster import Job, Node, Outcome
-from stages.fleet.machines import write_machine
+from stages.fleet.machines import COMPARISON, write_machine
 from stages.fleet.report import report
 from stages.params import Params
+
+_STATES = {  # how lines of DVC begin that are shown, and as what
+    "Running stage 'profile'": "measures",
+    "Stage 'profile' ": "was measured before",
+}
 
 
 def profile() -> None:
@@ -26,16 +31,17 @@ def profile() -> None:
     settings = preflight.checked_checkout()
     require_no_register(settings)
     with cluster.connected():
-        nodes, notices = preflight.usable_nodes(settings)
-        for line in notices:
-            _say(line)
+        nodes, _ = preflight.usable_nodes(settings)  # the notices are about trainings
         preflight.prepare()
         require_trainings(settings)
         remote.push([str(files.PREPARED), "train"])
         packed = parcel.build()
         failed = _measure(nodes, packed, settings.fleet.retries)
-    if files.FLEET.is_dir():
-        report()
+    if any(files.FLEET.glob(f"*/{COMPARISON}")):
+        try:
+            report()
+        except HalfstepError as error:
+            failed += map(str, error.args)
     if failed:
         raise FleetError(*failed)
 
@@ -141,8 +147,9 @@ def _failure(outcome: Outcome) -> str:
 
 
 def _on_event(job: Job, kind: str, text: str) -> None:
-    if kind == "line" and text.startswith(measurement.MARK):
-        _say(f"{job.name}: {text.removeprefix(measurement.MARK)}")
+    if kind == "line":
+        if state := next((state for start, state in _STATES.items() if text.startswith(start)), None):
+            _say(f"{job.name}: {state}")
     elif kind in ("started", "retry") or (kind == "ended" and text):
         _say(f"{job.name}: {kind}{f', {text}' if kind != 'started' else ''}")
 
