@@ -32,6 +32,7 @@ def test_variables_of_ray_are_not_passed_on(root: Path) -> None:
         "subprocess.run([sys.executable, '-c', child], env=variables, check=True)\n"
     )
     variables = {"PATH": os.environ["PATH"], "AWS_PROFILE": "mine", "RAY_ADDRESS": "here", "DVC_ROOT": "/elsewhere"}
+    variables |= {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3", "TF_CONFIG": "{}"}  # of the job that started Ray
     done = subprocess.run([sys.executable, "-c", code], cwd=root, env=variables, capture_output=True, check=True)
     assert done.stdout.decode().strip() == "['AWS_PROFILE', 'PATH']"
 
