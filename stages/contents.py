@@ -85,11 +85,13 @@ class Contents:
         unread: list[tuple[str, str]] = []
         for name in names:
             state = _state(folder / name, self._root)
+            if state is None:
+                continue
             if state in (UNREADABLE, DANGLING, IRREGULAR, OUTSIDE):
                 found[name] = state
             elif (name, state) in known:
                 found[name] = known[name, state]
-            elif state is not None:
+            else:
                 unread.append((name, state))
         return found | self._read_all(folder, unread)
 

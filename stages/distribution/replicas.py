@@ -49,7 +49,6 @@ class Replicas:
         self._averages_statistics = batch_norm == "replica"
         self._stop: Any = None
         self._last_stops: Any = None
-        self._names: tuple[str, ...] = ()
         for layer in _batch_norms(model):
             # only here: at one replica Keras would compute the variance in another way
             layer.synchronized = batch_norm == "global"
@@ -142,28 +141,29 @@ class Replicas:
             distance = np.arange(self.count)[:, None] * np.array([0, _SEEDS // self.count])
             self.assign_rows(states, [part + distance for part in rows])
 
-    def train_on(self, batch: Any) -> Any:
+    def train_on(self, batch: Any) -> tuple[dict[str, Any], Any]:
         """A training step on what all replicas of this host take: the step that `train_function` compiles.
 
         Returns:
-            Over all replicas, the sums of the losses and metrics so far, and how many replicas asked for the end.
+            The losses and metrics so far, means over all replicas; and how many replicas asked for the end.
         """
+        names: list[str] = []
 
         def on_replica(part: Any) -> Any:
             logs = self.model.train_step(part)
-            self._names = tuple(logs)
+            names[:] = logs
             return tf.stack([*(tf.cast(value, tf.float32) for value in logs.values()), self._stop.read_value()])
 
         found = self.strategy.run(on_replica, args=(batch,))
-        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, found, axis=None)
+        *sums, stops = tf.unstack(self.strategy.reduce(tf.distribute.ReduceOp.SUM, found, axis=None))
+        return {name: total / self.count for name, total in zip(names, sums, strict=True)}, stops
 
     def _train_function(self) -> Callable[[Any], dict[str, Any]]:
         step = tf.function(lambda iterator: self.train_on(iterator.get_next()), reduce_retracing=True)
 
         def train(iterator: Any) -> dict[str, Any]:
-            sums = step(iterator)
-            self._last_stops = sums[-1]
-            return {name: sums[place] / self.count for place, name in enumerate(self._names)}
+            logs, self._last_stops = step(iterator)
+            return logs
 
         return train
 
@@ -171,7 +171,7 @@ class Replicas:
         def on_all(iterator: Any) -> None:
             self.strategy.run(self.model.test_step, args=(iterator.get_next(),))
 
-        return tf.function(on_all, reduce_retracing=True)  # type: ignore[no-any-return]
+        return tf.function(on_all, reduce_retracing=True)
 
 
 def agree_on_loss_scale(optimizer: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -67,7 +68,7 @@ class Outcome:
     """How a job ended.
 
     Attributes:
-        status: of the program; 75 if it could be tried again and was, as often as allowed; 1 if its node was lost.
+        status: of the program; 75 if its node or a rank was lost once more than `retries` allows.
         reason: empty if the status is 0.
         files: content by path relative to the clone.
         seconds: `clone`, `all`: until the clone was ready, and until the program had ended.
@@ -94,13 +95,15 @@ def connected() -> Iterator[None]:
     if importlib.util.find_spec("ray") is None:
         raise FleetError('Ray is not installed, which connects the machines; install it: pip install -e ".[fleet]"')
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # it prints a stack at SIGTERM
     address = os.environ.get("RAY_ADDRESS") or "auto"
     _require_listener(address)
-    ray = library()
+    ray, on_sigterm = library(), signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     except (ConnectionError, RuntimeError, ValueError, AssertionError) as error:
         raise FleetError(_no_cluster(address, str(error))) from error
+    signal.signal(signal.SIGTERM, on_sigterm)  # Ray sets its own
     _send_by_value()
     try:
         yield
@@ -126,12 +129,17 @@ def _no_cluster(address: str, message: str) -> str:
             line for line in lines if line.startswith(("The cluster", "This process", "Ray:", "Python:"))
         )
         return f"{where}: its versions of Ray or Python differ from those here ({one_line(versions or lines[0], 300)})"
-    return f"{where}; {START}"
+    return f"{where}; {START}; this machine must be one of them"
 
 
 def _require_listener(address: str) -> None:
     """Ray waits for a minute, and ends the process, if nobody listens at an address."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address.startswith("ray://"):
+        raise FleetError(
+            f"RAY_ADDRESS is {one_line(address, 100)}, an address for Ray clients; run this on a machine of the "
+            "cluster, with RAY_ADDRESS set to HOST:6379 or not at all"
+        )
+    host, _, port = address.rpartition(":")
     if address == "auto" or not port.isdigit():
         return
     try:

@@ -15,7 +15,6 @@ from stages.fleet.unfinished import unfinished
 from stages.params import Params
 from stages.results.comparison import COMPARISON
 
-MARK = "fleet: "  # how the lines begin that the head shows
 PROVENANCE_FILE = files.WORK_DIR / PROVENANCE
 COLLECTED: tuple[Path, ...] = (COMPARISON, files.ENVIRONMENT_FILE, PROVENANCE_FILE)
 _PACKAGES = ("dvc", "mlflow", "ray")
@@ -40,7 +39,6 @@ def measure(commit: str, changes: str | None) -> None:
     node.prepare_clone()
     if missing := missing_trainings(settings):
         raise node.StepError(f"{', '.join(missing)} would have to run here, and `profile` trains nothing")
-    print(f"{MARK}measures, with {len(settings.train.variants)} variants", flush=True)
     _compare(settings)
     _write_provenance(settings, commit, changes)
     node.dvc("push", "--run-cache", "profile", "compare")

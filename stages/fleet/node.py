@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,16 +17,18 @@ from stages.errors import HalfstepError, cli_entry, one_line
 from stages.fleet.remote import dvc_error
 
 LOST = 75  # EX_TEMPFAIL: a rank of the training was lost or never came; the next start resumes
-_STATUS = re.compile(r"exited with (\d+)")
+_STATUS = re.compile(r"exited with (-?\d+)")
+_BY_SIGNAL = {128 + signal.SIGKILL, 128 + signal.SIGTERM}  # how a shell reports it; Python reports a negative number
 _DVC_ERRORS = ("ERROR: ", "WARNING: ")
 
 
 class StepError(HalfstepError):
-    """A command that failed in a clone."""
+    """A command that failed in a clone. What a signal ended can be tried again: a lack of memory, or a preemption."""
 
     def __init__(self, reason: str, status: int = 1) -> None:
-        super().__init__(reason)
-        self.exit_status = LOST if status == LOST else 1
+        by_signal = status < 0 or status in _BY_SIGNAL
+        super().__init__(f"a signal ended it ({status})" if by_signal else reason)
+        self.exit_status = LOST if by_signal or status == LOST else 1
 
 
 def main() -> int:
@@ -50,7 +53,7 @@ def train(variant: str, seed: int, rank: int = 0) -> None:
         return
     stage = f"train@{files.train_dir(variant, seed).name}"
     dvc("repro", "--single-item", stage)
-    dvc("push", "--quiet", "--run-cache", stage)
+    dvc("push", "--run-cache", stage)
 
 
 def prepare_clone() -> None:
@@ -60,7 +63,7 @@ def prepare_clone() -> None:
         StepError: a check failed on this machine, or the remote refused.
     """
     run_module("stages.environment")
-    dvc("pull", "--quiet", str(files.PREPARED))
+    dvc("pull", str(files.PREPARED))
 
 
 def dvc(*arguments: str) -> None:

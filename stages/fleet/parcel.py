@@ -38,8 +38,7 @@ def build() -> dict[str, Any]:
         DataError: `environment` has not written the digests.
     """
     commit = git("rev-parse", "HEAD")
-    dates = {"GIT_AUTHOR_DATE": _DATE, "GIT_COMMITTER_DATE": _DATE}
-    tree = git("stash", "create", variables=_AUTHOR | dates) or commit
+    tree = _with_changes() or commit
     return {
         "commit": commit,
         "tree": tree,
@@ -50,6 +49,16 @@ def build() -> dict[str, Any]:
         "files": _files(),
         "dvc_config": remote.configured().as_config(),
     }
+
+
+def _with_changes() -> str:
+    """A commit of the tracked files as they are; empty if they do not differ from the newest commit.
+
+    `git status` also makes git look at files that were only touched, which make `git stash create` fail.
+    """
+    if not git("status", "--porcelain", "--untracked-files=no"):
+        return ""
+    return git("stash", "create", variables=_AUTHOR | {"GIT_AUTHOR_DATE": _DATE, "GIT_COMMITTER_DATE": _DATE})
 
 
 def checkout_id() -> str:

@@ -12,9 +12,14 @@ from stages import files, fingerprint
 from stages.errors import FleetError, HalfstepError
 from stages.fleet import cluster, measurement, parcel, preflight, remote
 from stages.fleet.cluster import Job, Node, Outcome
-from stages.fleet.machines import write_machine
+from stages.fleet.machines import COMPARISON, write_machine
 from stages.fleet.report import report
 from stages.params import Params
+
+_STATES = {  # how lines of DVC begin that are shown, and as what
+    "Running stage 'profile'": "measures",
+    "Stage 'profile' ": "was measured before",
+}
 
 
 def profile() -> None:
@@ -24,23 +29,29 @@ def profile() -> None:
         ParameterError, FleetError: nothing was measured; or machines failed, which are named after the report.
     """
     settings = preflight.checked_checkout()
-    _require_no_register(settings)
+    require_no_register(settings)
     with cluster.connected():
-        nodes, notices = preflight.usable_nodes(settings)
-        for line in notices:
-            _say(line)
+        nodes, _ = preflight.usable_nodes(settings)  # the notices are about trainings
         preflight.prepare()
         require_trainings(settings)
         remote.push([str(files.PREPARED), "train"])
         packed = parcel.build()
         failed = _measure(nodes, packed, settings.fleet.retries)
-    if files.FLEET.is_dir():
-        report()
+    if any(files.FLEET.glob(f"*/{COMPARISON}")):
+        try:
+            report()
+        except HalfstepError as error:
+            failed += map(str, error.args)
     if failed:
         raise FleetError(*failed)
 
 
-def _require_no_register(settings: Params) -> None:
+def require_no_register(settings: Params) -> None:
+    """Checks that no machine would register a model.
+
+    Raises:
+        FleetError: `compare.register` is set.
+    """
     if settings.compare.register is not None:
         raise FleetError(
             f"compare.register is '{settings.compare.register}', and each machine would register its own best model; "
@@ -68,9 +79,10 @@ def _measure(nodes: Sequence[Node], packed: dict[str, Any], retries: int) -> lis
     sent = cluster.put(packed)
     described = cluster.run([_describing(node) for node in nodes], sent, _on_event, retries)
     failed = [_failure(outcome) for outcome in described if outcome.status]
-    kinds = _kinds(nodes, described)
-    _say(f"{len(nodes)} nodes, {len(kinds)} kinds of machine: {', '.join(kinds)}")
-    for jobs in turns([_measuring(digest, node, packed) for digest, node in kinds.items()], list(kinds.values())):
+    found = kinds(nodes, described)
+    _say(f"{len(nodes)} nodes, {len(found)} kinds of machine: {', '.join(found)}")
+    measuring = [_measuring(digest, node, packed) for digest, node in found.items()]
+    for jobs in turns(measuring, list(found.values())):
         for outcome in cluster.run(jobs, sent, _on_event, retries):
             if problem := _failure(outcome) if outcome.status else _bring_home(outcome):
                 failed.append(problem)
@@ -89,14 +101,14 @@ def _describing(node: Node) -> Job:
     )
 
 
-def _kinds(nodes: Sequence[Node], described: Sequence[Outcome]) -> dict[str, Node]:
-    """The first node with each fingerprint, by its digest."""
-    kinds: dict[str, Node] = {}
+def kinds(nodes: Sequence[Node], described: Sequence[Outcome]) -> dict[str, Node]:
+    """The first node with each fingerprint, by its digest. Nodes that failed are left out."""
+    found: dict[str, Node] = {}
     for node, outcome in zip(nodes, described, strict=True):
         if not outcome.status:
             machine = json.loads(outcome.files[str(files.ENVIRONMENT_FILE)])
-            kinds.setdefault(fingerprint.digest(machine), node)
-    return kinds
+            found.setdefault(fingerprint.digest(machine), node)
+    return found
 
 
 def _measuring(digest: str, node: Node, packed: dict[str, Any]) -> Job:
@@ -135,8 +147,9 @@ def _failure(outcome: Outcome) -> str:
 
 
 def _on_event(job: Job, kind: str, text: str) -> None:
-    if kind == "line" and text.startswith(measurement.MARK):
-        _say(f"{job.name}: {text.removeprefix(measurement.MARK)}")
+    if kind == "line":
+        if state := next((state for start, state in _STATES.items() if text.startswith(start)), None):
+            _say(f"{job.name}: {state}")
     elif kind in ("started", "retry") or (kind == "ended" and text):
         _say(f"{job.name}: {kind}{f', {text}' if kind != 'started' else ''}")
 

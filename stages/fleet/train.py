@@ -12,6 +12,7 @@ from stages.fleet import cluster, parcel, preflight, remote
 from stages.fleet.cluster import Job, Outcome
 from stages.fleet.progress import Progress
 from stages.fleet.unfinished import unfinished
+from stages.locking import stage_lock
 from stages.params import Params
 from stages.tracking import run_logging, store
 
@@ -28,7 +29,7 @@ def train() -> None:
     settings = preflight.checked_checkout()
     if not settings.train.epochs:
         raise FleetError("train.epochs is 0: nothing is trained; `dvc repro` measures the speed, on this machine")
-    with cluster.connected():
+    with stage_lock("fleet"), cluster.connected():
         started_s = time.monotonic()
         nodes, notices = preflight.usable_nodes(settings, settings.fleet.hosts_per_training)
         for line in notices:
@@ -40,7 +41,7 @@ def train() -> None:
             return
         print(f"fleet: {len(jobs)} trainings for {len(nodes)} nodes", flush=True)
         outcomes = _run(jobs, settings)
-    _close_abandoned(settings, jobs)
+        _close_abandoned(settings, jobs)
     _summarize(outcomes, time.monotonic() - started_s)
 
 

@@ -16,7 +16,6 @@ def unfinished(names: Sequence[str]) -> list[str]:
     Raises:
         FleetError: DVC cannot read the pipeline, or the remote refuses.
     """
-    from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
     with _quiet():
@@ -24,8 +23,9 @@ def unfinished(names: Sequence[str]) -> list[str]:
             with Repo() as repo, repo.lock:
                 repo.stage_cache.pull(None)
                 return [name for name in names if not _has_result(repo, name)]
-        except DvcException as error:
-            raise FleetError(f"DVC cannot look for results: {one_line(str(error), 400)}") from error
+        except Exception as error:  # DVC does not wrap the exceptions of its remotes' drivers
+            reason = one_line((str(error).strip() or type(error).__name__).splitlines()[0], 400)
+            raise FleetError(f"DVC cannot look for results in its remote: {reason}") from error
 
 
 def _has_result(repo: Any, name: str) -> bool:

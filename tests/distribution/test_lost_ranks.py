@@ -18,10 +18,10 @@ from tests.distribution import ranks
 
 pytestmark = pytest.mark.fleet
 
-EPOCHS = 10
+EPOCHS = 8
 PARAMS = {
     "model": {"name": "cnn"},
-    "train": {"replicas": 2, "epochs": EPOCHS, "batch_size": 8, "augment": {"flip": True}},
+    "train": {"replicas": 2, "epochs": EPOCHS, "batch_size": 8, "augment": {"flip": True}, "batch_norm": "replica"},
     "variants": {name: {"policy": name} for name in ("float32", "mixed_float16", "mixed_bfloat16")},
 }
 TRAIN = ["stages.train", "--variant", "float32", "--seed", "0"]
@@ -136,6 +136,17 @@ def test_hosts_that_see_different_checkpoints_are_told_so(pairs: tuple[Pair, Pai
         assert "the hosts see different checkpoints (rank 0 step " in line
         assert ", rank 1 step 0)" in line
         assert "set HALFSTEP_CHECKPOINTS to a folder that all of them share" in line
+
+
+def test_host_with_other_parameters_is_named(
+    pairs: tuple[Pair, Pair], tmp_path: Path, prepared_template: Path, store_template: Path
+) -> None:
+    params = PARAMS | {"train": PARAMS["train"] | {"learning_rate": 0.1}}  # type: ignore[operator]
+    other = ranks.create(tmp_path / "other", prepared_template, store_template, params)
+    pair = Pair((pairs[0].folders[0], other), tmp_path)
+    for status, output, errors in ranks.ended(pair.start()):
+        assert (status, output) == (2, "")
+        assert only_line(errors).startswith("train: rank 1 differs from rank 0 in parameters, data, code or releases")
 
 
 def test_rank_that_never_comes_is_named(pairs: tuple[Pair, Pair]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -51,14 +50,13 @@ class Cluster:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
 
-    def trainings(self, name: str) -> list[str]:
-        """The names of the trainings that run on a machine, such as `float32-0`."""
+    def trainings(self, name: str) -> list[psutil.Process]:
+        """The trainings that run on a machine."""
         found = []
         for process in self.processes[name].children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                command = process.cmdline()
-                if "stages.train" in command:
-                    found.append(f"{command[command.index('--variant') + 1]}-{command[command.index('--seed') + 1]}")
+                if "stages.train" in process.cmdline():
+                    found.append(process)
         return found
 
     def stop(self) -> None:
@@ -111,8 +109,3 @@ def home(pristine: Checkout, tmp_path: Path) -> Checkout:
     checkout.check_output("dvc", "remote", "add", "--default", "store", str(tmp_path / "remote"))
     checkout.commit("A remote")
     return checkout
-
-
-def interrupt(process: subprocess.Popen[str]) -> None:
-    """Sends what Ctrl-C sends."""
-    process.send_signal(signal.SIGINT)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.faults.servers import mlflow_server
 from tests.fleet.conftest import Cluster, cluster_of, wait_for
-from tests.pipeline.conftest import Checkout
+from tests.pipeline.conftest import Checkout, child_environment, started_stages
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.fleet
@@ -27,7 +30,7 @@ class Fleet:
 
     def __init__(self, home: Checkout, cluster: Cluster, **variables: str) -> None:
         command = ["python", "-m", "stages.fleet", "train"]
-        environment = home_environment(home) | {"RAY_ADDRESS": cluster.address, **variables}
+        environment = child_environment(home.root) | {"RAY_ADDRESS": cluster.address, **variables}
         self._process = subprocess.Popen(
             command, cwd=home.root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -55,56 +58,98 @@ class Fleet:
             self._reader.join(timeout=10)
 
 
-def home_environment(home: Checkout) -> dict[str, str]:
-    from tests.pipeline.conftest import _environment
+@dataclass(frozen=True)
+class Machines:
+    """A cluster whose nodes share a folder for checkpoints and a tracking server."""
 
-    return _environment(home.root)
+    cluster: Cluster
+    checkpoints: Path
+    uri: str
 
 
-def test_four_trainings_with_one_machine_killed(home: Checkout, tmp_path: Path) -> None:
-    home.configure({"train.seeds": [0, 1], "train.epochs": EPOCHS, "train.batch_size": 32})
-    checkpoints, store = tmp_path / "checkpoints", tmp_path / "tracking"
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    folder = tmp_path_factory.mktemp("machines")
+    checkpoints, store = folder / "checkpoints", folder / "tracking"
     store.mkdir()
     with mlflow_server(store) as server:
         shared = {"HALFSTEP_CHECKPOINTS": str(checkpoints), "MLFLOW_TRACKING_URI": server.uri}
-        with cluster_of(tmp_path, {"node1": shared, "node2": shared}) as cluster:
-            fleet = Fleet(home, cluster, MLFLOW_TRACKING_URI=server.uri)
-            killed = kill_in_mid_training(cluster, checkpoints, fleet)
-            assert fleet.wait() == 0, fleet.output
-        assert "4 of 4 trainings are done" in fleet.output
-        assert re.search(r"lost: .*retry 1 of 2", fleet.output), fleet.output
-        assert re.search(r"resumed from step \d+, in epoch [2-8]/8", fleet.output), fleet.output
-        started = home.check_output("dvc", "repro", "--pull", "train", MLFLOW_TRACKING_URI=server.uri)
-        assert set(re.findall(r"Running stage '(.*)'", started)) == {"environment"}
-        require_one_finished_run_each(server.uri)
+        with cluster_of(folder, {"node1": shared, "node2": shared}) as cluster:
+            yield Machines(cluster, checkpoints, server.uri)
+
+
+def test_one_training_on_two_machines_with_a_killed_rank(home: Checkout, machines: Machines) -> None:
+    home.configure(
+        {
+            "train.variants": ["float32"],
+            "train.epochs": EPOCHS,
+            "train.batch_size": 32,
+            "train.replicas": 2,
+            "fleet.hosts_per_training": 2,
+            "tracking.experiment": "gang",
+        }
+    )
+    fleet = Fleet(home, machines.cluster, MLFLOW_TRACKING_URI=machines.uri)
+    wait_for(lambda: list((machines.checkpoints / "float32-0").rglob("[0-9]*.npz")), LIMIT_S, lambda: fleet.output)
+    (rank,) = machines.cluster.trainings("node2")
+    rank.kill()
+    assert fleet.wait() == 0, fleet.output
+    assert re.search(r"retry 1 of 2: \w+", fleet.output), fleet.output
+    assert re.search(r"resumed from step \d+, in epoch [2-8]/8", fleet.output), fleet.output
+    assert repro_at_home(home, machines.uri) == {"environment"}
+    require_one_finished_run_each(machines.uri, "gang", ["float32-0"])
+    require_equal_to_undisturbed(home, "float32-0")
+
+
+def test_four_trainings_with_one_machine_killed(home: Checkout, machines: Machines) -> None:
+    home.configure({"train.seeds": [0, 1], "train.epochs": EPOCHS, "train.batch_size": 32})
+    fleet = Fleet(home, machines.cluster, MLFLOW_TRACKING_URI=machines.uri)
+    killed = kill_in_mid_training(machines, fleet)
+    assert fleet.wait() == 0, fleet.output
+    assert "4 of 4 trainings are done" in fleet.output
+    assert re.search(r"retry 1 of 2: \w+", fleet.output), fleet.output
+    assert re.search(r"resumed from step \d+, in epoch [2-8]/8", fleet.output), fleet.output
+    assert repro_at_home(home, machines.uri) == {"environment"}
+    require_one_finished_run_each(machines.uri, "mixed-precision", TRAININGS)
     require_equal_to_undisturbed(home, killed)
 
 
-def kill_in_mid_training(cluster: Cluster, checkpoints: Path, fleet: Fleet) -> str:
+def repro_at_home(home: Checkout, uri: str) -> set[str]:
+    """The stages that run at home to get the trainings."""
+    return started_stages(home.check_output("dvc", "repro", "--pull", "train", MLFLOW_TRACKING_URI=uri))
+
+
+def kill_in_mid_training(machines: Machines, fleet: Fleet) -> str:
     """Kills the first node when a training there has saved an epoch. Returns the name of the training."""
 
     def saved() -> list[str]:
-        return [name for name in cluster.trainings("node1") if list((checkpoints / name).rglob("[0-9]*.npz"))]
+        running = [name_of(process) for process in machines.cluster.trainings("node1")]
+        return [name for name in running if list((machines.checkpoints / name).rglob("[0-9]*.npz"))]
 
     wait_for(saved, LIMIT_S, lambda: fleet.output)
     (name,) = saved()
-    cluster.kill("node1")
+    machines.cluster.kill("node1")
     return name
 
 
-def require_one_finished_run_each(uri: str) -> None:
+def name_of(process: psutil.Process) -> str:
+    command = process.cmdline()
+    return f"{command[command.index('--variant') + 1]}-{command[command.index('--seed') + 1]}"
+
+
+def require_one_finished_run_each(uri: str, experiment: str, trainings: Sequence[str]) -> None:
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
-    experiment = client.get_experiment_by_name("mixed-precision")
-    assert experiment is not None
-    runs = client.search_runs([experiment.experiment_id], "tags.stage = 'train'")
-    assert sorted(f"{run.data.tags['variant']}-{run.data.tags['seed']}" for run in runs) == list(TRAININGS)
+    found = client.get_experiment_by_name(experiment)
+    assert found is not None
+    runs = client.search_runs([found.experiment_id], "tags.stage = 'train'")
+    assert sorted(f"{run.data.tags['variant']}-{run.data.tags['seed']}" for run in runs) == list(trainings)
     assert {run.info.status for run in runs} == {"FINISHED"}
-    assert not client.search_runs([experiment.experiment_id], "attributes.status = 'RUNNING'")
+    assert not client.search_runs([found.experiment_id], "attributes.status = 'RUNNING'")
     for run in runs:
         steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "val_loss")]
-        assert steps == list(range(EPOCHS))
+        assert sorted(steps) == list(range(EPOCHS))
 
 
 def require_equal_to_undisturbed(home: Checkout, name: str) -> None:

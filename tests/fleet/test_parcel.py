@@ -85,6 +85,7 @@ def test_clone_is_used_again(home: Path, tmp_path: Path) -> None:
     (clone / "stray.py").write_text("an interrupted task left it")
     inode = (clone / "kept.py").stat().st_ino
     git("reset", "--hard", "--quiet")
+    os.utime(home / "kept.py")
     clean = parcel.build()
     bootstrap.update(clone, {**clean, "bundle": b"not needed: the clone has the commit"})
     assert clean["changes"] == ""

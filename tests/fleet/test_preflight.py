@@ -199,3 +199,18 @@ def test_nobody_listens_at_ray_address(monkeypatch: pytest.MonkeyPatch) -> None:
             cluster.connected().__enter__()
     assert str(error.value).startswith(f"RAY_ADDRESS is {address}, where no Ray cluster answers (Connection refused)")
     assert "`ray start --head`" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("ray://host:10001", "RAY_ADDRESS is ray://host:10001, an address for Ray clients"),
+        ("no.such.host.invalid:6379", "RAY_ADDRESS is no.such.host.invalid:6379, where no Ray cluster answers"),
+    ],
+)
+def test_addresses_that_cannot_be_used(address: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(FleetError) as error:
+        cluster.connected().__enter__()
+    assert str(error.value).startswith(message)

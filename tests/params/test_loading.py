@@ -125,6 +125,11 @@ ONE_ERROR = {
     "path twice": ("task: {depends: [a, a]}", "task.depends lists 'a' more than once", "list it once"),
     "number for a path": ("task: {path: 3}", "task.path is 3; it must be a non-empty string", "or null"),
     "empty task": ("task: {name: ''}", "task.name is ''; it must be a non-empty string", ""),
+    "replicas on fewer hosts": (
+        "{train: {replicas: 4, batch_size: 32}, fleet: {hosts_per_training: 3}}",
+        "fleet.hosts_per_training is 3 and train.replicas is 4",
+        "it must be a multiple of 3",
+    ),
     "few synthetic images": (
         "data: {source: synthetic, synthetic_images: 10, synthetic_classes: 5}",
         "data.synthetic_images is 10",

@@ -17,6 +17,7 @@ from stages.profile.records import ArmConfig, Measurement
 from stages.profile.runner import Extras, measure
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import read_trace
+from stages.profile.trace.model import Operation
 from stages.results.training import MODEL
 from stages.tasks.spec import TaskSpec
 from stages.train.training import Trained, train
@@ -47,7 +48,7 @@ def measurement(spec: TaskSpec, trained: Trained, tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("trained")
     trained.model.save(folder / MODEL)
     files.write_manifest(folder)
-    entries = {name: Variant(policy=name) for name in ("float32", "mixed_float16", "mixed_bfloat16")}
+    entries = {name: Variant(policy=name) for name in ("float32", "mixed_bfloat16")}
     configs = {name: ArmConfig(spec, entry, SEED) for name, entry in entries.items()}
     configs[files.CONTROL] = configs["float32"]
     return measure(configs, "float32", PROTOCOL, Extras(tmp_path_factory.mktemp("traces"), {SEED: folder}))
@@ -68,8 +69,10 @@ def test_traces_have_the_steps_and_types_of_both_replicas(measurement: Measureme
         (path,) = record.trace.directory.rglob("*.xplane.pb")
         trace = read_trace(path, record.trace.graph_dtypes)
         assert len(trace.steps) >= PROTOCOL.trace_steps  # type: ignore[operator]
-        products = [row for row in trace.operations if row.type == "Conv2D" and row.dtype]
-        assert {row.name.startswith("replica_1/") or "/replica_1/" in row.name for row in products} == {True, False}
+        products = [row for row in trace.operations if row.type.endswith("Conv2D")]  # also _MklNativeConv2D
+        assert {row.name.startswith("replica_1/") for row in products} == {True, False}
+        assert any(row.is_collective for row in trace.operations)
+        assert not any(row.is_collective for row in trace.compute if isinstance(row, Operation))
         assert {row.dtype for row in products} == {"float32" if name[0] in "_f" else name.removeprefix("mixed_")}
         summary = summarize(name, record, Context(measurement.protocol, measurement.trace_steps), trace)
         assert summary.metrics["train_images_per_s"] > 0
@@ -84,10 +87,10 @@ def test_trained_weights_are_evaluated_on_one_device(measurement: Measurement, t
 def test_sizes_of_the_largest_batch_are_multiples_of_the_replicas(
     spec: TaskSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(max_batch, "LARGEST", 100)
+    monkeypatch.setattr(max_batch, "LARGEST", 50)
     train = spec.train.model_copy(update={"replicas": 3, "batch_size": 6})
     config = ArmConfig(TaskSpec(spec.task, spec.model, train, None, spec.directory), Variant(policy="float32"), SEED)
     found = largest_batch(config, ProfileParams(memory_limit_mib=2048), "CPU")
     assert found.batch_size % 3 == 0
-    assert 72 <= found.batch_size <= 100
+    assert 36 <= found.batch_size <= 50
     assert all(size % 3 == 0 for size, _ in found.tried)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +206,32 @@ def test_key_depends_on_the_helpers_of_the_users_model(tmp_path: Path, monkeypat
         (tmp_path / "helper.py").write_text(text)
         keys.add(checkpoint_key(params, "float32", 0, "d"))
     assert len(keys) == 2
+
+
+def test_shared_folder_keeps_the_checkpoints_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HALFSTEP_CHECKPOINTS", str(tmp_path / "shared"))
+    for key in ("1" * 64, "2" * 64):
+        with opened("a-0", key) as kept:
+            assert kept is not None
+            saved(kept, 15)
+    assert len(list((tmp_path / "shared" / "a-0").glob("*/[0-9]*.npz"))) == 2
+    assert not (tmp_path / ".halfstep").exists()
+
+
+def test_a_lost_machine_is_waited_for_in_a_shared_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HALFSTEP_CHECKPOINTS", "shared")  # relative to the checkout
+    code = (
+        "import sys, time; sys.path.insert(0, sys.argv[1])\n"
+        "from stages.locking import try_lock\n"
+        "lock = try_lock(__import__('pathlib').Path('shared/a-0', '1' * 16, '.lock'))\n"
+        "print('locked', flush=True); time.sleep(2)"
+    )
+    command = [sys.executable, "-c", code, str(Path(__file__).parents[2])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with opened("a-0", "1" * 64) as kept:
+            assert kept is not None
+            assert other.wait(timeout=1) == 0

@@ -60,6 +60,11 @@ class Operation:
         """True if the operation only changes a data type."""
         return is_cast(self.type)
 
+    @property
+    def is_collective(self) -> bool:
+        """True if the operation exchanges values between replicas, most of the time waiting for the others."""
+        return self.type.startswith("Collective")
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -171,10 +176,11 @@ class Trace:
 
     @property
     def compute(self) -> tuple[Kernel | Operation, ...]:
-        """The kernels of a GPU, elsewhere the host's operations without the input pipeline."""
+        """The kernels of a GPU, elsewhere the host's operations without the input pipeline and collectives."""
         if self.kernels or self.device_type != "CPU":
             return self.kernels
-        return tuple(op for op in self.operations if op.host_or_device == "Host" and op.category != "input")
+        on_host = (op for op in self.operations if op.host_or_device == "Host" and not op.is_collective)
+        return tuple(op for op in on_host if op.category != "input")
 
     def _step_metrics(self) -> dict[str, float]:
         if not self.steps:

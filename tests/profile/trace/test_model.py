@@ -53,3 +53,12 @@ def test_times_per_step_are_those_of_one_device() -> None:
 
 def test_without_compute_time_there_is_no_cast_time() -> None:
     assert Trace("CPU", (), (), (), None).cast_ms(steps=4) is None
+
+
+def test_collectives_are_no_compute() -> None:
+    """They wait for other replicas: their time is none of the model's."""
+    collective = Operation("CollectiveReduceV2", "CollectiveReduceV2_5", "Host", 1, 90.0, "float32")
+    product = Operation("MatMul", "dense/MatMul", "Host", 1, 10.0, "bfloat16")
+    trace = Trace("CPU", (), (collective, product), (), None)
+    assert trace.compute == (product,)
+    assert trace.metrics()["profiler/compute_16bit_percent"] == 100
