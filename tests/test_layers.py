@@ -87,6 +87,22 @@ def test_only_one_module_imports_tensorflow(root: Path) -> None:
     assert importing == {"stages/tensorflow_import.py"}
 
 
+def test_only_the_fleet_imports_ray_and_only_when_it_connects(root: Path) -> None:
+    """Everything else works without it."""
+    trees = {path.as_posix(): ast.parse((root / path).read_text(encoding="utf-8")) for path in sources(root)}
+    importing = {path for path, tree in trees.items() if any(name[0] == "ray" for name in imported(tree))}
+    assert importing == {"stages/fleet/cluster.py", "stages/fleet/running.py"}
+    at_once = {path for path in importing if any(name[0] == "ray" for name in imported_at_once(trees[path]))}
+    assert at_once == set()
+
+
+def imported_at_once(tree: ast.Module) -> Iterator[tuple[str, ...]]:
+    """The names that a module imports when it is imported itself."""
+    yield from imported(
+        ast.Module([node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)], [])
+    )
+
+
 MODULES_WITHOUT_TENSORFLOW = (
     "stages.environment.__main__",
     "stages.profile.runner",
@@ -94,6 +110,9 @@ MODULES_WITHOUT_TENSORFLOW = (
     "stages.profile.__main__",
     "stages.prepare.__main__",
     "stages.compare.__main__",
+    "stages.fleet.__main__",
+    "stages.fleet.train",
+    "stages.fleet.node",
 )
 
 

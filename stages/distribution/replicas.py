@@ -163,7 +163,7 @@ class Replicas:
 
         def train(iterator: Any) -> dict[str, Any]:
             logs, self._last_stops = step(iterator)
-            return logs  # type: ignore[no-any-return]
+            return logs
 
         return train
 
@@ -171,7 +171,7 @@ class Replicas:
         def on_all(iterator: Any) -> None:
             self.strategy.run(self.model.test_step, args=(iterator.get_next(),))
 
-        return tf.function(on_all, reduce_retracing=True)  # type: ignore[no-any-return]
+        return tf.function(on_all, reduce_retracing=True)
 
 
 def agree_on_loss_scale(optimizer: Any) -> None:

@@ -24,6 +24,8 @@ from typing import Any
 
 REF = "refs/halfstep/fleet"
 _SHARED_VARIABLES = ("HALFSTEP_CHECKPOINTS", "MLFLOW_TRACKING_URI")  # whether a node has them, not their values
+# Ray's own; those of a stage; and what would make a training take the job that started Ray for its hosts.
+_NOT_PASSED_ON = ("RAY_", "DVC_ROOT", "DVC_STAGE", "SLURM_", "TF_CONFIG")
 _TAIL = 20  # lines
 
 
@@ -159,7 +161,7 @@ def node_environment() -> dict[str, str]:
         found = dict(os.fsdecode(pair).partition("=")[::2] for pair in pairs if b"=" in pair)
     except OSError:
         found = dict(os.environ)
-    return {name: value for name, value in found.items() if not name.startswith(("RAY_", "DVC_ROOT", "DVC_STAGE"))}
+    return {name: value for name, value in found.items() if not name.startswith(_NOT_PASSED_ON)}
 
 
 def _run(work: Path, order: dict[str, Any], events: Any, lock: int) -> tuple[int, str]:

@@ -53,7 +53,7 @@ def train(variant: str, seed: int, rank: int = 0) -> None:
         return
     stage = f"train@{files.train_dir(variant, seed).name}"
     dvc("repro", "--single-item", stage)
-    dvc("push", "--quiet", "--run-cache", stage)
+    dvc("push", "--run-cache", stage)
 
 
 def prepare_clone() -> None:
@@ -63,7 +63,7 @@ def prepare_clone() -> None:
         StepError: a check failed on this machine, or the remote refused.
     """
     run_module("stages.environment")
-    dvc("pull", "--quiet", str(files.PREPARED))
+    dvc("pull", str(files.PREPARED))
 
 
 def dvc(*arguments: str) -> None:

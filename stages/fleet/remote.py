@@ -124,7 +124,10 @@ def push(targets: Sequence[str]) -> None:
     Raises:
         FleetError: the remote refuses, with DVC's message.
     """
-    require_success(run_dvc("push", "--quiet", "--run-cache", *targets), "dvc push")
+    done = run_dvc("push", "--run-cache", *targets)
+    if done.returncode:
+        advice = f"check the remote '{configured().name}' and the credentials of this machine"
+        raise FleetError(f"dvc push: {dvc_error(done.stderr)}; {advice}")
 
 
 def run_dvc(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LOST = 75  # EX_TEMPFAIL
 GANG_END_S = 60.0  # for the other hosts, after one of a gang has ended
+NO_NODE_S = 120.0  # for a machine with enough resources to come back
 _LOST_RESULT: dict[str, Any] = {"host": "", "status": LOST, "files": {}, "seconds": {}}
 
 
@@ -30,6 +31,7 @@ class Attempt:
         self.references: list[Any] = []
         self.results: dict[int, dict[str, Any]] = {}
         self.group: Any = None
+        self.reserved: Any = None
         self.addresses: list[Any] = []
         self.first_end_s: float | None = None
 
@@ -53,6 +55,7 @@ class Running:
         self._parcel, self._on_event, self._retries = parcel, on_event, retries
         self._events = _events_actor()
         self._outcomes: dict[str, Outcome] = {}
+        self._node_seen_s = self._node_sought_s = time.monotonic()
         self._attempts = {job.name: self._start(job, 0) for job in jobs}
 
     def until_all_ended(self) -> list[Outcome]:
@@ -76,6 +79,7 @@ class Running:
 
     def _step(self) -> None:
         ray = cluster.library()
+        self._require_a_node()
         for attempt in self._attempts.values():
             self._start_gang(attempt)
         waiting = [reference for attempt in self._attempts.values() for reference in _unfinished(attempt)]
@@ -88,6 +92,21 @@ class Running:
             _collect(attempt)
             if attempt.has_ended:
                 self._end(attempt)
+
+    def _require_a_node(self) -> None:
+        """Gives up when no machine that could run any of the jobs has been there for `NO_NODE_S` seconds."""
+        now_s = time.monotonic()
+        if now_s - self._node_sought_s < NO_NODE_S / 10:
+            return
+        self._node_sought_s = now_s
+        jobs, nodes = [attempt.job for attempt in self._attempts.values()], cluster.nodes()
+        if any(node.cpus >= job.cpus and node.gpus >= job.gpus for job in jobs for node in nodes):
+            self._node_seen_s = now_s
+        elif now_s - self._node_seen_s > NO_NODE_S:
+            raise FleetError(
+                f"all nodes of the Ray cluster that had the resources of a training are lost since {NO_NODE_S:.0f} s; "
+                "start them again (`ray start --address HOST:6379`), then run the same command: it continues"
+            )
 
     def _deliver(self) -> None:
         for name, kind, text in cluster.library().get(self._events.take.remote()):
@@ -104,6 +123,7 @@ class Running:
 
         bundle = {"CPU": job.cpus} | ({"GPU": job.gpus} if job.gpus else {})
         attempt.group = placement_group([bundle] * job.hosts, strategy="STRICT_SPREAD")
+        attempt.reserved = attempt.group.ready()
         return attempt
 
     def _start_gang(self, attempt: Attempt) -> None:
@@ -112,7 +132,7 @@ class Running:
         if attempt.references or attempt.group is None:
             return
         if not attempt.addresses:
-            if attempt.group.wait(0):
+            if ray.wait([attempt.reserved], timeout=0, fetch_local=False)[0]:
                 hosts = range(attempt.job.hosts)
                 attempt.addresses = [_placed(attempt, bootstrap.address, rank, 0).remote() for rank in hosts]
             return

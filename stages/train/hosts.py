@@ -9,7 +9,7 @@ from stages import files, precision
 from stages.distribution.cluster import Cluster, from_environment
 from stages.distribution.connecting import lost_ranks_explained, strategy_of
 from stages.distribution.replicas import numbers_of_replicas
-from stages.errors import LostRankError
+from stages.errors import LostRankError, ParameterError
 from stages.params import Params
 from stages.tasks.spec import TaskSpec
 from stages.train import checkpoints
@@ -54,7 +54,8 @@ def connect(cluster: Cluster, settings: Params, variant: str, start: Start) -> N
     """Waits for all hosts, and checks that they train the same, from the same checkpoint.
 
     Raises:
-        LostRankError: a host does not come, or they differ.
+        LostRankError: a host does not come, or sees another checkpoint.
+        ParameterError: a host has other parameters, data or code.
     """
     precision.activate(settings.variants[variant], require_gpu=settings.train.require_gpu)
     strategy = strategy_of(settings.train.replicas)
@@ -64,7 +65,7 @@ def connect(cluster: Cluster, settings: Params, variant: str, start: Start) -> N
         contents = numbers_of_replicas(strategy, _number(repr(start.checkpoint.epochs)))
     if len(set(keys)) > 1:
         others = [str(rank) for rank, key in enumerate(_by_host(keys, cluster)) if key != keys[0]]
-        raise LostRankError(
+        raise ParameterError(
             f"train: rank {', '.join(others)} differs from rank 0 in parameters, data, code or releases; update the "
             "checkouts and data/prepared of all hosts, then start again"
         )

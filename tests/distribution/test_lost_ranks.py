@@ -138,6 +138,17 @@ def test_hosts_that_see_different_checkpoints_are_told_so(pairs: tuple[Pair, Pai
         assert "set HALFSTEP_CHECKPOINTS to a folder that all of them share" in line
 
 
+def test_host_with_other_parameters_is_named(
+    pairs: tuple[Pair, Pair], tmp_path: Path, prepared_template: Path, store_template: Path
+) -> None:
+    params = PARAMS | {"train": PARAMS["train"] | {"learning_rate": 0.1}}  # type: ignore[operator]
+    other = ranks.create(tmp_path / "other", prepared_template, store_template, params)
+    pair = Pair((pairs[0].folders[0], other), tmp_path)
+    for status, output, errors in ranks.ended(pair.start()):
+        assert (status, output) == (2, "")
+        assert only_line(errors).startswith("train: rank 1 differs from rank 0 in parameters, data, code or releases")
+
+
 def test_rank_that_never_comes_is_named(pairs: tuple[Pair, Pair]) -> None:
     variables = ranks.tf_configs(2)[0] | {"HALFSTEP_RANKS_TIMEOUT_S": "4"}
     ((status, output, errors),) = ranks.ended([pairs[0].start_one(0, variables)])

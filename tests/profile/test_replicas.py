@@ -48,7 +48,7 @@ def measurement(spec: TaskSpec, trained: Trained, tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("trained")
     trained.model.save(folder / MODEL)
     files.write_manifest(folder)
-    entries = {name: Variant(policy=name) for name in ("float32", "mixed_float16", "mixed_bfloat16")}
+    entries = {name: Variant(policy=name) for name in ("float32", "mixed_bfloat16")}
     configs = {name: ArmConfig(spec, entry, SEED) for name, entry in entries.items()}
     configs[files.CONTROL] = configs["float32"]
     return measure(configs, "float32", PROTOCOL, Extras(tmp_path_factory.mktemp("traces"), {SEED: folder}))
@@ -87,10 +87,10 @@ def test_trained_weights_are_evaluated_on_one_device(measurement: Measurement, t
 def test_sizes_of_the_largest_batch_are_multiples_of_the_replicas(
     spec: TaskSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(max_batch, "LARGEST", 100)
+    monkeypatch.setattr(max_batch, "LARGEST", 50)
     train = spec.train.model_copy(update={"replicas": 3, "batch_size": 6})
     config = ArmConfig(TaskSpec(spec.task, spec.model, train, None, spec.directory), Variant(policy="float32"), SEED)
     found = largest_batch(config, ProfileParams(memory_limit_mib=2048), "CPU")
     assert found.batch_size % 3 == 0
-    assert 72 <= found.batch_size <= 100
+    assert 36 <= found.batch_size <= 50
     assert all(size % 3 == 0 for size, _ in found.tried)

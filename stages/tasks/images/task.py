@@ -70,11 +70,9 @@ def build(spec: TaskSpec, seed: int, strategy: Any = None, *, one_image: bool = 
         classes=len(prepared.classes),
         data_sha256=prepared.sha256,
     )
-    return (
-        found
-        if strategy is None
-        else _with_replicas(found, Replicas(strategy, task.model, train.batch_norm), prepared, train, seed)
-    )
+    if strategy is None:
+        return found
+    return _with_replicas(found, Replicas(strategy, task.model, train.batch_norm), prepared, train, seed)
 
 
 def _with_replicas(
