@@ -220,6 +220,7 @@ def identity() -> str:
     return str(files.read_json(files.TRACKING_FILE)["sha256"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_kind", ["search", "mlflow-artifacts", "set-tag"])
 def test_next_pipeline_logs_what_compare_could_not_log(
     request_kind: str, server: FaultyServer, stages: Mapping[str, Callable[[], Stage]], project_runs: RunLister

@@ -87,6 +87,7 @@ def test_server_that_fails_during_training_gets_the_whole_run_later(
     assert not [text for text in written if "s3cret" in text]
 
 
+@pytest.mark.slow
 def test_server_that_stops_responding_costs_seconds_and_no_step(
     project: Path, server: FaultyServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

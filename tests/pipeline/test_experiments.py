@@ -64,6 +64,7 @@ def test_path_of_images_is_relative_absolute_or_in_the_home_folder(
     assert copied.json("data/prepared/info.json")["classes"] == ["cat", "dog"]
 
 
+@pytest.mark.slow
 def test_renamed_image_makes_prepare_out_of_date(copied: Checkout, draw_images: Draw) -> None:
     images = draw_images(copied.root / "data/raw", cat=12, dog=12)
     copied.configure({"data.source": "folder"})

@@ -67,6 +67,7 @@ def test_second_repro_runs_only_environment(finished: Checkout) -> None:
     assert finished.check_output("git", "status", "--porcelain") == ""
 
 
+@pytest.mark.slow
 def test_results_of_an_unlisted_variant_are_removed_and_later_restored(copied: Checkout) -> None:
     copied.configure({"train.variants": ["float32"]})
     copied.check_output("python", "-m", "stages.environment")

@@ -49,6 +49,7 @@ def test_new_store_and_experiment_get_all_runs(copied: Checkout) -> None:
     assert (elsewhere / "mlruns").is_dir()
 
 
+@pytest.mark.slow
 def test_next_pipeline_logs_what_compare_could_not_log(
     finished: Checkout, copied: Checkout, store_template: Path, tmp_path: Path
 ) -> None:

@@ -191,6 +191,7 @@ def test_prediction_is_compiled_as_the_training_step(in_force: bool) -> None:
     assert worker._prediction(worker._model)._jit_compile is in_force
 
 
+@pytest.mark.slow
 def test_one_bridging_arm_serves_all_candidates_with_the_same_settings(folder: Path) -> None:
     entries = {
         "float32": Variant(policy="float32"),

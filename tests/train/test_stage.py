@@ -111,6 +111,7 @@ def test_diverged_training_is_a_result(root: Path, project: Path, write_params: 
     assert run.data.tags["result.sha256"] == files.verify_manifest(files.train_dir("float32", 0))
 
 
+@pytest.mark.slow
 def test_interrupted_training_resumes_in_the_same_run(
     root: Path, project: Path, write_params: Callable[..., Path]
 ) -> None:
