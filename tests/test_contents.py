@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -89,15 +90,16 @@ def test_file_that_was_just_written_is_not_remembered(folder: Path) -> None:
     assert read(folder)["a"] == sha256("d")
 
 
-def test_folders_do_not_share_names(folder: Path) -> None:
-    read(folder)
-    folder.rename(folder.with_name("renamed"))
-    folder.mkdir()
-    for name in ("a", "b"):
-        os.link(folder.with_name("renamed") / name, folder / name)
-    (folder / "a").unlink()
-    (folder / "a").write_text("e")
-    assert read(folder) == {"a": sha256("e"), "b": sha256("b")}
+def test_same_names_in_two_folders_are_remembered(folder: Path, opened: list[str]) -> None:
+    other = folder.with_name("other")
+    shutil.copytree(folder, other)  # with the modification times
+    (other / "a").write_text("c")
+    os.utime(other / "a", ns=(10**18, 10**18))
+    assert read(folder)["a"] == sha256("a")
+    assert read(other)["a"] == sha256("c")
+    opened.clear()
+    assert (read(folder)["a"], read(other)["a"]) == (sha256("a"), sha256("c"))
+    assert opened == []
 
 
 @pytest.mark.parametrize("damage", [b"no database" * 1000, b"", None])
