@@ -1,4 +1,4 @@
-"""`python make_buckets.py NAME...`: creates buckets in the S3 service at `MLFLOW_S3_ENDPOINT_URL`, if they are missing."""
+"""`python make_buckets.py NAME...`: creates missing buckets in the S3 service at `MLFLOW_S3_ENDPOINT_URL`."""
 
 import os
 import sys

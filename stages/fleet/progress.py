@@ -48,7 +48,7 @@ class Progress:
             if shown := shown_line(job.name, text):
                 self._set(job.name, host, shown)
         elif kind == "retry":
-            self._set(job.name, host, f"tried again: {text}")
+            self._set(job.name, host, text)
         elif kind == "ended":
             self._set(job.name, host, f"failed: {text}" if text else f"{state}; pushed")
 

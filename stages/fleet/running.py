@@ -155,8 +155,7 @@ class Running:
         _remove(attempt)
         job, result = attempt.job, attempt.result()
         if result["status"] == LOST and attempt.number < self._retries:
-            left = f"retry {attempt.number + 1} of {self._retries}"
-            self._on_event(job, "retry", f"{result['reason']}; {left}")
+            self._on_event(job, "retry", f"retry {attempt.number + 1} of {self._retries}: {result['reason']}")
             self._attempts[job.name] = self._start(job, attempt.number + 1)
             return
         del self._attempts[job.name]

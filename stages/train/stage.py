@@ -31,6 +31,7 @@ def run_stage(settings: Params, variant: str, seed: int) -> None:
 
     An interrupted training resumes from its last checkpoint, in the same MLflow run.
     """
+    tracker = Tracker(settings.tracking, waits=True)
     digest = files.verify_manifest(files.PREPARED)
     spec = TaskSpec(settings.task, settings.model, settings.train, prepared_sha256=digest)
     directory, identity = files.train_dir(variant, seed), run_logging.training(variant, seed)
@@ -41,7 +42,6 @@ def run_stage(settings: Params, variant: str, seed: int) -> None:
         start = (store.newest() if store else None) or Checkpoint()
         if cluster:
             hosts.connect(cluster, settings, variant, hosts.Start(key, start))
-        tracker = Tracker(settings.tracking, waits=True)
         with tracker.run(identity, settings, run_id=start.run_id) as run:
             interruption.on_timeout = lambda: run.end("KILLED")
             _log_start(run, start, spec, settings, identity.name)

@@ -119,6 +119,21 @@ def test_lost_ranks_end_the_others_and_the_next_start_resumes(pairs: tuple[Pair,
     assert not (disturbed.checkpoints / "float32-0").exists()
 
 
+def test_training_that_was_interrupted_on_one_host_goes_on_on_two(pairs: tuple[Pair, Pair]) -> None:
+    pair, undisturbed = pairs
+    expected = np.load(undisturbed.results / "predictions.npy")
+    process = pair.start_one(0, {"HALFSTEP_CHECKPOINTS": str(pair.checkpoints)})  # two replicas on one host
+    wait_for_epoch(process, 1)
+    process.terminate()
+    ((status, _, errors),) = ranks.ended([process])
+    assert status == 128 + signal.SIGTERM
+    assert only_line(errors).endswith("interrupted; the next `dvc repro` resumes it")
+    (chief, _) = ranks.ended(pair.start())
+    assert chief[0] == 0, chief
+    assert chief[1].startswith("train float32 seed 0: resumed from step ")
+    np.testing.assert_array_equal(np.load(pair.results / "predictions.npy"), expected)
+
+
 def test_hosts_that_see_different_checkpoints_are_told_so(pairs: tuple[Pair, Pair], tmp_path: Path) -> None:
     pair = pairs[1]
     chief, follower = pair.start()

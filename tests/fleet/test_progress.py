@@ -35,7 +35,7 @@ def test_a_line_at_each_change(capsys: pytest.CaptureFixture[str]) -> None:
         progress.on_event(job, "started", "gpu-1")
         progress.on_event(job, "line", f"{NAME}: test accuracy 0.9825, 21.3 s")
         progress.on_event(job, "line", "DVC says something")
-        progress.on_event(job, "retry", "its machine was lost; retry 1 of 2")
+        progress.on_event(job, "retry", "retry 1 of 2: its machine was lost")
         progress.on_event(job, "started", "gpu-2")
         progress.on_event(job, "line", f"{NAME}: test accuracy 0.9825, 21.3 s")
         progress.on_event(job, "ended", "")
@@ -44,7 +44,7 @@ def test_a_line_at_each_change(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines == [
         f"{NAME} on gpu-1: started",
         f"{NAME} on gpu-1: test accuracy 0.9825, 21.3 s",
-        f"{NAME} on gpu-1: tried again: its machine was lost; retry 1 of 2",
+        f"{NAME} on gpu-1: retry 1 of 2: its machine was lost",
         f"{NAME} on gpu-2: started",
         f"{NAME} on gpu-2: test accuracy 0.9825, 21.3 s",
         f"{NAME} on gpu-2: test accuracy 0.9825, 21.3 s; pushed",

@@ -17,11 +17,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -138,25 +139,16 @@ class Server:
         assert self.process is not None
         wait_for(self.health, self.process, self.log)
 
-    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Ends the server and its children, and waits for it."""
-        if self.process is not None:
-            with_children = self.process.pid
-            try:
-                os.killpg(with_children, number)
-                self.process.wait(20)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                pass
-            finally:
-                _kill_group(with_children)
-                self.process.wait()
-
-
-def _kill_group(group: int) -> None:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+    def kill(self) -> None:
+        """Kills the server and its children, also those that have made a session of their own, as Swift's do."""
+        if self.process is None:
+            return
+        with suppress(psutil.NoSuchProcess):
+            started = psutil.Process(self.process.pid)
+            for process in [started, *started.children(recursive=True)]:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self.process.wait()
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def test_forbidden_experiment_names_it_and_who_can_help(
         f"tracking.experiment is 'of ann', and {team.uri} does not allow this user to log to it (403 "
     )
     assert not files.PREPARED.exists()
-    allow(team, "bob", experiment)
+    allow(team, "bob", "of ann")
     assert (prepare.main(), capfd.readouterr().err) == (0, "")
     found = MlflowClient(team.uri).search_runs([experiment])
     assert [(run.info.run_name, run.info.status) for run in found] == [("prepare", "FINISHED")]

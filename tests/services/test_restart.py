@@ -34,7 +34,7 @@ def test_no_epoch_is_lost_while_the_server_restarts(
     for name, value in team.variables("admin").items():
         monkeypatch.setenv(name, value)
     client = MlflowClient(team.uri)
-    checkouts = prepared(team, pristine, tmp_path, client)
+    checkouts = prepared(team, pristine, tmp_path)
     trainings = {user: training(checkouts[user], SEEDS[user], team.variables(user)) for user in SEEDS}
     wait_until(lambda: all(epochs(client, run) >= 3 for run in two(client)), "no epochs")
 
@@ -63,16 +63,14 @@ def test_no_epoch_is_lost_while_the_server_restarts(
         assert any(killed_ms < time_ms < back_ms for time_ms in times_ms), "the time at which an epoch ended"
 
 
-def prepared(team: Team, pristine: Checkout, folder: Path, client: MlflowClient) -> dict[str, Checkout]:
+def prepared(team: Team, pristine: Checkout, folder: Path) -> dict[str, Checkout]:
     """A checkout for each user, with prepared data. One makes the experiment, and the other may log to it, too."""
     mine = pristine.copy(folder / "ann")
     mine.configure(PARAMETERS)
     for module in ("environment", "prepare"):
         done = mine.stage(module, **team.variables("ann"))
         assert done.returncode == 0, done.stderr
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    assert experiment is not None
-    allow(team, "bob", experiment.experiment_id)
+    allow(team, "bob", EXPERIMENT)
     return {"ann": mine, "bob": mine.copy(folder / "bob")}
 
 
