@@ -80,7 +80,7 @@ def _measure(nodes: Sequence[Node], packed: dict[str, Any], retries: int) -> lis
     described = cluster.run([_describing(node) for node in nodes], sent, _on_event, retries)
     failed = [_failure(outcome) for outcome in described if outcome.status]
     found = kinds(nodes, described)
-    _say(f"{len(nodes)} nodes, {len(found)} kinds of machine: {', '.join(found)}")
+    _say(f"fingerprints of the {len(nodes)} nodes: {', '.join(found) or 'none'}")
     measuring = [_measuring(digest, node, packed) for digest, node in found.items()]
     for jobs in turns(measuring, list(found.values())):
         for outcome in cluster.run(jobs, sent, _on_event, retries):
@@ -150,8 +150,10 @@ def _on_event(job: Job, kind: str, text: str) -> None:
     if kind == "line":
         if state := next((state for start, state in _STATES.items() if text.startswith(start)), None):
             _say(f"{job.name}: {state}")
-    elif kind in ("started", "retry") or (kind == "ended" and text):
-        _say(f"{job.name}: {kind}{f', {text}' if kind != 'started' else ''}")
+    elif kind == "started":
+        _say(f"{job.name}: started")
+    elif text:  # of "retry", and of "ended" with a failure
+        _say(f"{job.name}: {'failed' if kind == 'ended' else 'lost'}: {text}")
 
 
 def _say(text: str) -> None:
