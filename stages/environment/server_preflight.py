@@ -77,7 +77,7 @@ def _http_problem(causes: Sequence[BaseException]) -> str | None:
         return _tls_problem(tls_error)
     certificate = os.environ.get(_CERTIFICATE)
     if certificate and not os.path.exists(certificate):  # noqa: PTH110  Path.exists raises an error for a long name
-        return f"cannot be checked: {_CERTIFICATE} is '{one_line(certificate, 80)}', which does not exist; correct it"
+        return f"cannot be checked: {_CERTIFICATE} is '{one_line(certificate, 300)}', which does not exist; correct it"
     if any(isinstance(cause, TimeoutError) for cause in causes):
         return f"did not answer within {os.environ['MLFLOW_HTTP_REQUEST_TIMEOUT']} s; {_START_SERVER}"
     status = next((int(match[1]) for cause in causes if (match := _HTTP_ERROR.match(str(cause)))), None)

@@ -33,8 +33,8 @@ ONE_ERROR = {
         "train.replicas is 3 and train.batch_size 32; the batch size must be a multiple of train.replicas",
     ),
     "replicas of an own task": (
-        "{task: {name: 'own:build'}, train: {replicas: 2}}",
-        "train.replicas is 2 and task.name is 'own:build'; several replicas are supported for images only",
+        "{task: {name: 'json:loads', arguments: {s: x}}, train: {replicas: 2}}",
+        "train.replicas is 2 and task.name is 'json:loads'; several replicas are supported for images only",
     ),
     "replicas with XLA": (
         "{train: {replicas: 2, variants: [float32]}, variants: {float32: {policy: float32, xla: true}}}",
