@@ -10,9 +10,11 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^\s@/?#:]*:[^\s@]*|[^/?#\s]*)@")
 _SECRET_FIELDS = re.compile(r"(?i)([?&;](?:password|passwd|pwd|sslpassword|token|access_token)=)[^&;\s'\"]*")
@@ -24,6 +26,7 @@ REFUSALS = _DISK_FULL | frozenset(
     | {errno.ENAMETOOLONG}
 )
 _LONGEST_LINE = 2000  # characters
+_RESEND_S = 0.01  # the destructor has returned by then
 _ESCAPED_BYTES = range(0xDC80, 0xDD00)  # how Python represents the bytes of a file name that are not UTF-8
 
 
@@ -146,7 +149,8 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         _print_in_any_encoding()
         try:
-            main()
+            with _no_signal_is_lost():
+                main()
         except HalfstepError as error:
             _report(*error.args)
             return error.exit_status
@@ -162,6 +166,28 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
         return 0
 
     return entry
+
+
+@contextmanager
+def _no_signal_is_lost() -> Iterator[None]:
+    """In the block, a signal is sent again whose exception Python has ignored: in a destructor, for example."""
+    previous = sys.unraisablehook
+
+    def send_again(ignored: Any) -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            number = signal.SIGINT
+        elif issubclass(ignored.exc_type, SystemExit) and ignored.exc_value.code == 128 + signal.SIGTERM:
+            number = signal.SIGTERM
+        else:
+            previous(ignored)
+            return
+        threading.Timer(_RESEND_S, os.kill, (os.getpid(), number)).start()
+
+    sys.unraisablehook = send_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = previous
 
 
 def _report(*lines: object) -> None:

@@ -200,3 +200,19 @@ def test_message_says_how_to_restore_the_previous_result(
     assert printed.startswith(f"too small{hint}")
     assert printed.count("\n") == 1
     assert ("dvc checkout" in printed) == bool(hint)
+
+
+@pytest.mark.parametrize(("number", "status", "printed"), [("SIGINT", 130, "interrupted\n"), ("SIGTERM", 143, "")])
+def test_signal_in_a_destructor_is_not_lost(number: str, status: int, printed: str) -> None:
+    """Python ignores exceptions there."""
+    code = (
+        "import signal, time; from stages.errors import cli_entry\n"
+        "class Receiver:\n"
+        f"    def __del__(self): signal.raise_signal(signal.{number})\n"
+        "def main():\n"
+        "    Receiver()\n"
+        "    time.sleep(20)\n"
+        "raise SystemExit(cli_entry(main)())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (status, printed)
