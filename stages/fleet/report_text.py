@@ -66,11 +66,11 @@ def _at_least_one(found: TogetherResult, report: FleetReport) -> str:
     """Whether `adopt` holds on at least one machine, where some and not all have that verdict."""
     if "adopt" not in found.verdicts or found.shown_on is None:
         return ""
-    shared = f"if the {report.tests} verdicts of all machines share an error of 5 %"
+    corrected = f" Corrected for the {report.tests} verdicts of all machines, adopt is"
     if not found.shown_on:
-        return f" That it is adopt on at least one of them does not hold {shared}."
+        return f"{corrected} not shown on any of them."
     where = joined([names(report)[one] for one in found.shown_on])
-    return f" That it is adopt on at least one of them holds also {shared}: on {where}."
+    return f"{corrected} shown on at least one of them: {where}."
 
 
 def notes(report: FleetReport) -> list[str]:
