@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +109,17 @@ def _listing_digest(root: Path, contents: Contents) -> dict[str, Any]:
 def _listing(root: Path, contents: Contents) -> Iterator[str]:
     refuse = functools.partial(_refuse_unless_removed, root, contents.label)
     with contents:
-        for folder, folders, names in os.walk(root, onerror=refuse):
-            folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
-            found = contents.of(Path(folder), (name for name in names if not name.startswith(".")))
-            above = Path(folder).relative_to(root)
+        for folder, names in visible_files(root, refuse):
+            found = contents.of(folder, names)
+            above = folder.relative_to(root)
             yield from (f"{(above / name).as_posix()}\0{found[name]}\n" for name in sorted(found))
+
+
+def visible_files(root: Path, on_error: Callable[[OSError], object] | None = None) -> Iterator[tuple[Path, list[str]]]:
+    """Each folder below `root` with the names of its files, without hidden ones and what Python compiles."""
+    for folder, folders, names in os.walk(root, onerror=on_error):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
+        yield Path(folder), [name for name in names if not name.startswith(".")]
 
 
 def _refuse_unless_removed(root: Path, parameter: str, error: OSError) -> None:

@@ -235,7 +235,7 @@ def run(jobs: Sequence[Job], parcel: Handle, on_event: OnEvent, retries: int) ->
 
 
 def options_of(job: Job, rank: int, variables: Mapping[str, str]) -> dict[str, Any]:
-    """What `bootstrap.run` is told about a job."""
+    """The `order` of `bootstrap.run` for one host of a job."""
     ranked = ("--rank", str(rank)) if job.hosts > 1 else ()
     return {
         "name": job.name,

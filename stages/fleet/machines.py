@@ -167,7 +167,3 @@ def _line(label: str, machines: Sequence[Machine], values: Sequence[Any]) -> str
         f"{files.FLEET}: {label} differs between the machines ({groups}): measure them alike with "
         "`python -m stages.fleet profile`, or remove the folders of some"
     )
-
-
-def _short(digest: str | None) -> str | None:
-    return digest and digest[:12]

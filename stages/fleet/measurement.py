@@ -11,7 +11,7 @@ from stages import files, params
 from stages.errors import cli_entry
 from stages.fleet import node
 from stages.fleet.machines import PROVENANCE, Provenance, result_params
-from stages.fleet.unfinished import unfinished
+from stages.fleet.unfinished import unfinished_trainings
 from stages.params import Params
 from stages.results.comparison import COMPARISON
 
@@ -37,17 +37,11 @@ def measure(commit: str, changes: str | None) -> None:
     """
     settings = params.load()
     node.prepare_clone()
-    if missing := missing_trainings(settings):
+    if missing := unfinished_trainings(settings.train):
         raise node.StepError(f"{', '.join(missing)} would have to run here, and `profile` trains nothing")
     _compare(settings)
     _write_provenance(settings, commit, changes)
     node.dvc("push", "--run-cache", "profile", "compare")
-
-
-def missing_trainings(settings: Params) -> list[str]:
-    """The stages `train@...` that have no result, neither here nor in the remote. Fetches those of the others."""
-    pairs = [(variant, seed) for variant in settings.train.variants for seed in settings.train.seeds]
-    return unfinished([f"train@{files.train_dir(variant, seed).name}" for variant, seed in pairs])
 
 
 def _compare(settings: Params) -> None:

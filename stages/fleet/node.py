@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 
 from stages import files
-from stages.errors import HalfstepError, cli_entry, one_line
+from stages.errors import HalfstepError, LostRankError, cli_entry, one_line
 from stages.fleet.remote import dvc_error
 
-LOST = 75  # EX_TEMPFAIL: a rank of the training was lost or never came; the next start resumes
+LOST = LostRankError.exit_status
 _STATUS = re.compile(r"exited with (-?\d+)")
 _BY_SIGNAL = {128 + signal.SIGKILL, 128 + signal.SIGTERM}  # how a shell reports it; Python reports a negative number
 _DVC_ERRORS = ("ERROR: ", "WARNING: ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import tempfile
@@ -16,7 +15,7 @@ from stages import files
 from stages.errors import FleetError, one_line
 from stages.fleet import remote
 from stages.fleet.bootstrap import REF
-from stages.head_digests import HEAD_DIGESTS
+from stages.head_digests import HEAD_DIGESTS, HeadDigests
 from stages.tracking import provenance
 
 _DIGESTS = {"source": files.SOURCE_FILE, "model": files.MODEL_FILE, "task": files.TASK_FILE}
@@ -43,7 +42,7 @@ def build() -> dict[str, Any]:
         "commit": commit,
         "tree": tree,
         "changes": "" if tree == commit else hashlib.sha256(git("diff", commit, tree).encode()).hexdigest(),
-        "checkout": checkout_id(),
+        "checkout": provenance.checkout_id(),
         "prefix": git("rev-parse", "--show-prefix"),
         "bundle": _bundle(tree),
         "files": _files(),
@@ -59,11 +58,6 @@ def _with_changes() -> str:
     if not git("status", "--porcelain", "--untracked-files=no"):
         return ""
     return git("stash", "create", variables=_AUTHOR | {"GIT_AUTHOR_DATE": _DATE, "GIT_COMMITTER_DATE": _DATE})
-
-
-def checkout_id() -> str:
-    """The random identifier of this checkout, which names its clones on the nodes."""
-    return provenance.checkout_id()
 
 
 def git(*arguments: str, variables: Mapping[str, str] | None = None) -> str:
@@ -102,6 +96,6 @@ def _reference(commit: str) -> Iterator[None]:
 
 def _files() -> dict[str, bytes]:
     digests = {name: files.read_json(path) for name, path in _DIGESTS.items()}
-    marker = json.dumps(digests | {"checkout": checkout_id()}).encode()
+    marker = HeadDigests(**digests, checkout=provenance.checkout_id()).model_dump_json().encode()
     lock = Path("dvc.lock")
     return {str(HEAD_DIGESTS): marker} | ({str(lock): lock.read_bytes()} if lock.is_file() else {})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from stages import files
+from stages import digests, files
 from stages.environment.__main__ import checked_params
 from stages.errors import FleetError, one_line, without_password
 from stages.fleet import bootstrap, cluster, parcel, remote
@@ -139,9 +138,8 @@ def _files_of(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
-        yield from (Path(folder) / name for name in sorted(names) if not name.startswith("."))
+    for folder, names in digests.visible_files(path):
+        yield from (folder / name for name in sorted(names))
 
 
 def _fitting(found: Sequence[Node], settings: Params, hosts: int) -> list[Node]:

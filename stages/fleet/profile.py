@@ -14,6 +14,7 @@ from stages.fleet import cluster, measurement, parcel, preflight, remote
 from stages.fleet.cluster import Job, Node, Outcome
 from stages.fleet.machines import COMPARISON, write_machine
 from stages.fleet.report import report
+from stages.fleet.unfinished import unfinished_trainings
 from stages.params import Params
 
 _STATES = {  # how lines of DVC begin that are shown, and as what
@@ -67,7 +68,7 @@ def require_trainings(settings: Params) -> None:
     """
     if not settings.train.epochs:
         remote.require_success(remote.run_dvc("repro", "train"), "dvc repro train")
-    elif missing := measurement.missing_trainings(settings):
+    elif missing := unfinished_trainings(settings.train):
         raise FleetError(
             f"{', '.join(missing)} have no result yet, and `profile` trains nothing: run "
             "`python -m stages.fleet train`, or `dvc repro`, before"

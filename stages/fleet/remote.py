@@ -1,4 +1,4 @@
-"""The DVC remote, which carries results between machines: what nodes are told of it, and what it refuses."""
+"""The DVC remote, which carries results between machines: which of its settings travel, and what it refuses."""
 
 from __future__ import annotations
 

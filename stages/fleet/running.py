@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from stages.errors import FleetError
+from stages.errors import FleetError, LostRankError
 from stages.fleet import bootstrap, cluster
 
 if TYPE_CHECKING:
     from stages.fleet.cluster import Handle, Job, OnEvent, Outcome
 
-LOST = 75  # EX_TEMPFAIL
+LOST = LostRankError.exit_status
 GANG_END_S = 60.0  # for the other hosts, after one of a gang has ended
 NO_NODE_S = 120.0  # for a machine with enough resources to come back
 _LOST_RESULT: dict[str, Any] = {"host": "", "status": LOST, "files": {}, "seconds": {}}
@@ -127,7 +127,7 @@ class Running:
         return attempt
 
     def _start_gang(self, attempt: Attempt) -> None:
-        """Starts a gang once its hosts are reserved, and have told their addresses."""
+        """Starts a gang once its hosts are reserved, and have sent their addresses."""
         ray = cluster.library()
         if attempt.references or attempt.group is None:
             return

@@ -11,7 +11,7 @@ from stages.errors import FleetError
 from stages.fleet import cluster, parcel, preflight, remote
 from stages.fleet.cluster import Job, Outcome
 from stages.fleet.progress import Progress
-from stages.fleet.unfinished import unfinished
+from stages.fleet.unfinished import unfinished_trainings
 from stages.locking import stage_lock
 from stages.params import Params
 from stages.tracking import run_logging, store
@@ -47,9 +47,7 @@ def train() -> None:
 
 def _missing_jobs(settings: Params) -> list[Job]:
     """A job for each training without a result."""
-    pairs = [(variant, seed) for variant in settings.train.variants for seed in settings.train.seeds]
-    stages = {f"train@{files.train_dir(variant, seed).name}": (variant, seed) for variant, seed in pairs}
-    return [_job(settings, *stages[name]) for name in unfinished(list(stages))]
+    return [_job(settings, *pair) for pair in unfinished_trainings(settings.train).values()]
 
 
 def _job(settings: Params, variant: str, seed: int) -> Job:

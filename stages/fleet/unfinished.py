@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from stages import files
 from stages.errors import FleetError, one_line
+from stages.params import TrainParams
 
 
-def unfinished(names: Sequence[str]) -> list[str]:
-    """The stages of `names` that `dvc repro --pull` would run. Fetches the results of the others into DVC's cache.
+def unfinished_trainings(train: TrainParams) -> dict[str, tuple[str, int]]:
+    """The stages `train@...` without a result, with their variants and seeds. Fetches the results of the others.
 
     Raises:
         FleetError: DVC cannot read the pipeline, or the remote refuses.
     """
     from dvc.repo import Repo
 
+    pairs = [(variant, seed) for variant in train.variants for seed in train.seeds]
+    stages = {f"train@{files.train_dir(*pair).name}": pair for pair in pairs}
     with _quiet():
         try:
             with Repo() as repo, repo.lock:
                 repo.stage_cache.pull(None)
-                return [name for name in names if not _has_result(repo, name)]
+                return {name: pair for name, pair in stages.items() if not _has_result(repo, name)}
         except Exception as error:  # DVC does not wrap the exceptions of its remotes' drivers
             reason = one_line((str(error).strip() or type(error).__name__).splitlines()[0], 400)
             raise FleetError(f"DVC cannot look for results in its remote: {reason}") from error

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 
 from stages import files, fingerprint
+from stages.head_digests import read_head_digests
 
 CHECKOUT_TAG = "halfstep.checkout"
 FOLDER_TAG = "halfstep.folder"
@@ -20,7 +21,7 @@ def writer_tags() -> dict[str, str]:
     A run that a fleet writes also has the identifier of the checkout that the fleet works for.
 
     Raises:
-        CorruptFileError: `.halfstep/fleet.json` is not JSON.
+        CorruptFileError: `.halfstep/fleet.json` is not what the fleet writes.
     """
     return checkout_tag() | {FOLDER_TAG: os.path.relpath(Path.cwd(), files.original_root())} | _fleet_tag()
 
@@ -37,8 +38,8 @@ def checkout_id() -> str:
 
 
 def _fleet_tag() -> dict[str, str]:
-    path = files.original_root() / files.WORK_DIR / "fleet.json"  # written by the fleet in its own clones
-    return {FLEET_TAG: str(files.read_json(path)["checkout"])} if path.exists() else {}
+    head = read_head_digests()
+    return {FLEET_TAG: head.checkout} if head is not None else {}
 
 
 def _known_id(path: Path) -> str | None:

@@ -12,6 +12,7 @@ import pytest
 from stages import files
 from stages.errors import FleetError
 from stages.fleet import bootstrap, parcel
+from stages.tracking import provenance
 
 REMOTE = "[core]\n    remote = store\n['remote \"store\"']\n    url = ../../remote\n"
 
@@ -67,7 +68,7 @@ def test_clone_has_the_commit_with_its_tracked_changes_and_nothing_untracked(hom
     assert (clone / "dvc.lock").read_text() == "schema: '2.0'\n"
     assert files.read_json(clone / ".halfstep/fleet.json") == {
         **{name: {"name": name} for name in ("source", "model", "task")},
-        "checkout": parcel.checkout_id(),
+        "checkout": provenance.checkout_id(),
     }
     os.chdir(clone)
     assert git("rev-parse", "HEAD") == sent["commit"]

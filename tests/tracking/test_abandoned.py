@@ -9,6 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from stages import files
+from stages.head_digests import HeadDigests
 from stages.params import Params
 from stages.tracking import provenance, run_logging
 from stages.tracking.abandoned import REASON, close_abandoned
@@ -36,7 +37,8 @@ def clone(project: Path, name: str, head: str | None, monkeypatch: pytest.Monkey
     shutil.copytree(project / "data", folder / "data")
     monkeypatch.chdir(folder)
     if head is not None:
-        files.write_json(folder / ".halfstep/fleet.json", {"checkout": head})
+        digests = HeadDigests(source={}, model={}, task={}, checkout=head)
+        files.write_json(folder / ".halfstep/fleet.json", digests.model_dump())
     return folder
 
 
