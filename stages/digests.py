@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import stages
 from stages.contents import Contents
 from stages.errors import DataError
 from stages.files import resolve_data_path, sha256_file
@@ -34,6 +35,19 @@ def source_digest(data: DataParams) -> dict[str, Any]:
         return {"source": data.source}
     root = resolve_data_path(data.path)
     return {"source": data.source, **_listing_digest(root, Contents("data.path", root))}
+
+
+def code_digest(names: Iterable[str]) -> str:
+    """Digest of the names and contents of modules and packages of `stages`.
+
+    Args:
+        names: such as `tasks` and `precision.py`.
+    """
+    root = Path(stages.__file__).parent
+    named = [root / name for name in names]
+    paths = sorted(path for entry in named for path in ([entry] if entry.is_file() else entry.rglob("*.py")))
+    lines = [f"{path.relative_to(root)}\0{sha256_file(path)}\n" for path in paths]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def model_digest(model: ModelParams) -> dict[str, Any]:

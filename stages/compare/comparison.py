@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from stages import files
 from stages.compare.compatibility import check_profiles, check_trainings
 from stages.compare.explain import arm_failed, explain, explain_profile
 from stages.compare.explain.evidence import TRAIN as TRAIN
@@ -33,7 +34,7 @@ from stages.results.study import Study, VariantResult
 from stages.stats.bootstrap import MetricChange
 from stages.stats.quality import QualityChange
 from stages.stats.scores import score_change
-from stages.stats.speedup import ALONE, CONFIDENCE, PAIRS, Speedup, speedups_by_measure
+from stages.stats.speedup import CONFIDENCE, Speedup, Times, shared_repeats, speedup_of
 from stages.stats.speedup import inference_measure as inference_measure
 from stages.stats.states import State, find_states
 
@@ -179,11 +180,12 @@ def compare(study: Study, params: CompareParams) -> Comparison:
     check_trainings(study)
     check_profiles(study)
     baseline = study.baseline.profile
-    control = _speedups(study, baseline, study.control) if baseline and study.control else {}
+    control = _speedups(study, files.CONTROL, baseline, study.control) if baseline and study.control else {}
     throttled = throttled_measures(baseline, study.inference_batch_sizes) if baseline else {}
     void = void_measures(control) | throttled.keys()
     measured = [_measured(study, result) for result in study.candidates]
-    judged = _judged_by_speed(measured, void, params) if study.speed_only else _judged(study, measured, void, params)
+    judge = _judged_by_speed if study.speed_only else _judged
+    judged = judge(study, measured, void, params)
     candidates = tuple(_explained(study, item, params, control, void, throttled) for item in judged)
     baseline_reasons = explain_profile(baseline, study.environment) if baseline else ()
     return Comparison(study, params, control, void, candidates, baseline_reasons, throttled)
@@ -195,17 +197,17 @@ def _measured(study: Study, result: VariantResult) -> Candidate:
     if baseline is None or profile is None:
         measures = [TRAIN, *map(inference_measure, study.inference_batch_sizes)]
         return Candidate(result, dict.fromkeys(measures, "inconclusive"), ())
-    speedups = _speedups(study, baseline, profile, study.control)
+    speedups = _speedups(study, result.variant, baseline, profile)
     changes = op_changes(baseline, profile, study.control)
-    states = _states(study, baseline, profile)
+    states = _states(study, result.variant, baseline, profile)
     return Candidate(
         result=result,
         verdicts={},
         reasons=(),
         speedups=speedups,
-        factors=_factors(study, baseline, profile),
+        factors=_factors(study, result.variant, baseline, profile),
         quality=None if study.speed_only else _quality(study, _scores(result)),
-        quality_same_weights=None if study.speed_only else _quality(study, _same_weights_scores(study, result)),
+        quality_same_weights=_quality_same_weights(study, result),
         op_changes=changes,
         reconciliation=reconcile(baseline, profile, study.control, speedups[TRAIN], changes),
         states={TRAIN: states} if states else {},
@@ -218,7 +220,11 @@ def _judged(
     """The candidates with their verdicts, which share the 5 % that an `adopt` may be wrong."""
     parts = {
         (candidate.variant, measure): Parts(
-            speedup, candidate.precision(measure), quality, quality_margin_for(study.score_name, params)
+            speedup,
+            candidate.precision(measure),
+            quality,
+            quality_margin_for(study.score_name, params),
+            lacks_precision=_lacks_precision(study, candidate, measure),
         )
         for candidate in measured
         for measure, speedup in candidate.speedups.items()
@@ -227,17 +233,31 @@ def _judged(
     tests = run_tests(parts, params)
     found = verdicts(parts, tests, void, params)
     return [
-        replace(candidate, verdicts=candidate.verdicts | _own(found, candidate), tests=_own(tests, candidate))
+        replace(candidate, verdicts=_undecided(candidate) | _own(found, candidate), tests=_own(tests, candidate))
         for candidate in measured
     ]
 
 
-def _judged_by_speed(measured: Sequence[Candidate], void: frozenset[str], params: CompareParams) -> list[Candidate]:
+def _undecided(candidate: Candidate) -> dict[str, Verdict]:
+    """Each measure as it is where its quality is not known: `inconclusive`."""
+    return {**dict.fromkeys(candidate.speedups, "inconclusive"), **candidate.verdicts}
+
+
+def _lacks_precision(study: Study, candidate: Candidate, measure: str) -> bool:
+    """Whether other settings than the precision differ, and it is not known what the precision brings."""
+    profile = candidate.result.profile
+    return profile is not None and study.bridge_name(profile) is not None and candidate.precision(measure) is None
+
+
+def _judged_by_speed(
+    study: Study, measured: Sequence[Candidate], void: frozenset[str], params: CompareParams
+) -> list[Candidate]:
     """The candidates with their verdicts on speed only."""
 
     def verdict(candidate: Candidate, measure: str) -> Verdict:
         speedup, precision = candidate.speedups[measure], candidate.precision(measure)
-        return decide_speed(speedup, precision, params, void=measure in void)
+        lacks_precision = _lacks_precision(study, candidate, measure)
+        return decide_speed(speedup, precision, params, void=measure in void, lacks_precision=lacks_precision)
 
     return [
         replace(item, verdicts=item.verdicts | {measure: verdict(item, measure) for measure in item.speedups})
@@ -282,30 +302,39 @@ def _explained(
     return replace(candidate, reasons=explain(evidence), limit=evidence.limit)
 
 
-def _factors(study: Study, baseline: Profile, candidate: Profile) -> dict[str, Factors]:
-    """By measure, the factors of the speed-up; empty where no other setting than the precision differs."""
+def _factors(study: Study, variant: str, baseline: Profile, candidate: Profile) -> dict[str, Factors]:
+    """By measure, the factors of the speed-up; absent where no other setting differs, or the bridge was not needed."""
     bridge = study.bridge(candidate)
     if bridge is None:
         return {}
-    settings, precision = _speedups(study, baseline, bridge, study.control), _speedups(study, bridge, candidate)
-    return {measure: Factors(settings[measure], precision[measure]) for measure in settings}
+    settings, precision = _speedups(study, variant, baseline, bridge), _speedups(study, variant, bridge, candidate)
+    return {measure: Factors(settings[measure], precision[measure]) for measure in settings if measure in precision}
 
 
-def _states(study: Study, baseline: Profile, candidate: Profile) -> tuple[State, ...]:
-    """The two states of the machine, where rounds of both arms were simultaneous."""
+def _states(study: Study, variant: str, baseline: Profile, candidate: Profile) -> tuple[State, ...]:
+    """The two states of the machine, where rounds of both arms took turns."""
     protocol = baseline.summary.protocol
-    if protocol.arms_at_once == ALONE:
+    if not protocol.interleaved:
         return ()
-    control = study.control.rounds if study.control and protocol.arms_at_once != PAIRS else None
-    return find_states(baseline.rounds, candidate.rounds, control, protocol.confidence)
+    return find_states(baseline.rounds, candidate.rounds, protocol.confidence_of(variant, TRAIN))
 
 
-def _speedups(study: Study, before: Profile, after: Profile, control: Profile | None = None) -> dict[str, Speedup]:
-    """By measure, time of one arm / time of another; with `control` the mean of both copies of the baseline counts."""
-    sizes, protocol = study.inference_batch_sizes, before.summary.protocol
-    copy = None if control is None else (control.rounds, control.calls)
-    times = (before.rounds, before.calls), (after.rounds, after.calls)
-    return speedups_by_measure(*times, sizes, protocol.confidence, copy, protocol.arms_at_once)
+def _speedups(study: Study, variant: str, before: Profile, after: Profile) -> dict[str, Speedup]:
+    """By measure, time of one arm / time of another, where both were measured in two repeats or more.
+
+    Args:
+        study: all that is compared.
+        variant: the candidate, or the control; its looks decide the confidence.
+        before, after: the two arms.
+    """
+    protocol = before.summary.protocol
+    times: tuple[Times, Times] = (before.rounds, before.calls), (after.rounds, after.calls)
+    measures = [TRAIN, *map(inference_measure, study.inference_batch_sizes)]
+    return {
+        measure: speedup_of(measure, *times, protocol.confidence_of(variant, measure), interleaved=protocol.interleaved)
+        for measure in measures
+        if shared_repeats(measure, *times) > 1
+    }
 
 
 def _quality(study: Study, scores: NDArray[np.float64]) -> QualityChange:
@@ -315,11 +344,14 @@ def _quality(study: Study, scores: NDArray[np.float64]) -> QualityChange:
     return score_change(_scores(study.baseline), scores)
 
 
+def _quality_same_weights(study: Study, result: VariantResult) -> QualityChange | None:
+    """The change of quality of the baseline's weights; None if nothing was trained, or their evaluation failed."""
+    seeds = [training.seed for training in study.baseline.trainings]
+    if study.speed_only or any(seed not in result.same_weights for seed in seeds):
+        return None
+    return _quality(study, np.stack([result.same_weights[seed] for seed in seeds]))
+
+
 def _scores(result: VariantResult) -> NDArray[np.float64]:
     """The scores of each training, `(seeds, ...)`."""
     return np.stack([training.scores for training in result.trainings if training.scores is not None])
-
-
-def _same_weights_scores(study: Study, result: VariantResult) -> NDArray[np.float64]:
-    """The same of the baseline's trained weights in the precision of a candidate."""
-    return np.stack([result.same_weights[training.seed] for training in study.baseline.trainings])

@@ -30,12 +30,14 @@ class Parts:
         precision: the factor of it that the precision brings; None where no other setting differs.
         quality: for training that of two trainings, for inference that of the same weights.
         margin: largest loss of quality that counts as the same, in units of the score.
+        lacks_precision: whether other settings differ, and that factor is not known: then nothing is adopted.
     """
 
     speedup: Speedup
     precision: Speedup | None
     quality: QualityChange
     margin: float
+    lacks_precision: bool = False
 
     @property
     def ratios(self) -> tuple[Speedup, ...]:
@@ -44,6 +46,8 @@ class Parts:
 
     def p_value(self, params: CompareParams) -> float:
         """One-sided p-value that one of the parts does not hold, so that `adopt` is wrong: the largest of theirs."""
+        if self.lacks_precision:
+            return 1.0
         p_slow = (ratio.p_below(params.min_speedup) for ratio in self.ratios)
         return max(self.quality.p_loss(self.margin), *p_slow)
 
@@ -82,7 +86,12 @@ def decide(parts: Parts, p_adjusted: float, params: CompareParams, *, void: bool
 
 
 def decide_speed(
-    speedup: Speedup, precision: Speedup | None, params: CompareParams, *, void: bool = False
+    speedup: Speedup,
+    precision: Speedup | None,
+    params: CompareParams,
+    *,
+    void: bool = False,
+    lacks_precision: bool = False,
 ) -> Literal["faster", "slower", "inconclusive"]:
     """One verdict on speed only, by the plain 95 % intervals, looks paid.
 
@@ -90,14 +99,16 @@ def decide_speed(
     there is one; `slower` if the high end of the speed-up is below 1. Otherwise, and for a void measure,
     `inconclusive`. That includes a speed-up that is shown to be below `min_speedup` and not below 1, and one whose
     precision is shown to bring less: `slower` would be false of both, and the sentence on the candidate says what is
-    known.
+    known. `lacks_precision` as of `Parts`.
 
     Each word is wrong in at most 2.5 % of the measurements. Unlike `adopt`, the verdicts of a report do not share that
     error: of six, at least one `faster` is wrong in up to 15 % of the reports.
     """
     if void:
         return "inconclusive"
-    if all(ratio.low >= params.min_speedup for ratio in (speedup, precision) if ratio is not None):
+    if not lacks_precision and all(
+        ratio.low >= params.min_speedup for ratio in (speedup, precision) if ratio is not None
+    ):
         return "faster"
     return "slower" if speedup.high < 1 else "inconclusive"
 

@@ -186,7 +186,7 @@ class Variant(Section):
 
 
 class ProfileParams(Section):
-    """How the variants are timed. Each has its own processes, and they take turns. `null`: as the network needs."""
+    """How the variants are timed, in repeats: each starts a process of every variant. `null`: as the network needs."""
 
     target_precision: Number = Field(
         0.02, gt=0, lt=1, description="half-width of the speed-ups' confidence intervals at which the timing ends"
@@ -195,10 +195,13 @@ class ProfileParams(Section):
         None, gt=0, description="maximum duration of the timing, in seconds; starting the processes does not count"
     )
     processes: int | None = Field(
-        None, ge=2, le=50, description="number of processes per variant, one after the other, at most"
+        None, ge=2, le=50, description="number of repeats, each of which starts a process of every variant, at most"
     )
     rounds: int | None = Field(
-        None, ge=1, le=10_000, description="number of timed rounds per process; in each, every variant has a turn"
+        None,
+        ge=1,
+        le=10_000,
+        description="number of timed rounds in a repeat, at most; each variant has a turn in it",
     )
     steps_per_round: int | None = Field(None, ge=1, le=10_000, description="number of training steps in a turn")
     warmup_steps: int | None = Field(
@@ -214,6 +217,17 @@ class ProfileParams(Section):
     )
     memory_limit_mib: int | None = Field(
         None, ge=64, description="memory for `find_max_batch` on a CPU, in MiB; `null`: half of the free memory"
+    )
+    occasion: Text | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        pattern=ONE_LINE,
+        description="any word; with another word the timing is measured anew, and both are kept; `null`: no name",
+    )
+    interleave: bool | None = Field(
+        None,
+        description="whether variants take turns (true) or are measured one at a time (false); `null`: turns on CPUs",
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="seed of the order of the turns")
 

@@ -1,14 +1,15 @@
 """Fork servers that have already imported TensorFlow, so that a worker process starts in 0.5 s instead of 5 s.
 
-TensorFlow reads some environment variables when it is imported, so each set of variables needs its own server. The
-processes of one server share what an interpreter draws at its start, such as addresses and the order of hashed names.
-So processes that must be independent are forked from servers of different names.
+TensorFlow reads some environment variables when it is imported, so each set of variables has its own server, which
+lives until the stage ends. Processes of one server differ from each other as much as those of different servers do
+(docs/measuring.md), so all repeats are forked from it.
 `multiprocessing` supports one fork server per process; this module replaces it while a worker starts.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -24,8 +25,9 @@ from stages.locking import private_folder
 
 ROOT = Path(__file__).parents[2]
 PRELOADED = ["stages.profile.worker"]  # it imports TensorFlow
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
-_servers: dict[tuple[str, frozenset[tuple[str, str]]], forkserver.ForkServer] = {}
+_servers: dict[frozenset[tuple[str, str]], forkserver.ForkServer] = {}
 
 
 def start_process(
@@ -33,22 +35,31 @@ def start_process(
     target: Callable[..., None],
     arguments: tuple[Any, ...],
     variables: Mapping[str, str],
-    server_name: str = "",
 ) -> BaseProcess:
-    """Starts `target(*arguments)` in a process with these environment variables, forked from the server of this name.
+    """Starts `target(*arguments)` in a process with these environment variables, forked from their server.
 
-    Ctrl-C does not reach the process: the parent ends it.
+    The process leads a group of its own, so that it can be stopped with its children. Ctrl-C does not reach it: the
+    parent ends it.
     """
-    process = multiprocessing.get_context("forkserver").Process(target=target, args=arguments, name=name, daemon=True)
-    server = start_server(variables, server_name)
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=_in_own_group, args=(target, *arguments), name=name, daemon=True)
+    server = start_server(variables)
     with _environment({**variables, **_search_path()}), _installed(server):
         process.start()
     return process
 
 
-def start_server(variables: Mapping[str, str], server_name: str = "") -> forkserver.ForkServer:
-    """Starts the server of this name and these environment variables unless it runs; does not wait for its imports."""
-    server = _servers.setdefault((server_name, frozenset(variables.items())), forkserver.ForkServer())
+def _in_own_group(target: Callable[..., None], *arguments: Any) -> None:
+    """Runs in the process. It ends with the server, also where it is stopped, and so if the stage is killed."""
+    os.setpgid(0, 0)
+    with suppress(OSError, AttributeError):  # on Linux
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    target(*arguments)
+
+
+def start_server(variables: Mapping[str, str]) -> forkserver.ForkServer:
+    """Starts the server of these environment variables unless it runs; does not wait for its imports."""
+    server = _servers.setdefault(frozenset(variables.items()), forkserver.ForkServer())
     server.set_forkserver_preload(PRELOADED)
     resource_tracker.ensure_running()  # it unblocks SIGINT, so it must run before SIGINT is blocked
     _create_short_temporary_folder()

@@ -1,43 +1,35 @@
-"""How much to measure, from the costs of starting, of a step and of a call, which are measured first.
+"""How long turns are, and how much to measure in a repeat, from costs that are measured first.
 
-Processes are independent and rounds are not, so as many processes as the time allows are planned, and each of them runs
-rounds for as long as its start took: then at least half of the stage is timing. (Kalibera and Jones, Rigorous
-benchmarking in reasonable time, 2013, weigh the variance of each level against its cost; where both variances are
-unknown and alike, equal cost is within a factor of two of their optimum.) A number in `profile` overrides the plan.
+In a repeat, a process of every arm is started, and runs rounds. A number in `profile` overrides the plan.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 
 from stages.params import ProfileParams
 
-MIN_PROCESSES = 4  # Student's factor is 12.7 for 2 processes, 4.3 for 3, 3.2 for 4
-FIRST_ANSWER_PROCESSES = 3  # without a training, where more would take too long to start
-USUAL_PROCESSES, MAX_PROCESSES = 5, 12
-ABOUT_HALF = 0.8  # of the time that a process takes to start: with so much timing, about half of the stage is timing
-# The stage takes about as long as the trainings, within these limits; without a training it takes the lower one.
-MIN_STAGE_S, MAX_STAGE_S = 90.0, 240.0
 TURN_MS = 60.0  # of training; a turn is at least one step
+ALONE_TURN_MS, ALONE_STEPS, ALONE_LEAD_IN = 1000.0, 4, 1  # where one arm is measured at a time
 INFERENCE_TURN_MS, MAX_CALLS = 30.0, 1000
-MIN_ROUNDS, MIN_INFERENCE_ROUNDS = 8, 3
-FEWEST_ROUNDS = 3  # where even `MIN_PROCESSES` times `MIN_ROUNDS` exceed `MAX_STAGE_S`
-INFERENCE_SHARE = 1 / 3  # of the timing
-# Of a step. If batches take less, the buffer is full in a training too: each step uses one batch, and the next one is
-# made while it runs. If they take more, steps wait for batches, and the turn must begin with an empty buffer.
-BUFFER_SHARE = 0.25
+STEADY_CALLS, STEADY_MS = 16, 300.0  # a turn has at least so many calls, or so much time, once the latency is steady
 INPUT_SHARE = 0.05  # of a step; if batches take less, it is not worth measuring what they cost
-WORTH_STARTING = (
-    0.4  # of the time that a process takes to start: less timing is not worth it, however short the trainings
-)
-BEYOND_STARTUP = 1.2  # what a process costs without timing, over its start: single steps, input rounds, its end
+BUFFER_SHARE = 0.25  # of a step; if batches take more, steps may wait for them, and what start-up buffered is used up
+INFERENCE_SHARE = 1 / 3  # of the timing
 TRACE_MS = 1500.0
 MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends
 PLAIN_MS = 1000.0
-END_S = 5.0  # reading the traces, and evaluating the baseline's weights
+# The stage takes about as long as the trainings, within these limits.
+MIN_STAGE_S, MAX_STAGE_S = 45.0, 240.0
+USUAL_REPEATS, FEWEST_REPEATS, MAX_REPEATS = 5, 4, 12
+MIN_ROUNDS, MIN_INFERENCE_ROUNDS = 8, 4  # in a repeat, and
+FEWEST_ROUNDS, FEWEST_INFERENCE_ROUNDS = 4, 2  # where the fewest repeats would exceed MAX_STAGE_S
+ROUND_SD, REPEAT_SD = 0.1, 0.014  # of a ratio, before anything was measured
+END_S = 3.0  # reading the traces, and evaluating the baseline's weights
 
 
 @dataclass(frozen=True)
@@ -45,23 +37,25 @@ class Costs:
     """What was measured before the plan.
 
     Attributes:
-        startup_s: seconds to start one process of every arm.
+        start_s: seconds to start one process of every arm, without imports.
         step_time_ms: time of a training step by arm.
         input_time_ms: time of the input pipeline for one batch, in all of its threads together.
         latency_ms: time of a call by batch size and arm.
+        cold_calls: calls by batch size until the latency is steady, most of all arms.
         buffered_batches: batches that the input pipeline prepares in advance.
         trainings_s: seconds that all compared trainings took together; 0 if nothing was trained.
-        blocks: the arms that live at once, if not all do; `startup_s` is then that of all blocks.
-        spent_s: seconds that went by before it was known that not all arms live at once.
+        arms: number of arms without bridging ones; more than have been measured where one is measured at a time.
+        spent_s: seconds of the stage that are over.
     """
 
-    startup_s: float
+    start_s: float
     step_time_ms: Mapping[str, float]
     input_time_ms: float
     latency_ms: Mapping[int, Mapping[str, float]]
+    cold_calls: Mapping[int, int]
     buffered_batches: int
     trainings_s: float
-    blocks: Sequence[Sequence[str]] = ()
+    arms: int
     spent_s: float = 0.0
 
 
@@ -70,77 +64,99 @@ class Plan:
     """The timing protocol.
 
     Attributes:
-        processes: how often each arm's process is started, at most.
-        timing_s: seconds of timing in all processes.
-        training_share: of these seconds.
+        interleaved: whether the arms take turns, or one is measured at a time.
         steps_per_round: training steps in a turn.
         lead_in_steps: untimed steps before each turn.
+        drained_batches: batches that are used up before the first turn of a process; 0 if the input is fast.
         calls: inference calls in a turn by batch size.
-        rounds: most rounds in a process; None if the time decides.
         trace_steps: training steps in the trace.
         input_matters: whether it is measured what the input pipeline costs.
-        startup_s: seconds to start one process of every arm.
-        stage_s: seconds that the stage is expected to take from the start of the first process.
-        spent_s: the part of it that is over when the first round begins.
-        at_once: how many arms live at once; None for all.
-        blocks: number of groups of arms that live at once.
-        round_s, inference_round_s: seconds of a round of every block.
+        start_s: seconds to start one process of every arm.
+        round_s, inference_round_s: seconds of a round of all arms.
+        stage_s: seconds that the stage may take, unless the fewest repeats take longer.
+        end_s: seconds after the last repeat.
+        fewest_repeats: before the time decides.
     """
 
-    processes: int
-    timing_s: float
-    training_share: float
+    interleaved: bool
     steps_per_round: int
     lead_in_steps: int
+    drained_batches: int
     calls: Mapping[int, int]
-    rounds: int | None
     trace_steps: int
     input_matters: bool
-    startup_s: float
+    start_s: float
+    round_s: float
+    inference_round_s: float
     stage_s: float
-    spent_s: float = 0.0
-    at_once: int | None = None
-    blocks: int = 1
-    round_s: float = 0.0
-    inference_round_s: float = 0.0
+    end_s: float
+    fewest_repeats: int
+
+    @property
+    def shortest_repeat_s(self) -> float:
+        """Seconds of the shortest repeat worth starting, its start included."""
+        return self.start_s + self.least_timing_s
+
+    @property
+    def least_timing_s(self) -> float:
+        """Seconds of timing in it."""
+        usual_s = MIN_ROUNDS * self.round_s + MIN_INFERENCE_ROUNDS * self.inference_round_s
+        if self.fewest_repeats * (self.start_s + usual_s) + self.end_s <= MAX_STAGE_S:
+            return usual_s
+        return FEWEST_ROUNDS * self.round_s + FEWEST_INFERENCE_ROUNDS * self.inference_round_s
 
 
-def make_plan(profile: ProfileParams, costs: Costs) -> Plan:
+def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Plan:
     """The protocol for these costs; what `profile` sets stays as it is."""
-    steps = profile.steps_per_round or math.ceil(TURN_MS / min(costs.step_time_ms.values()))
-    slowest_ms = max(costs.step_time_ms.values())
-    input_share = costs.input_time_ms / min(costs.step_time_ms.values())
-    lead_in = costs.buffered_batches if input_share > BUFFER_SHARE else min(steps // 10, 1)
+    fastest_ms, slowest_ms = min(costs.step_time_ms.values()), max(costs.step_time_ms.values())
+    usual = math.ceil(TURN_MS / fastest_ms) if interleaved else max(ALONE_STEPS, math.ceil(ALONE_TURN_MS / fastest_ms))
+    steps = profile.steps_per_round or usual
+    lead_in = min(steps // 10, 1) if interleaved else ALONE_LEAD_IN
+    input_share = costs.input_time_ms / fastest_ms
     calls = {
-        size: profile.inference_calls_per_round or min(MAX_CALLS, math.ceil(INFERENCE_TURN_MS / min(by_arm.values())))
+        size: profile.inference_calls_per_round or _calls(min(by_arm.values()), costs.cold_calls[size])
         for size, by_arm in costs.latency_ms.items()
     }
     trace_steps = profile.trace_steps or max(MIN_TRACE_STEPS, min(MAX_TRACE_STEPS, int(TRACE_MS / slowest_ms)))
     end_s = END_S + 1e-3 * sum(traced_and_plain_steps(trace_steps, ms) * ms for ms in costs.step_time_ms.values())
-    turns = [name for block in costs.blocks for name in block] or list(costs.step_time_ms)
-    round_s = 1e-3 * (steps + lead_in) * sum(costs.step_time_ms[name] for name in turns)
+    round_s = 1e-3 * (steps + lead_in) * costs.arms * fmean(costs.step_time_ms.values())
     inference_round_s = 1e-3 * sum(
-        calls[size] * sum(by_arm[name] for name in turns) for size, by_arm in costs.latency_ms.items()
+        calls[size] * costs.arms * fmean(by_arm.values()) for size, by_arm in costs.latency_ms.items()
     )
-    processes, timing_s = _budget(profile, costs, end_s + costs.spent_s, round_s, inference_round_s)
+    start_s = costs.start_s * costs.arms / len(costs.step_time_ms)
+    allowed_s = max(MIN_STAGE_S, min(MAX_STAGE_S, costs.trainings_s))
+    least_s = start_s + MIN_ROUNDS * round_s + MIN_INFERENCE_ROUNDS * inference_round_s
+    usual_fits = costs.spent_s + USUAL_REPEATS * least_s + end_s <= allowed_s
     return Plan(
-        processes=processes,
-        timing_s=timing_s,
-        training_share=1 - INFERENCE_SHARE if calls else 1.0,
+        interleaved=interleaved,
         steps_per_round=steps,
         lead_in_steps=lead_in,
+        drained_batches=costs.buffered_batches if input_share > BUFFER_SHARE else 0,
         calls=calls,
-        rounds=profile.rounds,
         trace_steps=trace_steps,
         input_matters=input_share > INPUT_SHARE,
-        startup_s=costs.startup_s,
-        stage_s=costs.spent_s + processes * costs.startup_s + timing_s + end_s,
-        spent_s=costs.spent_s if costs.blocks else costs.startup_s,
-        at_once=len(costs.blocks[0]) if costs.blocks else None,
-        blocks=len(costs.blocks) or 1,
+        start_s=start_s,
         round_s=round_s,
         inference_round_s=inference_round_s,
+        stage_s=allowed_s,
+        end_s=end_s,
+        fewest_repeats=profile.processes or (USUAL_REPEATS if usual_fits and interleaved else FEWEST_REPEATS),
     )
+
+
+def _calls(latency_ms: float, cold_calls: int) -> int:
+    """Calls of a turn: those until the latency is steady, and enough steady ones."""
+    steady = max(math.ceil(INFERENCE_TURN_MS / latency_ms), min(STEADY_CALLS, math.ceil(STEADY_MS / latency_ms)))
+    return min(MAX_CALLS, cold_calls + steady)
+
+
+def best_rounds(start_s: float, round_s: float, round_sd: float, repeat_sd: float) -> int:
+    """Rounds in a repeat that narrow the interval most for the time.
+
+    Kalibera and Jones, Rigorous benchmarking in reasonable time (2013), section 6.2: the square root of the cost of a
+    repeat over that of a round, times the variance of a round over that of a repeat.
+    """
+    return max(1, round(math.sqrt(start_s / round_s) * round_sd / repeat_sd))
 
 
 def plain_steps(marked_steps: int, step_time_ms: float) -> int:
@@ -152,30 +168,3 @@ def traced_and_plain_steps(trace_steps: int, step_time_ms: float) -> int:
     """All steps that a trace of one arm takes."""
     marked_steps = trace_steps + DROPPED_STEPS
     return marked_steps + 2 * plain_steps(marked_steps, step_time_ms)
-
-
-def _budget(
-    profile: ProfileParams, costs: Costs, end_s: float, round_s: float, inference_round_s: float
-) -> tuple[int, float]:
-    """Number of processes, and seconds of timing in all of them."""
-    fewest = profile.processes or _fewest(costs, end_s)
-    proportionate_s = MAX_STAGE_S if profile.max_seconds else max(MIN_STAGE_S, min(MAX_STAGE_S, costs.trainings_s))
-    allowed_s = proportionate_s - end_s
-    wanted_s = MIN_ROUNDS * round_s + MIN_INFERENCE_ROUNDS * inference_round_s
-    half_s = BEYOND_STARTUP * costs.startup_s + end_s / fewest  # then half of the stage is timing
-    is_first_answer = not costs.trainings_s and fewest == FIRST_ANSWER_PROCESSES
-    worth_s = 0.0 if is_first_answer else WORTH_STARTING * costs.startup_s
-    affordable_s = max(allowed_s / fewest - costs.startup_s, worth_s)
-    most_s = 0.0 if is_first_answer else (MAX_STAGE_S - end_s) / fewest - costs.startup_s
-    seconds = max(min(half_s, affordable_s), min(wanted_s, most_s), FEWEST_ROUNDS * round_s + inference_round_s)
-    affordable = profile.max_seconds / seconds if profile.max_seconds else allowed_s / (costs.startup_s + seconds)
-    processes = profile.processes or max(fewest, min(MAX_PROCESSES, int(affordable)))
-    return processes, profile.max_seconds or processes * seconds
-
-
-def _fewest(costs: Costs, end_s: float) -> int:
-    """The fewest processes: as many as start fast enough for about half of the longest stage to be timing."""
-    if (MAX_STAGE_S - end_s) / USUAL_PROCESSES - costs.startup_s > ABOUT_HALF * costs.startup_s:
-        return USUAL_PROCESSES
-    starts_s = MIN_PROCESSES * costs.startup_s + end_s
-    return FIRST_ANSWER_PROCESSES if not costs.trainings_s and starts_s > MIN_STAGE_S else MIN_PROCESSES

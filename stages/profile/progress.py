@@ -5,47 +5,50 @@ from __future__ import annotations
 import time
 
 from stages.profile.plan import Plan
-from stages.profile.stopping_rule import Decision, StoppingRule
-from stages.stats.speedup import ALONE, CONFIDENCE, PAIRS, Speedup
+from stages.profile.schedule import Schedule
+from stages.profile.stopping_rule import StoppingRule
+from stages.stats.speedup import CONFIDENCE, Speedup
 
 INTERVAL_S = 15.0
-_AT_ONCE = {None: "", PAIRS: "in pairs, ", ALONE: "one after the other, "}
 
 
 class Progress:
-    """Prints the plan at once, and then a line after each process and every 15 s."""
+    """Prints the plan at once, then the ratios after each repeat, and a line every 15 s."""
 
-    def __init__(self, plan: Plan, rule: StoppingRule, arms: int) -> None:
-        self._plan, self._rule = plan, rule
-        self._started_s = self._printed_s = time.monotonic()
+    def __init__(self, plan: Plan, schedule: Schedule, arms: int) -> None:
+        self._plan, self._schedule, self._arms = plan, schedule, arms
+        self._printed_s = time.monotonic()
+
+    def begin(self) -> None:
+        """Prints the plan."""
+        plan = self._plan
+        how = "in turns" if plan.interleaved else "one at a time, in turns"
         print(
-            f"profile: {arms} arms {_AT_ONCE[plan.at_once]}in turns of {plan.steps_per_round} training steps; at most "
-            f"{plan.processes} processes of each, about {duration(plan.stage_s)} in all, {duration(plan.timing_s)} of "
-            "it timing",
+            f"profile: {self._arms} arms {how} of {plan.steps_per_round} training steps; usually "
+            f"{plan.fewest_repeats} repeats, each of which takes {duration(plan.start_s)} to start",
             flush=True,
         )
 
     def tick(self) -> None:
         """Prints a line if the last one is old."""
         if time.monotonic() - self._printed_s > INTERVAL_S:
-            self._print(f"process {self._rule.processes + 1} of at most {self._plan.processes}")
+            self._print(f"repeat {self._schedule.repeats + 1}")
 
-    def after_process(self, decision: Decision) -> None:
-        """Prints the ratios so far."""
-        ratios = ", ".join(
-            f"{name} {by_measure['train'].ratio:.2f} ± {_half_width(by_measure['train']):.2f}"
-            for name, by_measure in decision.speedups.items()
-        )
-        found = f": speed-up of training so far {ratios}" if ratios else ""
-        self._print(f"{self._rule.processes} of at most {self._plan.processes} processes measured{found}")
+    def after_repeat(self, rule: StoppingRule) -> None:
+        """Prints the ratios so far, each with half the width of its 95 % interval, and which measures have ended."""
+        found = rule.speedups().items()
+        for (candidate, measure), speedup in found:
+            ended = rule.endings.get((candidate, measure))
+            state = f"ended: {ended.ended_by}" if ended else "goes on"
+            print(f"profile:   {candidate} {measure} {speedup.ratio:.2f} ± {_half_width(speedup):.2f}, {state}")
+        count = self._schedule.repeats
+        self._print(f"{count} {'repeats' if count > 1 else 'repeat, a first answer'} measured")
 
     def _print(self, what: str) -> None:
         self._printed_s = time.monotonic()
-        print(f"profile: {what}; at most {duration(self._left_s())} left", flush=True)
-
-    def _left_s(self) -> float:
-        """Seconds until the end of the plan; the plan counts from the start of the first process."""
-        return max(0.0, self._plan.stage_s - self._plan.spent_s - (time.monotonic() - self._started_s))
+        left_s = self._schedule.left_s
+        left = f"; about {duration(left_s)} left" if left_s > 0 else ""
+        print(f"profile: {what}{left}", flush=True)
 
 
 def _half_width(speedup: Speedup) -> float:

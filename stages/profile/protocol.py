@@ -2,58 +2,78 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-import psutil
-
-from stages.profile import gpu_conditions
-from stages.profile.arms import Arms
+from stages import files
+from stages.profile import extras, gpu_conditions
 from stages.profile.machine_load import OtherLoad
-from stages.profile.stopping_rule import Decision, StoppingRule
+from stages.profile.records import ArmRecord
+from stages.profile.repeats import State
+from stages.profile.steady_state import unsteady_measures
 from stages.results.profile import GpuConditions, Protocol
 
 BUSY_SHARE = 0.05  # of the machine's cores; if other programs keep more than this busy, the protocol has a warning
 
 
 def protocol_of(
-    rule: StoppingRule,
-    decision: Decision,
-    arms: Arms,
+    state: State,
+    records: Mapping[str, ArmRecord],
+    baseline: str,
+    *,
+    drifting: int,
     load: OtherLoad,
     gpus: tuple[GpuConditions, ...],
-    drifting: int,
+    repeated: tuple[str, ...],
 ) -> Protocol:
-    """The protocol of the measurement that `decision` ended; `drifting` is the number of processes that still drift."""
-    assert decision.ended_by is not None, "the measurement has not ended"
+    """The protocol of a measurement that has ended.
+
+    Args:
+        state: what is known of it.
+        records: everything that was measured, by arm.
+        baseline: name of the baseline's arm.
+        drifting: number of repeats that still drift.
+        load: of other programs, in this session.
+        gpus: what the GPUs did, in this session.
+        repeated: warnings about rounds that were repeated.
+    """
+    bridges = [seconds for name, seconds in state.seconds.items() if name.startswith(files.BRIDGE_PREFIX)]
+    first = records.get(baseline) or next(iter(records.values()))
     return Protocol(
-        confidence=decision.confidence,
-        processes=rule.processes,
-        rounds=min(sum(row.counted for row in record.times.rounds) for record in arms.records.values()),
-        steps_per_round=rule.plan.steps_per_round,
-        timing_seconds=rule.timing_seconds,
-        bridge_seconds=arms.turns.bridge_seconds,
-        stage_seconds=time.time() - psutil.Process().create_time(),
-        arms_at_once=arms.at_once,
+        processes=state.repeats,
+        rounds=sum(row.counted for row in first.times.rounds),
+        steps_per_round=state.plan.steps_per_round,
+        timing_seconds=state.timing_s,
+        bridge_seconds=sum(bridges) if bridges else None,
+        control_seconds=state.seconds.get(files.CONTROL),
+        stage_seconds=state.stage_s,
+        interleaved=state.plan.interleaved,
+        endings=state.endings,
         drifting_processes=drifting,
-        ended_by=decision.ended_by,
-        target_precision=rule.target_precision,
-        interim_looks=decision.looks,
+        unsteady=unsteady_measures(records),
+        target_precision=state.asked["target_precision"] or 0.0,
         other_load_cores=load.cores(),
         gpus=gpus,
         warnings=(
-            *arms.warnings(),
+            *_unused_gpus(records),
+            *(line for name, record in records.items() for line in extras.warnings(name, record)),
+            *repeated,
             *load.warnings(BUSY_SHARE),
             *gpu_conditions.warnings(gpus),
-            *_drift_warnings(drifting, arms.process + 1),
+            *_drift_warnings(drifting, state.repeats),
         ),
     )
 
 
-def _drift_warnings(drifting: int, processes: int) -> Iterator[str]:
-    """Yields a line if the times of several processes were still changing when they were measured."""
+def _unused_gpus(records: Mapping[str, ArmRecord]) -> list[str]:
+    """What the first arm's worker warned of; the others say the same."""
+    found = [record.settings.warning for record in records.values()]
+    return [found[0]] if found and found[0] is not None else []
+
+
+def _drift_warnings(drifting: int, repeats: int) -> Iterator[str]:
+    """Yields a line if the times of several repeats were still changing when they were measured."""
     if drifting > 1:
         yield (
-            f"the step times of {drifting} of {processes} processes still changed during the counted rounds; raise "
+            f"the step times of {drifting} of {repeats} repeats still changed during the counted rounds; raise "
             "profile.max_seconds, or look for a machine whose clock does not change"
         )

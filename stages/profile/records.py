@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stages.params import Variant
 from stages.results.profile import Configuration, InForce, Protocol, RawTimes
 from stages.tasks.spec import TaskSpec
@@ -40,50 +37,64 @@ class TraceRecord:
 
 @dataclass(frozen=True)
 class ArmSettings:
-    """How one arm runs, as its worker reports it after the warm-up."""
+    """How one arm runs, as its worker reports it. `warning` is for the reader of the results."""
 
     configuration: Configuration
     in_force: InForce
+    warning: str | None = None
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Costs of one arm, from which the protocol is planned.
+    """Costs of one arm alone, from which the protocol is planned.
 
     Attributes:
         step_time_ms: time of a training step.
         input_time_ms: time of the input pipeline for one batch, in all of its threads together.
         buffered_batches: batches that the input pipeline prepares in advance.
-        peak_memory_bytes: peak during these training steps: of the GPU's allocator, on a CPU of the resident memory.
+        peak_memory_bytes: peak during these training steps: of the GPU's allocator, on a CPU of the resident memory;
+            None if it cannot be read.
+        startup_s: processor seconds to import, to build the model and to run the first step.
+        latency_ms: time of a steady call by batch size.
+        cold_calls: calls by batch size until the latency is steady.
     """
 
     step_time_ms: float
     input_time_ms: float
     buffered_batches: int
-    peak_memory_bytes: int
+    peak_memory_bytes: int | None
+    startup_s: float
+    latency_ms: Mapping[int, float]
+    cold_calls: Mapping[int, int]
 
 
 @dataclass
 class ArmRecord:
     """Everything that was measured of one arm with its entry of `variants`.
 
-    `peak_memory_bytes` is as in `Calibration`. `xla_choices` is what XLA's autotuner chose, by process; empty where XLA
-    tuned nothing.
+    Attributes:
+        calibration: None for a bridging arm.
+        trace: None for a bridging arm, and where it failed.
+        xla_choices: what XLA's autotuner chose, by repeat; empty where XLA tuned nothing.
+        same_weights: by seed, the file with what the baseline's weights give in this arm's precision.
+        failed: by the name of an extra, why it is absent.
     """
 
     entry: Variant
     settings: ArmSettings
-    peak_memory_bytes: int | None = None
+    calibration: Calibration | None = None
     times: RawTimes = field(default_factory=RawTimes)
     trace: TraceRecord | None = None
     xla_choices: dict[int, str] = field(default_factory=dict)
+    same_weights: dict[int, Path] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The records by arm, the protocol, and by candidate and seed what the baseline's weights give in its precision."""
+    """The records by arm, the protocol, the steps of a trace, and how many repeats were taken over."""
 
     records: dict[str, ArmRecord]
     protocol: Protocol
     trace_steps: int
-    same_weights: dict[str, dict[int, NDArray[np.float32]]] = field(default_factory=dict)
+    resumed: int = 0

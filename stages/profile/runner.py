@@ -1,203 +1,325 @@
-"""Measures all arms: starts their processes, interleaves their turns, and stops when the stopping rule says so.
+"""Measures all arms in repeats, each of which starts a process of every arm that it needs, until the rule ends it.
 
-If the arms do not fit into the memory of a GPU at once, the measurement starts again with fewer of them at once.
+On a CPU the arms of a repeat take turns. On a GPU one arm is measured at a time: there, arms that live together would
+share its memory, its power and the autotuner's scratch.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, fields
+from typing import TypeVar
 
+import psutil
+
+from stages import files
 from stages.gpus import visible
 from stages.params import ProfileParams
 from stages.profile.arms import Arms
-from stages.profile.device_memory import DoesNotFitError, OutOfMemoryError, ReadMemory, device_memory_reader
+from stages.profile.extras import Extras, Wanted
 from stages.profile.fork_server import stop_servers
 from stages.profile.gpu_conditions import GpuMonitor
 from stages.profile.machine_load import OtherLoad
 from stages.profile.plan import Costs, Plan, make_plan
 from stages.profile.progress import Progress
 from stages.profile.protocol import protocol_of
-from stages.profile.records import ArmConfig, Measurement
+from stages.profile.records import ArmConfig, ArmRecord, Measurement
+from stages.profile.repeats import ArmState, Repeats, State
+from stages.profile.schedule import Schedule
 from stages.profile.steady_state import mark_counted
-from stages.profile.stopping_rule import Decision, StoppingRule
+from stages.profile.stopping_rule import Key, StoppingRule, Target
+from stages.profile.turns import order_of_arms, use_rounds_as_steps
 from stages.profile.worker_process import Serve, serve_worker
-from stages.stats.speedup import ALONE
+from stages.results.profile import RawTimes
+from stages.stats.sample_size import number_of_verdicts
+from stages.stats.speedup import TRAIN, inference_measure
 
-INPUT_PROCESSES = 3  # in which the input is separated from compute; an interval needs so many
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
-class Extras:
-    """What is done outside the timing, and what the plan needs to know.
+class Context:
+    """What a measurement needs beside its arms.
 
     Attributes:
-        scratch: a folder for the traces and for what XLA's autotuner chooses; None without these.
-        trained: by seed, the folder of the baseline's training, whose weights are evaluated in each candidate.
-        trainings_s: seconds that all compared trainings took together.
+        wanted: what is measured beside the timing.
+        trainings_s: seconds that all compared trainings took together; 0 if nothing was trained.
+        min_speedup: smallest speed-up worth having.
     """
 
-    scratch: Path | None = None
-    trained: Mapping[int, Path] | None = None
+    wanted: Wanted
     trainings_s: float = 0.0
+    min_speedup: float = 1.05
 
 
 def measure(
     configs: Mapping[str, ArmConfig],
     baseline: str,
     profile: ProfileParams,
-    extras: Extras,
+    context: Context,
+    repeats: Repeats,
     serve: Serve = serve_worker,
-    read_memory: ReadMemory | None = None,
 ) -> Measurement:
-    """Measures all arms in interleaved rounds, and a bridging arm where settings other than the policy differ.
-
-    Every process of an arm is forked from an interpreter that was started for it, and the control from one of its own.
+    """Measures all arms, and a bridging arm where settings other than the policy differ and it may matter.
 
     Args:
         configs: what each arm's workers need, by the arm's name.
         baseline: name of the arm that the others are compared with.
         profile: the timing protocol.
-        extras: what is done outside the timing.
+        context: what else is needed.
+        repeats: where the times are kept; it may have those of an earlier session.
         serve: what a worker process runs.
-        read_memory: as of `Arms`; the default is what NVML reports of the first visible GPU.
 
     Raises:
         ProfileError: a worker failed, or the arms differ in more than their entries of `variants`.
     """
     found = visible()  # with several GPUs, asking takes seconds
-    read_memory = read_memory or device_memory_reader(found)
-    arms = Arms(configs, baseline, profile, serve, read_memory, extras.scratch)
-    load, gpus = OtherLoad(), GpuMonitor(found)
+    gpus = GpuMonitor(found)
     with ExitStack() as stack:
         stack.callback(stop_servers)
         stack.enter_context(gpus.opened())
-        while True:
-            try:
-                return _measure(arms, baseline, profile, extras, load, gpus)
-            except DoesNotFitError as error:
-                print(f"profile: {error}; what was timed so far does not count", flush=True)
-                print(f"profile: {arms.separate()}", flush=True)
-                stop_servers()
+        runner = _Runner(configs, baseline, profile, context, repeats, serve, gpus)
+        runner.interleaved = _takes_turns(profile, has_gpu=bool(found.gpus), arms=runner.arms)
+        return runner.run()
 
 
-def _measure(
-    arms: Arms,
-    baseline: str,
-    profile: ProfileParams,
-    extras: Extras,
-    load: OtherLoad,
-    gpus: GpuMonitor,
-) -> Measurement:
-    """Measures the arms in blocks of those that live at once, until the stopping rule ends it."""
-    rule: StoppingRule | None = None
-    afterwards = _Afterwards(arms, extras)
-    while True:
-        for number, names in enumerate(arms.blocks.in_next_order()):
-            gpus.between_processes()
-            protocol = None
-            with arms.started(names, is_next=number == 0 or arms.at_once != ALONE):
-                if arms.on_gpu:
-                    arms.turns.is_throttled = gpus.round_ended
-                if rule is None:
-                    plan = _plan(arms, profile, extras.trainings_s)
-                    rule = StoppingRule(plan, profile.target_precision, baseline, arms.records)
-                    progress = Progress(plan, rule, len(arms.records))
-                with load.counted(), gpus.measuring():
-                    _run_process(arms, rule, plan, progress)
-                rule.end_process()
-                decision, drifting = _decide(arms, rule, progress) if rule.is_complete else (None, 0)
-                is_over = decision is not None and decision.ended_by is not None
-                if is_over or arms.at_once is not None:
-                    afterwards.run(plan.trace_steps)
-                if decision is not None and is_over:
-                    protocol = protocol_of(rule, decision, arms, load, gpus.conditions(), drifting)
-            if protocol is not None:
-                afterwards.finish(plan.trace_steps)
-                return Measurement(arms.records, protocol, plan.trace_steps, arms.same_weights)
-            if arms.at_once != ALONE:
-                stop_servers()
-        stop_servers()
+def _takes_turns(profile: ProfileParams, *, has_gpu: bool, arms: Arms) -> bool:
+    """`profile.interleave`, or whether the arms compute on a CPU."""
+    if profile.interleave is not None:
+        return profile.interleave
+    return not has_gpu or arms.device() == "CPU"
 
 
-class _Afterwards:
-    """What is done once with each arm after its turns: a trace, and the baseline's weights in its precision.
+class _Runner:
+    """A measurement that runs. `interleaved` says whether the arms take turns."""
 
-    Several arms do it while they live. Where the memory of the GPU is too short for that, each does it alone in the
-    end, so that what was timed counts.
-    """
+    def __init__(
+        self,
+        configs: Mapping[str, ArmConfig],
+        baseline: str,
+        profile: ProfileParams,
+        context: Context,
+        repeats: Repeats,
+        serve: Serve,
+        gpus: GpuMonitor,
+    ) -> None:
+        self._baseline, self._profile, self._context, self._repeats = baseline, profile, context, repeats
+        self._records: dict[str, ArmRecord] = {}
+        self.arms = Arms(configs, baseline, profile, self._records, serve, repeats.traces)
+        self._extras = Extras(self._records, baseline, context.wanted, repeats)
+        self._gpus, self._load = gpus, OtherLoad()
+        self._state = repeats.state
+        self._resumed = self._drifting = 0
+        self._earlier_s, self._earlier_seconds = 0.0, dict[str, float]()
+        self.interleaved = True
 
-    def __init__(self, arms: Arms, extras: Extras) -> None:
-        self._arms, self._extras = arms, extras
-        self._only_alone = False
+    def run(self) -> Measurement:
+        """Measures until every measure has ended, and then what is missing beside the timing."""
+        self.arms.import_tensorflow()
+        self._resume()
+        while self._goes_on():
+            self._run_repeat()
+        self._finish()
+        return self._measurement()
 
-    def run(self, trace_steps: int) -> None:
-        """With the arms that live.
-
-        Raises:
-            OutOfMemoryError: there is too little memory although no other arm lives.
-        """
-        if self._only_alone and self._arms.can_be_fewer:
+    def _resume(self) -> None:
+        """Takes over what an earlier session measured."""
+        if self._state is None:
             return
-        try:
-            if self._extras.scratch:
-                self._arms.trace(self._extras.scratch, trace_steps)
-            self._arms.evaluate_same_weights(self._extras.trained or {})
-        except OutOfMemoryError as error:
-            if not self._arms.can_be_fewer:
-                raise
-            self._only_alone = True
-            print(
-                f"profile: {error.arm} ran out of memory after its timing ({error.shortage.details}); its trace and "
-                "the baseline's weights follow in a process that has the GPU for itself",
-                flush=True,
-            )
+        self._resumed, self._earlier_s = self._state.repeats, self._state.stage_s
+        self._earlier_seconds = dict(self._state.seconds)
+        for name, state in self._state.arms.items():
+            times = self._repeats.times.get(name, RawTimes())
+            self._records[name] = ArmRecord(**vars(state), times=times)
+        if self._state.finished:  # more is asked for: what had ended for want of time goes on
+            self._state.endings = {}
+        self._state.finished, self._state.asked = False, self._repeats.asked
+        self._ready(self._state.plan)
+        print(f"profile: goes on after {self._resumed} repeats of an earlier measurement", flush=True)
+        self._schedule.learn(self._rule.speedups().values())
 
-    def finish(self, trace_steps: int) -> None:
-        """With the other arms, one after the other."""
-        for name in self._arms.unfinished(traced=self._extras.scratch is not None):
-            with self._arms.started((name,), is_next=False):
-                self.run(trace_steps)
+    def _goes_on(self) -> bool:
+        return self._state is None or (self._rule.has_open and self._schedule.out_of() is None)
+
+    def _ready(self, plan: Plan) -> None:
+        """Makes the schedule and the rule for a plan."""
+        assert self._state is not None, "the plan is part of the state"
+        sizes, state = self._profile.inference_batch_sizes, self._state
+        self.arms.drained_batches = plan.drained_batches
+        self._schedule = Schedule(plan, self._profile, state.repeats, state.timing_s, _stage_s())
+        variants = [name for name in self.arms.names if files.is_variant(name)]
+        target = Target(
+            precision=self._profile.target_precision,
+            min_speedup=self._context.min_speedup,
+            verdicts=max(1, number_of_verdicts(len(variants), len(sizes))),
+            interleaved=plan.interleaved,
+        )
+        endings = {(name, measure): found for name, by in state.endings.items() for measure, found in by.items()}
+        looks = {(name, measure): count for name, by in state.looks.items() for measure, count in by.items()}
+        self._rule = StoppingRule(self._records, self._baseline, sizes, target, endings, looks)
+        self._progress = Progress(plan, self._schedule, len(self.arms.names))
+
+    def _run_repeat(self) -> None:
+        number = self._state.repeats if self._state else 0
+        self._gpus.between_processes()
+        if self.interleaved:
+            self._in_turns(number)
+        else:
+            self._one_at_a_time(number)
+
+    def _in_turns(self, number: int) -> None:
+        with self.arms.repeat(number):
+            self.arms.start(self._needed(number))
+            if self._state is None:
+                self._plan()
+                running = {worker.name for worker in self.arms.workers}
+                bridges = {name: found for name, found in self._rule.needed(number).items() if name not in running}
+                self.arms.start(bridges)
+            with self._load.counted(), self._gpus.measuring():
+                self._rounds(None)
+            self._end_repeat()
+            self._extras.run(self.arms, self._schedule.plan)
+            self._repeats.save(self._saved())
+
+    def _one_at_a_time(self, number: int) -> None:
+        """Measures each arm in a process that has the machine for itself; all run as many rounds."""
+        rounds: tuple[int, int] | None = None
+        done: list[str] = []
+        while left := [name for name in self._order(number) if name not in done]:
+            with self.arms.repeat(number):
+                self.arms.start({left[0]: self._needed(number)[left[0]]})
+                self.arms.calibrate()
+                if self._state is None:
+                    self._plan()
+                rounds = rounds or self._schedule.fixed_rounds()
+                self.arms.turns.is_throttled = self._gpus.round_ended
+                with self._load.counted(), self._gpus.measuring():
+                    self._rounds(*rounds)
+                self._extras.run(self.arms, self._schedule.plan)
+            done.append(left[0])
+        self._end_repeat()
+
+    def _order(self, number: int) -> list[str]:
+        """The arms of a repeat; the first one begins with the baseline, by which it is planned, and is reversed next.
+
+        A bridging arm follows when it is known that it is needed.
+        """
+        names = sorted(self._needed(number), key=lambda name: name.startswith(files.BRIDGE_PREFIX))
+        if number > 1 or self._baseline not in names:
+            return order_of_arms(names, number, self._profile.seed)
+        others = [name for name in names if name != self._baseline]
+        return [self._baseline, *others][:: -1 if number else 1]
+
+    def _needed(self, number: int) -> dict[str, set[str]]:
+        """The measures by arm; before all arms are known, all measures of all arms but bridging ones."""
+        if self._state is None or not self._records.keys() >= set(self.arms.names):
+            sizes = self._profile.inference_batch_sizes
+            return {name: {TRAIN, *map(inference_measure, sizes)} for name in self.arms.names}
+        return self._rule.needed(number)
+
+    def _plan(self) -> None:
+        """Makes the plan from what the arms that run cost alone."""
+        self.arms.calibrate()
+        found = {name: item.calibration for name, item in self._records.items() if item.calibration is not None}
+        sizes = self._profile.inference_batch_sizes
+        costs = Costs(
+            start_s=self.arms.start_s,
+            step_time_ms={name: cost.step_time_ms for name, cost in found.items()},
+            input_time_ms=max(cost.input_time_ms for cost in found.values()),
+            latency_ms={size: {name: cost.latency_ms[size] for name, cost in found.items()} for size in sizes},
+            cold_calls={size: max(cost.cold_calls[size] for cost in found.values()) for size in sizes},
+            buffered_batches=max(cost.buffered_batches for cost in found.values()),
+            trainings_s=self._context.trainings_s,
+            arms=len(self.arms.names),
+            spent_s=_stage_s(),
+        )
+        plan = make_plan(self._profile, costs, interleaved=self.interleaved)
+        self._state = State(plan, self._repeats.asked)
+        self._ready(plan)
+        self._progress.begin()
+
+    def _rounds(self, training: int | None = None, inference: int | None = None) -> None:
+        """The rounds of the processes that live: training first, then inference; of a given number, or of a time."""
+        turns, plan = self.arms.turns, self._schedule.plan
+        measures = {measure for worker in self.arms.workers for measure in worker.measures}
+        training_s, inference_s = self._schedule.seconds(training=TRAIN in measures, inference=measures != {TRAIN})
+        if TRAIN in measures:
+            for number in self._schedule.rounds_until(training_s, training):
+                turns.train(number, plan)
+                self._progress.tick()
+            if plan.steps_per_round > 1:
+                turns.train_single_steps(plan)
+        if measures != {TRAIN}:
+            for number in self._schedule.rounds_until(inference_s, inference):
+                turns.infer(number, plan)
+                self._progress.tick()
+
+    def _end_repeat(self) -> None:
+        """Counts the repeat, writes it, and looks at the intervals."""
+        assert self._state is not None, "a repeat has a plan"
+        number = self._schedule.repeats
+        self._schedule.repeats = self._state.repeats = number + 1
+        self._drifting = mark_counted(self._records)
+        self._look()
+        self._repeats.add(number, self._records, self._saved())
+        self._progress.after_repeat(self._rule)
+
+    def _look(self) -> None:
+        self._rule.look(self._schedule.out_of())
+        self._schedule.learn(self._rule.speedups().values())
+
+    def _saved(self) -> State:
+        """The state with what is known now."""
+        assert self._state is not None, "nothing was measured"
+        state = self._state
+        state.timing_s, state.stage_s = self._schedule.timing_s, self._schedule.spent_s + self._earlier_s
+        known = [field.name for field in fields(ArmState)]
+        state.arms = {
+            name: ArmState(**{field: getattr(record, field) for field in known})
+            for name, record in self._records.items()
+        }
+        state.endings, state.looks = _nested(self._rule.endings), _nested(self._rule.looks)
+        spent, before = self.arms.turns.seconds, self._earlier_seconds
+        state.seconds = {name: spent.get(name, 0.0) + before.get(name, 0.0) for name in {**before, **spent}}
+        return state
+
+    def _finish(self) -> None:
+        """Starts the arms once more that lack a trace, or the evaluation of the baseline's weights."""
+        assert self._state is not None, "nothing was measured"
+        missing = self._extras.missing(self._schedule.plan)
+        for names in [missing] if self.interleaved else [{name: missing[name]} for name in missing]:
+            with self.arms.repeat(self._state.repeats):
+                self.arms.start(names)
+                self._extras.run(self.arms, self._schedule.plan)
+        self._saved().finished = True
+        self._repeats.save(self._state)
+
+    def _measurement(self) -> Measurement:
+        if self._schedule.plan.steps_per_round == 1:
+            use_rounds_as_steps(self._records)
+        self._drifting = mark_counted(self._records)
+        protocol = protocol_of(
+            self._saved(),
+            self._records,
+            self._baseline,
+            drifting=self._drifting,
+            load=self._load,
+            gpus=self._gpus.conditions(),
+            repeated=tuple(self.arms.turns.warnings()),
+        )
+        return Measurement(self._records, protocol, self._schedule.plan.trace_steps, self._resumed)
 
 
-def _decide(arms: Arms, rule: StoppingRule, progress: Progress) -> tuple[Decision, int]:
-    """Whether to stop after a process of every arm, and the number of processes that still drift."""
-    drifting = mark_counted(arms.records)
-    if rule.plan.steps_per_round == 1:
-        arms.turns.use_rounds_as_steps()
-    decision = rule.decide()
-    progress.after_process(decision)
-    return decision, drifting
+def _stage_s() -> float:
+    """Seconds since the stage's process began."""
+    return time.time() - psutil.Process().create_time()
 
 
-def _plan(arms: Arms, profile: ProfileParams, trainings_s: float) -> Plan:
-    calibrations = arms.calibrations
-    return make_plan(
-        profile,
-        Costs(
-            startup_s=arms.startup_s,
-            step_time_ms={name: found.step_time_ms for name, found in calibrations.items()},
-            input_time_ms=max(found.input_time_ms for found in calibrations.values()),
-            latency_ms=arms.latency_ms,
-            buffered_batches=max(found.buffered_batches for found in calibrations.values()),
-            trainings_s=trainings_s,
-            blocks=arms.blocks.blocks,
-            spent_s=arms.spent_s,
-        ),
-    )
-
-
-def _run_process(arms: Arms, rule: StoppingRule, plan: Plan, progress: Progress) -> None:
-    """The turns of one process of the arms that live: training first, then inference."""
-    for number in rule.training_rounds():
-        arms.turns.train(number, plan)
-        progress.tick()
-    if plan.steps_per_round > 1:
-        arms.turns.train_single_steps(plan)
-    if plan.input_matters and rule.processes < INPUT_PROCESSES:
-        arms.separate_input_from_compute(plan)
-    for number in rule.inference_rounds():
-        arms.turns.infer(number, plan)
-        progress.tick()
+def _nested(by_key: Mapping[Key, _Value]) -> dict[str, dict[str, _Value]]:
+    """By candidate and measure."""
+    found: dict[str, dict[str, _Value]] = {}
+    for (candidate, measure), value in by_key.items():
+        found.setdefault(candidate, {})[measure] = value
+    return found

@@ -19,6 +19,7 @@ from scipy import stats
 
 from stages.profile.records import ArmRecord
 from stages.results.profile import Call, Round
+from stages.stats.speedup import inference_measure
 
 CLEAR_GAIN = 0.5  # of the squared standard error, for a truncation
 DRIFT_P = 0.005  # of Kendall's test for a trend; a false alarm in one of 200 processes
@@ -63,14 +64,25 @@ def _first_round(records: Mapping[str, ArmRecord]) -> tuple[int, int]:
     """
     by_round: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records.values():
-        for row in record.times.rounds:
-            by_round[row.process][row.round].append(np.log(row.round_time_ms / row.steps))
+        for process, rows in _by_process(record.times.rounds).items():
+            logs = np.log([row.round_time_ms / row.steps for row in rows])
+            for row, deviation in zip(rows, logs - np.median(logs), strict=True):  # not all arms are in all rounds
+                by_round[process][row.round].append(deviation)
     curves = [
         np.array([np.mean(of_process[number]) for number in sorted(of_process)]) for of_process in by_round.values()
     ]
+    if not curves:
+        return 0, 0
     shortest = min(len(curve) for curve in curves)
     start = warm_up_length(np.median([curve[:shortest] for curve in curves], axis=0))
     return start, sum(_has_trend(curve[start:]) for curve in curves)
+
+
+def _by_process(rows: Iterable[Round]) -> dict[int, list[Round]]:
+    found: dict[int, list[Round]] = defaultdict(list)
+    for row in rows:
+        found[row.process].append(row)
+    return found
 
 
 def _has_trend(values: NDArray[np.float64]) -> bool:
@@ -87,6 +99,18 @@ def _first_calls(records: Mapping[str, ArmRecord]) -> dict[int, int]:
             )
             found[batch_size] = max(found.get(batch_size, 0), warm_up_length(curve))
     return found
+
+
+def unsteady_measures(records: Mapping[str, ArmRecord]) -> tuple[str, ...]:
+    """The measures of inference whose latency still falls over the counted calls of a turn, in any arm."""
+    found = set()
+    for record in records.values():
+        counted = [row for row in record.times.calls if row.counted]
+        for batch_size in {row.batch_size for row in counted}:
+            curve = _mean_by_call((row.call, row.latency_ms) for row in counted if row.batch_size == batch_size)
+            if _has_trend(curve) and curve[len(curve) // 2 :].mean() < curve[: len(curve) // 2].mean():
+                found.add(inference_measure(batch_size))
+    return tuple(sorted(found))
 
 
 def _mean_by_call(calls: Iterable[tuple[int, float]]) -> NDArray[np.float64]:

@@ -1,184 +1,220 @@
-"""Divides the time among the processes, and decides when to stop measuring."""
+"""Decides when each measure of each candidate ends."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
 
 import pandas as pd
 
 from stages import files
-from stages.profile.plan import MIN_PROCESSES, Plan
+from stages.profile.differences import bridge_of
 from stages.profile.records import ArmRecord
-from stages.results.profile import RawTimes
+from stages.profile.schedule import OutOf
+from stages.results.profile import EndedBy, Ending, RawTimes
 from stages.stats.speedup import (
-    ALONE,
+    CONFIDENCE,
     INTERIM_CONFIDENCE,
+    LOOKS,
+    TRAIN,
     Speedup,
+    Times,
+    batch_size_of,
     final_confidence,
-    interim_looks,
-    speedups_by_measure,
+    inference_measure,
+    shared_repeats,
+    speedup_of,
 )
 
-EndedBy = Literal["target_precision", "max_seconds", "rounds"]
+DECIDED_WIDTH = 0.05  # half-width, as a share of the ratio, of an interval that may end a decided measure
+MIN_CALIBRATED = 0.85  # of `min_speedup`: calibrations that show less leave out the bridging arm of the first repeat
+
+Key = tuple[str, str]  # a candidate and a measure
 
 
 @dataclass(frozen=True)
-class Decision:
-    """Whether to stop measuring.
+class Target:
+    """What ends a measure before its time is up.
 
     Attributes:
-        ended_by: why measuring ends; None if it continues.
-        confidence: of each interval at this look, so that all looks together have 95 %.
-        looks: how often the intervals have been inspected, this look included.
-        speedups: by candidate and measure, at this confidence; empty before the second process.
+        precision: half-width of the interval, as a ratio.
+        min_speedup: smallest speed-up worth having.
+        verdicts: number of verdicts of the report, which share the error.
+        interleaved: whether the arms take turns.
     """
 
-    ended_by: EndedBy | None
-    confidence: float
-    looks: int
-    speedups: Mapping[str, Mapping[str, Speedup]]
+    precision: float
+    min_speedup: float
+    verdicts: int
+    interleaved: bool = True
 
 
 class StoppingRule:
-    """Divides the time budget among the processes, and decides after each of them whether to stop.
+    """When each measure of each candidate ends: at its precision, decided, or when the time is up.
 
-    The time of a process, and so the number of its rounds, never depends on the measured ratios. Only the decision at
-    an interim look does, by their precision, and `interim_looks` accounts for that. Verdicts play no part.
-
-    Where the arms of a process live in several blocks, one after the other, the blocks share its time. Where each block
-    is one arm, the number of rounds is fixed before the first of them, so that all arms run as many.
+    Decided concerns the speed alone: an interval below `min_speedup`, or one that would be adopted at the strictest
+    level of Holm's method. Both are asked at few interim looks, which are paid for. Quality plays no part.
 
     Args:
-        plan: the timing protocol.
-        target_precision: half-width that every interval should reach, as a ratio.
-        baseline: name of the baseline's arm.
         records: the records by arm, to which the runner adds the rounds.
+        baseline: name of the baseline's arm.
+        sizes: batch sizes of inference.
+        target: what ends a measure.
+        endings: those of an earlier session.
+        looks: looks that earlier sessions took at measures that go on.
 
     Attributes:
-        timing_seconds: seconds of timing so far.
+        endings: why and when each measure ended, by candidate and measure.
+        looks: interim looks so far.
     """
 
-    def __init__(self, plan: Plan, target_precision: float, baseline: str, records: Mapping[str, ArmRecord]) -> None:
-        self.plan, self.target_precision = plan, target_precision
-        self._baseline, self._records = baseline, records
-        self._out_of_time = False
-        self._ended_s = 0.0  # timing seconds at which the last block ended
-        self._blocks = 0
-        self.timing_seconds = 0.0
-        self._fixed_rounds = self._rounds_of_process()
+    def __init__(
+        self,
+        records: Mapping[str, ArmRecord],
+        baseline: str,
+        sizes: tuple[int, ...],
+        target: Target,
+        endings: Mapping[Key, Ending] | None = None,
+        looks: Mapping[Key, int] | None = None,
+    ) -> None:
+        self._records, self._baseline, self._target = records, baseline, target
+        self._measures = [TRAIN, *map(inference_measure, sizes)]
+        self.endings: dict[Key, Ending] = dict(endings or {})
+        self.looks: dict[Key, int] = dict(looks or {})
 
     @property
-    def processes(self) -> int:
-        """Processes of every arm that were measured."""
-        return self._blocks // self.plan.blocks
+    def candidates(self) -> list[str]:
+        """The variants beside the baseline; the control if there are none."""
+        names = [name for name in self._records if name != self._baseline and files.is_variant(name)]
+        return names or [name for name in self._records if name == files.CONTROL]
 
     @property
-    def is_complete(self) -> bool:
-        """Whether as many processes of every arm were measured."""
-        return self._blocks % self.plan.blocks == 0
+    def has_open(self) -> bool:
+        """Whether a measure goes on."""
+        return bool(self.open())
 
-    def training_rounds(self) -> Iterator[int]:
-        """Yields the numbers of one process's rounds of training until its share of the time is used, at least one."""
-        end_s = self._ended_s + self.plan.training_share * self._seconds_of_block()
-        yield from self._rounds_until(end_s, self._fixed_rounds[0])
+    def open(self) -> list[Key]:
+        """The candidates and measures that go on; none without a baseline."""
+        if self._baseline not in self._records:
+            return []
+        keys = [(name, measure) for name in self.candidates for measure in self._measures]
+        return [key for key in keys if key not in self.endings]
 
-    def inference_rounds(self) -> Iterator[int]:
-        """Yields the numbers of its rounds of inference until the rest of its time is used; none without a size."""
-        if self.plan.calls:
-            yield from self._rounds_until(self._ended_s + self._seconds_of_block(), self._fixed_rounds[1])
+    def needed(self, repeat: int) -> dict[str, set[str]]:
+        """The measures of the next repeat by arm.
 
-    def end_process(self) -> None:
-        """Counts the process of each arm of a block as measured."""
-        self._ended_s = self.timing_seconds
-        self._blocks += 1
-        if self.is_complete:
-            self._fixed_rounds = self._rounds_of_process()
-
-    def _seconds_of_block(self) -> float:
-        return (self.plan.timing_s - self._ended_s) / (self.plan.processes * self.plan.blocks - self._blocks)
-
-    def _rounds_of_process(self) -> tuple[int | None, int | None]:
-        """Rounds of training and of inference that each arm of a process runs; None where the time decides."""
-        if self.plan.at_once != ALONE or self.processes == self.plan.processes:
-            return None, None
-        seconds, share = self._seconds_of_block() * self.plan.blocks, self.plan.training_share
-        return (
-            self._whole_rounds(share * seconds, self.plan.round_s),
-            self._whole_rounds((1 - share) * seconds, self.plan.inference_round_s) if self.plan.calls else None,
-        )
-
-    def _whole_rounds(self, seconds: float, round_s: float) -> int:
-        """Rounds of all arms that fit into so much time, at least one and at most as many as planned."""
-        rounds = max(1, int(seconds / round_s))
-        self._out_of_time |= self.plan.rounds is None or rounds < self.plan.rounds
-        return rounds if self.plan.rounds is None else min(rounds, self.plan.rounds)
-
-    def _rounds_until(self, end_s: float, fixed: int | None) -> Iterator[int]:
-        """Yields round numbers until so many seconds of timing are used, and adds the time of the rounds to them.
-
-        Where their number is `fixed`, it decides instead of the time.
+        The control takes part in two of four repeats, and a bridging arm where its candidate may still be adopted.
         """
-        before_s, started_s, number = self.timing_seconds, time.monotonic(), 0
-        most = fixed or self.plan.rounds
-        try:
-            while most is None or number < most:
-                if number and not fixed and before_s + time.monotonic() - started_s > end_s:
-                    self._out_of_time = True
-                    return
-                yield number
-                number += 1
-        finally:
-            self.timing_seconds = before_s + time.monotonic() - started_s
+        found: dict[str, set[str]] = {name: set() for name in self._records}
+        times, is_open = self._times(), self.open()
+        for candidate, measure in is_open:
+            bridge = self._bridge(candidate)
+            wanted = [bridge] if bridge and self._may_be_adopted(times, (candidate, measure)) else []
+            for arm in (self._baseline, candidate, *wanted):
+                found.setdefault(arm, set()).add(measure)
+        if files.CONTROL in found and repeat // 2 % 2 == 0:
+            found[files.CONTROL] |= {measure for _, measure in is_open}
+        return {name: measures for name, measures in found.items() if measures}
 
-    def decide(self) -> Decision:
-        """The decision after the processes measured so far. Has no side effects: repeated calls are equal."""
-        due = interim_looks(self.plan.processes)
-        earlier = sum(count < self.processes for count in due)
-        is_out_of_time = self.processes >= MIN_PROCESSES and self.timing_seconds >= self.plan.timing_s
-        if self.processes == self.plan.processes or is_out_of_time:
-            confidence = final_confidence(earlier)
-            found = self._speedups(confidence)
-            exhausted: EndedBy = "max_seconds" if self._out_of_time else "rounds"
-            ended_by: EndedBy = "target_precision" if self._is_narrow(found) else exhausted
-            return Decision(ended_by, confidence, earlier + 1, found)
-        found = self._speedups(INTERIM_CONFIDENCE)
-        is_due = self.processes in due
-        narrow = is_due and self._is_narrow(found)
-        return Decision("target_precision" if narrow else None, INTERIM_CONFIDENCE, earlier + is_due, found)
+    def look(self, out_of: OutOf | None) -> None:
+        """Ends the measures that have what they need, or all of them if time or rounds are used up."""
+        times = self._times()
+        for key in self.open():
+            candidate, measure = key
+            repeats = shared_repeats(measure, times[self._baseline], times[candidate])
+            if out_of is not None:
+                self._end(key, self._reason(times, key, out_of), repeats)
+            elif repeats in LOOKS:
+                if reason := self._interim_reason(self._factors(times, key, INTERIM_CONFIDENCE)):
+                    self._end(key, reason, repeats, INTERIM_CONFIDENCE)
+                self.looks[key] = self.looks.get(key, 0) + 1
 
-    def _speedups(self, confidence: float) -> dict[str, dict[str, Speedup]]:
-        times = {name: record.times for name, record in self._records.items()}
-        return speedups(times, self._baseline, confidence, self.plan.at_once)
+    def speedups(self, confidence: float = CONFIDENCE) -> dict[Key, Speedup]:
+        """The speed-ups so far, of one repeat or more."""
+        times = self._times()
+        if self._baseline not in times:
+            return {}
+        keys = [(name, measure) for name in self.candidates for measure in self._measures]
+        return {
+            (name, measure): self._speedup(measure, times[self._baseline], times[name], confidence)
+            for name, measure in keys
+            if shared_repeats(measure, times[self._baseline], times[name])
+        }
 
-    def _is_narrow(self, found: Mapping[str, Mapping[str, Speedup]]) -> bool:
-        """Whether every interval is; those of the control without a candidate."""
-        return bool(found) and all(
-            ratio.half_width < self.target_precision for by_measure in found.values() for ratio in by_measure.values()
-        )
+    def _end(self, key: Key, reason: EndedBy, repeats: int, confidence: float | None = None) -> None:
+        looks = self.looks.get(key, 0)
+        final = final_confidence(looks) if confidence is None else confidence
+        self.endings[key] = Ending(ended_by=reason, confidence=final, looks=looks + 1, repeats=repeats)
+
+    def _reason(self, times: Mapping[str, Times], key: Key, out_of: OutOf) -> EndedBy:
+        found = self._factors(times, key, final_confidence(self.looks.get(key, 0)))
+        return "target_precision" if self._is_narrow(found) else out_of
+
+    def _is_narrow(self, found: list[Speedup]) -> bool:
+        return bool(found) and all(item.half_width < self._target.precision for item in found)
+
+    def _interim_reason(self, found: list[Speedup]) -> EndedBy | None:
+        if self._is_narrow(found):
+            return "target_precision"
+        if not found or any(item.half_width > DECIDED_WIDTH * item.ratio for item in found):
+            return None
+        level = (1 - CONFIDENCE) / self._target.verdicts
+        is_slow = any(item.high < self._target.min_speedup for item in found)
+        is_fast = all(item.p_below(self._target.min_speedup) <= level for item in found)
+        return "decided" if is_slow or is_fast else None
+
+    def _factors(self, times: Mapping[str, Times], key: Key, confidence: float) -> list[Speedup]:
+        """The speed-up, and the factor of the precision where other settings differ and it may matter.
+
+        Nothing where that factor is not known.
+        """
+        candidate, measure = key
+        speedup = self._speedup(measure, times[self._baseline], times[candidate], confidence)
+        bridge = self._bridge(candidate)
+        if bridge is None or speedup.high < self._target.min_speedup:
+            return [speedup]
+        if bridge not in times or shared_repeats(measure, times[bridge], times[candidate]) < 2:
+            return []
+        return [speedup, self._speedup(measure, times[bridge], times[candidate], confidence)]
+
+    def _speedup(self, measure: str, before: Times, after: Times, confidence: float) -> Speedup:
+        return speedup_of(measure, before, after, confidence, interleaved=self._target.interleaved, fewest=1)
+
+    def _bridge(self, candidate: str) -> str | None:
+        if candidate == files.CONTROL:
+            return None
+        return bridge_of(self._records[candidate].settings, self._records[self._baseline].settings)
+
+    def _may_be_adopted(self, times: Mapping[str, Times], key: Key) -> bool:
+        """Whether the interval, or before the first repeat the calibration, leaves `min_speedup` possible."""
+        candidate, measure = key
+        before, after = times[self._baseline], times[candidate]
+        if shared_repeats(measure, before, after):
+            return self._speedup(measure, before, after, CONFIDENCE).high >= self._target.min_speedup
+        calibrated = self._calibrated_ratio(candidate, measure)
+        return calibrated is None or calibrated >= MIN_CALIBRATED * self._target.min_speedup
+
+    def _calibrated_ratio(self, candidate: str, measure: str) -> float | None:
+        before, after = (self._records[name].calibration for name in (self._baseline, candidate))
+        if before is None or after is None:
+            return None
+        size = batch_size_of(measure)
+        if size is None:
+            return before.step_time_ms / after.step_time_ms
+        return before.latency_ms[size] / after.latency_ms[size]
+
+    def _times(self) -> dict[str, Times]:
+        return {name: tables(record.times) for name, record in self._records.items()}
 
 
-def speedups(
-    times: Mapping[str, RawTimes], baseline: str, confidence: float, at_once: int | None = None
-) -> dict[str, dict[str, Speedup]]:
-    """Speed-ups of all candidates by measure, with the control as second baseline; of the control without a candidate.
+def tables(times: RawTimes) -> Times:
+    """The rounds and the calls of an arm as tables."""
+    columns = {"rounds": ["process", "round", "steps", "round_time_ms", "counted"]}
+    columns["calls"] = ["process", "round", "batch_size", "latency_ms", "counted"]
+    rounds = pd.DataFrame(list(_rows(times.rounds)), columns=None if times.rounds else columns["rounds"])
+    calls = pd.DataFrame(list(_rows(times.calls)), columns=None if times.calls else columns["calls"])
+    return rounds, calls
 
-    Bridging arms are no candidates. Empty without a baseline, or with fewer than two processes. `at_once` as in
-    `train_speedup`.
-    """
-    processes = {name: {row.process for row in of_arm.rounds} for name, of_arm in times.items()}
-    if baseline not in times or min(len(found & processes[baseline]) for found in processes.values()) < 2:
-        return {}
-    tables = {
-        name: (pd.DataFrame(map(asdict, of_arm.rounds)), pd.DataFrame(map(asdict, of_arm.calls)))
-        for name, of_arm in times.items()
-    }
-    others = [name for name in times if name != baseline and files.is_variant(name)]
-    control = tables.get(files.CONTROL) if others else None
-    sizes = sorted({row.batch_size for row in times[baseline].calls})
-    return {
-        name: speedups_by_measure(tables[baseline], tables[name], sizes, confidence, control, at_once)
-        for name in others or [name for name in times if name == files.CONTROL]
-    }
+
+def _rows(rows: list) -> Iterator[dict]:
+    return map(asdict, rows)

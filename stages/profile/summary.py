@@ -10,7 +10,7 @@ import numpy as np
 
 from stages.errors import ProfileError
 from stages.profile import xla_choices
-from stages.profile.records import ArmRecord, TraceRecord
+from stages.profile.records import ArmRecord, Calibration, TraceRecord
 from stages.profile.trace import Operation, Trace
 from stages.results.profile import (
     Call,
@@ -26,6 +26,7 @@ MAX_OPERATIONS = 1000
 NOISE_STANDARD_DEVIATIONS = 2
 MIB = 2**20
 PEAK_MEMORY, ALLOCATOR_PEAK = "memory/peak_mib", "memory/allocator_peak_mib"
+STARTUP = "startup_s"  # processor seconds
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,15 @@ class Context:
         protocol: of the measurement, shared by all arms.
         trace_steps: training steps that the trace must have.
         largest_batch: with `profile.find_max_batch`.
-        second_copy: for the baseline, the times of the control.
         examples_word: what the examples are called in the names of metrics.
+        resumed: repeats of the measurement that were taken over.
     """
 
     protocol: Protocol
     trace_steps: int
     largest_batch: LargestBatch | None = None
-    second_copy: RawTimes | None = None
     examples_word: str = "images"
+    resumed: int = 0
 
 
 def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | None) -> ProfileSummary:
@@ -59,8 +60,8 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
     Raises:
         ProfileError: the trace has fewer steps than the protocol asked for.
     """
-    metrics = timing_metrics(record.times, record.settings.configuration.batch_size, context.second_copy)
-    metrics |= _memory_metrics(record.peak_memory_bytes, context.largest_batch)
+    metrics = timing_metrics(record.times, record.settings.configuration.batch_size)
+    metrics |= _cost_metrics(record.calibration, context.largest_batch)
     operations: tuple[OperationTime, ...] = ()
     warnings: tuple[str, ...] = ()
     if trace is not None and record.trace is not None:
@@ -81,6 +82,7 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
         warnings=warnings,
         largest_batch=context.largest_batch,
         xla_choices={process: xla_choices.digest(found) for process, found in record.xla_choices.items()} or None,
+        resumed=context.resumed or None,
     )
 
 
@@ -98,8 +100,8 @@ def check_traced_steps(name: str, trace: Trace, trace_steps: int) -> None:
         )
 
 
-def timing_metrics(times: RawTimes, train_batch_size: int, second_copy: RawTimes | None = None) -> dict[str, float]:
-    """Step time, throughput and latency, from what counts.
+def timing_metrics(times: RawTimes, train_batch_size: int) -> dict[str, float]:
+    """Step time, throughput and latency, from what counts; without what was not measured, as of a bridging arm.
 
     The mean step time and the throughput come from whole rounds, which run like a training. The percentiles come from
     turns that synchronise the device after every step, which takes a little time itself.
@@ -107,20 +109,15 @@ def timing_metrics(times: RawTimes, train_batch_size: int, second_copy: RawTimes
     Args:
         times: of the arm.
         train_batch_size: images a step.
-        second_copy: of a second copy of the arm: means are over both, as in the speed-ups.
     """
-    copies = [times] if second_copy is None else [times, second_copy]
-    rounds = [row for copy in copies for row in copy.rounds if row.counted]
-    mean_ms = sum(row.round_time_ms for row in rounds) / sum(row.steps for row in rounds)
-    step_times_ms = [row.step_time_ms for row in times.steps]
-    metrics = {
-        "step_time_ms/mean": mean_ms,
-        "step_time_ms/p50": _percentile(step_times_ms, 50),
-        "step_time_ms/p95": _percentile(step_times_ms, 95),
-        "train_images_per_s": train_batch_size * 1e3 / mean_ms,
-    }
+    metrics: dict[str, float] = {}
+    if rounds := [row for row in times.rounds if row.counted]:
+        mean_ms = sum(row.round_time_ms for row in rounds) / sum(row.steps for row in rounds)
+        metrics |= {"step_time_ms/mean": mean_ms, "train_images_per_s": train_batch_size * 1e3 / mean_ms}
+    if steps_ms := [row.step_time_ms for row in times.steps]:
+        metrics |= {f"step_time_ms/p{rank}": _percentile(steps_ms, rank) for rank in (50, 95)}
     for batch_size in sorted({call.batch_size for call in times.calls}):
-        metrics |= _latency_metrics(batch_size, [row for copy in copies for row in copy.calls])
+        metrics |= _latency_metrics(batch_size, times.calls)
     return metrics | _input_metrics(times.input_rounds)
 
 
@@ -142,9 +139,14 @@ def _latency_metrics(batch_size: int, calls: Sequence[Call]) -> dict[str, float]
     return found | {f"{prefix}/cold_ms": _percentile([call.latency_ms for call in of_size if call.call == 0], 50)}
 
 
-def _memory_metrics(peak_memory_bytes: int | None, largest: LargestBatch | None) -> dict[str, float]:
-    found = {} if peak_memory_bytes is None else {PEAK_MEMORY: peak_memory_bytes / MIB}
-    return found if largest is None else found | {"memory/max_batch_size": float(largest.batch_size)}
+def _cost_metrics(calibration: Calibration | None, largest: LargestBatch | None) -> dict[str, float]:
+    """Memory and start-up of an arm, as far as they are known."""
+    found = {} if largest is None else {"memory/max_batch_size": float(largest.batch_size)}
+    if calibration is None:
+        return found
+    found |= {STARTUP: calibration.startup_s}
+    peak_bytes = calibration.peak_memory_bytes
+    return found if peak_bytes is None else found | {PEAK_MEMORY: peak_bytes / MIB}
 
 
 def _traced(trace: Trace) -> dict[str, float]:

@@ -1,9 +1,10 @@
-"""The turns of the arms that live: rounds of training and of inference, and what is timed beside them."""
+"""The turns of the arms: rounds of training and of inference, and what is timed beside them."""
 
 from __future__ import annotations
 
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,37 +14,62 @@ from stages.profile.plan import Plan
 from stages.profile.records import ArmRecord
 from stages.profile.worker_process import WorkerProcess
 from stages.results.profile import Call, InputRound, Round, Step
+from stages.stats.speedup import TRAIN, inference_measure
 
-INPUT_ROUNDS = 2  # they separate input from compute and affect no verdict
+INPUT_ROUNDS = 6  # they separate input from compute and affect no verdict
 
 
 class Turns:
     """Runs the turns of the arms that live, and adds their times to the records.
 
+    Where arms take turns, those that are not in turn stand still: their input pipelines would fill buffers, which a
+    training has no time for, and take the processor from the arm that is timed.
+
     Args:
         records: everything that was measured, by arm.
-        order: draws the order of the turns.
+        seed: of the order of the turns.
 
     Attributes:
         repeated: rounds that were repeated because a process was stopped during them.
-        bridge_seconds: seconds spent on bridging arms; None without one.
+        seconds: spent on each arm: its turns, and its share of the start-up.
         is_throttled: called after each round; whether the GPU was slowed down during it, None if that is not known.
     """
 
-    def __init__(self, records: Mapping[str, ArmRecord], order: random.Random) -> None:
-        self._records, self._order = records, order
-        self._process = -1
+    def __init__(self, records: Mapping[str, ArmRecord], seed: int) -> None:
+        self._records, self._seed = records, seed
+        self._repeat = 0
         self._workers: Sequence[WorkerProcess] = ()
-        self._last_order: Sequence[WorkerProcess] = ()
+        self._stand_still = False
+        self._was_stopped = False
         self.repeated = 0
-        self.bridge_seconds: float | None = None
+        self.seconds: dict[str, float] = defaultdict(float)
         self.is_throttled: Callable[[], bool | None] = lambda: None
 
-    def begin(self, process: int, workers: Sequence[WorkerProcess], startup_s: float = 0.0) -> None:
-        """The turns are from here on those of these workers, which have this number and took so long to start."""
-        self._process, self._workers, self._last_order = process, workers, workers
-        if bridging := sum(map(_is_bridging, workers)):
-            self._add_bridge_seconds(bridging / len(workers) * startup_s)
+    def begin(
+        self, repeat: int, workers: Sequence[WorkerProcess], new: Sequence[WorkerProcess], startup_s: float
+    ) -> None:
+        """The turns are from here on those of these workers, of which the new ones took so long to start together."""
+        self._repeat, self._workers = repeat, workers
+        for worker in new:
+            self.seconds[worker.name] += startup_s / len(new)
+        self._stand_still = len(workers) > 1
+        for worker in workers if self._stand_still else ():
+            worker.stand_still()
+
+    def end(self) -> None:
+        """From here on, all workers may run at the same time."""
+        for worker in self._workers if self._stand_still else ():
+            worker.go_on()
+        self._workers, self._stand_still = (), False
+
+    def call(self, worker: WorkerProcess, method: str, *arguments: Any) -> Any:
+        """Calls a method of one worker, for which it goes on."""
+        if self._stand_still:
+            worker.go_on()
+        found = worker.call(method, *arguments)
+        if self._stand_still:
+            worker.stand_still()
+        return found
 
     def train(self, number: int, plan: Plan) -> None:
         """Runs one round of training: a turn of each arm."""
@@ -51,61 +77,56 @@ class Turns:
         def turns(workers: Sequence[WorkerProcess]) -> None:
             for position, worker in enumerate(workers):
                 steps = plan.steps_per_round
-                time_ms = self._timed_call(worker, "train_round", steps, plan.lead_in_steps)
-                row = Round(self._process, number, position, steps, time_ms)
+                time_ms = self._turn(worker, "train_round", steps, plan.lead_in_steps)
+                row = Round(self._repeat, number, position, steps, time_ms)
                 self._records[worker.name].times.rounds.append(row)
 
-        self._run_round(number, turns, "rounds")
+        self._run_round(number, TRAIN, turns, "rounds")
 
     def infer(self, number: int, plan: Plan) -> None:
         """Runs one round of inference: a turn of each arm at each batch size."""
+        for size, calls in plan.calls.items():
+            self._run_round(number, inference_measure(size), self._inference_turns(number, size, calls), "calls")
 
+    def _inference_turns(self, number: int, size: int, calls: int) -> Callable[[Sequence[WorkerProcess]], None]:
         def turns(workers: Sequence[WorkerProcess]) -> None:
-            for size, calls in plan.calls.items():
-                for worker in workers:
-                    latencies_ms = self._timed_call(worker, "infer", size, calls)
-                    self._records[worker.name].times.calls += [
-                        Call(self._process, number, size, call, latency_ms)
-                        for call, latency_ms in enumerate(latencies_ms)
-                    ]
+            for worker in workers:
+                latencies_ms = self._turn(worker, "infer", size, calls)
+                self._records[worker.name].times.calls += [
+                    Call(self._repeat, number, size, call, latency_ms) for call, latency_ms in enumerate(latencies_ms)
+                ]
 
-        self._run_round(number, turns, "calls")
+        return turns
 
     def train_single_steps(self, plan: Plan) -> None:
         """Runs a turn of each arm in which every step is synchronised and timed, for the percentiles."""
 
         def turns(workers: Sequence[WorkerProcess]) -> None:
             for worker in workers:
-                times_ms = self._timed_call(worker, "train_steps", plan.steps_per_round, plan.lead_in_steps)
+                times_ms = self._turn(worker, "train_steps", plan.steps_per_round, plan.lead_in_steps)
                 self._records[worker.name].times.steps += [
-                    Step(self._process, 0, step, time_ms) for step, time_ms in enumerate(times_ms)
+                    Step(self._repeat, 0, step, time_ms) for step, time_ms in enumerate(times_ms)
                 ]
 
-        self._run_round(0, turns, "steps")
+        self._run_round(0, TRAIN, turns, "steps")
 
-    def use_rounds_as_steps(self) -> None:
-        """Takes the counted rounds, if they have one step, as the single steps: every one is synchronised and timed."""
-        for record in self._records.values():
-            counted = (row for row in record.times.rounds if row.counted)
-            record.times.steps = [Step(row.process, row.round, 0, row.round_time_ms) for row in counted]
-
-    def separate_input_from_compute(self, plan: Plan) -> None:
-        """Runs rounds in which each variant trains on its input pipeline and on one batch cached on the device.
+    def separate_input_from_compute(self, plan: Plan, names: Sequence[str]) -> None:
+        """Runs rounds in which each of these arms trains on its input pipeline and on one batch cached on the device.
 
         The workers must be prepared for the cached batch.
         """
 
         def turns(workers: Sequence[WorkerProcess]) -> None:
-            for worker in (worker for worker in workers if files.is_variant(worker.name)):
+            for worker in (worker for worker in workers if worker.name in names):
                 rows = self._records[worker.name].times.input_rounds
                 steps = plan.steps_per_round
-                time_ms = self._timed_call(worker, "train_round", steps, plan.lead_in_steps)
-                rows.append(InputRound(self._process, number, "pipeline", steps, time_ms))
-                time_ms = self._timed_call(worker, "train_round_cached", steps)
-                rows.append(InputRound(self._process, number, "cached", steps, time_ms))
+                time_ms = self._turn(worker, "train_round", steps, plan.lead_in_steps)
+                rows.append(InputRound(self._repeat, number, "pipeline", steps, time_ms))
+                time_ms = self._turn(worker, "train_round_cached", steps)
+                rows.append(InputRound(self._repeat, number, "cached", steps, time_ms))
 
         for number in range(INPUT_ROUNDS):
-            self._run_round(number, turns, "input_rounds")
+            self._run_round(number, TRAIN, turns, "input_rounds")
 
     def warnings(self) -> Iterator[str]:
         """Yields a line if rounds were repeated."""
@@ -116,9 +137,11 @@ class Turns:
                 "be wider"
             )
 
-    def _run_round(self, number: int, turns: Callable[[Sequence[WorkerProcess]], None], table: str) -> None:
+    def _run_round(
+        self, number: int, measure: str, turns: Callable[[Sequence[WorkerProcess]], None], table: str
+    ) -> None:
         """Runs the turns of one round, and repeats it if a process was stopped during it: a time includes the stop."""
-        workers = self._interleaved(number)
+        workers = self._in_order(number, measure)
         rows = {name: len(getattr(record.times, table)) for name, record in self._records.items()}
         while self._is_stopped_during(lambda: turns(workers)):
             for name, record in self._records.items():
@@ -130,28 +153,44 @@ class Turns:
                 times[rows[name] :] = [replace(row, throttled=throttled) for row in times[rows[name] :]]
 
     def _is_stopped_during(self, run: Callable[[], None]) -> bool:
-        """Runs something, and returns whether a worker process was stopped and continued meanwhile."""
-        before = [worker.call("times_continued") for worker in self._workers]
+        """Runs something, and returns whether someone stopped and continued a worker in its turn."""
+        self._was_stopped = False
         run()
-        return before != [worker.call("times_continued") for worker in self._workers]
+        return self._was_stopped
 
-    def _interleaved(self, number: int) -> Sequence[WorkerProcess]:
-        """A random order in even rounds, and its reverse in the next round, so that a linear drift cancels."""
-        reverse = number % 2 == 1
-        self._last_order = self._last_order[::-1] if reverse else self._order.sample(self._workers, len(self._workers))
-        return self._last_order
+    def _in_order(self, number: int, measure: str) -> Sequence[WorkerProcess]:
+        """A random order in even rounds, and its reverse in the next round, so that a linear drift cancels.
 
-    def _timed_call(self, worker: WorkerProcess, method: str, *arguments: Any) -> Any:
-        """Calls a method, and adds its duration to those of bridging arms if the worker is one."""
+        The control takes part in every second pair of rounds.
+        """
+        workers = [worker for worker in self._workers if measure in worker.measures]
+        if len(workers) > 2 and number // 2 % 2:
+            workers = [worker for worker in workers if worker.name != files.CONTROL]
+        order = random.Random(f"{self._seed} {self._repeat} {measure} {number // 2}").sample(workers, len(workers))
+        return order[::-1] if number % 2 else order
+
+    def _turn(self, worker: WorkerProcess, method: str, *arguments: Any) -> Any:
+        """Calls a method in a worker's turn, and adds its duration to those of the arm."""
         started_s = time.monotonic()
+        if self._stand_still:
+            worker.go_on()
+        before = worker.call("times_continued")
         found = worker.call(method, *arguments)
-        if _is_bridging(worker):
-            self._add_bridge_seconds(time.monotonic() - started_s)
+        self._was_stopped |= worker.call("times_continued") != before
+        if self._stand_still:
+            worker.stand_still()
+        self.seconds[worker.name] += time.monotonic() - started_s
         return found
 
-    def _add_bridge_seconds(self, seconds: float) -> None:
-        self.bridge_seconds = (self.bridge_seconds or 0.0) + seconds
+
+def use_rounds_as_steps(records: Mapping[str, ArmRecord]) -> None:
+    """Takes the counted rounds, if they have one step, as the single steps: every one is synchronised and timed."""
+    for record in records.values():
+        counted = (row for row in record.times.rounds if row.counted)
+        record.times.steps = [Step(row.process, row.round, 0, row.round_time_ms) for row in counted]
 
 
-def _is_bridging(worker: WorkerProcess) -> bool:
-    return worker.name.startswith(files.BRIDGE_PREFIX)
+def order_of_arms(names: Sequence[str], repeat: int, seed: int) -> list[str]:
+    """The order in which arms are measured one at a time: random, and reversed in the next repeat."""
+    order = random.Random(f"{seed} {repeat // 2}").sample(list(names), len(names))
+    return order[::-1] if repeat % 2 else order

@@ -19,10 +19,11 @@ import numpy as np
 from stages import files, precision
 from stages.errors import HalfstepError, ProfileError
 from stages.profile import memory
-from stages.profile.device_memory import OutOfMemory
 from stages.profile.plan import DROPPED_STEPS, plain_steps
 from stages.profile.records import ArmConfig, ArmSettings, Calibration, TraceRecord
+from stages.profile.steady_state import warm_up_length
 from stages.profile.trace.graph_dtypes import graph_dtypes
+from stages.profile.worker_process import OutOfMemory
 from stages.results.artifact import read_array
 from stages.results.profile import Configuration, InForce
 from stages.results.training import SCORES, saved_model
@@ -30,8 +31,11 @@ from stages.tasks import building, user_code
 from stages.tensorflow_import import is_op_determinism_enabled, keras, tf
 
 COMPILING_STEPS = 2
-CALIBRATION_MS = 300.0
+CALIBRATION_MS, INFERENCE_CALIBRATION_MS = 200.0, 100.0
+MIN_CALIBRATION_CALLS, MAX_CALIBRATION_CALLS = 4, 64
 INPUT_BATCHES = 8
+_MEMORY_ERRORS = (ValueError, RuntimeError, tf.errors.OpError)  # of an allocator that keeps no statistics
+IMPORT_S = time.process_time()  # of the fork server, for all of its processes
 
 
 def serve(connection: Connection, make_worker: Callable[[ArmConfig], Worker], config: ArmConfig) -> None:
@@ -60,39 +64,63 @@ class Worker:
     """A variant with the model and the input pipeline that `train` uses."""
 
     def __init__(self, config: ArmConfig) -> None:
-        self._config = config
+        self._config, self._began_s = config, time.monotonic()
         self._task = building.ready(config.spec, config.variant, config.seed)
         self._model = self._task.model
-        self._model.make_train_function()
-        self._batches = iter(self._task.training.equal_batches())
+        self._batches: Any = iter(())
         self._train_cached: Callable[[], Any] | None = None
+        self._startup_s = 0.0
         self._times_continued = 0
         signal.signal(signal.SIGCONT, self._count_continued)
         self._predict = self._prediction(self._model)
         self._inputs: dict[int, Any] = {}
 
-    def warm_up(self, steps: int) -> None:
-        """Compiles the training step and runs it `steps` times."""
-        self._train(steps)
+    def warm_up(self, steps: int, drained_batches: int = 0) -> None:
+        """Compiles the training step, runs it `steps` times, and uses up batches that were buffered meanwhile."""
+        self._model.make_train_function()
+        self._batches = iter(self._task.training.equal_batches())
+        self._train(1)
+        self._startup_s = IMPORT_S + time.process_time()
+        self._train(steps - 1)
+        self._take_batches(drained_batches)
 
-    def calibrate(self) -> Calibration:
-        """The cost of a training step and of its batch, and the peak memory of training steps after the warm-up."""
-        memory.reset_peak()
+    def calibrate(self, batch_sizes: Sequence[int]) -> Calibration:
+        """What a step, a batch and a call cost, and the peak memory of training steps after the warm-up.
+
+        The batches that were buffered before are used up first: steps that wait for their input do so from the start.
+        """
+        with suppress(*_MEMORY_ERRORS):
+            memory.reset_peak()
+        buffered, threads = self._task.training.buffered_batches, self._task.training.threads or 1
+        self._take_batches(buffered)
+        input_time_ms = threads * self._timed(lambda: self._take_batches(INPUT_BATCHES)) / INPUT_BATCHES
         first_ms = self._timed(lambda: self._train(1))
         steps = max(1, min(100, int(CALIBRATION_MS / first_ms)))
         step_time_ms = self._timed(lambda: self._train(steps)) / steps
-        peak_memory_bytes = memory.peak_bytes()
-        buffered = self._task.training.buffered_batches
-        self._take_batches(buffered)
-        threads = self._task.training.threads or 1
-        input_time_ms = threads * self._timed(lambda: self._take_batches(INPUT_BATCHES)) / INPUT_BATCHES
-        return Calibration(step_time_ms, input_time_ms, buffered, peak_memory_bytes)
+        peak = self._peak_bytes()
+        latency_ms, cold_calls = self._calibrated_latencies(batch_sizes)
+        return Calibration(step_time_ms, input_time_ms, buffered, peak, self._startup_s, latency_ms, cold_calls)
+
+    def _peak_bytes(self) -> int | None:
+        with suppress(*_MEMORY_ERRORS):
+            return memory.peak_bytes()
+        return None
+
+    def _calibrated_latencies(self, batch_sizes: Sequence[int]) -> tuple[dict[int, float], dict[int, int]]:
+        """By batch size, milliseconds of a steady call, and the number of calls before it."""
+        latency_ms, cold_calls = {}, {}
+        for size in batch_sizes:
+            first_ms = self.infer(size, 1)[0]
+            calls = max(MIN_CALIBRATION_CALLS, int(INFERENCE_CALIBRATION_MS / first_ms))
+            times_ms = np.array(self.infer(size, min(calls, MAX_CALIBRATION_CALLS)))
+            cold_calls[size] = warm_up_length(times_ms)
+            latency_ms[size] = float(np.median(times_ms[cold_calls[size] :]))
+        return latency_ms, cold_calls
 
     def train_round(self, steps: int, lead_in: int = 0) -> float:
         """Milliseconds for `steps` training steps, after `lead_in` untimed ones.
 
-        The clock is read once, after the device is synchronised. The input pipeline fills its buffer during the other
-        arms' turns. Where a training would wait for batches, the untimed steps use up the buffer.
+        The clock is read once, after the device is synchronised.
         """
         self._train(lead_in)
         return self._timed(lambda: self._train(steps))
@@ -114,11 +142,10 @@ class Worker:
         self._train(lead_in)
         return [self._timed(lambda: self._train(1)) for _ in range(steps)]
 
-    def prepare_inference(self, batch_sizes: Sequence[int]) -> dict[int, float]:
-        """Compiles the prediction at each batch size, and returns the milliseconds of a second call by batch size."""
+    def prepare_inference(self, batch_sizes: Sequence[int]) -> None:
+        """Compiles the prediction at each batch size."""
         for batch_size in batch_sizes:
-            self.infer(batch_size, 1)
-        return {batch_size: self.infer(batch_size, 2)[-1] for batch_size in batch_sizes}
+            self.infer(batch_size, 2)
 
     def infer(self, batch_size: int, calls: int) -> list[float]:
         """Milliseconds of each of `calls` predictions, from inputs on the host to outputs on the host."""
@@ -182,18 +209,19 @@ class Worker:
             else _lowest_where_not_finite(outputs, read_array(trained / SCORES, dimensions=1))
         )
 
+    def began_s(self) -> float:
+        """When this process began, by the monotonic clock, which all processes share."""
+        return self._began_s
+
     def times_continued(self) -> int:
         """How often this process has been continued after it was stopped, as by Ctrl-Z and `fg`."""
         return self._times_continued
 
     def settings(self) -> ArmSettings:
         """How this arm runs."""
-        return ArmSettings(self._configuration(), self._in_force())
-
-    def warnings(self) -> list[str]:
-        """Warnings about this process for the reader of the results."""
         unused = precision.unused_gpu()
-        return [] if unused is None else [f"{unused}; measured on the CPU"]
+        warning = None if unused is None else f"{unused}; measured on the CPU"
+        return ArmSettings(self._configuration(), self._in_force(), warning)
 
     def _count_continued(self, *_: object) -> None:
         self._times_continued += 1

@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from stages.errors import ProfileError
 from stages.profile import xla_choices
-from stages.profile.device_memory import OutOfMemory, OutOfMemoryError
 from stages.profile.fork_server import start_process
 from stages.profile.records import ArmConfig
 
 STOP_TIMEOUT_S = 10.0
 
 Serve = Callable[[Connection, ArmConfig], None]
+
+
+@dataclass(frozen=True)
+class OutOfMemory:
+    """A worker's answer to a call for which there was too little memory.
+
+    Attributes:
+        batch_size: `train.batch_size`.
+        peak_bytes: most that the worker has used so far, as in `memory/peak_mib`.
+        details: what TensorFlow says, in one line.
+    """
+
+    batch_size: int
+    peak_bytes: int
+    details: str
+
+
+class OutOfMemoryError(ProfileError):
+    """The worker of an arm had too little memory."""
+
+    def __init__(self, arm: str, shortage: OutOfMemory) -> None:
+        super().__init__(
+            f"profile: {arm}: train.batch_size is {shortage.batch_size}, too large for the memory, of which "
+            f"{shortage.peak_bytes / 2**20:,.0f} MiB were used ({shortage.details}); reduce it"
+        )
 
 
 def serve_worker(connection: Connection, config: ArmConfig) -> None:
@@ -28,15 +56,27 @@ def serve_worker(connection: Connection, config: ArmConfig) -> None:
 
 
 class WorkerProcess:
-    """A worker process of one arm, and the connection to it. It is forked from the server of the name `server`."""
+    """A worker process of one arm, and the connection to it.
 
-    def __init__(self, name: str, config: ArmConfig, serve: Serve = serve_worker, server: str = "") -> None:
-        self._connection, child_end = multiprocessing.Pipe()
-        self.name = name
-        variables = config.variant.variables
-        self._process = start_process(f"profile-{name}", serve, (child_end, config), variables, server)
+    Attributes:
+        name: of the arm.
+        measures: what it is measured at.
+        connection: to wait for an answer.
+    """
+
+    def __init__(
+        self, name: str, config: ArmConfig, serve: Serve = serve_worker, measures: frozenset[str] = frozenset()
+    ) -> None:
+        self.connection, child_end = multiprocessing.Pipe()
+        self.name, self.measures = name, measures
+        self._process = start_process(f"profile-{name}", serve, (child_end, config), config.variant.variables)
         child_end.close()  # so that reading fails when the worker dies
         self._is_busy = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.is_alive()
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the worker and returns its result.
@@ -52,14 +92,14 @@ class WorkerProcess:
         """Sends a call without waiting for its result; raises as `call`."""
         self._is_busy = True
         try:
-            self._connection.send((method, arguments))
+            self.connection.send((method, arguments))
         except ConnectionError:
             raise self._died() from None
 
     def receive(self) -> Any:
         """Waits for the result of the last call; raises as `call`."""
         try:
-            succeeded, value = self._connection.recv()
+            succeeded, value = self.connection.recv()
         except (EOFError, ConnectionError):
             raise self._died() from None
         self._is_busy = False
@@ -69,9 +109,24 @@ class WorkerProcess:
             raise ProfileError(f"profile: {self.name}: {value}")
         return value
 
+    def stand_still(self) -> None:
+        """Stops the process and its children until `go_on`: out of turn, an input pipeline would fill its buffers."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Continues the process and its children."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Signals the process's group, of which it is the leader as soon as it has answered once."""
+        assert self._process.pid is not None, "the process was started"
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
     def close(self) -> None:
         """Closes the connection, which ends the process. Kills it if it is busy or does not end in `STOP_TIMEOUT_S`."""
-        self._connection.close()
+        self.connection.close()
+        self.go_on()
         if not self._is_busy:  # nobody would read the result of a call that an error or Ctrl-C has interrupted
             self._process.join(STOP_TIMEOUT_S)
         if self._process.is_alive():
@@ -83,5 +138,6 @@ class WorkerProcess:
         code = self._process.exitcode
         return ProfileError(
             f"profile: the process of {self.name} ended with status {code}; -9 usually means that the machine ran out "
-            "of memory with all variants loaded: lower train.batch_size, or list fewer train.variants"
+            "of memory with all variants loaded: lower train.batch_size, list fewer train.variants, or set "
+            "profile.interleave: false"
         )

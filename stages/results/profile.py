@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -94,7 +95,8 @@ TABLES: Mapping[str, tuple[str, type]] = {
     "steps": ("timings.csv", Step),
     "calls": ("inference.csv", Call),
 }
-# Without profile.inference_batch_sizes there are no calls; input rounds are run only where the input matters.
+# Without profile.inference_batch_sizes there are no calls; input rounds are run only where the input matters; a
+# bridging arm has what it was needed for.
 _MAY_BE_EMPTY = {"calls", "input_rounds"}
 
 
@@ -180,52 +182,80 @@ class GpuConditions(Record):
         return ", ".join(name.replace("_", " ") for name in found)
 
 
+EndedBy = Literal["target_precision", "decided", "max_seconds", "time", "rounds"]
+
+
+class Ending(Record):
+    """Why and when one measure of one candidate ended.
+
+    Attributes:
+        ended_by: why.
+        confidence: of its interval, so that all interim looks together leave 95 %.
+        looks: how often the interval was inspected, the last inspection included.
+        repeats: in which both arms were measured.
+    """
+
+    ended_by: EndedBy
+    confidence: float
+    looks: int
+    repeats: int
+
+
 class Protocol(Record):
     """How the measurement went; the same for all of its arms.
 
     Attributes:
-        confidence: of each interval, so that all interim looks together leave 95 %.
-        processes: how often each arm's process was started.
-        rounds: rounds in all processes.
+        processes: number of repeats; each started a process of every arm that it needed.
+        rounds: rounds of training of the baseline in all repeats.
         steps_per_round: training steps in a turn.
         timing_seconds: seconds spent in timed rounds of training and inference, without start-up and traces.
         bridge_seconds: the part of the stage that was spent on bridging arms: their start-up, rounds and calls.
-        stage_seconds: seconds from the start of the stage to the end of the measurement.
-        arms_at_once: 2 if the GPU held only two arms at once, so that they were measured in pairs, and 1 if they were
-            measured one after the other; None if all of them took turns.
-        ended_by: why the measurement ended.
-        drifting_processes: processes whose counted rounds still show a trend.
+        control_seconds: the part that was spent on the control.
+        stage_seconds: seconds from the start of the stage to the end of the measurement, of all sessions.
+        interleaved: whether the arms took turns; on a GPU one arm is measured at a time.
+        endings: why each measure ended, by candidate and measure.
+        drifting_processes: repeats whose counted rounds still show a trend.
+        unsteady: measures whose latency still fell at the end of a turn.
         target_precision: half-width that every interval should reach, as a ratio.
-        interim_looks: how often the intervals were inspected, the last inspection included.
         other_load_cores: mean number of cores that other programs kept busy during the rounds.
         gpus: clocks, throttling and other programs of the GPU that was used; empty on a CPU.
         warnings: what a reader of the numbers should know.
     """
 
-    confidence: float
     processes: int
     rounds: int
     steps_per_round: int
     timing_seconds: float
     bridge_seconds: float | None = None
+    control_seconds: float | None = None
     stage_seconds: float | None = None
-    arms_at_once: int | None = None
+    interleaved: bool = True
+    endings: Mapping[str, Mapping[str, Ending]] = Field(default_factory=dict)
     drifting_processes: int = 0
-    ended_by: Literal["target_precision", "max_seconds", "rounds"]
+    unsteady: tuple[str, ...] = ()
     target_precision: float
-    interim_looks: int
     other_load_cores: float | None = None
     gpus: tuple[GpuConditions, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    def confidence_of(self, candidate: str, measure: str) -> float:
+        """Confidence of an interval of a candidate; 95 % of the control's, which no look may end."""
+        ending = self.endings.get(candidate, {}).get(measure)
+        return ending.confidence if ending else 0.95
+
     @property
     def ended_by_text(self) -> str:
-        """Why the measurement ended, in words."""
-        return {
-            "target_precision": "every interval reached profile.target_precision",
+        """Why the measures ended, in words, the most frequent reason first."""
+        words = {
+            "target_precision": "its interval reached profile.target_precision",
+            "decided": "it was decided",
             "max_seconds": "the time for it was up (profile.max_seconds)",
-            "rounds": "all rounds were run (profile.rounds)",
-        }[self.ended_by]
+            "time": "the time for it was up",
+            "rounds": "all rounds were run",
+        }
+        found = Counter(ending.ended_by for of_one in self.endings.values() for ending in of_one.values())
+        of = sum(found.values())
+        return ", ".join(f"{words[reason]} ({count} of {of} measures)" for reason, count in found.most_common())
 
 
 class OperationTime(Record):
@@ -270,9 +300,10 @@ class ProfileSummary(Document):
         warnings: about this arm's trace and memory.
         largest_batch: with `profile.find_max_batch`.
         xla_choices: by process, a digest of what XLA's autotuner chose; absent where it tuned nothing.
+        resumed: repeats that were taken over from an interrupted or earlier measurement; absent without any.
     """
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     variant: str
     entry: Variant
@@ -284,6 +315,7 @@ class ProfileSummary(Document):
     warnings: tuple[str, ...] = ()
     largest_batch: LargestBatch | None = None
     xla_choices: dict[int, str] | None = None
+    resumed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -379,7 +411,7 @@ def read_profile(name: str, seeds: Sequence[int] = ()) -> Profile:
 
     Args:
         name: the arm's name.
-        seeds: seeds whose `same_weights` are read.
+        seeds: seeds whose `same_weights` are read, as far as they could be evaluated.
 
     Raises:
         DataError: a file is missing.
@@ -391,9 +423,12 @@ def read_profile(name: str, seeds: Sequence[int] = ()) -> Profile:
         attribute: read_table(
             directory / file_name,
             [column.name for column in fields(row_type) if column.name != THROTTLED],
-            may_be_empty=attribute in _MAY_BE_EMPTY,
+            may_be_empty=attribute in _MAY_BE_EMPTY or not files.is_variant(name),
         )
         for attribute, (file_name, row_type) in TABLES.items()
     }
-    same_weights = {seed: read_array(same_weights_file(name, seed), dimensions=2, may_overflow=True) for seed in seeds}
+    paths = {seed: same_weights_file(name, seed) for seed in seeds}
+    same_weights = {
+        seed: read_array(path, dimensions=2, may_overflow=True) for seed, path in paths.items() if path.is_file()
+    }
     return Profile(ProfileSummary.read(directory / SUMMARY), **tables, same_weights=same_weights)

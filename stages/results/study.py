@@ -23,7 +23,7 @@ class VariantResult:
 
     Attributes:
         same_weights: by seed, the scores of the baseline's trained weights in this variant's precision, as in
-            `Training`. Empty for the baseline.
+            `Training`; without the seeds whose evaluation failed. Empty for the baseline.
     """
 
     variant: str
@@ -66,9 +66,13 @@ class Study:
     bridges: Mapping[str, Profile] = field(default_factory=dict)
 
     def bridge(self, candidate: Profile) -> Profile | None:
-        """The arm between the baseline and a candidate; None where no other setting than the precision differs."""
-        name = None if self.baseline.profile is None else _bridge_name(self.baseline.profile, candidate)
-        return None if name is None else self.bridges[name]
+        """The arm between the baseline and a candidate; None where no other setting differs, or it was not needed."""
+        name = self.bridge_name(candidate)
+        return None if name is None else self.bridges.get(name)
+
+    def bridge_name(self, candidate: Profile) -> str | None:
+        """Name of that arm, whether it was measured or not."""
+        return None if self.baseline.profile is None else _bridge_name(self.baseline.profile, candidate)
 
     @property
     def speed_only(self) -> bool:
@@ -133,7 +137,8 @@ def _load_variant(
     if any(training.failed for training in trainings):
         return VariantResult(variant, trainings, None)
     if labels is None:
-        scores = {seed: read_scores(same_weights_file(variant, seed), task) for seed in same_weights}
+        paths = {seed: same_weights_file(variant, seed) for seed in same_weights}
+        scores = {seed: read_scores(path, task) for seed, path in paths.items() if path.is_file()}
         return VariantResult(variant, trainings, read_profile(variant), scores)
     profile = read_profile(variant, same_weights)
     for seed, probabilities in profile.same_weights.items():
@@ -146,7 +151,8 @@ def _load_bridges(baseline: VariantResult, candidates: Sequence[VariantResult]) 
     if baseline.profile is None:
         return {}
     found = (_bridge_name(baseline.profile, item.profile) for item in candidates if item.profile is not None)
-    return {name: read_profile(name) for name in sorted({name for name in found if name is not None})}
+    names = sorted({name for name in found if name is not None and files.profile_dir(name).is_dir()})
+    return {name: read_profile(name) for name in names}
 
 
 def _bridge_name(baseline: Profile, candidate: Profile) -> str | None:

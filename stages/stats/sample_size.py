@@ -102,7 +102,7 @@ def seeds_needed(change: QualityChange, margin: float, alpha: float = ADOPT_ERRO
 
     def settles(seeds: int) -> bool:
         over_examples = distance >= (_quantile(error) + _quantile(1 - POWER)) * change.standard_error(seeds)
-        return over_examples and _t_power(distance, sd, seeds, error) >= POWER
+        return over_examples and _t_power(distance, sd / math.sqrt(seeds), seeds - 1, error) >= POWER
 
     return _fewest(settles, max(change.seeds + 1, 3), MAX_SEEDS)
 
@@ -110,9 +110,9 @@ def seeds_needed(change: QualityChange, margin: float, alpha: float = ADOPT_ERRO
 def processes_needed(
     speedup: Speedup, threshold: float, alpha: float = ADOPT_ERROR, true_ratio: float | None = None
 ) -> int | None:
-    """Processes, as long as those so far, that settle on which side of `threshold` the ratio is.
+    """Repeats, as long as those so far, that settle on which side of `threshold` the ratio is.
 
-    The power is that of Student's t test over the processes, with the spread between them so far.
+    The power is that of Student's t test with the standard error and the degrees of freedom of a repeat so far.
 
     Args:
         speedup: measured so far.
@@ -127,7 +127,15 @@ def processes_needed(
     error = alpha if distance > 0 else REJECT_ERROR
     error *= (1 - speedup.confidence) / (1 - CONFIDENCE)  # as the interim looks leave
     sd = speedup.standard_error * math.sqrt(speedup.processes)
-    return _fewest(lambda number: _t_power(abs(distance), sd, number, error) >= POWER, 2, MAX_PROCESSES)
+    if not math.isfinite(sd):
+        return None
+    each = speedup.error.degrees / max(1, speedup.processes - speedup.repeats_decide)
+
+    def settles(number: int) -> bool:
+        degrees = each * (number - speedup.repeats_decide)
+        return _t_power(abs(distance), sd / math.sqrt(number), degrees, error) >= POWER
+
+    return _fewest(settles, 2, MAX_PROCESSES)
 
 
 def _quantile(error: float) -> float:
@@ -171,13 +179,13 @@ def _seeds_agree(change: QualityChange, margin: float, error: float) -> bool:
     return t_p(by_seed, margin) <= error if _planned(change) > -margin else t_interval(by_seed)[1] < -margin
 
 
-def _t_power(distance: float, sd: float, number: int, error: float) -> float:
-    """Power of a one-sided t test of `number` values whose mean is `distance` from the threshold (noncentral t)."""
-    if sd == 0:
+def _t_power(distance: float, standard_error: float, degrees: float, error: float) -> float:
+    """Power of a one-sided t test of a mean that is `distance` from the threshold (noncentral t)."""
+    if standard_error == 0:
         return float(distance > 0)
-    shift = distance / sd * math.sqrt(number)
-    critical = float(stats.t.isf(error, number - 1))
-    return 1.0 if shift > critical + 40 else float(stats.nct.sf(critical, number - 1, shift))
+    shift = distance / standard_error
+    critical = float(stats.t.isf(error, degrees))
+    return 1.0 if shift > critical + 40 else float(stats.nct.sf(critical, degrees, shift))
 
 
 def _fewest(settles: Callable[[int], bool], start: int, most: int) -> int | None:

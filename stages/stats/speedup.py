@@ -1,4 +1,4 @@
-"""Speed-ups from interleaved rounds, each with a confidence interval and a p-value.
+"""Speed-ups from rounds, each with a confidence interval and a p-value.
 
 `profile` decides by them when to stop measuring, and `compare` judges by them.
 """
@@ -18,29 +18,21 @@ from scipy import stats
 from stages.errors import ComparisonError
 
 CONFIDENCE = 0.95
-# Interim looks that may end a measurement early, as shares of its processes. Each spends 0.5 % of the 5 % that an
-# interval may miss, and the last look has the rest. Stopping at a narrow interval without accounting for the looks
-# covers 72 to 91 % instead of 95.
-INTERIM_LOOKS = (1 / 2, 5 / 8, 3 / 4)
+# Repeats after which a measure may end early. Each of these interim looks spends 0.5 % of the 5 % that an interval may
+# miss, and the last look has the rest.
+LOOKS = (3, 4, 6, 8)
 INTERIM_CONFIDENCE = 0.995
-MIN_PROCESSES_AT_A_LOOK = 4
-# At least two looks are paid: without looks, intervals of 4 or 5 processes with stalls cover only 94 %, because the
+# At least two looks are paid: without looks, intervals of 4 or 5 repeats with stalls cover only 94 %, because the
 # mean of so few skewed times is not quite normal.
 MIN_LOOKS_PAID = 2
-TRIMMED_SHARE = 0.25  # of the rounds of a process, at each end, for the ratio of typical steps
-
-PAIRS, ALONE = 2, 1  # arms that lived at once, where a GPU does not hold all of them
+REPEAT_SD = 0.01  # smallest standard deviation of a repeat: few repeats that happen to agree do not show it to be 0
+MIN_ROUNDS_FOR_PAIRS = 4  # of a repeat, for its unit of spread to be two rounds
+TRIMMED_SHARE = 0.25  # of the rounds of a repeat, at each end, for the ratio of typical steps
 
 TRAIN = "train"  # the measure; those of inference are `inference_b<n>`
 
 Interval = tuple[float, float]
 Times = tuple[pd.DataFrame, pd.DataFrame]  # rounds.csv and inference.csv of an arm
-
-
-def interim_looks(processes: int) -> tuple[int, ...]:
-    """After how many of the processes the intervals are inspected, the last inspection left out."""
-    counts = {math.ceil(share * processes) for share in INTERIM_LOOKS} - {processes}
-    return tuple(sorted(count for count in counts if count >= MIN_PROCESSES_AT_A_LOOK))
 
 
 def final_confidence(looks_taken: int) -> float:
@@ -49,14 +41,35 @@ def final_confidence(looks_taken: int) -> float:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """How much the rounds of a repeat vary, by units of two rounds, an order and its reverse, or of single rounds.
+
+    Attributes:
+        units: number of them.
+        baseline, candidate: variance of each arm's time, in ms² a round.
+        covariance: of both.
+    """
+
+    units: int
+    baseline: float
+    candidate: float
+    covariance: float
+
+    def variance_of_difference(self, ratio: float) -> float:
+        """Variance of `baseline - ratio x candidate` in ms²."""
+        return max(0.0, self.baseline - 2 * ratio * self.covariance + ratio**2 * self.candidate)
+
+
+@dataclass(frozen=True)
 class ProcessTimes:
-    """What one process of each arm measured in the same rounds.
+    """What one repeat measured: a process of each arm, in the same rounds.
 
     Attributes:
         count: number of training steps, or of inference calls, in each arm.
         baseline_ms, candidate_ms: total time of them, in milliseconds.
         typical_log_ratio: logarithm of the ratio of a typical round: the interquartile mean over the rounds.
         rounds: number of rounds.
+        spread: of the rounds; None with fewer than two of them.
     """
 
     count: int
@@ -64,24 +77,40 @@ class ProcessTimes:
     candidate_ms: float
     typical_log_ratio: float
     rounds: int
+    spread: Spread | None = None
+
+
+@dataclass(frozen=True)
+class Error:
+    """Standard error of a logarithm, with its degrees of freedom."""
+
+    standard_error: float
+    degrees: float
+
+    def quantile(self, confidence: float) -> float:
+        """Half the width of the interval of this confidence, on the logarithmic scale."""
+        return float(stats.t.ppf((1 + confidence) / 2, self.degrees)) * self.standard_error
 
 
 @dataclass(frozen=True)
 class Speedup:
     """Time of the baseline / time of the candidate, a ratio of throughputs: above 1 the candidate is faster.
 
-    The time is that of all counted rounds, with stalls. The interval is Student's t over the processes, by the
-    linearisation of the ratio of two means (Cochran, Sampling Techniques, 1977, section 6.3) on the logarithmic scale.
-    Rounds of one process share its memory layout, clock and neighbours, so only processes are independent; each starts
-    from an interpreter of its own.
+    The time is that of all counted rounds, with stalls. The interval is Student's t by the linearisation of the ratio
+    of two means (Cochran, Sampling Techniques, 1977, section 6.3) on the logarithmic scale. Its standard error is the
+    larger of two: that of the repeats, with one degree of freedom fewer than repeats; and that of the rounds, with as
+    many as the rounds leave, to which the variance of repeats that differ by `REPEAT_SD` is added.
 
     Attributes:
-        by_process: the times of each process.
+        by_process: the times of each repeat.
         confidence: of the look that ended the measurement, so that the interval has 95 % over all looks.
+        interleaved: whether the arms took turns. Else the errors of the two arms are independent, only the repeats
+            show them (Welch, Biometrika 34, 1947), and rounds are never paired.
     """
 
     by_process: tuple[ProcessTimes, ...]
     confidence: float = CONFIDENCE
+    interleaved: bool = True
 
     @property
     def rounds(self) -> int:
@@ -90,7 +119,7 @@ class Speedup:
 
     @property
     def processes(self) -> int:
-        """Number of processes, which are the independent measurements."""
+        """Number of repeats, each of which started a process of every arm."""
         return len(self.by_process)
 
     @property
@@ -109,23 +138,71 @@ class Speedup:
         return self._sum("baseline_ms") / self._sum("candidate_ms")
 
     @cached_property
-    def deviations(self) -> NDArray[np.float64]:
-        """Deviation of each process from the logarithm of the ratio, `(processes,)`; their mean is 0."""
-        shares = [
-            process.baseline_ms / self._sum("baseline_ms") - process.candidate_ms / self._sum("candidate_ms")
-            for process in self.by_process
-        ]
-        return self.processes * np.array(shares)
+    def error(self) -> Error:
+        """Standard error of the logarithm of the ratio; infinite where a single round was measured."""
+        found = [self._error_of_repeats(), self._error_of_rounds() if self.interleaved else None]
+        unknown = Error(math.inf, 1)
+        return max((error for error in found if error), key=lambda error: error.standard_error, default=unknown)
 
     @property
     def standard_error(self) -> float:
         """Standard error of the logarithm of the ratio."""
-        return float(np.std(self.deviations, ddof=1) / np.sqrt(self.processes))
+        return self.error.standard_error
+
+    @property
+    def repeats_decide(self) -> bool:
+        """Whether repeats differ by more than their rounds explain, so that the interval rests on the repeats."""
+        return self.error == self._error_of_repeats()
+
+    def _error_of_repeats(self) -> Error | None:
+        count = self.processes
+        if count < 2:
+            return None
+        before, after = (self._deviations(name) for name in ("baseline_ms", "candidate_ms"))
+        if self.interleaved:
+            return Error(float(np.std(before - after, ddof=1) / np.sqrt(count)), count - 1)
+        squares = [float(np.var(arm, ddof=1) / count) for arm in (before, after)]
+        total = sum(squares)
+        degrees = (count - 1) * total**2 / sum(square**2 for square in squares) if total else count - 1
+        return Error(math.sqrt(total), degrees)
+
+    def _deviations(self, name: str) -> NDArray[np.float64]:
+        """Each repeat's share of an arm's total time, times the number of repeats, `(repeats,)`."""
+        return np.array([getattr(process, name) for process in self.by_process]) * self.processes / self._sum(name)
+
+    def _error_of_rounds(self) -> Error | None:
+        square, degrees = self._round_variance
+        if not degrees:
+            return None
+        return Error(math.sqrt(square / self.rounds + 2 * REPEAT_SD**2 / self.processes), degrees)
+
+    @cached_property
+    def _round_variance(self) -> tuple[float, int]:
+        """Variance of the logarithm of the ratio of one round, and its degrees of freedom."""
+        spreads = [process.spread for process in self.by_process if process.spread]
+        degrees = sum(spread.units - 1 for spread in spreads)
+        if not degrees:
+            return math.nan, 0
+        pooled = sum((item.units - 1) * item.variance_of_difference(self.ratio) for item in spreads) / degrees
+        return pooled / (self._sum("baseline_ms") / self.rounds) ** 2, degrees
+
+    @property
+    def components(self) -> tuple[float, float] | None:
+        """Standard deviation of the logarithm of the ratio, of one round and of a repeat; None if it is not known.
+
+        That of repeats is at least what `REPEAT_SD` of both arms gives.
+        """
+        square, degrees = self._round_variance
+        if not degrees or not square:
+            return None
+        least, repeats = 2 * REPEAT_SD**2, self._error_of_repeats()
+        found = 0.0 if repeats is None else (repeats.standard_error**2 - square / self.rounds) * self.processes
+        return math.sqrt(square), math.sqrt(max(least, found))
 
     def interval(self, confidence: float) -> Interval:
         """Interval of another confidence; the interim looks are not accounted for."""
-        half = float(stats.t.ppf((1 + confidence) / 2, self.processes - 1)) * self.standard_error
-        return self.ratio * math.exp(-half), self.ratio * math.exp(half)
+        half = self.error.quantile(confidence)
+        return self.ratio * math.exp(-half), self.ratio * math.exp(min(half, 700.0))
 
     @property
     def low(self) -> float:
@@ -155,17 +232,17 @@ class Speedup:
         distance = math.log(self.ratio / threshold)
         if self.standard_error == 0:
             return 0.0 if distance > 0 else 1.0
-        p = float(stats.t.sf(distance / self.standard_error, self.processes - 1))
+        p = float(stats.t.sf(distance / self.standard_error, self.error.degrees))
         return min(1.0, p * (1 - CONFIDENCE) / (1 - self.confidence))
 
     @property
     def typical_ratio(self) -> float:
-        """Ratio of typical rounds: exp of the mean over the processes of the interquartile mean of their rounds."""
+        """Ratio of typical rounds: exp of the mean over the repeats of the interquartile mean of their rounds."""
         return math.exp(float(np.mean([process.typical_log_ratio for process in self.by_process])))
 
     @property
     def stall_interval(self) -> Interval:
-        """Interval of `ratio / typical_ratio`, paired by process. Below 1 stalls cost the candidate more."""
+        """Interval of `ratio / typical_ratio`, paired by repeat. Below 1 stalls cost the candidate more."""
         own = [math.log(process.baseline_ms / process.candidate_ms) for process in self.by_process]
         low, high = t_interval(np.array(own) - [item.typical_log_ratio for item in self.by_process], self.confidence)
         return math.exp(low), math.exp(high)
@@ -178,24 +255,22 @@ def train_speedup(
     baseline: pd.DataFrame,
     candidate: pd.DataFrame,
     confidence: float = CONFIDENCE,
-    control: pd.DataFrame | None = None,
-    at_once: int | None = None,
+    *,
+    interleaved: bool = True,
+    fewest: int = 2,
 ) -> Speedup:
-    """Speed-up of training from the counted rounds of rounds.csv tables, paired by process and round.
+    """Speed-up of training from the counted rounds of rounds.csv tables, of the rounds that both arms have.
 
     Args:
         baseline, candidate: tables with the columns of `Round`.
         confidence: of the interval.
-        control: the same of a second copy of the baseline: the mean of both copies is then the baseline. Both copies
-            must have the same variance, which they have if each starts from an interpreter of its own.
-        at_once: how many arms lived at once; None for all. In `PAIRS` only the processes count that both arms share,
-            and the control, which shares none with a candidate, is no second baseline. `ALONE`, the rounds of two arms
-            were not simultaneous, so only what a process took is compared.
+        interleaved: whether the arms took turns.
+        fewest: repeats that both must have.
 
     Raises:
-        ComparisonError: rounds do not pair, a time is not positive, or there are fewer than two processes.
+        ComparisonError: the turns of a round differ in length, a time is not positive, or there are too few repeats.
     """
-    return _speedup("rounds.csv", _turns_of_training, (baseline, candidate, control), confidence, at_once)
+    return _speedup("rounds.csv", _turns_of_training, (baseline, candidate), confidence, interleaved, fewest)
 
 
 def inference_speedup(
@@ -203,8 +278,9 @@ def inference_speedup(
     candidate: pd.DataFrame,
     batch_size: int,
     confidence: float = CONFIDENCE,
-    control: pd.DataFrame | None = None,
-    at_once: int | None = None,
+    *,
+    interleaved: bool = True,
+    fewest: int = 2,
 ) -> Speedup:
     """Speed-up of inference at one batch size from the counted calls of inference.csv tables; as `train_speedup`."""
 
@@ -214,7 +290,7 @@ def inference_speedup(
         return pd.DataFrame({"count": latencies_ms.size(), "time_ms": latencies_ms.sum()})
 
     what = f"inference.csv at batch size {batch_size}"
-    return _speedup(what, turns, (baseline, candidate, control), confidence, at_once)
+    return _speedup(what, turns, (baseline, candidate), confidence, interleaved, fewest)
 
 
 def inference_measure(batch_size: int) -> str:
@@ -222,20 +298,35 @@ def inference_measure(batch_size: int) -> str:
     return f"inference_b{batch_size}"
 
 
-def speedups_by_measure(
+def batch_size_of(measure: str) -> int | None:
+    """Batch size of a measure of inference; None for training."""
+    return None if measure == TRAIN else int(measure.removeprefix("inference_b"))
+
+
+def speedup_of(
+    measure: str,
     baseline: Times,
     candidate: Times,
-    batch_sizes: Iterable[int],
-    confidence: float,
-    control: Times | None = None,
-    at_once: int | None = None,
-) -> dict[str, Speedup]:
-    """Speed-ups of training and of inference at each batch size, from the rounds and calls of each arm."""
-    rounds, calls = control or (None, None)
-    found = {TRAIN: train_speedup(baseline[0], candidate[0], confidence, rounds, at_once)}
-    for size in batch_sizes:
-        found[inference_measure(size)] = inference_speedup(baseline[1], candidate[1], size, confidence, calls, at_once)
-    return found
+    confidence: float = CONFIDENCE,
+    *,
+    interleaved: bool = True,
+    fewest: int = 2,
+) -> Speedup:
+    """Speed-up at one measure, from the rounds and calls of each arm; as `train_speedup`."""
+    size = batch_size_of(measure)
+    if size is None:
+        return train_speedup(baseline[0], candidate[0], confidence, interleaved=interleaved, fewest=fewest)
+    return inference_speedup(baseline[1], candidate[1], size, confidence, interleaved=interleaved, fewest=fewest)
+
+
+def shared_repeats(measure: str, baseline: Times, candidate: Times) -> int:
+    """Number of repeats in which both arms were measured."""
+    size = batch_size_of(measure)
+    found = []
+    for rounds, calls in (baseline, candidate):
+        rows = rounds if size is None else calls[calls["batch_size"] == size]
+        found.append(set(rows["process"]))
+    return len(found[0] & found[1])
 
 
 def _turns_of_training(table: pd.DataFrame) -> pd.DataFrame:
@@ -247,55 +338,70 @@ def _turns_of_training(table: pd.DataFrame) -> pd.DataFrame:
 def _speedup(
     what: str,
     turns: Callable[[pd.DataFrame], pd.DataFrame],
-    tables: Iterable[pd.DataFrame | None],
+    tables: Iterable[pd.DataFrame],
     confidence: float,
-    at_once: int | None,
+    interleaved: bool,
+    fewest: int,
 ) -> Speedup:
     """The speed-up from tables of single times, of which `turns` makes the count and the time of each turn."""
-    of_arms = [turns(table) for table in tables if table is not None]
-    before, *others = _of_shared_processes(*of_arms[:2]) if at_once == PAIRS else of_arms
+    before, after = map(turns, tables)
+    if not (before.index.is_unique and after.index.is_unique):
+        raise ComparisonError(f"{what}: a round occurs twice; run `dvc repro -f -s profile`")
+    shared = before.index.intersection(after.index).sort_values()
+    before, after = before.loc[shared], after.loc[shared]
     if before.empty:
-        raise ComparisonError(f"{what}: nothing was measured; run `dvc repro -f -s profile`")
-    if any(not table.index.is_unique or set(table.index) != set(before.index) for table in (before, *others)):
         raise ComparisonError(
-            f"{what}: the rounds of two variants do not match, so they were not measured together; "
-            f"run `dvc repro -f -s profile`"
+            f"{what}: two variants have no round in common, so they were not measured together; "
+            "run `dvc repro -f -s profile`"
         )
-    after, *copies = (table.reindex(before.index) for table in others)
-    if any(not np.array_equal(table["count"], before["count"]) for table in (after, *copies)):
+    if not np.array_equal(before["count"], after["count"]):
         raise ComparisonError(f"{what}: the turns of a round differ in length; run `dvc repro -f -s profile`")
-    if not all((np.isfinite(table["time_ms"]) & (table["time_ms"] > 0)).all() for table in (before, after, *copies)):
+    if not all((np.isfinite(table["time_ms"]) & (table["time_ms"] > 0)).all() for table in (before, after)):
         raise ComparisonError(f"{what}: a time is not a positive number; run `dvc repro -f -s profile`")
-    baseline_ms = pd.concat([table["time_ms"] for table in (before, *copies)], axis=1).mean(axis=1)
-    paired = pd.DataFrame({"count": before["count"], "baseline_ms": baseline_ms, "candidate_ms": after["time_ms"]})
-    by_process = tuple(_process_times(rounds, at_once) for _, rounds in paired.groupby(level="process"))
-    if len(by_process) < 2:
+    paired = pd.DataFrame(
+        {"count": before["count"], "baseline_ms": before["time_ms"], "candidate_ms": after["time_ms"]}
+    )
+    by_process = tuple(process_times(rounds, interleaved) for _, rounds in paired.groupby(level="process"))
+    if len(by_process) < fewest:
         raise ComparisonError(
-            f"{what}: an interval needs at least 2 processes and {len(by_process)} was measured; raise "
+            f"{what}: an interval needs at least {fewest} repeats and {len(by_process)} was measured; raise "
             f"profile.processes in params.yaml and run `dvc repro`"
         )
-    return Speedup(by_process, confidence)
+    return Speedup(by_process, confidence, interleaved)
 
 
-def _of_shared_processes(before: pd.DataFrame, after: pd.DataFrame) -> list[pd.DataFrame]:
-    """The turns of the processes in which both arms lived."""
-    shared = before.index.unique("process").intersection(after.index.unique("process"))
-    return [table[table.index.get_level_values("process").isin(shared)] for table in (before, after)]
+def process_times(rounds: pd.DataFrame, interleaved: bool = True) -> ProcessTimes:
+    """The times of one repeat.
 
-
-def _process_times(rounds: pd.DataFrame, at_once: int | None) -> ProcessTimes:
+    Args:
+        rounds: columns `count`, `baseline_ms` and `candidate_ms`, indexed by process and round, in order.
+        interleaved: whether the arms took turns.
+    """
     before, after = rounds["baseline_ms"], rounds["candidate_ms"]
-    if at_once == ALONE:
-        typical = interquartile_mean(np.log(before).to_numpy()) - interquartile_mean(np.log(after).to_numpy())
-    else:
+    if interleaved:
         typical = interquartile_mean(np.log(before / after).to_numpy())
+    else:
+        typical = interquartile_mean(np.log(before).to_numpy()) - interquartile_mean(np.log(after).to_numpy())
     return ProcessTimes(
         count=int(rounds["count"].sum()),
         baseline_ms=float(before.sum()),
         candidate_ms=float(after.sum()),
         typical_log_ratio=typical,
         rounds=len(rounds),
+        spread=_spread(rounds[["baseline_ms", "candidate_ms"]]),
     )
+
+
+def _spread(times_ms: pd.DataFrame) -> Spread | None:
+    """By pairs of rounds if there are enough: what drifts from one round to the next cancels in a pair."""
+    pair = times_ms.index.get_level_values("round") // 2
+    is_paired = times_ms.groupby(pair)["baseline_ms"].transform("size") == 2
+    in_pairs = is_paired.sum() >= MIN_ROUNDS_FOR_PAIRS
+    units = times_ms[is_paired].groupby(pair[is_paired]).sum() if in_pairs else times_ms
+    if len(units) < 2:
+        return None
+    moments = units.cov().to_numpy() / (2 if in_pairs else 1)
+    return Spread(len(units), float(moments[0, 0]), float(moments[1, 1]), float(moments[0, 1]))
 
 
 def interquartile_mean(values: NDArray[np.float64]) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from stages.stats.speedup import CONFIDENCE, ProcessTimes, Speedup, interquartile_mean, t_interval
+from stages.stats.speedup import CONFIDENCE, ProcessTimes, Speedup, process_times, t_interval
 
 MIN_ROUNDS = 6  # of a process, and
 MIN_GROUP_SHARE = 0.2  # of them in each group: 5 % of outliers are no state
@@ -47,24 +47,20 @@ class State:
 def find_states(
     baseline_rounds: pd.DataFrame,
     candidate_rounds: pd.DataFrame,
-    control_rounds: pd.DataFrame | None = None,
     confidence: float = CONFIDENCE,
 ) -> tuple[State, ...]:
     """The two states of the machine, the fast one first; empty unless the speed-up differs between them.
 
     Args:
         baseline_rounds, candidate_rounds: tables with the columns of `Round`, of which the counted ones are used.
-        control_rounds: the same of a second copy of the baseline: the mean of both copies is then the baseline.
         confidence: of the intervals, and of the difference between the states.
     """
-    arms = [baseline_rounds, candidate_rounds, *([] if control_rounds is None else [control_rounds])]
-    times = _times(arms)
     fast, slow = [], []
-    for _, rounds in times.groupby(level="process"):
-        is_slow = _is_slow(rounds.filter(like="arm").to_numpy())
+    for _, rounds in _times(baseline_rounds, candidate_rounds).groupby(level="process"):
+        is_slow = _is_slow(rounds[["baseline_ms", "candidate_ms"]].to_numpy())
         if is_slow is not None:
-            fast.append(_process_times(rounds[~is_slow]))
-            slow.append(_process_times(rounds[is_slow]))
+            fast.append(process_times(rounds[~is_slow]))
+            slow.append(process_times(rounds[is_slow]))
     if len(fast) < MIN_PROCESSES:
         return ()
     differences = np.array([_log_ratio(one) - _log_ratio(other) for one, other in zip(fast, slow, strict=True)])
@@ -74,11 +70,13 @@ def find_states(
     return _state(fast, confidence), _state(slow, confidence)
 
 
-def _times(arms: list[pd.DataFrame]) -> pd.DataFrame:
-    """By process and round: `steps`, and the time of a round of each arm in milliseconds, as `arm0`, `arm1`, ..."""
-    counted = [arm[arm["counted"].astype(bool)].set_index(["process", "round"]) for arm in arms]
-    times = {f"arm{number}": arm["round_time_ms"] for number, arm in enumerate(counted)}
-    return pd.DataFrame({"steps": counted[0]["steps"], **times}).dropna()
+def _times(baseline_rounds: pd.DataFrame, candidate_rounds: pd.DataFrame) -> pd.DataFrame:
+    """The counted rounds of both arms by process and round: `count` of steps, `baseline_ms` and `candidate_ms`."""
+    before, after = (
+        arm[arm["counted"].astype(bool)].set_index(["process", "round"]) for arm in (baseline_rounds, candidate_rounds)
+    )
+    times = {"baseline_ms": before["round_time_ms"], "candidate_ms": after["round_time_ms"]}
+    return pd.DataFrame({"count": before["steps"], **times}).dropna()
 
 
 def _is_slow(times_ms: NDArray[np.float64]) -> NDArray[np.bool_] | None:
@@ -116,17 +114,6 @@ def _critical_share(count: int) -> float:
 
 def _smallest_group(count: int) -> int:
     return max(2, math.ceil(MIN_GROUP_SHARE * count))
-
-
-def _process_times(rounds: pd.DataFrame) -> ProcessTimes:
-    baseline_ms = rounds.drop(columns=["steps", "arm1"]).mean(axis=1)
-    return ProcessTimes(
-        count=int(rounds["steps"].sum()),
-        baseline_ms=float(baseline_ms.sum()),
-        candidate_ms=float(rounds["arm1"].sum()),
-        typical_log_ratio=interquartile_mean(np.log(baseline_ms / rounds["arm1"]).to_numpy()),
-        rounds=len(rounds),
-    )
 
 
 def _log_ratio(process: ProcessTimes) -> float:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-import stages
 from stages import digests, files, locking
 from stages.errors import DataError
 from stages.params import Params
@@ -192,18 +191,10 @@ def checkpoint_key(settings: Params, variant: str, seed: int, data_sha256: str) 
         "name": variant,
         "seed": seed,
         "data": data_sha256,
-        "code": _code_digest(),
+        "code": digests.code_digest(_CODE),
         "releases": {name: metadata.version(name) for name in _RELEASES},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _code_digest() -> str:
-    root = Path(stages.__file__).parent
-    named = [root / name for name in _CODE]
-    paths = sorted(path for entry in named for path in ([entry] if entry.is_file() else entry.rglob("*.py")))
-    lines = [f"{path.relative_to(root)}\0{files.sha256_file(path)}\n" for path in paths]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _lock_of(folder: Path) -> Path:

@@ -179,12 +179,12 @@ def _protocol(protocol: Protocol) -> Iterator[tuple[str, str]]:
     yield "seconds of timing", f"{protocol.timing_seconds:,.0f}"
     yield "ended by", protocol.ended_by_text
     yield "target half-width of each interval", f"{protocol.target_precision:g} (as a ratio)"
-    yield "looks at the intervals, the last included", f"{protocol.interim_looks}"
-    yield "confidence of each interval", f"{100 * protocol.confidence:g} %, which is 95 % over all looks"
+    looks = [ending.looks for of_one in protocol.endings.values() for ending in of_one.values()]
+    if looks:
+        yield "looks at an interval, the last included", f"at most {max(looks)}; each interval is 95 % over all looks"
     if protocol.stage_seconds is not None:
         yield "seconds from the start of profile to the end of the timing", f"{protocol.stage_seconds:,.0f}"
-    if protocol.arms_at_once is not None:
-        yield "arms that the GPU held at once", f"{protocol.arms_at_once}"
+    yield "arms take turns", "yes" if protocol.interleaved else "no, one is measured at a time"
     if protocol.bridge_seconds is not None:
         yield "seconds of it for bridging arms", f"{protocol.bridge_seconds:,.0f}"
     if protocol.drifting_processes:

@@ -1,0 +1,157 @@
+"""What is measured once beside the timing: the input on a cached batch, a trace, and the baseline's weights.
+
+A failure of one of these is a warning: it is absent from the results, and the timing counts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from stages import files
+from stages.errors import HalfstepError, ProfileError
+from stages.profile.arms import Arms
+from stages.profile.plan import Plan
+from stages.profile.records import ArmRecord
+from stages.profile.repeats import Repeats
+from stages.profile.worker_process import WorkerProcess
+from stages.stats.speedup import TRAIN
+
+CACHED, TRACE, SAME_WEIGHTS = "a step on a cached batch", "trace", "same weights"
+MEMORY, LARGEST_BATCH = "peak memory", "largest batch"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is measured beside the timing.
+
+    Attributes:
+        traces: whether the arms are traced.
+        trained: by seed, the folder of the baseline's training, whose weights are evaluated in each candidate.
+    """
+
+    traces: bool = True
+    trained: Mapping[int, Path] | None = None
+
+
+class Extras:
+    """Runs what is still missing, with the arms that live.
+
+    Args:
+        records: everything that was measured, by arm.
+        baseline: name of the baseline's arm.
+        wanted: what is measured.
+        repeats: where traces and arrays are kept.
+    """
+
+    def __init__(self, records: Mapping[str, ArmRecord], baseline: str, wanted: Wanted, repeats: Repeats) -> None:
+        self._records, self._baseline, self._wanted, self._repeats = records, baseline, wanted, repeats
+
+    def missing(self, plan: Plan) -> dict[str, set[str]]:
+        """The arms that lack something that has not failed, each with the measures that its process must have."""
+        found: dict[str, set[str]] = {}
+        for name in self._records:
+            if any(self._lacks(name, what, plan) for what in (CACHED, TRACE)):
+                found[name] = {TRAIN}
+            elif self._lacks(name, SAME_WEIGHTS, plan):
+                found[name] = set()
+        return found
+
+    def run(self, arms: Arms, plan: Plan) -> None:
+        """Runs what the arms that live lack."""
+        for worker in arms.workers:
+            record = self._records[worker.name]
+            if record.calibration and record.calibration.peak_memory_bytes is None and MEMORY not in record.failed:
+                failed(record, worker.name, MEMORY, ProfileError("TensorFlow reports none"))
+        self._separate_input(arms, plan)
+        arms.turns.end()
+        for worker in arms.workers:
+            if TRAIN in worker.measures and self._lacks(worker.name, TRACE, plan):
+                self._attempt(worker, TRACE, partial(self._trace, worker, plan.trace_steps))
+        for worker in arms.workers:
+            if self._lacks(worker.name, SAME_WEIGHTS, plan):
+                self._attempt(worker, SAME_WEIGHTS, partial(self._evaluate, worker))
+
+    def _lacks(self, name: str, what: str, plan: Plan) -> bool:
+        record, is_variant = self._records[name], files.is_variant(name)
+        if what in record.failed or name.startswith(files.BRIDGE_PREFIX):
+            return False
+        if what == TRACE:
+            return self._wanted.traces and record.trace is None
+        if what == CACHED:
+            return plan.input_matters and is_variant and not record.times.input_rounds
+        missing = (self._wanted.trained or {}).keys() - record.same_weights.keys()
+        return is_variant and name != self._baseline and bool(missing)
+
+    def _separate_input(self, arms: Arms, plan: Plan) -> None:
+        """Times steps on the input pipeline and on one batch, in turns."""
+        workers = [worker for worker in arms.workers if TRAIN in worker.measures]
+        ready = []
+        for worker in (worker for worker in workers if self._lacks(worker.name, CACHED, plan)):
+            if self._attempt(worker, CACHED, partial(arms.turns.call, worker, "prepare_cached")):
+                ready.append(worker.name)
+        if ready:
+            self._attempt(None, CACHED, lambda: arms.turns.separate_input_from_compute(plan, ready), ready)
+
+    def _trace(self, worker: WorkerProcess, steps: int) -> None:
+        directory = self._repeats.traces / worker.name
+        shutil.rmtree(directory, ignore_errors=True)  # of a trace that did not succeed
+        record = worker.call("trace", directory, steps)
+        find_trace(directory)
+        self._records[worker.name].trace = record
+
+    def _evaluate(self, worker: WorkerProcess) -> None:
+        for seed, folder in (self._wanted.trained or {}).items():
+            outputs = worker.call("same_weights", folder)
+            self._records[worker.name].same_weights[seed] = self._repeats.keep_array(worker.name, seed, outputs)
+
+    def _attempt(
+        self, worker: WorkerProcess | None, what: str, run: Callable[[], object], names: Sequence[str] = ()
+    ) -> bool:
+        """Runs it; an error is a warning, and is not tried again."""
+        try:
+            run()
+        except HalfstepError as error:
+            for name in names or ([worker.name] if worker else []):
+                failed(self._records[name], name, what, error)
+            return False
+        return True
+
+
+def find_trace(directory: Path) -> Path:
+    """Finds the trace below a folder; the profiler chooses the names.
+
+    Raises:
+        ProfileError: the number of traces is not 1.
+    """
+    found = list(directory.rglob("*.xplane.pb"))
+    if len(found) != 1:
+        raise ProfileError(f"the profiler wrote {len(found)} traces instead of one")
+    return found[0]
+
+
+def failed(record: ArmRecord, name: str, what: str, error: HalfstepError) -> None:
+    """Notes that an extra of an arm failed, and prints it."""
+    record.failed[what] = " ".join(str(error).split())
+    print(f"profile: warning: {consequence(name, what)} ({record.failed[what]})", flush=True)
+
+
+def warnings(name: str, record: ArmRecord) -> Iterator[str]:
+    """Yields a line for each extra that failed."""
+    for what, reason in record.failed.items():
+        yield f"{consequence(name, what)} ({reason})"
+
+
+def consequence(name: str, what: str) -> str:
+    """What an extra that failed leaves out."""
+    missing = {
+        CACHED: "it is not known what its input pipeline costs",
+        TRACE: "it has no trace, and there are no reasons from it",
+        SAME_WEIGHTS: "the baseline's weights were not evaluated in its precision, so inference is not adopted",
+        MEMORY: "its peak memory is not known",
+        LARGEST_BATCH: "its largest batch is not known",
+    }
+    return f"{name}: {missing[what]}"

@@ -1,0 +1,260 @@
+"""The repeats of a measurement on disk: what was timed outlives the stage, and a later start goes on from it.
+
+Everything lies in `.halfstep/profile/` of the original checkout, in a folder whose name is a digest of all that decides
+the times: parameters, inputs, machine, code and versions. A repeat is one file, which is written when it is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from stages import digests, files, locking
+from stages.errors import BusyError, DataError
+from stages.params import Params, Variant
+from stages.profile.plan import Plan
+from stages.profile.records import ArmRecord, ArmSettings, Calibration, TraceRecord
+from stages.results.profile import Ending, LargestBatch, RawTimes
+
+FOLDER = files.WORK_DIR / "profile"
+MAX_FOLDERS = 4  # of measurements, the newest
+_AMOUNTS = ("target_precision", "max_seconds", "processes", "rounds")  # how much is measured, not what
+_CODE = ("profile", "tasks", "distribution", "precision.py", "stats/speedup.py", "gpus", "op_types.py")
+_RELEASES = ("tensorflow", "keras", "numpy", "xprof", "tensorboard-plugin-profile")
+_STATE, _LARGEST_FILE = "measurement.json", "largest_batches.json"
+
+
+@dataclass
+class ArmState:
+    """What is known of an arm beside its times; fields as of `ArmRecord`."""
+
+    entry: Variant
+    settings: ArmSettings
+    calibration: Calibration | None = None
+    trace: TraceRecord | None = None
+    same_weights: dict[int, Path] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    xla_choices: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class State:
+    """A measurement so far.
+
+    Attributes:
+        plan: lengths of turns and repeats.
+        asked: the parameters that say how much is measured.
+        repeats: number of complete repeats.
+        timing_s, stage_s: seconds of timing, and of the stage, in all sessions.
+        arms: by name.
+        endings, looks: by candidate and measure.
+        seconds: spent on each arm.
+        finished: whether it ended.
+    """
+
+    plan: Plan
+    asked: dict[str, float | None]
+    repeats: int = 0
+    timing_s: float = 0.0
+    stage_s: float = 0.0
+    arms: dict[str, ArmState] = field(default_factory=dict)
+    endings: dict[str, dict[str, Ending]] = field(default_factory=dict)
+    looks: dict[str, dict[str, int]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    finished: bool = False
+
+
+_STATES = TypeAdapter(State)
+_TIMES = TypeAdapter(dict[str, RawTimes])
+_LARGEST = TypeAdapter(dict[str, LargestBatch])
+
+
+class Repeats:
+    """The files of one measurement.
+
+    Args:
+        folder: where they are.
+        asked: the parameters that say how much is measured.
+
+    Attributes:
+        state: of an earlier session that this one goes on from; None for a new measurement.
+        times: what it timed, by arm.
+    """
+
+    def __init__(self, folder: Path, asked: Mapping[str, float | None]) -> None:
+        self._folder, self.asked = folder, dict(asked)
+        self.state = self._earlier()
+        self.times: dict[str, RawTimes] = {}
+        if self.state is None:
+            self._clear()
+        else:
+            self._read_times(self.state)
+
+    @property
+    def traces(self) -> Path:
+        """The folder of the traces."""
+        return self._folder / "traces"
+
+    def save(self, state: State) -> None:
+        """Writes what is known so far. A full disk gives a warning, and the measurement continues."""
+        self._write(_STATE, _STATES.dump_json(state))
+
+    def add(self, number: int, records: Mapping[str, ArmRecord], state: State) -> None:
+        """Writes a complete repeat, and then the state that counts it."""
+        times = {name: _of_repeat(record.times, number) for name, record in records.items()}
+        self._write(_repeat(number), _TIMES.dump_json(times))
+        self.save(state)
+
+    def keep_array(self, name: str, seed: int, outputs: NDArray[Any]) -> Path:
+        """Writes what the baseline's weights give in an arm's precision, and returns the file."""
+        path = self._folder / f"same_weights-{name}-{seed}.npy"
+        with files.atomic_path(path) as temporary_path, temporary_path.open("wb") as file:
+            np.save(file, outputs)
+        return path
+
+    @property
+    def largest(self) -> dict[str, LargestBatch]:
+        """The largest batches that this measurement found, by variant."""
+        try:
+            return _LARGEST.validate_json(self._read(_LARGEST_FILE))
+        except (OSError, ValueError):
+            return {}
+
+    def keep_largest(self, found: dict[str, LargestBatch]) -> None:
+        """Writes the largest batches so far."""
+        self._write(_LARGEST_FILE, _LARGEST.dump_json(found))
+
+    def _earlier(self) -> State | None:
+        """A measurement that did not end, or from which more is asked than before."""
+        try:
+            found = _STATES.validate_json(self._read(_STATE))
+        except (OSError, ValueError):
+            return None
+        goes_on = not found.finished or asks_for_more(self.asked, found.asked)
+        return found if goes_on and found.repeats else None
+
+    def _read_times(self, state: State) -> None:
+        """Reads the repeats; from the first damaged one on they are measured again."""
+        for number in range(state.repeats):
+            try:
+                found = _TIMES.validate_json(self._read(_repeat(number)))
+            except (OSError, ValueError):
+                print(f"profile: {self._folder / _repeat(number)} is damaged; measured again from there", flush=True)
+                state.repeats, state.endings = number, {}
+                return
+            for name, times in found.items():
+                _extend(self.times.setdefault(name, RawTimes()), times)
+
+    def _clear(self) -> None:
+        for path in self._folder.iterdir() if self._folder.is_dir() else ():
+            if path.name.startswith("."):  # the lock
+                continue
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _read(self, name: str) -> bytes:
+        """The content of a file, after the line with its sha256.
+
+        Raises:
+            ValueError: the sha256 differs.
+        """
+        digest, _, content = (self._folder / name).read_bytes().partition(b"\n")
+        if hashlib.sha256(content).hexdigest().encode() != digest:
+            raise ValueError(f"{name} is damaged")
+        return content
+
+    def _write(self, name: str, content: bytes) -> None:
+        try:
+            with files.atomic_path(self._folder / name) as temporary_path:
+                temporary_path.write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+        except DataError as error:
+            print(f"profile: warning: {error}; the measurement goes on, and is lost if it is interrupted", flush=True)
+
+
+def _repeat(number: int) -> str:
+    return f"repeat-{number:03d}.json"
+
+
+def _of_repeat(times: RawTimes, number: int) -> RawTimes:
+    return RawTimes(**{name: [row for row in rows if row.process == number] for name, rows in vars(times).items()})
+
+
+def _extend(times: RawTimes, more: RawTimes) -> None:
+    for name, rows in vars(times).items():
+        rows.extend(getattr(more, name))
+
+
+def asks_for_more(asked: Mapping[str, float | None], before: Mapping[str, float | None]) -> bool:
+    """Whether a finished measurement goes on: an amount was raised, or what ends a measure early has changed."""
+    raised = any((asked[name] or 0) > (before.get(name) or 0) for name in ("max_seconds", "processes", "rounds"))
+    narrower = (asked["target_precision"] or 1) < (before.get("target_precision") or 0)
+    return raised or narrower or asked["min_speedup"] != before.get("min_speedup")
+
+
+def amounts(settings: Params) -> dict[str, float | None]:
+    """The parameters that say how much is measured."""
+    found = {name: getattr(settings.profile, name) for name in _AMOUNTS}
+    return found | {"min_speedup": settings.compare.min_speedup}
+
+
+def measurement_key(settings: Params, inputs: Mapping[str, Any]) -> str:
+    """Digest of all that decides the times: parameters, inputs, code and releases.
+
+    Args:
+        settings: all parameters.
+        inputs: digests of the machine, the data, the user's code, and the trainings whose weights are used.
+    """
+    train = settings.train.model_dump(mode="json", exclude={"checkpoint_every", "require_gpu"})
+    parts = {
+        "task": settings.task.model_dump(mode="json"),
+        "model": settings.model.model_dump(mode="json"),
+        "train": train,
+        "variants": {name: settings.variants[name].model_dump(mode="json") for name in settings.train.variants},
+        "profile": settings.profile.model_dump(mode="json", exclude=set(_AMOUNTS)),
+        "baseline": settings.compare.baseline,
+        "inputs": dict(inputs),
+        "code": digests.code_digest(_CODE),
+        "releases": {name: metadata.version(name) for name in _RELEASES},
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def opened(key: str, asked: Mapping[str, float | None]) -> Iterator[Repeats]:
+    """Opens the folder of a measurement in the original checkout; one process holds it.
+
+    Args:
+        key: of `measurement_key`.
+        asked: as of `Repeats`.
+
+    Raises:
+        BusyError: another process measures the same.
+    """
+    root = files.original_root() / FOLDER
+    folder = root / key[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = locking.try_lock(folder / ".lock")
+    if lock is None:
+        raise BusyError(f"{folder} is in use by another process, which measures the same; wait for it or end it")
+    with lock:
+        _remove_oldest(root, folder)
+        yield Repeats(folder, asked)
+
+
+def _remove_oldest(root: Path, mine: Path) -> None:
+    others = [path for path in root.iterdir() if path.is_dir() and path != mine]
+    for path in sorted(others, key=lambda path: path.stat().st_mtime)[: max(0, len(others) - MAX_FOLDERS + 1)]:
+        lock = locking.try_lock(path / ".lock")
+        if lock is not None:
+            with lock, suppress(OSError):
+                shutil.rmtree(path)

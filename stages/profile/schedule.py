@@ -1,0 +1,128 @@
+"""Divides the time among the repeats, and says when it is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from statistics import fmean
+from typing import Literal
+
+from stages.params import ProfileParams
+from stages.profile.plan import (
+    INFERENCE_SHARE,
+    MAX_REPEATS,
+    REPEAT_SD,
+    ROUND_SD,
+    Plan,
+    best_rounds,
+)
+from stages.stats.speedup import Speedup
+
+OutOf = Literal["max_seconds", "time", "rounds"]
+
+
+class Schedule:
+    """The time of a measurement.
+
+    The number of rounds of a repeat depends on the spread of earlier rounds and repeats, never on a ratio.
+
+    Args:
+        plan: the timing protocol.
+        profile: `max_seconds`, `processes` and `rounds` override the plan.
+        repeats: repeats that were measured earlier.
+        timing_s: seconds of timing in them.
+        spent_s: seconds of the stage that went by before the measurement began.
+
+    Attributes:
+        repeats: repeats that were measured.
+        timing_s: seconds of timing so far.
+        round_sd, repeat_sd: standard deviation of a ratio between rounds, and between repeats.
+    """
+
+    def __init__(
+        self, plan: Plan, profile: ProfileParams, repeats: int = 0, timing_s: float = 0.0, spent_s: float = 0.0
+    ) -> None:
+        self.plan, self._profile = plan, profile
+        self.repeats, self.timing_s = repeats, timing_s
+        self._began_s = time.monotonic() - spent_s
+        self.round_sd, self.repeat_sd = ROUND_SD, REPEAT_SD
+
+    @property
+    def most_repeats(self) -> int:
+        """Repeats after which measuring ends."""
+        return self._profile.processes or MAX_REPEATS
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds of the stage so far; those of earlier sessions do not count."""
+        return time.monotonic() - self._began_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until measuring should end: of timing with `profile.max_seconds`, else of the stage."""
+        if self._profile.max_seconds:
+            return self._profile.max_seconds - self.timing_s
+        return self.plan.stage_s - self.spent_s - self.plan.end_s
+
+    def out_of(self) -> OutOf | None:
+        """What is used up; None if there is time for another repeat.
+
+        Before the fewest repeats, only `profile.processes` ends the measurement.
+        """
+        if self.repeats >= self.most_repeats:
+            return "rounds"
+        if self._profile.max_seconds:
+            is_up = self.left_s <= 0 and self.repeats >= self.plan.fewest_repeats
+            return "max_seconds" if is_up else None
+        if self._profile.processes and self._profile.rounds:
+            return None
+        is_up = self.left_s < self.plan.shortest_repeat_s and self.repeats >= self.plan.fewest_repeats
+        return "time" if is_up else None
+
+    def learn(self, speedups: Iterable[Speedup]) -> None:
+        """Takes over how much the rounds and the repeats of these speed-ups vary, on average."""
+        found = [components for speedup in speedups if (components := speedup.components) is not None]
+        if found:
+            self.round_sd, self.repeat_sd = (fmean(values) for values in zip(*found, strict=True))
+
+    def seconds(self, *, training: bool, inference: bool) -> tuple[float, float]:
+        """Seconds of timing of the next repeat: of its rounds of training, and of those of inference."""
+        if not training:
+            return 0.0, self._whole_s() * INFERENCE_SHARE
+        share = INFERENCE_SHARE if inference and self.plan.calls else 0.0
+        return self._whole_s() * (1 - share), self._whole_s() * share
+
+    def _whole_s(self) -> float:
+        """Seconds of timing of the next repeat: the best for its start, as far as time allows."""
+        remaining = max(1, (self._profile.processes or self.plan.fewest_repeats) - self.repeats)
+        if self._profile.max_seconds:
+            return max(0.0, self.left_s) / remaining
+        affordable_s = self.left_s / remaining - self.plan.start_s
+        rounds = best_rounds(self.plan.start_s, self.plan.round_s, self.round_sd, self.repeat_sd)
+        best_s = rounds * self.plan.round_s / (1 - (INFERENCE_SHARE if self.plan.calls else 0.0))
+        return max(min(best_s, affordable_s), self.plan.least_timing_s)
+
+    def rounds_until(self, seconds: float, fixed: int | None = None) -> Iterator[int]:
+        """Yields round numbers until so many seconds are used, in pairs of an order and its reverse.
+
+        `profile.rounds` is their largest number; `fixed` is their number, whatever the time.
+        """
+        started_s, before_s, number = time.monotonic(), self.timing_s, 0
+        most = fixed or self._profile.rounds
+        try:
+            while most is None or number < most:
+                if number and number % 2 == 0 and not fixed and time.monotonic() - started_s > seconds:
+                    return
+                yield number
+                number += 1
+        finally:
+            self.timing_s = before_s + time.monotonic() - started_s
+
+    def fixed_rounds(self) -> tuple[int, int]:
+        """Rounds of training and of inference in the next repeat, where each arm runs them by itself."""
+        training_s, inference_s = self.seconds(training=True, inference=True)
+        return self._even(training_s, self.plan.round_s), self._even(inference_s, self.plan.inference_round_s)
+
+    def _even(self, seconds: float, round_s: float) -> int:
+        """Number of rounds, in pairs, that fit into so much time; at least one pair."""
+        return self._profile.rounds or (max(2, 2 * int(seconds / round_s / 2)) if round_s else 0)
