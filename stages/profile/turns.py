@@ -174,7 +174,7 @@ class Turns:
         started_s = time.monotonic()
         if self._stand_still:
             worker.go_on()
-        before = worker.call("times_continued")
+        before = worker.call("times_continued", worker.continued)
         found = worker.call(method, *arguments)
         self._was_stopped |= worker.call("times_continued") != before
         if self._stand_still:

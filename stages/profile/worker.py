@@ -34,6 +34,7 @@ COMPILING_STEPS = 2
 CALIBRATION_MS, INFERENCE_CALIBRATION_MS = 200.0, 100.0
 MIN_CALIBRATION_CALLS, MAX_CALIBRATION_CALLS = 4, 64
 INPUT_BATCHES = 8
+SIGNAL_TIMEOUT_S = 0.5
 _MEMORY_ERRORS = (ValueError, RuntimeError, tf.errors.OpError)  # of an allocator that keeps no statistics
 IMPORT_S = time.process_time()  # of the fork server, for all of its processes
 
@@ -213,8 +214,14 @@ class Worker:
         """When this process began, by the monotonic clock, which all processes share."""
         return self._began_s
 
-    def times_continued(self) -> int:
-        """How often this process has been continued after it was stopped, as by Ctrl-Z and `fg`."""
+    def times_continued(self, least: int = 0) -> int:
+        """How often this process has been continued after it was stopped, as by Ctrl-Z and `fg`.
+
+        Waits a little until it is at least `least`: a signal may arrive after a call that was sent later.
+        """
+        until_s = time.monotonic() + SIGNAL_TIMEOUT_S
+        while self._times_continued < least and time.monotonic() < until_s:
+            time.sleep(1e-4)
         return self._times_continued
 
     def settings(self) -> ArmSettings:

@@ -62,13 +62,14 @@ class WorkerProcess:
         name: of the arm.
         measures: what it is measured at.
         connection: to wait for an answer.
+        continued: how often this handle has continued it.
     """
 
     def __init__(
         self, name: str, config: ArmConfig, serve: Serve = serve_worker, measures: frozenset[str] = frozenset()
     ) -> None:
         self.connection, child_end = multiprocessing.Pipe()
-        self.name, self.measures = name, measures
+        self.name, self.measures, self.continued = name, measures, 0
         self._process = start_process(f"profile-{name}", serve, (child_end, config), config.variant.variables)
         child_end.close()  # so that reading fails when the worker dies
         self._is_busy = False
@@ -115,6 +116,7 @@ class WorkerProcess:
 
     def go_on(self) -> None:
         """Continues the process and its children."""
+        self.continued += 1
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:

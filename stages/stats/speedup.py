@@ -26,7 +26,7 @@ INTERIM_CONFIDENCE = 0.995
 # mean of so few skewed times is not quite normal.
 MIN_LOOKS_PAID = 2
 REPEAT_SD = 0.01  # smallest standard deviation of a repeat: few repeats that happen to agree do not show it to be 0
-MIN_ROUNDS_FOR_PAIRS = 4  # of a repeat, for its unit of spread to be two rounds
+MIN_ROUNDS_FOR_PAIRS = 8  # of a repeat, for its unit of spread to be two rounds
 TRIMMED_SHARE = 0.25  # of the rounds of a repeat, at each end, for the ratio of typical steps
 
 TRAIN = "train"  # the measure; those of inference are `inference_b<n>`
