@@ -41,6 +41,7 @@ class Arms:
         turns: the turns of the processes that run.
         start_s: seconds from the first fork of a repeat until its processes were ready, without imports.
         drained_batches: batches that are used up before the first turn of a process.
+        on_gpu: whether the arms compute on a GPU.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Arms:
         self.turns = Turns(records, profile.seed)
         self.start_s = 0.0
         self.drained_batches = 0
+        self.on_gpu = False
 
     @property
     def names(self) -> list[str]:
@@ -126,10 +128,8 @@ class Arms:
     def _config(self, name: str) -> ArmConfig:
         if name not in self._configs:
             self._configs |= bridging_arms(self._configs, self._records, self._baseline)
-        record = self._records.get(name)
-        on_gpu = record is not None and record.settings.configuration.device == "GPU"
         config = self._configs[name]
-        return self._xla_choices.recorded(config, name, self._repeat) if on_gpu else config
+        return self._xla_choices.recorded(config, name, self._repeat) if self.on_gpu else config
 
     def _warm_up(self, workers: Sequence[WorkerProcess]) -> None:
         """Compiles what the turns run, in all workers at the same time; each stands still when it is ready."""

@@ -93,8 +93,11 @@ class Extras:
         for worker in (worker for worker in workers if self._lacks(worker.name, CACHED, plan)):
             if self._attempt(worker, CACHED, partial(arms.turns.call, worker, "prepare_cached")):
                 ready.append(worker.name)
-        if ready:
-            self._attempt(None, CACHED, lambda: arms.turns.separate_input_from_compute(plan, ready), ready)
+        if ready and not self._attempt(
+            None, CACHED, lambda: arms.turns.separate_input_from_compute(plan, ready), ready
+        ):
+            for name in ready:
+                self._records[name].times.input_rounds.clear()
 
     def _trace(self, worker: WorkerProcess, steps: int) -> None:
         directory = self._repeats.traces / worker.name
@@ -135,7 +138,7 @@ def find_trace(directory: Path) -> Path:
 
 def failed(record: ArmRecord, name: str, what: str, error: HalfstepError) -> None:
     """Notes that an extra of an arm failed, and prints it."""
-    record.failed[what] = " ".join(str(error).split())
+    record.failed[what] = " ".join(str(error).split()).removeprefix(f"profile: {name}: ")
     print(f"profile: warning: {consequence(name, what)} ({record.failed[what]})", flush=True)
 
 

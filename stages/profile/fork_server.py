@@ -50,8 +50,16 @@ def start_process(
 
 
 def _in_own_group(target: Callable[..., None], *arguments: Any) -> None:
-    """Runs in the process. It ends with the server, also where it is stopped, and so if the stage is killed."""
+    """Runs in the process. It ends with the server, also where it is stopped, and so if the stage is killed.
+
+    `multiprocessing` hands every process the pipe by which the server knows that the stage lives; a stopped process
+    would keep it open.
+    """
     os.setpgid(0, 0)
+    server = getattr(forkserver, "_forkserver")  # noqa: B009
+    if (alive := getattr(server, "_forkserver_alive_fd", None)) is not None:
+        os.close(alive)
+        setattr(server, "_forkserver_alive_fd", None)  # noqa: B010
     with suppress(OSError, AttributeError):  # on Linux
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     target(*arguments)

@@ -40,7 +40,7 @@ class Progress:
         for (candidate, measure), speedup in found:
             ended = rule.endings.get((candidate, measure))
             state = f"ended: {ended.ended_by}" if ended else "goes on"
-            print(f"profile:   {candidate} {measure} {speedup.ratio:.2f} ± {_half_width(speedup):.2f}, {state}")
+            print(f"profile:   {candidate} {measure} {speedup.ratio:.2f} ± {_half_width(speedup)}, {state}")
         count = self._schedule.repeats
         self._print(f"{count} {'repeats' if count > 1 else 'repeat, a first answer'} measured")
 
@@ -51,9 +51,10 @@ class Progress:
         print(f"profile: {what}{left}", flush=True)
 
 
-def _half_width(speedup: Speedup) -> float:
+def _half_width(speedup: Speedup) -> str:
+    """`?` where the interval says nothing."""
     low, high = speedup.interval(CONFIDENCE)
-    return (high - low) / 2
+    return f"{(high - low) / 2:.2f}" if high < 10 * speedup.ratio else "?"
 
 
 def duration(seconds: float) -> str:

@@ -81,15 +81,10 @@ def measure(
         stack.callback(stop_servers)
         stack.enter_context(gpus.opened())
         runner = _Runner(configs, baseline, profile, context, repeats, serve, gpus)
-        runner.interleaved = _takes_turns(profile, has_gpu=bool(found.gpus), arms=runner.arms)
+        if found.gpus and runner.arms.device() == "GPU":
+            runner.arms.on_gpu, runner.arms.turns.is_throttled = True, gpus.round_ended
+        runner.interleaved = not runner.arms.on_gpu if profile.interleave is None else profile.interleave
         return runner.run()
-
-
-def _takes_turns(profile: ProfileParams, *, has_gpu: bool, arms: Arms) -> bool:
-    """`profile.interleave`, or whether the arms compute on a CPU."""
-    if profile.interleave is not None:
-        return profile.interleave
-    return not has_gpu or arms.device() == "CPU"
 
 
 class _Runner:
@@ -133,7 +128,11 @@ class _Runner:
         for name, state in self._state.arms.items():
             times = self._repeats.times.get(name, RawTimes())
             self._records[name] = ArmRecord(**vars(state), times=times)
-        if self._state.finished:  # more is asked for: what had ended for want of time goes on
+        if self._state.finished:  # more is asked for, and the last look has become one more interim look
+            self._state.looks = {
+                name: {measure: ending.looks for measure, ending in by_measure.items()}
+                for name, by_measure in self._state.endings.items()
+            }
             self._state.endings = {}
         self._state.finished, self._state.asked = False, self._repeats.asked
         self._ready(self._state.plan)
@@ -194,7 +193,6 @@ class _Runner:
                 if self._state is None:
                     self._plan()
                 rounds = rounds or self._schedule.fixed_rounds()
-                self.arms.turns.is_throttled = self._gpus.round_ended
                 with self._load.counted(), self._gpus.measuring():
                     self._rounds(*rounds)
                 self._extras.run(self.arms, self._schedule.plan)

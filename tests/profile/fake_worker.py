@@ -1,8 +1,9 @@
-"""Worker processes that answer at once, without TensorFlow, and some that fail as on a GPU without enough memory."""
+"""Worker processes that answer at once, without TensorFlow, and fail where a test says so."""
 
 from __future__ import annotations
 
 import os
+import signal
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -10,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
-from stages.profile.device_memory import OutOfMemory
+from stages.errors import ProfileError
 from stages.profile.records import ArmConfig, ArmSettings, Calibration, TraceRecord
+from stages.profile.worker_process import OutOfMemory
 from stages.results.profile import Configuration, InForce
 
 GIB = 2**30
-FOLDER = "HALFSTEP_TEST_FOLDER"  # where workers leave what they did
+FOLDER = "HALFSTEP_TEST_FOLDER"  # where workers leave what they did, and find what fails
+NOISE = 0.3  # of the logarithm of a time: so wide that nothing is decided
 STEP_MS = {"float32": 8.0, "mixed_bfloat16": 4.0, "mixed_float16": 2.0}
 # As in the documentation of OpenXLA (xla/docs/hlo-opt, autotuning), shortened.
 CHOICES = """\
@@ -51,12 +53,22 @@ CONFIGURATION = Configuration(
 
 
 class FakeWorker:
-    """A worker that answers at once."""
+    """A worker whose steps take `STEP_MS` by its own account, with noise as of `set_noise`."""
 
     def __init__(self, config: ArmConfig) -> None:
         self.entry, self.step_ms = config.variant, STEP_MS[config.variant.policy]
+        with suppress(OSError):
+            self.step_ms = float((Path(os.environ[FOLDER]) / f"step-{self.entry.policy}").read_text())
+        self.random, noise = np.random.default_rng(os.getpid()), Path(os.environ[FOLDER]) / "noise"
+        self.noise = float(noise.read_text()) if noise.exists() else NOISE
+        self.times = 0
+        signal.signal(signal.SIGCONT, self.count)
         if config.xla_choices is not None:
             config.xla_choices.write_text(CHOICES.format(nanos=os.getpid(), config=self.entry.policy))
+        log("start", self.entry.policy)
+
+    def count(self, *_: object) -> None:
+        self.times += 1
 
     def settings(self) -> ArmSettings:
         device = "GPU" if (Path(os.environ[FOLDER]) / "gpu").exists() else "CPU"
@@ -65,96 +77,94 @@ class FakeWorker:
             InForce(policy=self.entry.policy, xla=False, tf32=True, onednn=self.entry.onednn),
         )
 
-    def warm_up(self, steps: int) -> None:
-        log("begin")
-        time.sleep(0.05)
-        log("end")
+    def began_s(self) -> float:
+        return time.monotonic()
 
-    def calibrate(self) -> Calibration:
-        return Calibration(self.step_ms, 0.9 * self.step_ms, 0, 7 * GIB)
+    def warm_up(self, steps: int, drained_batches: int = 0) -> None: ...
 
-    def prepare_inference(self, sizes: tuple[int, ...]) -> dict[int, float]:
-        return dict.fromkeys(sizes, self.step_ms / 10)
+    def calibrate(self, sizes: tuple[int, ...]) -> Calibration:
+        latencies = dict.fromkeys(sizes, self.step_ms / 10)
+        return Calibration(self.step_ms, 0.9 * self.step_ms, 0, 7 * GIB, 6.0, latencies, dict.fromkeys(sizes, 1))
+
+    def prepare_inference(self, sizes: tuple[int, ...]) -> None: ...
+
+    def noisy(self, time_ms: float) -> float:
+        return float(time_ms * np.exp(self.noise * self.random.normal()))
 
     def train_round(self, steps: int, lead_in: int = 0) -> float:
-        return steps * self.step_ms
+        log("turn", self.entry.policy)
+        return self.noisy(steps * self.step_ms)
 
     train_round_cached = train_round
 
     def prepare_cached(self) -> None: ...
 
     def train_steps(self, steps: int, lead_in: int = 0) -> list[float]:
-        return [self.step_ms] * steps
+        return [self.noisy(self.step_ms) for _ in range(steps)]
 
     def infer(self, size: int, calls: int) -> list[float]:
-        return [self.step_ms / 10] * calls
+        return [self.noisy(self.step_ms / 10) for _ in range(calls)]
 
-    def times_continued(self) -> int:
-        return 0
+    def times_continued(self, least: int = 0) -> int:
+        for _ in range(1000):
+            if self.times >= least:
+                break
+            time.sleep(1e-3)
+        return self.times
 
     def trace(self, directory: Path, steps: int) -> TraceRecord:
-        log(f"trace {directory.name}")
+        log("trace", directory.name)
+        directory.mkdir(parents=True)
+        (directory / "one.xplane.pb").touch()
         return TraceRecord(directory, steps, self.step_ms, self.step_ms, {})
 
     def same_weights(self, trained: Path) -> Any:
         return np.zeros(3)
 
-    def warnings(self) -> list[str]:
-        return []
 
-
-def log(what: str) -> None:
+def log(what: str, arm: str) -> None:
     with (Path(os.environ[FOLDER]) / "log").open("a") as file:
-        file.write(f"{what}\n")
+        file.write(f"{what} {arm}\n")
+
+
+def events(folder: Path) -> list[str]:
+    """What the workers did, in order."""
+    return (folder / "log").read_text().splitlines()
+
+
+def fail(folder: Path, method: str, policy: str = "", after: int = 0) -> None:
+    """From here on, workers fail in this method, after so many calls of it by all of them."""
+    (folder / f"fail-{method}-{policy}").write_text(str(after))
+
+
+def set_noise(folder: Path, noise: float) -> None:
+    """The standard deviation of the logarithm of a time from here on."""
+    (folder / "noise").write_text(str(noise))
+
+
+def set_step(folder: Path, policy: str, step_ms: float) -> None:
+    """The time of a step of a policy from here on."""
+    (folder / f"step-{policy}").write_text(str(step_ms))
+
+
+def _fails(method: str, policy: str) -> bool:
+    for path in (Path(os.environ[FOLDER]) / f"fail-{method}-{name}" for name in (policy, "")):
+        if path.exists():
+            left = int(path.read_text())
+            path.write_text(str(left - 1))
+            return left <= 0
+    return False
 
 
 def serve_fake(connection: Connection, config: ArmConfig) -> None:
     worker = FakeWorker(config)
-    with suppress(EOFError):
+    with suppress(EOFError, ConnectionError):
         while True:
             method, arguments = connection.recv()
-            connection.send((True, getattr(worker, method)(*arguments)))
-
-
-def alive_workers() -> int:
-    """Marks this process, and counts the marked ones that live."""
-    folder = Path(os.environ[FOLDER]) / "alive"
-    folder.mkdir(exist_ok=True)
-    (folder / str(os.getpid())).touch()
-    return sum(psutil.pid_exists(int(path.name)) for path in folder.iterdir())
-
-
-def serve_out_of_memory_beside_two(connection: Connection, config: ArmConfig) -> None:
-    """Of three workers at once, the last one runs out of memory."""
-    if alive_workers() > 2:
-        connection.recv()
-        connection.send((False, OutOfMemory(8, 3 * GIB, "OOM when allocating tensor")))
-    else:
-        serve_fake(connection, config)
-
-
-def serve_dies_beside_another(connection: Connection, config: ArmConfig) -> None:
-    """Of two workers at once, the second one dies, as of a failed check in C++."""
-    if alive_workers() > 1:
-        os._exit(1)
-    serve_fake(connection, config)
-
-
-def serve_short_of_memory(connection: Connection, config: ArmConfig) -> None:
-    """Runs out of memory in one method, where too many workers live at once: the file `short` has both."""
-    failing, most = (Path(os.environ[FOLDER]) / "short").read_text().split()
-    worker = FakeWorker(config)
-    alive_workers()
-    with suppress(EOFError):
-        while True:
-            method, arguments = connection.recv()
-            if method != failing or alive_workers() <= int(most):
+            if _fails(method, worker.entry.policy):
+                connection.send((False, str(ProfileError(f"{method} does not work here"))))
+            else:
                 connection.send((True, getattr(worker, method)(*arguments)))
-                continue
-            if method == "trace":
-                arguments[0].mkdir(parents=True)
-                (arguments[0] / "half.xplane.pb").touch()
-            connection.send((False, OutOfMemory(8, 3 * GIB, f"OOM in {method}")))
 
 
 def serve_always_out_of_memory(connection: Connection, config: ArmConfig) -> None:

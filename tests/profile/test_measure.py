@@ -1,0 +1,387 @@
+"""The engine, with worker processes that answer at once: turns, repeats, what is kept, and what may fail."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from stages import files
+from stages.errors import ProfileError
+from stages.gpus import cuda
+from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
+from stages.profile import extras, fork_server, runner
+from stages.profile.extras import Wanted
+from stages.profile.records import ArmConfig, Measurement
+from stages.profile.repeats import Repeats
+from stages.profile.runner import Context, measure
+from stages.profile.turns import Turns
+from stages.profile.worker_process import Serve
+from stages.profile.xla_choices import digest
+from stages.tasks.spec import TaskSpec
+from tests.fake_nvml import FakeNvml
+from tests.nvml_recordings import a100, mixed
+from tests.profile import fake_worker
+from tests.profile.arm_records import ARMS, BRIDGE, ENTRIES
+from tests.profile.fake_worker import (
+    CHOICES_READ,
+    FOLDER,
+    events,
+    fail,
+    serve_always_out_of_memory,
+    serve_fake,
+    set_noise,
+    set_step,
+)
+
+REPEATS, ROUNDS = 4, 8
+CANDIDATES = ("mixed_bfloat16", "mixed_float16")
+MEASURES = ("train", "inference_b1")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """All processes are forked from interpreters that have not imported TensorFlow."""
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setattr(fork_server, "PRELOADED", [fake_worker.__name__])
+    monkeypatch.setattr(runner, "stop_servers", lambda: None)
+    yield tmp_path
+    fork_server.stop_servers()
+
+
+def configs(*names: str) -> dict[str, ArmConfig]:
+    spec = TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=8))
+    found = {name: ArmConfig(spec, ENTRIES[name], 0) for name in names or ENTRIES}
+    return found | {files.CONTROL: found["float32"]}
+
+
+def profile_params(**changes: Any) -> ProfileParams:
+    values: dict[str, Any] = {
+        "processes": REPEATS,
+        "rounds": ROUNDS,
+        "steps_per_round": 2,
+        "warmup_steps": 1,
+        "trace_steps": 2,
+        "inference_batch_sizes": (1,),
+        "inference_calls_per_round": 2,
+        "target_precision": 1e-4,
+        "seed": 1,
+    }
+    return ProfileParams(**(values | changes))
+
+
+def measured(
+    folder: Path,
+    profile: ProfileParams | None = None,
+    serve: Serve = serve_fake,
+    arms: Mapping[str, ArmConfig] | None = None,
+    *,
+    min_speedup: float = 1.05,
+    trained: bool = True,
+) -> Measurement:
+    profile = profile or profile_params()
+    asked = {name: getattr(profile, name) for name in ("target_precision", "max_seconds", "processes", "rounds")}
+    kept = Repeats(folder / "kept", asked | {"min_speedup": min_speedup})
+    wanted = Wanted(trained={3: folder} if trained else {})
+    context = Context(wanted, trainings_s=0.0, min_speedup=min_speedup)
+    return measure(arms or configs(), "float32", profile, context, kept, serve)
+
+
+def own_warnings(found: Measurement) -> list[str]:
+    """The warnings but that other programs kept the machine busy, as when tests run side by side."""
+    return [line for line in found.protocol.warnings if not line.startswith("other programs")]
+
+
+def rounds_of(found: Measurement, name: str) -> Counter[int]:
+    """Number of rounds of training by repeat."""
+    return Counter(row.process for row in found.records[name].times.rounds)
+
+
+@pytest.mark.parametrize("interleave", [True, False], ids=["in turns", "one at a time"])
+def test_all_arms_are_measured_and_their_extras(interleave: bool, folder: Path) -> None:
+    found = measured(folder, profile_params(interleave=interleave))
+    assert set(found.records) == {*ARMS}
+    assert (found.protocol.interleaved, found.protocol.processes) == (interleave, REPEATS)
+    for name in ("float32", *CANDIDATES):
+        record = found.records[name]
+        assert rounds_of(found, name) == dict.fromkeys(range(REPEATS), ROUNDS)
+        assert {row.process for row in record.times.calls} == set(range(REPEATS))
+        assert {row.process for row in record.times.steps} == set(range(REPEATS))
+        assert Counter((row.process, row.batches) for row in record.times.input_rounds).keys() == {
+            (0, "pipeline"),
+            (0, "cached"),
+        }
+        assert record.calibration is not None
+        assert record.trace is not None
+        assert set(record.same_weights) == ({3} if name in CANDIDATES else set())
+        assert record.failed == {}
+        rows = [(row.process, row.round) for row in record.times.rounds]
+        assert len(rows) == len({*rows})
+    assert own_warnings(found) == []
+    assert multiprocessing.active_children() == []
+
+
+def test_interpreter_is_started_once_for_each_set_of_variables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = set()
+    original = fork_server.start_server
+
+    def started(variables: Mapping[str, str]) -> Any:
+        server = original(variables)
+        servers.add(getattr(server, "_forkserver_pid"))  # noqa: B009
+        return server
+
+    monkeypatch.setattr(fork_server, "start_server", started)
+    measured(folder)
+    assert len(servers) == 2  # with oneDNN, and without
+
+
+def test_arms_take_turns_in_a_random_order_and_its_reverse(folder: Path) -> None:
+    found = measured(folder, arms=configs("float32", "mixed_bfloat16"))
+    names = ("float32", "mixed_bfloat16", files.CONTROL)
+    orders = {}
+    for process in range(REPEATS):
+        for number in range(ROUNDS):
+            rows = [
+                (row.position, name)
+                for name in names
+                for row in found.records[name].times.rounds
+                if (row.process, row.round) == (process, number)
+            ]
+            orders[process, number] = [name for _, name in sorted(rows)]
+    for (process, number), order in orders.items():
+        if number % 2 == 0:
+            assert orders[process, number + 1] == order[::-1]
+    assert len({tuple(order) for order in orders.values()}) > 3
+
+
+def test_control_takes_part_in_half_of_the_repeats_and_of_their_rounds(folder: Path) -> None:
+    found = measured(folder, profile_params(processes=8))
+    by_repeat = rounds_of(found, files.CONTROL)
+    assert by_repeat == dict.fromkeys((0, 1, 4, 5), ROUNDS // 2)
+    assert {row.round % 4 for row in found.records[files.CONTROL].times.rounds} == {0, 1}
+
+
+def test_arms_that_are_not_in_turn_stand_still(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, tuple[str, ...]]] = []
+    original = Turns._turn
+
+    def turn(self: Turns, worker: Any, method: str, *arguments: Any) -> Any:
+        found = original(self, worker, method, *arguments)
+        others = [other for other in self._workers if other is not worker]
+        seen.append((method, tuple(status(other._process.pid) for other in others)))
+        return found
+
+    monkeypatch.setattr(Turns, "_turn", turn)
+    found = measured(folder, profile_params(processes=2, rounds=2))
+    assert {method for method, _ in seen} >= {"train_round", "train_steps", "infer", "train_round_cached"}
+    assert {status for _, statuses in seen for status in statuses} == {psutil.STATUS_STOPPED}
+    assert own_warnings(found) == []  # our own signals are not taken for those of others
+
+
+def status(pid: int) -> str:
+    """Of a process, a little later: a signal takes a moment."""
+    for _ in range(100):
+        if (found := psutil.Process(pid).status()) == psutil.STATUS_STOPPED:
+            break
+        time.sleep(0.005)
+    return str(found)
+
+
+def test_bridging_arm_is_measured_only_where_its_candidate_may_be_adopted(folder: Path) -> None:
+    """float16 is four times as fast: nothing is worth having where six times is asked."""
+    set_noise(folder, 0.01)
+    assert BRIDGE in measured(folder / "a").records
+    found = measured(folder / "b", min_speedup=6.0)
+    assert BRIDGE not in found.records
+    assert found.protocol.bridge_seconds is None
+
+
+def test_each_measure_ends_for_itself(folder: Path) -> None:
+    """4 and 2 ms instead of 8 ms are clear; a precision that nothing reaches lets the rest go on to the last round."""
+    set_noise(folder, 0.01)
+    found = measured(folder, profile_params(processes=12, target_precision=1e-4))
+    endings = found.protocol.endings
+    assert set(endings) == {*CANDIDATES}
+    for by_measure in endings.values():
+        assert set(by_measure) == {*MEASURES}
+        assert {ending.ended_by for ending in by_measure.values()} == {"decided"}
+        assert {ending.confidence for ending in by_measure.values()} == {0.995}
+    assert found.protocol.processes == 3  # the first look
+
+
+def test_measure_that_ended_is_not_measured_again(folder: Path) -> None:
+    """bfloat16 is decided, float16 has the speed that is asked and stays open."""
+    set_noise(folder, 0.01)
+    set_step(folder, "mixed_float16", 8.0 / 1.05)
+    found = measured(folder, profile_params(processes=6))
+    endings = found.protocol.endings
+    assert {ending.ended_by for ending in endings["mixed_bfloat16"].values()} == {"decided"}
+    assert {ending.repeats for ending in endings["mixed_float16"].values()} == {6}
+    assert set(rounds_of(found, "mixed_bfloat16")) == {0, 1, 2}
+    assert set(rounds_of(found, "float32")) == set(range(6))
+
+
+def test_measurement_ends_at_its_precision(folder: Path) -> None:
+    set_noise(folder, 0.01)
+    found = measured(folder, profile_params(processes=12, target_precision=0.2))
+    endings = found.protocol.endings["mixed_bfloat16"]
+    assert {ending.ended_by for ending in endings.values()} == {"target_precision"}
+
+
+@pytest.mark.parametrize("interleave", [True, False], ids=["in turns", "one at a time"])
+def test_measurement_that_failed_goes_on_after_its_complete_repeats(interleave: bool, folder: Path) -> None:
+    profile = profile_params(interleave=interleave)
+    arms = configs("float32", "mixed_bfloat16")
+    fail(folder, "train_round", "mixed_bfloat16", after=14 + ROUNDS + 3)
+    with pytest.raises(ProfileError, match="train_round does not work here"):
+        measured(folder, profile, arms=arms)
+    (folder / "fail-train_round-mixed_bfloat16").unlink()
+    started = events(folder).count("start mixed_bfloat16")
+    found = measured(folder, profile, arms=arms)
+    assert found.resumed == 2
+    assert found.protocol.processes == REPEATS
+    assert events(folder).count("start mixed_bfloat16") - started <= 3  # two repeats, and who finds the device
+    assert rounds_of(found, "mixed_bfloat16") == dict.fromkeys(range(REPEATS), ROUNDS)
+    assert events(folder).count("trace mixed_bfloat16") == 1
+
+
+def test_finished_measurement_is_added_to_only_if_more_is_asked(folder: Path) -> None:
+    arms = configs("float32", "mixed_bfloat16")
+    first = measured(folder, arms=arms)
+    more = measured(folder, profile_params(processes=6), arms=arms)
+    assert (more.resumed, more.protocol.processes) == (REPEATS, 6)
+    before, after = first.records["float32"].times.rounds, more.records["float32"].times.rounds
+    assert [row.round_time_ms for row in after[: len(before)]] == [row.round_time_ms for row in before]
+    anew = measured(folder, profile_params(processes=6), arms=arms)
+    assert anew.resumed == 0
+    assert anew.records["float32"].times.rounds[0].round_time_ms != before[0].round_time_ms
+
+
+def test_looks_of_an_earlier_session_stay_paid(folder: Path) -> None:
+    arms = configs("float32", "mixed_bfloat16")
+    measured(folder, profile_params(processes=6), arms=arms)
+    found = measured(folder, profile_params(processes=10), arms=arms)
+    ending = found.protocol.endings["mixed_bfloat16"]["train"]
+    assert (ending.repeats, ending.looks) == (10, 5)  # after 3, 4, 6 and 8 repeats, and the last
+    assert ending.confidence == pytest.approx(0.97)
+
+
+def test_damaged_repeat_is_measured_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arms = configs("float32", "mixed_bfloat16")
+    measured(folder, arms=arms)
+    (folder / "kept" / "repeat-002.json").write_bytes(b"0")
+    found = measured(folder, profile_params(processes=5), arms=arms)
+    assert (found.resumed, found.protocol.processes) == (2, 5)
+    assert "repeat-002.json is damaged" in capsys.readouterr().out
+
+
+EXTRAS = [
+    ("trace", extras.TRACE),
+    ("same_weights", extras.SAME_WEIGHTS),
+    ("prepare_cached", extras.CACHED),
+    ("train_round_cached", extras.CACHED),
+]
+
+
+@pytest.mark.parametrize(("method", "what"), EXTRAS)
+@pytest.mark.parametrize("interleave", [True, False], ids=["in turns", "one at a time"])
+def test_extra_that_fails_is_one_warning_line(
+    method: str, what: str, interleave: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail(folder, method, "mixed_bfloat16")
+    found = measured(folder, profile_params(interleave=interleave))
+    line = f"profile: warning: {extras.consequence('mixed_bfloat16', what)} ({method} does not work here)"
+    assert capsys.readouterr().out.splitlines().count(line) == 1
+    assert line.removeprefix("profile: warning: ") in found.protocol.warnings
+    record = found.records["mixed_bfloat16"]
+    assert set(record.failed) == {what}
+    assert rounds_of(found, "mixed_bfloat16") == dict.fromkeys(range(REPEATS), ROUNDS)
+    assert (record.trace is None) == (what == extras.TRACE)
+    assert (record.same_weights == {}) == (what == extras.SAME_WEIGHTS)
+    assert not record.times.input_rounds or what != extras.CACHED
+    assert found.records["mixed_float16"].trace is not None
+    assert multiprocessing.active_children() == []
+
+
+def test_error_in_the_timing_ends_the_stage_and_all_workers(folder: Path) -> None:
+    fail(folder, "infer", "mixed_float16")
+    with pytest.raises(ProfileError, match="infer does not work here"):
+        measured(folder)
+    assert multiprocessing.active_children() == []
+
+
+def test_arm_that_does_not_fit_ends_the_stage_with_the_numbers(folder: Path) -> None:
+    with pytest.raises(ProfileError, match=r"train\.batch_size is 8, too large for the memory, of which 3,072 MiB"):
+        measured(folder, serve=serve_always_out_of_memory)
+    assert multiprocessing.active_children() == []
+
+
+def test_gpu_measures_one_arm_at_a_time_in_an_order_and_its_reverse(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "gpu").touch()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(a100()))
+    found = measured(folder)
+    starts = [line.split()[1] for line in events(folder) if line.startswith("start")][1:]  # who finds the device
+    assert found.protocol.interleaved is False
+    assert starts[:4] == ["float32", "mixed_bfloat16", "mixed_float16", "float32"]  # the last is the control
+    assert starts[4:8] == starts[:4][::-1]
+    for name in ("float32", *CANDIDATES):
+        assert {*found.records[name].xla_choices} == set(range(REPEATS))
+        assert {*found.records[name].xla_choices.values()} == {
+            CHOICES_READ.format(config=found.records[name].entry.policy)
+        }
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_cuda_is_asked_once_which_gpu_it_uses(known: bool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several GPUs of different models; asking takes seconds. The device of the arms decides about turns."""
+    machine, asked = mixed(), list[Any]()
+
+    def ask(variables: Any) -> list[str]:
+        asked.append(variables)
+        return [machine[1].uuid[4:]]
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(*machine))
+    monkeypatch.setattr(cuda, "ask", ask)
+    if known:
+        (folder / "gpu").touch()
+    found = measured(folder)
+    assert len(asked) == 1
+    assert found.protocol.interleaved is not known
+
+
+def test_choices_have_a_name() -> None:
+    assert len(digest(CHOICES_READ)) == 12
+
+
+def test_workers_end_with_the_server(folder: Path) -> None:
+    """A stage that is killed leaves no process that stands still."""
+    pid = os.fork()
+    if pid == 0:
+        os.setpgid(0, 0)
+        try:
+            measured(folder, profile_params(processes=50, rounds=1000))
+        finally:
+            os._exit(0)
+    deadline_s = time.monotonic() + 20
+    while time.monotonic() < deadline_s and not (
+        (folder / "log").exists() and events(folder).count("turn float32") > 20
+    ):
+        time.sleep(0.05)
+    children = psutil.Process(pid).children(recursive=True)
+    assert len(children) >= 4
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert [child.name() for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
