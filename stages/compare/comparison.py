@@ -320,20 +320,26 @@ def _states(study: Study, variant: str, baseline: Profile, candidate: Profile) -
 
 
 def _speedups(study: Study, variant: str, before: Profile, after: Profile) -> dict[str, Speedup]:
-    """By measure, time of one arm / time of another, where both were measured in two repeats or more.
+    """By measure, time of one arm / time of another.
+
+    The control and bridging arms have only the measures in which they took part in two repeats or more.
 
     Args:
         study: all that is compared.
         variant: the candidate, or the control; its looks decide the confidence.
         before, after: the two arms.
+
+    Raises:
+        ComparisonError: two variants have fewer than two repeats of a measure in common.
     """
     protocol = before.summary.protocol
     times: tuple[Times, Times] = (before.rounds, before.calls), (after.rounds, after.calls)
     measures = [TRAIN, *map(inference_measure, study.inference_batch_sizes)]
+    is_required = all(files.is_variant(profile.summary.variant) for profile in (before, after))
     return {
         measure: speedup_of(measure, *times, protocol.confidence_of(variant, measure), interleaved=protocol.interleaved)
         for measure in measures
-        if shared_repeats(measure, *times) > 1
+        if is_required or shared_repeats(measure, *times) > 1
     }
 
 

@@ -184,7 +184,8 @@ def test_scores_of_0_and_1_are_shown_as_a_share(project: SmallStudy) -> None:
 def test_scores_that_cannot_be_used(
     own: SmallStudy, content: np.ndarray | None, error: type[Exception], message: str
 ) -> None:
-    for path in (files.train_dir(FAST, 2) / SCORES, files.profile_dir(FAST) / "same_weights_2.npy"):
+    of_weights = [] if content is None else [files.profile_dir(FAST) / "same_weights_2.npy"]  # it may be missing
+    for path in (files.train_dir(FAST, 2) / SCORES, *of_weights):
         before = path.read_bytes()
         _replace(path, content)
         with pytest.raises(error, match=message) as caught:

@@ -30,7 +30,7 @@ def _table(step_times_ms: Times) -> pd.DataFrame:
 
 
 def _one_state(rng: np.random.Generator, kind: str, processes: int, rounds: int, sd: float) -> list[Times]:
-    """Baseline, candidate and control; processes differ by 5 %, and the candidate is 1.1 times as fast."""
+    """Baseline and candidate; processes differ by 5 %, and the candidate is 1.1 times as fast."""
     shape = (processes, rounds)
     level = 100 * np.exp(rng.normal(0, 0.05, (processes, 1)))
     shared = {
@@ -39,7 +39,7 @@ def _one_state(rng: np.random.Generator, kind: str, processes: int, rounds: int,
         "shared noise": rng.normal(0, 0.1, shape),
     }.get(kind, np.zeros(shape))
     arms = []
-    for ratio in (1.0, 1.1, 1.0):
+    for ratio in (1.0, 1.1):
         noise = rng.exponential(sd, shape) if kind == "exponential" else rng.normal(0, sd, shape)
         noise += np.where(rng.random(shape) < 0.05, np.log(3), 0.0) if kind == "outliers" else 0.0
         own = 1.2 if kind == "drift" and ratio > 1 else 1.0  # the ratio changes with the drift
@@ -60,16 +60,13 @@ def test_noise_with_one_mode_is_one_state(kind: str) -> None:
 def _two_states(rng: np.random.Generator, slow_ms: tuple[float, float], sd: float, processes: int = 4) -> list[Times]:
     """As ResNet-20 was measured once: float32 in 131 or 171 ms, mixed_bfloat16 in 117 or 165 ms."""
     is_slow = rng.random((processes, 15)) < 0.5
-    means = [(131.0, slow_ms[0]), (117.0, slow_ms[1]), (131.0, slow_ms[0])]
+    means = [(131.0, slow_ms[0]), (117.0, slow_ms[1])]
     return [np.where(is_slow, slow, fast) * np.exp(rng.normal(0, sd, is_slow.shape)) for fast, slow in means]
 
 
-@pytest.mark.parametrize("with_control", [True, False])
-def test_two_states_with_different_ratios_are_found(with_control: bool) -> None:
+def test_two_states_with_different_ratios_are_found() -> None:
     rng = np.random.default_rng(3)
-    found = [
-        find_states(*map(_table, _two_states(rng, (171.0, 165.0), 0.02)[: 3 if with_control else 2])) for _ in range(40)
-    ]
+    found = [find_states(*map(_table, _two_states(rng, (171.0, 165.0), 0.02))) for _ in range(40)]
     assert np.mean([bool(states) for states in found]) >= 0.95
     fast, slow = next(states for states in found if states)
     assert fast.baseline_time_ms == pytest.approx(131, rel=0.02)

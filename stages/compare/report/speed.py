@@ -14,12 +14,13 @@ from stages.stats.speedup import Speedup
 
 def speed(comparison: Comparison) -> dict[str, Any] | None:
     """Speed-ups by measure on one logarithmic axis, with the noise floor of each measure."""
-    if not any(candidate.speedups for candidate in comparison.candidates):
+    measures = list(dict.fromkeys(measure for item in comparison.candidates for measure in item.speedups))
+    if not measures:
         return None
     required = comparison.params.min_speedup
     axis = Axis.around([1.0, required, *_ends(comparison)], logarithmic=True)
     return {
-        "groups": [_group(measure, comparison, axis) for measure in comparison.control],
+        "groups": [_group(measure, comparison, axis) for measure in measures],
         "ticks": [(axis.at(tick), f"{tick:g}×") for tick in axis.ticks()],
         "one": axis.at(1.0),
         "required": axis.at(required),
@@ -49,14 +50,13 @@ def _ends(comparison: Comparison) -> Iterator[float]:
 
 
 def _group(measure: str, comparison: Comparison, axis: Axis) -> dict[str, Any]:
-    control = comparison.control[measure]
-    floor = control.noise_floor
+    control = comparison.control.get(measure)
+    floor = control.noise_floor if control else 0.0
     start = axis.at(max(1 - floor, axis.low))
     compared = [item for item in comparison.candidates if measure in item.speedups]
     return {
         "label": measure_label(measure),
-        "control_text": ratio_text(control),
-        "floor_text": f"{100 * floor:.1f} %",
+        "control_text": f"control {ratio_text(control)}, noise floor {100 * floor:.1f} %" if control else "no control",
         "floor_start": start,
         "floor_width": round(axis.at(1 + floor) - start, 2),
         "throttled": measure in comparison.throttled,

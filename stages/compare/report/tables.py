@@ -94,7 +94,7 @@ def _row(study: Study, metric: str, label: str, unit: str, digits: int = 2, *, h
 
 
 def _train_rows(comparison: Comparison) -> list[MetricRow]:
-    study, means_ms = comparison.study, mean_times_ms(comparison, TRAIN)
+    study, means_ms = comparison.study, metric_values(comparison.study.variants, "step_time_ms/mean")
     profile = study.baseline.profile
     batch_size = profile.summary.configuration.batch_size if profile else 0
     return [
@@ -109,7 +109,7 @@ def _train_rows(comparison: Comparison) -> list[MetricRow]:
 
 def _inference_rows(comparison: Comparison, size: int) -> list[MetricRow]:
     measure = inference_measure(size)
-    means_ms, at = mean_times_ms(comparison, measure), f"batch {size}"
+    means_ms, at = metric_values(comparison.study.variants, f"inference/b{size}/mean_ms"), f"batch {size}"
     labels = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile", "cold": "first call of a turn"}
     times = {key: metric_values(comparison.study.variants, f"inference/b{size}/{key}_ms") for key in labels}
     return [
@@ -128,23 +128,6 @@ def _time_row(label: str, times_ms: dict[str, float], measure: str | None = None
 
 def _per_second(images: int, times_ms: dict[str, float]) -> dict[str, float]:
     return {variant: 1000 * images / time_ms for variant, time_ms in times_ms.items()}
-
-
-def mean_times_ms(comparison: Comparison, measure: str) -> dict[str, float]:
-    """Mean time of a counted step or call by variant: the quotient of two of them is the speed-up.
-
-    The baseline's is the mean over both of its copies, as in the speed-ups.
-    """
-    found = {
-        item.variant: item.speedups[measure].candidate_time_ms
-        for item in comparison.candidates
-        if measure in item.speedups
-    }
-    if measure not in comparison.control:
-        return found
-    control = comparison.control[measure]
-    copies_ms = (control.baseline_time_ms, control.candidate_time_ms)
-    return {comparison.study.baseline.variant: sum(copies_ms) / len(copies_ms)} | found
 
 
 def metric_values(variants: Iterable[VariantResult], metric: str) -> dict[str, float]:
@@ -168,7 +151,7 @@ def speedups(comparison: Comparison) -> pd.DataFrame:
             "measure": measure,
             **{name: getattr(speedup, name) for name in _SPEEDUP_COLUMNS},
             **_factor_columns(candidate, measure),
-            "noise_floor": comparison.control[measure].noise_floor,
+            "noise_floor": comparison.control[measure].noise_floor if measure in comparison.control else None,
         }
         for candidate in comparison.candidates
         for measure, speedup in candidate.speedups.items()
@@ -214,8 +197,7 @@ def latency(comparison: Comparison) -> pd.DataFrame:
     study = comparison.study
     rows = [
         {"variant": name, "batch_size": size}
-        | {f"{key}_ms": profile.metrics[f"inference/b{size}/{key}_ms"] for key in ("p50", "p95")}
-        | {"mean_ms": mean_times_ms(comparison, inference_measure(size)).get(name)}
+        | {f"{key}_ms": profile.metrics[f"inference/b{size}/{key}_ms"] for key in ("p50", "p95", "mean")}
         for name, profile in _profiles(study.variants).items()
         for size in study.inference_batch_sizes
     ]

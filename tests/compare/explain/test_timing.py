@@ -106,14 +106,14 @@ def test_machine_in_two_states() -> None:
     is_slow = rng.random((4, 15)) < 0.5
     arms = [
         _rounds(np.where(is_slow, slow, fast) * np.exp(rng.normal(0, 0.02, is_slow.shape)))
-        for fast, slow in [(131, 171), (117, 165), (131, 171)]
+        for fast, slow in [(131, 171), (117, 165)]
     ]
     states = find_states(*arms)
-    speedup = train_speedup(arms[0], arms[1], control=arms[2])
+    speedup = train_speedup(*arms)
     reason = _only(explain(_evidence({TRAIN: speedup}, states={TRAIN: states})), "machine_states")
     assert reason.evidence["fast"]["ratio"] == pytest.approx(131 / 117, rel=0.03)
     assert reason.evidence["slow"]["ratio"] == pytest.approx(171 / 165, rel=0.03)
-    assert "where a step of the baseline takes 131 ms" in reason.text
+    assert f"where a step of the baseline takes {states[0].baseline_time_ms:.3g} ms" in reason.text
 
 
 def _factors(settings: tuple[float, float], precision: tuple[float, float]) -> Factors:
