@@ -12,9 +12,11 @@ from stages.errors import ProfileError
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.prepare.own_task import prepare_task
 from stages.profile import max_batch
+from stages.profile.extras import Wanted
 from stages.profile.max_batch import largest_batch
-from stages.profile.records import ArmConfig
-from stages.profile.runner import Extras, measure
+from stages.profile.records import ArmConfig, Measurement
+from stages.profile.repeats import Repeats
+from stages.profile.runner import Context, measure
 from stages.results.training import SCORES, WEIGHTS
 from stages.tasks.spec import TaskSpec
 from stages.train.training import train
@@ -59,6 +61,11 @@ def configs(task: TaskParams) -> dict[str, ArmConfig]:
     return found | {files.CONTROL: found["float32"]}
 
 
+def run(task: TaskParams, folder: Path, trained: dict[int, Path]) -> Measurement:
+    asked = dict.fromkeys(("target_precision", "max_seconds", "processes", "rounds", "min_speedup"), 1.0)
+    return measure(configs(task), "float32", PROTOCOL, Context(Wanted(trained=trained)), Repeats(folder / "k", asked))
+
+
 def test_largest_batch_of_a_task_whose_data_decide_about_the_size(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
     """The data are 40 examples in batches of 9, of two numbers each: any size fits, if their batches are resized."""
     task = own(TWO_INPUTS)
@@ -82,12 +89,12 @@ def test_subclassed_model_with_two_inputs_is_measured(own: Own, tmp_path: Path) 
     np.save(trained / SCORES, result.outputs)
     files.write_manifest(trained)
 
-    found = measure(configs(task), "float32", PROTOCOL, Extras(tmp_path / "scratch", {0: trained}))
+    found = run(task, tmp_path, {0: trained})
     record = found.records["mixed_bfloat16"]
     configuration = record.settings.configuration
     assert (configuration.optimizer, configuration.input_shape, configuration.input_threads) == ("sgd", None, None)
     assert {call.batch_size for call in record.times.calls} == {1, 50}
-    scores = found.same_weights["mixed_bfloat16"][0]
+    scores = np.load(record.same_weights[0])
     assert scores.shape == (40,)
     np.testing.assert_allclose(scores, result.outputs, atol=0.02)
     assert record.trace is not None
@@ -100,4 +107,4 @@ def test_error_in_the_users_code_names_the_task(own: Own, tmp_path: Path) -> Non
     module = Path(f"{task.name.partition(':')[0]}.py")
     module.write_text(module.read_text() + "\n\ndef build(*, batch_size, seed):\n    raise RuntimeError('gone')\n")
     with pytest.raises(ProfileError, match=rf"task\.name = {task.name} cannot be built: gone"):
-        measure(configs(task), "float32", PROTOCOL, Extras(tmp_path / "scratch"))
+        run(task, tmp_path, {})

@@ -11,10 +11,13 @@ import pytest
 from stages import files
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.profile import max_batch
+from stages.profile.extras import Wanted
 from stages.profile.fork_server import stop_servers
 from stages.profile.max_batch import largest_batch
 from stages.profile.records import ArmConfig, Measurement
-from stages.profile.runner import Extras, measure
+from stages.profile.repeats import Repeats
+from stages.profile.runner import Context as Asked
+from stages.profile.runner import measure
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import read_trace
 from stages.profile.trace.model import Operation
@@ -51,7 +54,9 @@ def measurement(spec: TaskSpec, trained: Trained, tmp_path_factory: pytest.TempP
     entries = {name: Variant(policy=name) for name in ("float32", "mixed_bfloat16")}
     configs = {name: ArmConfig(spec, entry, SEED) for name, entry in entries.items()}
     configs[files.CONTROL] = configs["float32"]
-    return measure(configs, "float32", PROTOCOL, Extras(tmp_path_factory.mktemp("traces"), {SEED: folder}))
+    asked = dict.fromkeys(("target_precision", "max_seconds", "processes", "rounds", "min_speedup"), 1.0)
+    kept = Repeats(tmp_path_factory.mktemp("kept"), asked)
+    return measure(configs, "float32", PROTOCOL, Asked(Wanted(trained={SEED: folder})), kept)
 
 
 def test_all_arms_are_measured_with_the_replicas(measurement: Measurement) -> None:
@@ -59,7 +64,7 @@ def test_all_arms_are_measured_with_the_replicas(measurement: Measurement) -> No
         configuration = record.settings.configuration
         assert (configuration.replicas, configuration.batch_size) == (2, 8)
         assert not record.settings.in_force.xla
-        assert len(record.times.rounds) == 4
+        assert len(record.times.rounds) in (2, 4)  # the control takes part in half of them
         assert {call.batch_size for call in record.times.calls} == {1, 5}
 
 
@@ -79,7 +84,7 @@ def test_traces_have_the_steps_and_types_of_both_replicas(measurement: Measureme
 
 
 def test_trained_weights_are_evaluated_on_one_device(measurement: Measurement, trained: Trained) -> None:
-    found = measurement.same_weights["mixed_bfloat16"][SEED]
+    found = np.load(measurement.records["mixed_bfloat16"].same_weights[SEED])
     assert trained.outputs is not None
     np.testing.assert_allclose(found, trained.outputs, atol=0.02)
 

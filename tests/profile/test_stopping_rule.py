@@ -1,4 +1,4 @@
-"""The stopping rule, for rounds with known noise."""
+"""When each measure of each candidate ends, for rounds with known noise."""
 
 from __future__ import annotations
 
@@ -6,191 +6,162 @@ import numpy as np
 import pytest
 
 from stages import files
-from stages.profile import stopping_rule
-from stages.profile.plan import MIN_PROCESSES, Plan
-from stages.profile.records import ArmRecord
-from stages.profile.stopping_rule import Decision, StoppingRule, speedups
-from stages.results.profile import Call, RawTimes, Round
-from stages.stats.speedup import ALONE, PAIRS
-from tests.profile.arm_records import arm_record
+from stages.profile.records import ArmRecord, Calibration
+from stages.profile.stopping_rule import StoppingRule, Target
+from stages.results.profile import Call, InForce, Round
+from stages.stats.speedup import INTERIM_CONFIDENCE, LOOKS
+from tests.profile.arm_records import BRIDGE, arm_record
 
-LOW_NOISE = 0.001  # standard deviation of the logarithm of a round's time
-BRIDGE = f"{files.BRIDGE_PREFIX}onednn_off"
-SPEEDUPS = {"float32": 1.0, "mixed_bfloat16": 1.3, "_control": 1.0, BRIDGE: 0.8}
-Measured = tuple[StoppingRule, dict[str, ArmRecord], Decision]
+TARGET = Target(precision=0.02, min_speedup=1.05, verdicts=6)
+MEASURES = ("train", "inference_b1")
 
 
-class Clock:
-    """A clock that only `sleep` advances, so that other programs do not change what is tested."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
+def record(name: str, step_ms: float) -> ArmRecord:
+    found = arm_record(name if name.startswith("mixed") else "float32")
+    if name == "mixed_float16":  # as `onednn: false`
+        settings = found.settings
+        in_force = InForce(policy="mixed_float16", xla=False, tf32=True, onednn=False)
+        found.settings = type(settings)(settings.configuration, in_force)
+    found.calibration = Calibration(step_ms, 0.1, 0, None, 5.0, {1: step_ms}, {1: 0})
+    return found
 
 
-CLOCK = Clock()
+def records(**step_ms: float) -> dict[str, ArmRecord]:
+    return {name: record(name, time_ms) for name, time_ms in step_ms.items()}
 
 
-@pytest.fixture(autouse=True)
-def simulated_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping_rule, "time", CLOCK)
+def add_repeat(
+    found: dict[str, ArmRecord], number: int, step_ms: dict[str, float], noise: float = 0.02, rounds: int = 12
+) -> None:
+    """Adds rounds and calls of a repeat of the arms that have a time."""
+    random = np.random.default_rng([number, rounds])
+    for name, time_ms in step_ms.items():
+        times = found.setdefault(name, record(name, time_ms)).times
+        for row in range(rounds):
+            noisy_ms = [float(time_ms * np.exp(noise * random.normal())) for _ in range(2)]
+            times.rounds.append(Round(number, row, 0, 1, noisy_ms[0]))
+            times.calls.append(Call(number, row, 1, 0, noisy_ms[1]))
 
 
-def plan(**changes: object) -> Plan:
-    values: dict[str, object] = {
-        "processes": 8,
-        "timing_s": 60.0,
-        "training_share": 0.5,
-        "steps_per_round": 1,
-        "lead_in_steps": 0,
-        "calls": {1: 1},
-        "rounds": 5,
-        "trace_steps": 2,
-        "input_matters": False,
-        "startup_s": 1.0,
-        "stage_s": 100.0,
-    }
-    return Plan(**(values | changes))  # type: ignore[arg-type]
+def rule(found: dict[str, ArmRecord], target: Target = TARGET) -> StoppingRule:
+    return StoppingRule(found, "float32", (1,), target)
 
 
-def measured(plan: Plan, noise: float, *, seconds: float = 0.0) -> Measured:
-    """Adds rounds that take `seconds` each until the rule ends the measurement."""
-    records = {name: arm_record() for name in SPEEDUPS}
-    rule, generator = StoppingRule(plan, 0.02, "float32", records), np.random.default_rng(1)
-    while True:
-        process = rule.processes
-        for rows, rounds in (("rounds", rule.training_rounds()), ("calls", rule.inference_rounds())):
-            for number in rounds:
-                CLOCK.sleep(seconds)
-                for name, record in records.items():
-                    time_ms = 100 * np.exp(noise * generator.normal()) / SPEEDUPS[name]
-                    row = (
-                        Round(process, number, 0, 1, time_ms)
-                        if rows == "rounds"
-                        else Call(process, number, 1, 0, time_ms)
-                    )
-                    getattr(record.times, rows).append(row)
-        rule.end_process()
-        decision = rule.decide()
-        again = rule.decide()
-        assert (again.ended_by, again.confidence, again.looks) == (
-            decision.ended_by,
-            decision.confidence,
-            decision.looks,
-        )
-        if decision.ended_by:
-            return rule, records, decision
+def measured(step_ms: dict[str, float], repeats: int, noise: float = 0.02, target: Target = TARGET) -> StoppingRule:
+    """A rule that looks after each repeat."""
+    found = records(**step_ms)
+    rule_ = rule(found, target)
+    for number in range(repeats):
+        add_repeat(found, number, step_ms, noise)
+        rule_.look(None)
+    return rule_
 
 
-def shared(plan: Plan, seconds: dict[str, float]) -> tuple[StoppingRule, dict[str, ArmRecord]]:
-    """Measures arms of which only `plan.at_once` live at once; a round takes `seconds`, by arm."""
-    records = {name: arm_record() for name in ("float32", "mixed_bfloat16", "_control")}
-    blocks = [("float32", "mixed_bfloat16"), ("float32", "_control")]
-    rule = StoppingRule(plan, 0.02, "float32", records)
-    for process in range(plan.processes):
-        for block, names in enumerate(blocks if plan.at_once == PAIRS else [(name,) for name in records]):
-            number = process * plan.blocks + block if plan.at_once == PAIRS else process
-            for row in rule.training_rounds():
-                for name in names:
-                    CLOCK.sleep(seconds[name])
-                    records[name].times.rounds.append(Round(number, row, 0, 1, 1e3 * seconds[name]))
-            for row in rule.inference_rounds():
-                for name in names:
-                    records[name].times.calls.append(Call(number, row, 1, 0, 1e3 * seconds[name]))
-            rule.end_process()
-        assert (rule.processes, rule.is_complete) == (process + 1, True)
-    return rule, records
+def test_clear_answer_ends_at_the_first_look() -> None:
+    found = measured({"float32": 10.0, "mixed_bfloat16": 5.0}, 3)
+    ending = found.endings["mixed_bfloat16", "train"]
+    assert (ending.ended_by, ending.confidence, ending.looks, ending.repeats) == ("decided", INTERIM_CONFIDENCE, 1, 3)
+    assert not found.has_open
 
 
-SECONDS = {"float32": 0.02, "mixed_bfloat16": 0.01, "_control": 0.02}
-AT_ONCE = {"timing_s": 1.2, "rounds": None, "processes": 4, "training_share": 0.9}
+@pytest.mark.parametrize("candidate_ms", [10.0, 20.0])
+def test_rejection_is_decided_as_an_adoption_is(candidate_ms: float) -> None:
+    found = measured({"float32": 10.0, "mixed_bfloat16": candidate_ms}, 3)
+    assert {ending.ended_by for ending in found.endings.values()} <= {"decided", "target_precision"}
+    assert not found.has_open
 
 
-def test_pairs_share_the_time_of_a_process() -> None:
-    rule, records = shared(plan(**AT_ONCE, at_once=PAIRS, blocks=2, calls={}), SECONDS)
-    assert 1.0 < rule.timing_seconds < 1.2 + 8 * 0.05
-    of_pairs = np.unique([row.process for row in records["float32"].times.rounds], return_counts=True)
-    assert of_pairs[0].tolist() == list(range(8))
-    assert of_pairs[1].min() >= 2
-    decision = rule.decide()
-    assert (rule.processes, decision.ended_by) == (4, "target_precision")
-    assert decision.speedups["mixed_bfloat16"]["train"].ratio == pytest.approx(2)
-    assert decision.speedups["mixed_bfloat16"]["train"].processes == 4
+def test_undecided_measure_goes_on_until_the_time_is_up() -> None:
+    found = measured({"float32": 10.5, "mixed_bfloat16": 10.0}, 5, noise=0.2)
+    assert found.has_open
+    found.look("time")
+    endings = found.endings.values()
+    assert {ending.ended_by for ending in endings} == {"time"}
+    assert {ending.looks for ending in endings} == {3}  # after 3 and 4 repeats, and the last
+    assert [ending.confidence for ending in endings] == [pytest.approx(0.96)] * 2
 
 
-def test_arms_that_live_one_after_the_other_run_as_many_rounds() -> None:
-    planned = plan(**AT_ONCE, at_once=ALONE, blocks=3, round_s=0.05, inference_round_s=0.01)
-    rule, records = shared(planned, SECONDS)
-    for table in ("rounds", "calls"):
-        rows = [[(row.process, row.round) for row in getattr(record.times, table)] for record in records.values()]
-        assert rows[0] == rows[1] == rows[2]
-        assert {process for process, _ in rows[0]} == set(range(4))
-        assert np.unique([process for process, _ in rows[0]], return_counts=True)[1].min() >= 2
-    assert 0.9 < rule.timing_seconds < 1.5
-    assert rule.decide().speedups["mixed_bfloat16"]["train"].ratio == pytest.approx(2)
+def test_looks_are_few_and_paid() -> None:
+    found = measured({"float32": 10.5, "mixed_bfloat16": 10.0}, 9, noise=0.3)
+    found.look("rounds")
+    assert {ending.looks for ending in found.endings.values()} == {len(LOOKS) + 1}
+    expected = pytest.approx(0.95 + 0.005 * len(LOOKS))
+    assert [ending.confidence for ending in found.endings.values()] == [expected] * 2
 
 
-def test_number_of_rounds_in_the_parameters_holds_one_after_the_other() -> None:
-    planned = plan(processes=2, rounds=2, at_once=ALONE, blocks=3, round_s=0.05, inference_round_s=0.015, calls={})
-    rule, records = shared(planned, SECONDS)
-    assert {row.round for row in records["float32"].times.rounds} == {0, 1}
-    assert rule.decide().ended_by in ("rounds", "target_precision")
+def test_wide_interval_does_not_end_a_measure_although_it_is_decided() -> None:
+    """Few repeats may agree by chance that a candidate is fast."""
+    found = measured({"float32": 30.0, "mixed_bfloat16": 10.0}, 3, noise=0.3)
+    assert found.has_open
 
 
-def times(records: dict[str, ArmRecord]) -> dict[str, RawTimes]:
-    return {name: record.times for name, record in records.items()}
+def test_measures_end_one_by_one() -> None:
+    step_ms = {"float32": 10.5, "mixed_bfloat16": 5.0, "mixed_float16": 10.0}
+    found = records(**step_ms)
+    rule_ = rule(found)
+    for number in range(3):
+        add_repeat(found, number, {**step_ms, BRIDGE: 10.5}, noise=0.02)
+        rule_.look(None)
+    assert {name for name, _ in rule_.endings} == {"mixed_bfloat16"}
+    needed = rule_.needed(4)
+    assert "mixed_bfloat16" not in needed
+    assert needed["float32"] == {*MEASURES}
 
 
-def test_precise_measurement_ends_at_the_first_look() -> None:
-    rule, _, decision = measured(plan(), LOW_NOISE)
-    assert (decision.ended_by, rule.processes, decision.looks) == ("target_precision", 4, 1)
-    assert decision.confidence == 0.995
+def test_precision_counts_for_the_factor_of_the_precision_too() -> None:
+    """A candidate with another setting is open until its bridging arm is as precise."""
+    step_ms = {"float32": 10.0, "mixed_float16": 9.0}
+    found = records(**step_ms)
+    rule_ = rule(found, Target(precision=0.05, min_speedup=1.05, verdicts=6))
+    for number in range(3):
+        add_repeat(found, number, step_ms, noise=0.01)
+    rule_.look(None)
+    assert rule_.has_open
+    for number in range(3, 6):
+        add_repeat(found, number, {**step_ms, BRIDGE: 9.5}, noise=0.01)
+    rule_.look(None)
+    assert not rule_.has_open
 
 
-def test_noisy_measurement_runs_all_rounds() -> None:
-    rule, _, decision = measured(plan(), noise=0.2)
-    assert (decision.ended_by, rule.processes, decision.looks) == ("rounds", 8, 4)
-    assert decision.confidence == pytest.approx(0.965)  # three interim looks cost 0.5 % each
+def test_bridging_arm_runs_where_its_candidate_may_still_be_adopted() -> None:
+    fast, slow = records(float32=10.0, mixed_float16=5.0), records(float32=10.0, mixed_float16=20.0)
+    assert rule(fast).needed(0)[BRIDGE] == {*MEASURES}
+    assert BRIDGE not in rule(slow).needed(0)
+    for number in range(2):  # slow by its calibration, and fast by its rounds
+        add_repeat(slow, number, {"float32": 10.0, "mixed_float16": 8.0})
+    assert rule(slow).needed(2)[BRIDGE] == {*MEASURES}
 
 
-def test_processes_share_the_time() -> None:
-    rule, records, decision = measured(plan(timing_s=1.6, rounds=None), noise=0.2, seconds=0.02)
-    assert (decision.ended_by, rule.processes) == ("max_seconds", 8)
-    assert 1.4 < rule.timing_seconds < 1.6 + 16 * 0.03  # each part of a process may start one round too many
-    for rows in (records["float32"].times.rounds, records["float32"].times.calls):
-        assert np.unique([row.process for row in rows], return_counts=True)[1].min() >= 2
+def test_bridging_arm_has_only_the_measures_that_ask_for_it() -> None:
+    found = records(float32=10.0, mixed_float16=20.0)
+    calibration = found["mixed_float16"].calibration
+    assert calibration is not None
+    found["mixed_float16"].calibration = Calibration(20.0, 0.1, 0, None, 5.0, {1: 5.0}, {1: 0})
+    assert rule(found).needed(0)[BRIDGE] == {"inference_b1"}
 
 
-def test_slow_arms_run_one_round_in_each_of_4_processes() -> None:
-    rule, records, decision = measured(plan(timing_s=0.1), noise=0.2, seconds=0.06)
-    assert (decision.ended_by, rule.processes) == ("max_seconds", MIN_PROCESSES)
-    assert len(records["float32"].times.rounds) == len(records["float32"].times.calls) == MIN_PROCESSES
-    assert decision.confidence == 0.995 or decision.looks == 1
+def test_control_takes_part_in_two_of_four_repeats() -> None:
+    found = rule(records(float32=10.0, mixed_bfloat16=10.0, **{files.CONTROL: 10.0}))
+    assert [files.CONTROL in found.needed(number) for number in range(8)] == [True, True, False, False] * 2
+    assert found.candidates == ["mixed_bfloat16"]
 
 
-def test_all_time_is_for_training_without_inference() -> None:
-    _, records, decision = measured(plan(calls={}, training_share=1.0), LOW_NOISE)
-    assert set(decision.speedups["mixed_bfloat16"]) == {"train"}
-    assert records["float32"].times.calls == []
+def test_control_is_the_candidate_without_others() -> None:
+    found = rule(records(float32=10.0, **{files.CONTROL: 10.0}))
+    assert found.candidates == [files.CONTROL]
+    assert found.needed(2)[files.CONTROL] == {*MEASURES}
 
 
-def test_speedups_are_of_candidates_and_pool_the_control() -> None:
-    _, records, _ = measured(plan(), LOW_NOISE)
-    found = speedups(times(records), "float32", 0.95)
-    assert list(found) == ["mixed_bfloat16"]  # neither the control nor the bridging arm
-    assert [ratio.ratio for ratio in found["mixed_bfloat16"].values()] == pytest.approx([1.3, 1.3], rel=0.01)
-    without = speedups({name: rows for name, rows in times(records).items() if name != "_control"}, "float32", 0.95)
-    assert without["mixed_bfloat16"]["train"].ratio != found["mixed_bfloat16"]["train"].ratio
+def test_nothing_is_open_without_a_baseline() -> None:
+    assert not rule(records(mixed_bfloat16=10.0)).has_open
 
 
-def test_control_is_used_without_a_candidate() -> None:
-    _, records, _ = measured(plan(), LOW_NOISE)
-    found = {name: rows for name, rows in times(records).items() if name in ("float32", "_control")}
-    (ratios,) = speedups(found, "float32", 0.95).values()
-    assert [ratio.ratio for ratio in ratios.values()] == pytest.approx([1, 1], rel=0.01)
-    assert speedups(found, "absent", 0.95) == {}
+def test_looks_and_endings_of_an_earlier_session_are_taken_over() -> None:
+    step_ms = {"float32": 10.5, "mixed_bfloat16": 10.0}
+    first = measured(step_ms, 4, noise=0.2)
+    found = records(**step_ms)
+    for number in range(5):
+        add_repeat(found, number, step_ms, noise=0.2)
+    second = StoppingRule(found, "float32", (1,), TARGET, first.endings, first.looks)
+    second.look("time")
+    assert {ending.looks for ending in second.endings.values()} == {3}

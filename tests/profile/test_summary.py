@@ -10,7 +10,7 @@ import pytest
 from stages.errors import ProfileError
 from stages.params import Variant
 from stages.profile import summary
-from stages.profile.records import ArmRecord, TraceRecord
+from stages.profile.records import ArmRecord, Calibration, TraceRecord
 from stages.profile.trace import Kernel, Operation, StepBreakdown, Trace
 from stages.results.profile import (
     Call,
@@ -79,13 +79,6 @@ def test_only_what_counts_enters_the_metrics(record: ArmRecord) -> None:
     assert metrics["inference/b8/cold_ms"] == 2.0
 
 
-def test_means_of_the_baseline_are_over_both_copies(record: ArmRecord) -> None:
-    copy = RawTimes(rounds=[Round(0, 0, 0, 40, 1100.0)], calls=[Call(0, 0, 8, 5, 103.0)])
-    metrics = summary.timing_metrics(record.times, 16, copy)
-    assert metrics["step_time_ms/mean"] == pytest.approx(1650 / 80)
-    assert metrics["inference/b8/mean_ms"] == pytest.approx((101 * 52 + 103) / 102)
-
-
 def test_overhead_is_in_percent() -> None:
     assert summary.overhead_percent(TRACE_RECORD) == pytest.approx(25.0)
 
@@ -115,8 +108,9 @@ def test_summary_combines_timings_and_trace(record: ArmRecord) -> None:
 
 
 def test_peak_memory_of_the_process_is_beside_that_of_the_allocator(record: ArmRecord) -> None:
-    record.peak_memory_bytes = 3 * 2**20
+    record.calibration = Calibration(20.0, 1.0, 2, 3 * 2**20, 6.5, {}, {})
     metrics = summarized(record, trace()).metrics
+    assert metrics["startup_s"] == 6.5
     assert (metrics["memory/peak_mib"], metrics["memory/allocator_peak_mib"]) == (3.0, 1.0)
 
 

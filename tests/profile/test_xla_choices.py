@@ -89,6 +89,7 @@ def test_tensorflow_knows_the_flag(prepared_template: Path, tmp_path: Path, monk
     path = tmp_path / "choices.txt"
     config = ArmConfig(spec, Variant(policy="float32", xla=True), 0, xla_choices=path)
     with closing(WorkerProcess("float32", config)) as worker:
+        worker.call("warm_up", 1)
         assert worker.call("train_round", 1) > 0
         settings = worker.call("settings")
     assert settings.in_force.xla

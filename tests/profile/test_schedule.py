@@ -1,0 +1,96 @@
+"""How time is divided among repeats, by a clock that only the test advances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stages.params import ProfileParams
+from stages.profile import schedule
+from stages.profile.plan import INFERENCE_SHARE, MAX_REPEATS
+from stages.profile.schedule import Schedule
+from tests.profile.test_plan import plan
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(schedule, "time", found)
+    return found
+
+
+def run(clock: Clock, start_s: float = 6.0, **profile: Any) -> tuple[Schedule, list[list[int]]]:
+    """Measures rounds of 0.2 s until nothing is left; returns the round numbers of each repeat."""
+    found = Schedule(plan(50.0, profile, start_s=start_s, trainings_s=120.0), ProfileParams(**profile))
+    rounds: list[list[int]] = []
+    while found.out_of() is None:
+        clock.now_s += start_s
+        training_s, _ = found.seconds(training=True, inference=True)
+        rounds.append([])
+        for number in found.rounds_until(training_s):
+            rounds[-1].append(number)
+            clock.now_s += 0.2
+        found.repeats += 1
+    return found, rounds
+
+
+def test_rounds_come_in_pairs_of_an_order_and_its_reverse(clock: Clock) -> None:
+    _, rounds = run(clock)
+    assert all(len(of_repeat) % 2 == 0 and of_repeat == list(range(len(of_repeat))) for of_repeat in rounds)
+
+
+def test_stage_ends_in_its_time(clock: Clock) -> None:
+    found, rounds = run(clock)
+    assert len(rounds) >= found.plan.fewest_repeats
+    assert 0.6 * found.plan.stage_s < clock.now_s <= found.plan.stage_s
+    assert found.out_of() == "time"
+
+
+def test_fewest_repeats_are_measured_whatever_they_take(clock: Clock) -> None:
+    found, rounds = run(clock, start_s=80.0)
+    assert len(rounds) == found.plan.fewest_repeats
+    assert clock.now_s > found.plan.stage_s
+
+
+def test_seconds_in_the_parameters_are_those_of_the_timing(clock: Clock) -> None:
+    found, rounds = run(clock, max_seconds=20.0)
+    assert found.timing_s == pytest.approx(20.0, abs=0.5)
+    assert found.plan.fewest_repeats <= len(rounds) <= MAX_REPEATS
+
+
+def test_numbers_in_the_parameters_hold(clock: Clock) -> None:
+    found, rounds = run(clock, processes=3, rounds=5)
+    assert rounds == [[0, 1, 2, 3, 4]] * 3
+    assert found.out_of() == "rounds"
+
+
+def test_repeats_that_differ_get_fewer_rounds_each(clock: Clock) -> None:
+    found = Schedule(plan(50.0, start_s=20.0, trainings_s=3600.0), ProfileParams())
+    usual, _ = found.seconds(training=True, inference=True)
+    found.repeat_sd *= 3
+    fewer, _ = found.seconds(training=True, inference=True)
+    assert fewer < usual
+
+
+def test_all_time_is_for_what_is_measured() -> None:
+    found = Schedule(plan(5.0), ProfileParams())
+    training_s, inference_s = found.seconds(training=True, inference=True)
+    assert inference_s == pytest.approx((training_s + inference_s) * INFERENCE_SHARE)
+    assert found.seconds(training=False, inference=True)[0] == 0
+    assert found.seconds(training=True, inference=False) == (pytest.approx(training_s + inference_s), 0)
+
+
+def test_earlier_timing_counts_for_the_seconds_and_not_for_the_stage() -> None:
+    asked = ProfileParams(max_seconds=20.0)
+    assert Schedule(plan(5.0), asked, repeats=5, timing_s=20.0).out_of() == "max_seconds"
+    assert Schedule(plan(5.0), ProfileParams(), repeats=5, timing_s=200.0).out_of() is None
+    assert Schedule(plan(5.0), ProfileParams(), repeats=5, spent_s=1000.0).out_of() == "time"
