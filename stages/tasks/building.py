@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,10 @@ def _compile(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
             model.optimizer.build(model.trainable_variables)  # creates the variables of loss scaling
     if replicas is not None:
         replicas.prepare((np.zeros((1, *model.inputs[0].shape[1:]), np.uint8), np.zeros(1, np.int32)))
+    else:
+        _build_metrics(model, found.training)
     precision.verify(model, variant, is_own=is_own)
-    if is_own and variant.policy == "mixed_float16" and type(model).train_step is not keras.Model.train_step:
+    if is_own and variant.policy == "mixed_float16" and not _has_step_of_keras(model):
         with user_code.explained(spec.subject, "cannot be trained", TaskError):
             scales = _scales_its_loss(model, found.training)
         if not scales:
@@ -77,6 +80,28 @@ def _compile(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
                 f"{spec.subject}: the train_step of {type(model).__name__} does not scale its loss, so that gradients "
                 "are lost in float16; compute them of `self.optimizer.scale_loss(loss)`"
             )
+
+
+def _build_metrics(model: keras.Model, training: TrainingData) -> None:
+    """Creates the variables of the metrics. Reads no batch, and changes no weight and no state of random numbers.
+
+    Keras would create them in the trace of the first step, and TensorFlow would have to trace the step a second time.
+    A model for which this does not work is trained without it. A step of the user's own need not use these metrics.
+    """
+    if model.run_eagerly or not _has_step_of_keras(model):
+        return
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        model._symbolic_build(data_batch=training.from_step(0, 1).element_spec)  # as `fit` does under a strategy
+    except Exception:  # of the user's own code, too; `fit` says what is wrong, if anything is
+        return
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+def _has_step_of_keras(model: keras.Model) -> bool:
+    return type(model).train_step is keras.Model.train_step
 
 
 def _scales_its_loss(model: keras.Model, training: TrainingData) -> bool:

@@ -1,0 +1,228 @@
+"""The training step is traced once, and building the metrics before it changes neither weights nor random numbers."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from stages import files
+from stages.params import ModelParams, TaskParams, TrainParams, Variant
+from stages.prepare.own_task import prepare_task
+from stages.tasks import building
+from stages.tasks.ready import ReadyTask
+from stages.tasks.spec import TaskSpec
+from stages.train.training import train
+from tests.tasks.conftest import Own
+
+TRAIN = TrainParams(batch_size=8, epochs=2)
+LOSS_VARIABLES = 2  # of the mean loss, which exist from the start
+NOISY = """
+W = np.linspace(0.5, 2.0, 40).astype("float32")
+
+
+def layers():
+    return [
+        keras.layers.Dense(8, activation="relu", name="hidden"), keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.3), keras.layers.GaussianNoise(0.1),
+        keras.layers.Dense(1, activation="sigmoid", dtype="float32"),
+    ]
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.parts = layers()
+
+    def call(self, inputs, training=False):
+        for part in self.parts:
+            inputs = part(inputs, training=training) if isinstance(part, keras.layers.Dropout) else part(inputs)
+        return inputs
+
+
+def functional():
+    return keras.Sequential([keras.Input((4,)), *layers()])
+
+
+def subclassed():
+    model = Subclassed()
+    model(X[:2])
+    return model
+
+
+COMPILE = {"optimizer": "adam", "loss": "binary_crossentropy", "metrics": ["accuracy", "auc"]}
+WEIGHTED = COMPILE | {"weighted_metrics": ["accuracy"]}
+"""
+RETURNED = {
+    "functional": "changed(model=functional(), compile=COMPILE)",
+    "without validation": "changed(model=functional(), compile=COMPILE, validation=None)",
+    "subclassed": "changed(model=subclassed(), compile=COMPILE)",
+    "sample weights": "changed(model=functional(), compile=WEIGHTED, train=(X, Y, W), validation=(X, Y, W))",
+    "dataset": "changed(model=functional(), compile=COMPILE, train=batches().map(lambda x, y: (x, y, x[:, 0] ** 2)))",
+    "steps at once": "changed(model=functional(), compile=COMPILE | {'steps_per_execution': 2})",
+}
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Receives the data of each call of Keras's `train_step`: one for each trace."""
+    calls: list[Any] = []
+    original = keras.Model.train_step
+
+    def counted(model: keras.Model, data: Any) -> Any:
+        calls.append(data)
+        return original(model, data)
+
+    monkeypatch.setattr(keras.Model, "train_step", counted)
+    return calls
+
+
+@pytest.fixture(params=RETURNED)
+def spec(own: Own, request: pytest.FixtureRequest) -> TaskSpec:
+    return prepared(own(f"{NOISY}\n\ndef build(*, batch_size, seed):\n    return {RETURNED[request.param]}\n"))
+
+
+def prepared(task: TaskParams) -> TaskSpec:
+    prepare_task(task, TRAIN, files.PREPARED)
+    return TaskSpec(task, ModelParams(), TRAIN)
+
+
+def images_spec(directory: Path, model: str = "cnn") -> TaskSpec:
+    return TaskSpec(TaskParams(), ModelParams(name=model), TRAIN, directory=directory)
+
+
+def ready(spec: TaskSpec, policy: str = "float32") -> ReadyTask:
+    return building.ready(spec, Variant(policy=policy), 3)  # type: ignore[arg-type]
+
+
+def run_steps(found: ReadyTask, steps: int = 3) -> None:
+    """Runs training steps as `profile` does."""
+    found.model.make_train_function()
+    batches = iter(found.training.equal_batches())
+    for _ in range(steps):
+        found.model.train_function(batches)
+
+
+def values(found: ReadyTask) -> list[np.ndarray]:
+    """Weights, moving statistics, the states of random numbers, and the state of the optimizer."""
+    return [np.array(variable) for variable in [*found.model.variables, *found.model.optimizer.variables]]
+
+
+def random_state() -> tuple[Any, ...]:
+    return random.getstate(), np.random.random(8).tolist(), tf.random.uniform((8,)).numpy().tolist()
+
+
+def test_training_traces_the_step_once(spec: TaskSpec, traces: list[Any]) -> None:
+    traces.clear()  # `prepare` has tried a step
+    assert train(spec, Variant(policy="float32"), 3).failure is None
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_training_on_images_traces_the_step_once(prepared_template: Path, traces: list[Any], policy: str) -> None:
+    train(images_spec(prepared_template), Variant(policy=policy), 3)  # type: ignore[arg-type]
+    assert len(traces) == 1
+
+
+def test_profile_traces_the_step_once(spec: TaskSpec, traces: list[Any]) -> None:
+    traces.clear()
+    run_steps(ready(spec))
+    assert len(traces) == 1
+
+
+def test_profile_of_images_traces_the_step_once(prepared_template: Path, traces: list[Any]) -> None:
+    run_steps(ready(images_spec(prepared_template)))
+    assert len(traces) == 1
+
+
+def test_metrics_built_before_change_no_weight_and_no_random_number(
+    spec: TaskSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states, weights = [], []
+    for is_built in (True, False):
+        if not is_built:
+            monkeypatch.setattr(building, "_build_metrics", lambda *_: None)
+        found = ready(spec, "mixed_bfloat16")
+        assert (len(found.model.metrics_variables) > LOSS_VARIABLES) == is_built
+        states.append(random_state())
+        weights.append(values(found))
+        run_steps(found)
+        weights[-1] += values(found)
+    assert states[0] == states[1]
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+UNUSUAL = {
+    "no call": """
+class Pair(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.inner = network()
+        self.inner.build((None, 4))
+        self.built = True
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = keras.ops.mean(keras.losses.binary_crossentropy(y, self.inner(x, training=True)))
+        self.optimizer.apply(tape.gradient(loss, self.inner.trainable_variables), self.inner.trainable_variables)
+        return {"loss": loss}
+
+
+def build(*, batch_size, seed):
+    return changed(model=Pair(), compile={"optimizer": "adam"})
+""",
+    "call that cannot be traced without values": """
+class Eager(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1, activation="sigmoid", dtype="float32")
+        self.dense.build((None, 4))
+        self.built = True
+
+    def call(self, inputs):
+        np.random.random(), float(inputs[0, 0])
+        return self.dense(inputs)
+
+
+def build(*, batch_size, seed):
+    return changed(model=Eager(), compile={"optimizer": "adam", "loss": "mse", "metrics": ["mae"], "run_eagerly": True})
+""",
+    "call for training alone": """
+class Training(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1, activation="sigmoid", dtype="float32")
+        self.dense.build((None, 4))
+        self.built = True
+
+    def call(self, inputs, training=False):
+        if not training:
+            raise RuntimeError("only for training")
+        return self.dense(inputs)
+
+
+def build(*, batch_size, seed):
+    return changed(model=Training(), compile=COMPILE)
+""",
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_what_cannot_be_built_before_is_built_by_the_first_step(own: Own, name: str) -> None:
+    task = own(NOISY + UNUSUAL[name])
+    files.PREPARED.mkdir(parents=True)
+    info = {"name": task.name, "score_name": "accuracy", "score_kind": "score", "examples": 30, "steps_per_epoch": 5}
+    files.write_json(files.PREPARED / "task.json", {"schema_version": 1, **info})
+    files.write_manifest(files.PREPARED)
+    found = ready(TaskSpec(task, ModelParams(), TRAIN))
+    before = [np.array(variable) for variable in found.model.trainable_variables]
+    found.model.fit(found.training.from_step(0, 5), steps_per_epoch=5, verbose=0, shuffle=False)
+    after = [np.array(variable) for variable in found.model.trainable_variables]
+    assert not any(np.array_equal(*pair) for pair in zip(before, after, strict=True))
