@@ -4,7 +4,8 @@ Kernels do not pair: a float32 and a float16 kernel of one layer have different 
 pair. Between precisions their names differ only in what the runtime adds: inlined functions
 (`StatefulPartitionedCall/cond/then/_52/cond/adam/Mul_27`, with loss scaling), numbers (`AddN_5`), fusions
 (`logits/BiasAdd` of type `_MklNativeFusedMatMul` instead of `logits/MatMul`). So operations of one type in one layer
-are summed, and those of its gradient separately.
+are summed, and those of its gradient separately. In the gradient of a loop, `lstm/while/gradients/` comes before the
+path of the forward node, which ends in `_grad`: `lstm/while/cell/MatMul_1_grad/MatMul`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from stages.op_types import plain_type, unversioned
 
 _INLINED = re.compile(r"^(?:.*/)?(?:StatefulPartitionedCall|PartitionedCall|(?:then|else|body|cond)/_\d+)/")
 _ADDED = re.compile(r"cond(?:_\d+)?|ArithmeticOptimizer")
-_GRADIENT = "gradient_tape"
+_GRADIENT, _LOOP_GRADIENT = "gradient_tape", "gradients"
 _NUMBER = re.compile(r"_\d+$")
 # Scopes inside a layer: those of tf.nn, and those that are named after an operation, such as `Cast_5` and `MatMul`.
 _INNER_SCOPES = {"convolution", "depthwise", "separable_conv2d", "moments", "batchnorm", "stateless_dropout"}
@@ -112,4 +113,10 @@ def _op_type(operation: TimedOperation) -> str:
 def _path(name: str) -> tuple[tuple[str, ...], bool]:
     """Scopes and node of an operation without what the runtime adds, and whether it belongs to a gradient."""
     parts = [part for part in _INLINED.sub("", name).split("/") if not _ADDED.fullmatch(part)]
-    return tuple(part for part in parts if part != _GRADIENT) or (name,), _GRADIENT in parts
+    is_gradient = _GRADIENT in parts
+    parts = [part for part in parts if part != _GRADIENT]
+    if is_gradient and _LOOP_GRADIENT in parts:
+        start = len(parts) - parts[::-1].index(_LOOP_GRADIENT)
+        node = [part.removesuffix("_grad") for part in parts[start:]]
+        parts = node if len(node) > 1 else parts[: start - 1] + node  # sums of gradients are in no scope of their own
+    return tuple(parts) or (name,), is_gradient

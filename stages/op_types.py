@@ -33,10 +33,10 @@ _MEMORY = re.compile(
     r"|(?:Max|Avg|FractionalMax|FractionalAvg)Pool|(?:Log)?Softmax|(?:Sparse)?SoftmaxCrossEntropy"
     # updates of variables
     r"|(?:Resource)?(?:Sparse)?Apply\w+|Assign\w*|(?:Resource)?Scatter\w*"
-    # copies, layout changes and fills
+    # copies (a list of tensors is copied as a whole; what is added or taken is not), layout changes and fills
     r"|Cast|Transpose|ConjugateTranspose|Concat|ConcatOffset|Split|SplitV|Slice|StridedSlice|Pad|MirrorPad|Tile"
     r"|BroadcastTo|(?:Resource)?Gather|Pack|Unpack|Reverse|Fill|ZerosLike|OnesLike|Resize\w+|SpaceToDepth|DepthToSpace"
-    r"|ToTf"
+    r"|ToTf|TensorList(?:Stack|FromTensor|Concat|Gather)"
     rf"){_SUFFIX}"
 )
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.errors import ProfileError
 from stages.profile import xla_choices
 from stages.profile.records import ArmRecord, Calibration, TraceRecord
 from stages.profile.trace import Operation, Trace
@@ -35,7 +34,7 @@ class Context:
 
     Attributes:
         protocol: of the measurement, shared by all arms.
-        trace_steps: training steps that the trace must have.
+        trace_steps: training steps that the trace should have.
         largest_batch: with `profile.find_max_batch`.
         examples_word: what the examples are called in the names of metrics.
         resumed: repeats of the measurement that were taken over.
@@ -55,21 +54,19 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
         name: the arm's name.
         record: its raw measurements.
         context: the protocol, and what is not in the record.
-        trace: its trace; None for a bridging arm, which is not traced.
-
-    Raises:
-        ProfileError: the trace has fewer steps than the protocol asked for.
+        trace: its trace; None for a bridging arm, which is not traced. One without any step is not used.
     """
     metrics = timing_metrics(record.times, record.settings.configuration.batch_size)
     metrics |= _cost_metrics(record.calibration, context.largest_batch)
     operations: tuple[OperationTime, ...] = ()
     warnings: tuple[str, ...] = ()
     if trace is not None and record.trace is not None:
-        check_traced_steps(name, trace, context.trace_steps)
-        metrics = _traced(trace) | metrics | _trace_metrics(record.trace, trace)
-        rows, with_kernel = _operations(trace)[:MAX_OPERATIONS], trace.kernel_operations
-        operations = tuple(_operation(row, trace, record.trace.marked_steps, with_kernel) for row in rows)
-        warnings = (*trace.warnings, *_disagreement(trace, record.times, metrics))
+        warnings = tuple(missing_steps(trace, context.trace_steps))
+        if trace.marked_steps:
+            metrics = _traced(trace) | metrics | _trace_metrics(record.trace, trace)
+            rows, with_kernel = _operations(trace)[:MAX_OPERATIONS], trace.kernel_operations
+            operations = tuple(_operation(row, trace, with_kernel) for row in rows)
+            warnings += (*trace.warnings, *_disagreement(trace, record.times, metrics))
     metrics = {key.replace("images_per_s", f"{context.examples_word}_per_s"): value for key, value in metrics.items()}
     return ProfileSummary(
         variant=name,
@@ -86,17 +83,14 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
     )
 
 
-def check_traced_steps(name: str, trace: Trace, trace_steps: int) -> None:
-    """Checks that a trace has at least `trace_steps` steps.
-
-    Raises:
-        ProfileError: the profiler dropped some.
-    """
-    if len(trace.steps) < trace_steps:
-        cause = f" ({trace.warnings[0]})" if trace.warnings else ""
-        raise ProfileError(
-            f"profile: the trace of {name} has {len(trace.steps)} of the {trace_steps} steps of profile.trace_steps"
-            f"{cause}: lower profile.trace_steps, or run `dvc repro` again"
+def missing_steps(trace: Trace, trace_steps: int) -> Iterator[str]:
+    """Yields a line if a trace has fewer than `trace_steps` steps."""
+    if not trace.marked_steps:
+        yield f"the trace has none of the {trace_steps} steps of profile.trace_steps, so it is not used"
+    elif len(trace.steps) < trace_steps:
+        yield (
+            f"the trace has {len(trace.steps)} of the {trace_steps} steps of profile.trace_steps: "
+            "lower profile.trace_steps if the profiler drops events"
         )
 
 
@@ -162,7 +156,7 @@ def overhead_percent(traced: TraceRecord) -> float:
 
 def _trace_metrics(traced: TraceRecord, trace: Trace) -> dict[str, float]:
     found = {"profiler/overhead_percent": overhead_percent(traced)}
-    if (cast_ms := trace.cast_ms(traced.marked_steps)) is not None:
+    if (cast_ms := trace.cast_ms(trace.marked_steps)) is not None:
         found["profiler/cast_ms"] = cast_ms
     return found
 
@@ -173,8 +167,8 @@ def _operations(trace: Trace) -> list[Operation]:
     return on_device or list(trace.operations)
 
 
-def _operation(operation: Operation, trace: Trace, marked_steps: int, with_kernel: frozenset[str]) -> OperationTime:
-    occurrences, self_time_ms = trace.operation_per_step(operation, marked_steps)
+def _operation(operation: Operation, trace: Trace, with_kernel: frozenset[str]) -> OperationTime:
+    occurrences, self_time_ms = trace.operation_per_step(operation, trace.marked_steps)
     return OperationTime(
         type=operation.type,
         name=operation.name,

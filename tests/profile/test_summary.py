@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from stages.errors import ProfileError
 from stages.params import Variant
 from stages.profile import summary
 from stages.profile.records import ArmRecord, Calibration, TraceRecord
@@ -86,7 +85,7 @@ def test_overhead_is_in_percent() -> None:
 def trace(steps: int = 2, peak: int | None = 2**20, step_time_ms: float = 14.0) -> Trace:
     operations = (Operation("Conv2D", "model/conv", "Host", 20, 5000.0, dtype="float32"),)
     step = StepBreakdown(step_time_ms, host_compute_ms=2.0, other_ms=step_time_ms - 2)
-    return Trace("CPU", (step,) * steps, operations, (), peak)
+    return Trace("CPU", (step,) * steps, operations, (), peak, marked_steps=10)
 
 
 def summarized(record: ArmRecord, found: Trace | None) -> ProfileSummary:
@@ -138,9 +137,29 @@ def test_times_on_several_gpus_are_per_gpu(record: ArmRecord) -> None:
     assert (row.occurrences, row.self_time_ms_per_step) == pytest.approx((1.0, 0.4))
 
 
-def test_trace_with_too_few_steps_is_rejected(record: ArmRecord) -> None:
-    with pytest.raises(ProfileError, match=r"the trace of float32 has 1 of the 2 steps of profile\.trace_steps"):
-        summarized(record, trace(steps=1))
+def test_trace_with_too_few_steps_causes_a_warning(record: ArmRecord) -> None:
+    found = summarized(record, trace(steps=1))
+    (warning,) = found.warnings
+    assert warning.startswith("the trace has 1 of the 2 steps of profile.trace_steps")
+    assert found.metrics["profiler/step_time_ms"] == 14.0
+    assert len(found.operations) == 1
+
+
+def test_trace_without_any_step_is_not_used(record: ArmRecord) -> None:
+    """Its operations could not be given for one step."""
+    found = summarized(record, replace(trace(steps=0), marked_steps=0, warnings=("the trace has no step markers",)))
+    assert found.warnings == ("the trace has none of the 2 steps of profile.trace_steps, so it is not used",)
+    assert found.operations == ()
+    assert not [name for name in found.metrics if name.startswith("profiler/") or "allocator" in name]
+    assert found.metrics["step_time_ms/mean"] == pytest.approx(13.75)
+
+
+def test_step_time_without_parts_is_used(record: ArmRecord) -> None:
+    found = summarized(record, replace(trace(), steps=(StepBreakdown(14.0),) * 2))
+    assert found.metrics["profiler/step_time_ms"] == 14.0
+    assert not [name for name in found.metrics if name.startswith("profiler/") and name.endswith("compute_ms")]
+    assert [row.self_time_ms_per_step for row in found.operations] == [0.5]
+    assert found.warnings == ()
 
 
 @pytest.mark.parametrize(("traced_ms", "warned"), [(13.75, False), (17.0, False), (60.0, True), (2.0, True)])

@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from stages.profile.trace.model import Trace
-from stages.profile.trace.xprof import Conversion
+from stages.profile.trace.model import StepBreakdown, Trace
+from stages.profile.trace.xprof import UNKNOWN_STEPS, Conversion
 
 _SUM_TOLERANCE = 0.001  # share of a step; xprof rounds milliseconds to microseconds
 _MIN_MATCHED_PERCENT = 90
 _MAX_DIFFERENCE_POINTS = 5
 _MIN_REPORTED_PERCENT = 0.1
+_MARK = 'put tf.profiler.experimental.Trace("train", step_num=n, _r=1) around each step'
 _DROPPED = re.compile(r"events? dropped", re.IGNORECASE)
 
 
@@ -50,18 +51,23 @@ def _missing(conversion: Conversion) -> Iterator[str]:
 def _steps(trace: Trace, hosts: int) -> Iterator[str]:
     if hosts > 1 and trace.steps:
         yield f"step time and breakdown are those of the slowest of {hosts} hosts; shares are of all hosts"
-    if not trace.steps:
+    if not trace.marked_steps:
+        yield f"the trace has no step markers, so step time and breakdown are absent: {_MARK}"
+    elif not trace.steps:
+        yield f"the profiler did not find the marked steps, so step time and breakdown are absent: {_MARK}"
+    elif not any(step.parts() for step in trace.steps):
         yield (
-            "the trace has no step markers, so step time and breakdown are absent: "
-            'put tf.profiler.experimental.Trace("train", step_num=n, _r=1) around each step'
+            "the profiler did not find the marked steps, so the breakdown is absent, and step times are those of the "
+            f"markers: {_MARK}"
         )
-    wrong = [
-        number
-        for number, step in enumerate(trace.steps)
-        if not math.isclose(math.fsum(step.parts().values()), step.step_time_ms, rel_tol=_SUM_TOLERANCE)
-    ]
+    wrong = [number for number, step in enumerate(trace.steps) if not _adds_up(step)]
     if wrong:
         yield f"in {len(wrong)} of {len(trace.steps)} steps the parts do not add up to the step (first: {wrong[0]})"
+
+
+def _adds_up(step: StepBreakdown) -> bool:
+    parts = step.parts().values()
+    return not parts or math.isclose(math.fsum(parts), step.step_time_ms, rel_tol=_SUM_TOLERANCE)
 
 
 def _device(trace: Trace, conversion: Conversion) -> Iterator[str]:
@@ -112,5 +118,6 @@ def _operation_types(trace: Trace, has_graph: bool) -> Iterator[str]:
 
 
 def _messages(conversion: Conversion) -> tuple[str, ...]:
-    """Messages of the profiler; xprof repeats some of those in the trace."""
-    return (*conversion.overview.messages, *conversion.scan.errors, *conversion.scan.warnings)
+    """Messages of the profiler; xprof repeats some of those in the trace. For those about steps `_steps` has others."""
+    found = (*conversion.overview.messages, *conversion.scan.errors, *conversion.scan.warnings)
+    return tuple(message for message in found if not message.startswith(UNKNOWN_STEPS))

@@ -13,7 +13,9 @@ from stages.errors import ProfileError
 
 # A node computes in its attribute T. A Cast has none and counts by the type that it reads. Reads and updates of
 # variables count by the type that they copy: in a short trace a single one that had to wait takes several percent.
-_TYPE_ATTRIBUTES = ("T", "SrcT", "dtype")  # `dtype` is the type of random numbers, as in Dropout
+# `dtype` is the type of random numbers, as in Dropout; `element_dtype` that of the lists in which loops keep values.
+_TYPE_ATTRIBUTES = ("T", "SrcT", "dtype", "element_dtype")
+_BOOLEAN = re.compile(r"All|Any|Logical(?:And|Or|Not)")  # these have no attribute
 _VARIABLE = re.compile(r"(?:Read|Assign|AssignAdd|AssignSub)VariableOp")
 
 
@@ -61,6 +63,8 @@ def _typed_nodes(graph: Any) -> Iterator[tuple[str, str]]:
 def _dtype(node: Any) -> str | None:
     from stages.tensorflow_import import tf  # takes seconds
 
+    if _BOOLEAN.fullmatch(node.op):
+        return "bool"
     names = ("dtype",) if _VARIABLE.fullmatch(node.op) else _TYPE_ATTRIBUTES
     number = next((node.attr[name].type for name in names if node.attr[name].type), 0)
     return tf.dtypes.as_dtype(number).name if number else None

@@ -106,7 +106,7 @@ class Trace:
 
     Attributes:
         device_type: `CPU`, `GPU`, or xprof's name of another device.
-        steps: the steps that the profiler could separate.
+        steps: the steps that the profiler could separate; on a CPU else the marked ones, without their parts.
         operations: without the profiler's IDLE rows, longest self time first.
         kernels: compute kernels of a GPU, without copies, fills and collectives, longest first.
         peak_memory_bytes: peak of the device allocator with the highest peak.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,7 +14,7 @@ from stages.profile.trace.diagnostics import notes
 from stages.profile.trace.kernels import canonical_dtype, is_compute, kernel_dtype, shapes_dtype, uses_tensor_cores
 from stages.profile.trace.locate import find_trace_files
 from stages.profile.trace.model import Kernel, Operation, StepBreakdown, Trace
-from stages.profile.trace.xprof import Conversion, Overview, convert
+from stages.profile.trace.xprof import UNKNOWN_STEPS, Conversion, Overview, convert
 from stages.profile.trace.xspace import KernelShapes
 
 _PART_COLUMNS = {
@@ -29,7 +29,7 @@ _PART_COLUMNS = {
     "other_ms": "otherTimeMs",
 }
 _DEVICE_PARTS = frozenset({"device_compute_ms", "kernel_launch_ms", "device_to_device_ms", "device_collectives_ms"})
-_UNKNOWN_STEPS = ("No step marker observed", "Incomplete step observed")
+_COMPLETE_STEPS = 5  # of more, xprof drops the first and the last
 _GPU_TRACES = re.compile(r"^gpu_|^GPU_\d+|tf_gpu_|GPU_Event_Manager", re.IGNORECASE)
 # The runtime puts names of inlined functions before a node's name; branches and loops have a number.
 _INLINED = re.compile(r"^(?:.*/)?(?:StatefulPartitionedCall|PartitionedCall|(?:then|else|body|cond)/_\d+)/")
@@ -53,6 +53,8 @@ def read_trace(path: Path, graph_dtypes: Mapping[str, str] | None = None, timeou
     kernels = _kernels(conversion, graph_dtypes or {})
     claimed = _claimed_percents(conversion) if kernels else {}
     steps = _steps(conversion, has_device=device_type != "CPU" and bool(kernels or device_type != "GPU"))
+    if device_type == "CPU" and not steps:
+        steps = _marked(conversion.scan.markers_ms)
     trace = Trace(
         device_type=device_type,
         steps=steps,
@@ -91,7 +93,7 @@ def _steps(conversion: Conversion, has_device: bool) -> tuple[StepBreakdown, ...
 
 
 def _steps_of_host(overview: Overview, has_device: bool) -> tuple[StepBreakdown, ...]:
-    if any(message.startswith(_UNKNOWN_STEPS) for message in overview.messages):
+    if any(message.startswith(UNKNOWN_STEPS) for message in overview.messages):
         return ()
     return tuple(_step(row, has_device) for row in overview.steps if row.get("stepTimeMs"))
 
@@ -101,6 +103,12 @@ def _step(row: Mapping[str, Any], has_device: bool) -> StepBreakdown:
     if not has_device:
         parts = {name: value for name, value in parts.items() if value or name not in _DEVICE_PARTS}
     return StepBreakdown(step_time_ms=float(row["stepTimeMs"]), **parts)
+
+
+def _marked(markers_ms: Sequence[float]) -> tuple[StepBreakdown, ...]:
+    """Steps without a breakdown, by their markers. Not for a GPU: the host is in a later step than the device."""
+    complete = markers_ms[1:-1] if len(markers_ms) > _COMPLETE_STEPS else markers_ms
+    return tuple(StepBreakdown(step_time_ms=duration_ms) for duration_ms in complete)
 
 
 def _kernels(conversion: Conversion, graph_dtypes: Mapping[str, str]) -> tuple[Kernel, ...]:

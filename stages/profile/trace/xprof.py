@@ -20,11 +20,12 @@ from typing import Any
 
 from stages.errors import TraceError
 from stages.profile.trace.locate import SUFFIX
-from stages.profile.trace.xspace import KernelShapes, Scan, scan_files
+from stages.profile.trace.xspace import KernelShapes, Scan, scan_files, without_loops
 
 ROOT = Path(__file__).parents[3]
 # Not `-m`: reading a trace needs only some of the packages whose absence ends `python -m stages...`.
 _CHILD = "import sys; from stages.profile.trace.xprof import main; sys.exit(main(sys.argv[1:]))"
+UNKNOWN_STEPS = ("No step marker observed", "Incomplete step observed")  # how messages begin that say so
 Row = dict[str, Any]  # by xprof's names of the columns; an empty cell is None
 
 
@@ -125,6 +126,10 @@ def _cause(status: int, log: bytes) -> str:
 
 def _convert_here(paths: list[Path]) -> dict[str, Any]:
     scan = scan_files(paths)  # first, because xprof may crash on a truncated file
+    for path in paths:
+        if (content := without_loops(path)) is not None:
+            path.unlink()  # a link to the trace
+            path.write_bytes(content)
     overview = _overview(paths)
     peaks: dict[str, int] = {}
     for path in paths:  # this tool takes one host at a time

@@ -1,7 +1,7 @@
 """Reads what xprof's tables leave out from an XSpace, the profiler's file format.
 
-These are the profiler's errors and warnings, the devices, the tensor shapes of each kernel, and the programs that XLA
-compiled. The schema is `tsl/profiler/protobuf/xplane.proto`, which xprof does not ship for Python.
+These are the profiler's errors and warnings, the devices, the step markers, the tensor shapes of each kernel, and the
+programs that XLA compiled. The schema is `tsl/profiler/protobuf/xplane.proto`, which xprof does not ship for Python.
 """
 
 from __future__ import annotations
@@ -36,7 +36,12 @@ _FIELDS: Fields = {
     "MetadataEntry": [("key", 1, "int64"), ("value", 2, "Metadata")],
     "Metadata": [("name", 2, "bytes"), ("stats", 5, "*XStat")],
     "XLine": [("name", 2, "bytes"), ("events", 4, "*XEvent")],
-    "XEvent": [("metadata_id", 1, "int64"), ("duration_ps", 3, "int64"), ("stats", 4, "*XStat")],
+    "XEvent": [
+        ("metadata_id", 1, "int64"),
+        ("offset_ps", 2, "int64"),
+        ("duration_ps", 3, "int64"),
+        ("stats", 4, "*XStat"),
+    ],
     "XStat": [
         ("metadata_id", 1, "int64"),
         ("uint64_value", 3, "uint64"),
@@ -49,6 +54,7 @@ _FIELDS: Fields = {
 _XSPACE = message_class("XSpace", "halfstep.profiler", _FIELDS)
 _PROGRAMS, _PROGRAM = b"/host:metadata", b"Hlo Proto"
 _MARKERS = (b"train", b"test", b"TraceContext")  # how the names of the events begin that xprof takes as steps
+_ITERATION = b"iter_num"  # the iteration of the loop that the executor of a graph was in; 0 outside loops
 _SHAPE_STATS = ("tensor_shapes", "shape")
 _OPERATION_STATS = ("tf_op", "level 0", "annotation")
 _ANNOTATED_SHAPE = re.compile(r"#.*?\bshape=([^#]*)#")
@@ -76,7 +82,7 @@ class Scan:
         dropped_traces: number of dropped traces according to the planes.
         nameless: files without the name of a host.
         kernels: kernels of the GPUs.
-        marked_steps: number of step markers of the host that has the most; the profiler may drop those at the ends.
+        markers_ms: duration of each step marker of the host that has the most, in their order.
         fusion_dtypes: data type of each fusion that XLA compiled, by the name of its kernel.
     """
 
@@ -87,13 +93,18 @@ class Scan:
     dropped_traces: int
     nameless: tuple[str, ...]
     kernels: tuple[KernelShapes, ...]
-    marked_steps: int
+    markers_ms: tuple[float, ...]
     fusion_dtypes: dict[str, str]
 
     @property
     def devices(self) -> tuple[str, ...]:
         """Names of the planes of accelerators, such as `/device:GPU:0`."""
         return tuple(name for name in self.planes if name.startswith("/device:"))
+
+    @property
+    def marked_steps(self) -> int:
+        """Number of steps with a marker; the profiler may drop those at the ends."""
+        return len(self.markers_ms)
 
 
 def scan_files(paths: Iterable[Path]) -> Scan:
@@ -114,9 +125,38 @@ def scan_files(paths: Iterable[Path]) -> Scan:
         dropped_traces=sum(map(_dropped_traces, planes)),
         nameless=tuple(name for name, space in named.items() if not space.hostnames),
         kernels=tuple(kernel for plane in planes for kernel in _kernels(plane)),
-        marked_steps=max(map(_marked_steps, hosts), default=0),
+        markers_ms=max(map(_markers_ms, hosts), key=len, default=()),
         fusion_dtypes=fusion_dtypes(program for plane in planes for program in _programs(plane)),
     )
+
+
+def without_loops(path: Path) -> bytes | None:
+    """The content of an XSpace file from which xprof reads the marked steps although loops ran in them.
+
+    If a graph has a loop (`tf.while_loop`, as in LSTM and GRU), xprof takes its iterations as the steps and ignores the
+    markers. Here all iterations have the number 0, that of operations outside loops.
+
+    Returns:
+        None if the file has no loops, or no markers: it can be read as it is.
+
+    Raises:
+        TraceError: the file is empty, truncated, or not a trace.
+    """
+    space = _parse(path)
+    if not any(_markers_ms(plane) for plane in space.planes):
+        return None
+    iterations = [stat for plane in space.planes for stat in _iterations(plane)]
+    for stat in iterations:
+        stat.ClearField("uint64_value")
+        stat.int64_value = 0
+    return bytes(space.SerializeToString()) if iterations else None
+
+
+def _iterations(plane: Any) -> Iterator[Any]:
+    numbers = {entry.key for entry in plane.stat_metadata if entry.value.name == _ITERATION}
+    events = (event for line in plane.lines for event in line.events) if numbers else ()
+    stats = (stat for event in events for stat in event.stats if stat.metadata_id in numbers)
+    return (stat for stat in stats if stat.int64_value or stat.uint64_value)
 
 
 def _parse(path: Path) -> Any:
@@ -140,11 +180,12 @@ def _dropped_traces(plane: Any) -> int:
     )
 
 
-def _marked_steps(plane: Any) -> int:
+def _markers_ms(plane: Any) -> tuple[float, ...]:
     names = {entry.key for entry in plane.event_metadata if entry.value.name.startswith(_MARKERS)}
     numbers = {entry.key for entry in plane.stat_metadata if entry.value.name == b"step_num"}
-    marked = (event for line in plane.lines for event in line.events if event.metadata_id in names)
-    return sum(any(stat.metadata_id in numbers for stat in event.stats) for event in marked)
+    events = [event for line in plane.lines for event in line.events if event.metadata_id in names]
+    marked = [event for event in events if any(stat.metadata_id in numbers for stat in event.stats)]
+    return tuple(event.duration_ps / 1e9 for event in sorted(marked, key=lambda event: event.offset_ps))
 
 
 def _programs(plane: Any) -> Iterator[bytes]:

@@ -107,6 +107,30 @@ def test_gradients_are_separate_from_forward_operations() -> None:
     }
 
 
+def test_gradients_in_a_loop_belong_to_the_layer_in_the_loop() -> None:
+    """The runtime runs the gradient of a loop as another loop."""
+    forward = f"{RUN}/net_1/lstm_1/while/body/_24/net_1/lstm_1/while"
+    loop = "gradient_tape/net_1/lstm_1/while"
+    body = f"{RUN}/{loop}/net_1/lstm_1/while_grad/body/_117/{loop}/gradients"
+    rows: list[Row] = [
+        ("_MklMatMul", f"{forward}/lstm_cell_1/MatMul_1", 1.0, "bfloat16"),
+        ("Mul", f"{forward}/lstm_cell_1/mul_2", 1.0, "bfloat16"),
+        ("_MklMatMul", f"{body}/net_1/lstm_1/while/lstm_cell_1/MatMul_grad/MatMul", 1.0, "bfloat16"),
+        ("_MklMatMul", f"{body}/net_1/lstm_1/while/lstm_cell_1/MatMul_1_grad/MatMul_1", 2.0, "bfloat16"),
+        ("Mul", f"{body}/net_1/lstm_1/while/lstm_cell_1/mul_2_grad/Mul", 4.0, "bfloat16"),
+        ("AddN", f"{body}/AddN_2", 8.0, "float32"),
+    ]
+    found = {key: change.baseline_ms for key, change in _changes(rows, rows).items()}
+    cell = "net_1/lstm_1/while/lstm_cell_1"
+    assert found == {
+        (cell, "MatMul"): 1.0,
+        (cell, "Mul"): 1.0,
+        (cell, "MatMul (gradient)"): 3.0,
+        (cell, "Mul (gradient)"): 4.0,
+        ("net_1/lstm_1/while", "AddN (gradient)"): 8.0,
+    }
+
+
 def test_scopes_named_after_operations_are_not_layers() -> None:
     rows: list[Row] = [
         ("AddV2", f"{RUN}/adam/Add_10", 1.0, "float32"),

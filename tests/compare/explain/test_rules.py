@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -352,6 +352,29 @@ CASES = [
 def test_reason(case: Case) -> None:
     codes = [reason.code for reason in explain(case.evidence())]
     assert (case.code in codes) is case.fires
+
+
+PARTS = ("compute_ms", "launch_ms", "input_ms", "other_ms")
+OF_THE_PARTS = {"input_bound", "kernel_launch_moderate", "kernel_launch_high", "model_too_small"}
+OF_THE_TRACE = {*OF_THE_PARTS, "slow_16bit_ops", "tensor_cores_idle", "no_16bit_ops", "mostly_32bit_ops"}
+OF_THE_TRACE |= {"memory_bound", "at_limit", "cast_overhead", "layout_changes"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.code}-{case.name}")
+def test_a_trace_without_parts_or_steps_gives_no_reasons_of_them(case: Case) -> None:
+    """xprof may not find the steps of a trace, and a trace without a marked step is not used."""
+    without_parts, unused = _without(case, PARTS), _without(case, (*PARTS, "_percent", "step_time_ms"))
+    unused = replace(unused, after_ops=[], before_ops=[])
+    assert not OF_THE_PARTS & {reason.code for reason in explain(without_parts.evidence())}
+    assert not OF_THE_TRACE & {reason.code for reason in explain(unused.evidence())}
+
+
+def _without(case: Case, endings: tuple[str, ...]) -> Case:
+    after, before = (
+        {name: value for name, value in metrics.items() if not name.endswith(endings)}
+        for metrics in (case.after, case.before)
+    )
+    return replace(case, after=after, before=before)
 
 
 def test_candidate_without_problems_has_no_reasons() -> None:
