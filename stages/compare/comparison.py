@@ -38,7 +38,7 @@ from stages.stats.speedup import CONFIDENCE, Speedup, Times, shared_repeats, spe
 from stages.stats.speedup import inference_measure as inference_measure
 from stages.stats.states import State, find_states
 
-PEAK_MEMORY, LARGEST_BATCH = "memory/peak_mib", "memory/max_batch_size"  # metrics of a profile
+PEAK_MEMORY, LARGEST_BATCH, STARTUP = "memory/peak_mib", "memory/max_batch_size", "startup_s"  # of a profile
 
 _Value = TypeVar("_Value")
 
@@ -169,6 +169,11 @@ class Comparison:
         if before is None or after is None or metric not in before.metrics or metric not in after.metrics:
             return None
         return BeforeAfter(baseline=before.metrics[metric], candidate=after.metrics[metric])
+
+
+def is_traced(profile: Profile) -> bool:
+    """Whether a profile has a trace."""
+    return any(name.startswith("profiler/") for name in profile.metrics)
 
 
 def compare(study: Study, params: CompareParams) -> Comparison:

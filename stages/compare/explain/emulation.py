@@ -11,6 +11,7 @@ from stages.op_types import SIXTEEN_BIT, is_cast
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
 from stages.stats.speedup import Speedup
+from stages.text import ms_text, number_text
 
 EMULATION_RATIO = 1.2  # hardware with 16-bit arithmetic is not slower at all
 GAINING_RATIO = 0.9  # of the time before; above it, an operation has not become notably faster
@@ -59,8 +60,8 @@ def slow_16bit_ops(data: Evidence) -> Reason | None:
         return None
     return Reason(
         code="slow_16bit_ops",
-        text=f"In the traces the operations that moved to 16 bit take {moved.total_after_ms:.3g} ms a step, and "
-        f"{moved.total_before_ms:.3g} ms in the baseline ({moved.slowest_text()}). 16 bit gains little there.",
+        text=f"In the traces the operations that moved to 16 bit take {ms_text(moved.total_after_ms)} a step, and "
+        f"{ms_text(moved.total_before_ms)} in the baseline ({moved.slowest_text()}). 16 bit gains little there.",
         evidence={"baseline_ms": moved.total_before_ms, "candidate_ms": moved.total_after_ms}
         | {"operations": moved.slowest("candidate_ms"), "speedup_train": precision.ratio}
         | {"low": precision.low, "high": precision.high},
@@ -108,7 +109,8 @@ class _Moved:
     def slowest_text(self) -> str:
         """Those that lost most, as text."""
         return ", ".join(
-            f"{op_type} {self.before_ms[op_type]:.3g} → {self.after_ms[op_type]:.3g} ms" for op_type in self._by_loss()
+            f"{op_type} {number_text(self.before_ms[op_type])} → {ms_text(self.after_ms[op_type])}"
+            for op_type in self._by_loss()
         )
 
 

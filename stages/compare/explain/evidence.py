@@ -17,6 +17,7 @@ from stages.results.training import Training
 from stages.stats.speedup import TRAIN as TRAIN
 from stages.stats.speedup import Speedup
 from stages.stats.states import State
+from stages.text import ms_text
 
 STEP = "profiler/step_time_ms"
 _FLOAT16_INSTRUCTIONS = {"avx512_fp16", "amx_fp16"}
@@ -196,4 +197,4 @@ def longest(times_ms: dict[str, float], count: int) -> list[dict[str, Any]]:
 
 def times_text(times_ms: dict[str, float], count: int) -> str:
     """The longest of times by type as text, such as `softmax 1.2 ms, optimizer 0.3 ms`."""
-    return ", ".join(f"{row['type']} {row['time_ms']:.3g} ms" for row in longest(times_ms, count))
+    return ", ".join(f"{row['type']} {ms_text(row['time_ms'])}" for row in longest(times_ms, count))

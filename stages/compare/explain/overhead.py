@@ -10,6 +10,7 @@ from stages.compare.explain.evidence import STEP, Evidence, time_by_type
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
 from stages.stats.speedup import t_interval
+from stages.text import ms_text, number_text
 
 INPUT_SHARE = 0.20
 LAUNCH_MODERATE_SHARE = 0.03  # the profiler's own thresholds for kernel launch
@@ -58,7 +59,7 @@ def _input_bound_by_rounds(rounds: pd.DataFrame) -> Reason | None:
 def _input_bound(share: str, input_ms: float, evidence: dict[str, Any]) -> Reason:
     return Reason(
         code="input_bound",
-        text=f"{share}, {input_ms:.3g} ms, is spent on the input, which no precision makes faster.",
+        text=f"{share}, {ms_text(input_ms)}, is spent on the input, which no precision makes faster.",
         evidence=evidence,
         advice="Make the input faster first: more train.input_threads, smaller images (data.image_size), or no "
         "train.augment.",
@@ -75,7 +76,7 @@ def kernel_launch(data: Evidence) -> Reason | None:
     xla = "" if data.candidate.summary.in_force.xla else ", or xla: true in both entries of variants"
     return Reason(
         code="kernel_launch_high" if share >= LAUNCH_HIGH_SHARE else "kernel_launch_moderate",
-        text=f"Launching kernels takes {share:.1%} of the step ({launch_ms:.3g} ms), which 16 bit does not shorten.",
+        text=f"Launching kernels takes {share:.1%} of the step ({ms_text(launch_ms)}), which 16 bit does not shorten.",
         evidence=data.part_of_step("profiler/kernel_launch_ms"),
         advice=f"Give each kernel more work: a larger train.batch_size{xla}.{_thread_mode_advice(data)}",
         time_ms=launch_ms,
@@ -98,8 +99,8 @@ def model_too_small(data: Evidence) -> Reason | None:
         return None
     return Reason(
         code="model_too_small",
-        text=f"{overhead_ms / step_ms:.0%} of the step ({overhead_ms:.3g} of {step_ms:.3g} ms) is overhead around the "
-        "computation, so a faster computation has little effect.",
+        text=f"{overhead_ms / step_ms:.0%} of the step ({number_text(overhead_ms)} of {ms_text(step_ms)}) is overhead "
+        "around the computation, so a faster computation has little effect.",
         evidence={"overhead_ms": overhead_ms, STEP: step_ms, "threshold_share": OVERHEAD_SHARE},
         advice="Use a larger train.batch_size, or a larger model (model.name).",
         time_ms=overhead_ms,
@@ -119,8 +120,8 @@ def cast_overhead(data: Evidence) -> Reason | None:
         return None
     return Reason(
         code="cast_overhead",
-        text=f"In the trace, conversions between data types (Cast) take {cast_ms:.3g} ms a step, {share:.0%} of it"
-        f"{f'; in that of the baseline {before_ms:.3g} ms' if data.baseline else ''}.",
+        text=f"In the trace, conversions between data types (Cast) take {ms_text(cast_ms)} a step, {share:.0%} of it"
+        f"{f'; in that of the baseline {ms_text(before_ms)}' if data.baseline else ''}.",
         evidence={"cast_ms": cast_ms, "share": share} | ({"baseline_cast_ms": before_ms} if data.baseline else {}),
         advice="Keep neighbouring layers in one dtype: a layer with another dtype costs two conversions.",
         time_ms=added_ms,

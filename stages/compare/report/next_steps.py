@@ -9,6 +9,7 @@ from typing import Literal
 from scipy import stats
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
+from stages.compare.explain.evidence import measure_text
 from stages.compare.report.scale import scale_of
 from stages.compare.report.text import joined, measure_label, ratio_text
 from stages.stats.proportions import BinaryChange
@@ -46,12 +47,12 @@ def quality_sample_size(
 
 
 def _measure_again(void: list[str], comparison: Comparison) -> Iterator[str]:
-    if throttled := [measure_label(measure) for measure in void if measure in comparison.throttled]:
+    if throttled := [measure_text(measure) for measure in void if measure in comparison.throttled]:
         yield (
             f"The GPU was throttled in too many rounds of {joined(throttled)}: look at its cooling and power supply, "
             "then measure again with `dvc repro -f -s profile`."
         )
-    if differing := [measure_label(measure) for measure in void if measure in comparison.differing]:
+    if differing := [measure_text(measure) for measure in void if measure in comparison.differing]:
         yield (
             f"The two copies of {comparison.study.baseline.variant} differ by more than noise in {joined(differing)}: "
             "measure again with `dvc repro -f -s profile`, with no other program running."
