@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.compare.explain.evidence import Evidence, time_by_type
+from stages.compare.explain.hardware import instruction_sets
 from stages.op_types import SIXTEEN_BIT, is_cast
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
@@ -36,18 +37,39 @@ def emulated_float16(data: Evidence) -> Reason | None:
     return Reason(
         code="emulated_float16",
         text=f"float16 is emulated on this CPU{although}: in the traces the operations that moved to float16 take "
-        f"longer than before ({moved.slowest_text()} a step), and float16 makes training run at "
+        f"longer than before ({moved.slowest_text()} a step), and float16 makes a training step run at "
         f"{precision.ratio:.2f}× the speed ({precision.low:.2f} to {precision.high:.2f}).",
         evidence={"speedup_train": precision.ratio, "low": precision.low, "high": precision.high}
         | {"operations": moved.slowest("float16_ms"), "lost_ms": moved.lost_ms},
-        advice="Judge float16 on a GPU. On a CPU try mixed_bfloat16, which many CPUs support in hardware.",
+        advice="Judge float16 on a GPU."
+        + (f" On this CPU try {data.policy_to_try}, for which it has instructions." if data.policy_to_try else ""),
         time_ms=min(lost_ms, _slower_ms(precision)),
+    )
+
+
+def no_16bit_instructions(data: Evidence) -> Reason | None:
+    """The CPU has no instructions for the candidate's type, so that each number is converted, and nothing is gained."""
+    precision = data.precision
+    if not data.lacks_instructions or data.baseline is None or precision is None or emulated_float16(data):
+        return None
+    if precision.high >= data.min_speedup:
+        return None
+    dtype = "float16" if data.is_float16 else "bfloat16"
+    found = sorted(instruction_sets(data.environment))
+    return Reason(
+        code="no_16bit_instructions",
+        text=f"This CPU has no instructions for {dtype} ({', '.join(found)}), so it computes {dtype} by way of float32: "
+        f"a training step runs at {precision.ratio:.2f}× the speed ({precision.low:.2f} to {precision.high:.2f}).",
+        evidence={"instruction_sets": found, "speedup_train": precision.ratio}
+        | {"low": precision.low, "high": precision.high},
+        advice=f"Keep {data.baseline.policy} on this CPU, or measure on one with instructions for {dtype}.",
+        time_ms=max(0.0, _slower_ms(precision)),
     )
 
 
 def slow_16bit_ops(data: Evidence) -> Reason | None:
     """The operations that moved to 16 bit are not notably faster than before, and training does not gain enough."""
-    if data.baseline is None or not data.is_16bit:
+    if data.baseline is None or not data.is_16bit or data.lacks_instructions:
         return None
     precision, moved = data.precision, _moved(data.baseline, data.candidate)
     if precision is None or precision.high >= data.min_speedup or not moved.before_ms:
