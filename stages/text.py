@@ -11,9 +11,13 @@ def number_text(value: float) -> str:
     """A measured number with three significant digits and no exponent, such as `1,300`, `13.0` or `0.00155`."""
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
-    rounded = float(f"{value:.{DIGITS}g}")
-    decimals = max(0, DIGITS - 1 - math.floor(math.log10(abs(rounded))))
-    return f"{rounded:,.{decimals}f}"
+    return f"{float(f'{value:.{DIGITS}g}'):,.{decimals(value)}f}"
+
+
+def decimals(*values: float) -> int:
+    """Decimal places with which the largest of some numbers has three significant digits."""
+    rounded = float(f"{max(map(abs, values)):.{DIGITS}g}")
+    return max(0, DIGITS - 1 - math.floor(math.log10(rounded))) if rounded else 0
 
 
 def signed_text(value: float) -> str:

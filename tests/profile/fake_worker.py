@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import psutil
-
 from stages.profile.device_memory import OutOfMemory
+
 from stages.profile.records import ArmConfig, ArmSettings, Calibration, TraceRecord
 from stages.results.profile import Configuration, InForce
 

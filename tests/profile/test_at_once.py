@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stages.profile.device_memory import DeviceMemory
 
 from stages import files
 from stages.errors import ProfileError
@@ -25,7 +26,6 @@ from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from stages.profile import fork_server, runner
 from stages.profile.__main__ import _write
 from stages.profile.arms import Arms
-from stages.profile.device_memory import DeviceMemory
 from stages.profile.plan import Costs, Plan, make_plan
 from stages.profile.records import ArmConfig, Measurement
 from stages.profile.runner import Extras, measure

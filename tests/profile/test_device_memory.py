@@ -5,10 +5,6 @@ from __future__ import annotations
 import sys
 
 import pytest
-
-from stages import gpus
-from stages.errors import ProfileError
-from stages.gpus import cuda
 from stages.profile.device_memory import (
     MIB,
     RESERVE,
@@ -19,6 +15,10 @@ from stages.profile.device_memory import (
     Room,
     device_memory_reader,
 )
+
+from stages import gpus
+from stages.errors import ProfileError
+from stages.gpus import cuda
 from tests.fake_nvml import FakeNvml
 from tests.nvml_recordings import a100, partitioned_a100, t4
 

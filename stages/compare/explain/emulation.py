@@ -58,8 +58,9 @@ def no_16bit_instructions(data: Evidence) -> Reason | None:
     found = sorted(instruction_sets(data.environment))
     return Reason(
         code="no_16bit_instructions",
-        text=f"This CPU has no instructions for {dtype} ({', '.join(found)}), so it computes {dtype} by way of float32: "
-        f"a training step runs at {precision.ratio:.2f}× the speed ({precision.low:.2f} to {precision.high:.2f}).",
+        text=f"This CPU has no instructions for {dtype} ({', '.join(found)}), so it computes {dtype} by way of "
+        f"float32: a training step runs at {precision.ratio:.2f}× the speed ({precision.low:.2f} to "
+        f"{precision.high:.2f}).",
         evidence={"instruction_sets": found, "speedup_train": precision.ratio}
         | {"low": precision.low, "high": precision.high},
         advice=f"Keep {data.baseline.policy} on this CPU, or measure on one with instructions for {dtype}.",

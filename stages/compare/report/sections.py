@@ -12,13 +12,13 @@ from stages.compare.report.charts import Axis, Interval, interval, loss_scale_ch
 from stages.compare.report.next_steps import too_few_of
 from stages.compare.report.quality_text import quality_sentence, same_weights_sentence, seeds_note
 from stages.compare.report.scale import Scale, scale_of
-from stages.compare.report.text import unsteady_measures
+from stages.compare.report.text import signed, unsteady_measures
 from stages.compare.training_curves import loss_scaling, time_to_score
 from stages.results.study import Study
 from stages.stats.bootstrap import MetricChange
 from stages.stats.quality import QualityChange
 from stages.stats.scores import ScoreChange
-from stages.text import ms_text, number_text, signed_text
+from stages.text import decimals, ms_text, number_text, signed_text
 
 NOTABLE_MEMORY = 0.05  # of the baseline's peak; less is not listed as a difference
 SMALLEST_PART = 0.005  # of the longest step; smaller parts are not drawn
@@ -157,13 +157,12 @@ def reconciliation_text(candidate: Candidate) -> str | None:
     found = candidate.reconciliation
     if found is None:
         return None
-    measured, low, high, operations_ms, unexplained = (
-        signed_text(value_ms)
-        for value_ms in (found.measured_ms, found.low_ms, found.high_ms, found.operations_ms, found.unexplained_ms)
-    )
+    times_ms = (found.measured_ms, found.low_ms, found.high_ms, found.operations_ms, found.unexplained_ms)
+    digits = decimals(*times_ms)
+    measured, low, high, operations_ms, unexplained = (signed(value_ms, digits) for value_ms in times_ms)
     text = (
         f"Measured {measured} ms a step ({low} to {high}) = operations {operations_ms} ms + unexplained "
-        f"{unexplained} ms. By noise alone the operations may add up to {ms_text(found.floor_ms)}."
+        f"{unexplained} ms. By noise alone the operations may add up to {found.floor_ms:,.{digits}f} ms."
     )
     if found.scale < 1:
         text += f" The profiler makes steps longer, so times of the traces count {found.scale:.2f} times here."
