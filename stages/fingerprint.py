@@ -27,7 +27,10 @@ _SETTINGS = re.compile(
     r"|TF_FORCE_GPU_ALLOW_GROWTH|TF_DISABLE_.*|TF_ENABLE_MKL_.*|TF_MKL_.*|CUDA_VISIBLE_DEVICES|CUDA_MODULE_LOADING"
 )
 # Instruction sets that decide whether 16-bit arithmetic runs in hardware.
-_PRECISION_FLAGS = ("f16c", "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "avx_ne_convert")
+_PRECISION_FLAGS = (
+    *("f16c", "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "avx_ne_convert"),
+    *("asimd", "asimdhp", "bf16"),  # of ARM
+)
 
 
 def fingerprint() -> dict[str, Any]:
@@ -84,11 +87,12 @@ def _device(cpu: Mapping[str, Any], gpus: list[dict[str, Any]]) -> str:
 
 def _cpu() -> dict[str, Any]:
     described = _proc_cpuinfo()
+    flags = (described.get("flags") or described.get("Features") or "").split()
     facts: dict[str, Any] = {
         "model": described.get("model name") or platform.processor() or platform.machine(),
         "usable_cores": usable_cores(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
-        "instruction_sets": [flag for flag in _PRECISION_FLAGS if flag in described.get("flags", "").split()],
+        "instruction_sets": [flag for flag in _PRECISION_FLAGS if flag in flags],
     }
     quota = cgroups.cpu_quota_cores()
     return facts | ({"quota_cores": quota} if quota is not None else {})

@@ -13,7 +13,7 @@ import pytest
 # From the lowest to the highest. Packages of one layer do not import each other.
 LAYERS = (
     {"errors"},
-    {"cache", "cgroups", "escaping", "gpu_failures", "gpus", "op_types", "own_model"},
+    {"cache", "cgroups", "escaping", "gpu_failures", "gpus", "op_types", "own_model", "text"},
     {"files", "op_pairing"},
     {"contents", "fingerprint", "head_digests", "locking"},
     {"params"},

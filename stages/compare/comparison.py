@@ -16,7 +16,9 @@ from stages.compare.explain.evidence import TRAIN as TRAIN
 from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.evidence import Factors as Factors
 from stages.compare.explain.layer_diff import OpChange, op_changes
+from stages.compare.explain.limit import precision_bound
 from stages.compare.explain.reconcile import Reconciliation, reconcile
+from stages.compare.explain.waiting import Waiting
 from stages.compare.verdict import (
     Key,
     Parts,
@@ -38,7 +40,7 @@ from stages.stats.speedup import CONFIDENCE, Speedup, Times, shared_repeats, spe
 from stages.stats.speedup import inference_measure as inference_measure
 from stages.stats.states import State, find_states
 
-PEAK_MEMORY, LARGEST_BATCH = "memory/peak_mib", "memory/max_batch_size"  # metrics of a profile
+PEAK_MEMORY, LARGEST_BATCH, STARTUP = "memory/peak_mib", "memory/max_batch_size", "startup_s"  # of a profile
 
 _Value = TypeVar("_Value")
 
@@ -55,7 +57,8 @@ class Candidate:
         quality: of two trainings.
         quality_same_weights: of the baseline's trained weights in the candidate's precision.
         tests: by measure, those of the verdicts.
-        limit: best speed-up of training that the baseline's trace allows; None if unknown.
+        limit: best speed-up of training that the baseline's trace and its wait for input allow; None if unknown.
+        waiting: of a training step for input, where that bounds what the precision can bring.
         reconciliation: of training; None without traces.
         states: by measure, only where the machine was in two states and the ratio differs between them.
     """
@@ -69,6 +72,7 @@ class Candidate:
     quality_same_weights: QualityChange | None = None
     tests: dict[str, VerdictTest] = field(default_factory=dict)
     limit: float | None = None
+    waiting: Waiting | None = None
     op_changes: tuple[OpChange, ...] = ()
     reconciliation: Reconciliation | None = None
     states: dict[str, tuple[State, ...]] = field(default_factory=dict)
@@ -171,6 +175,11 @@ class Comparison:
         return BeforeAfter(baseline=before.metrics[metric], candidate=after.metrics[metric])
 
 
+def is_traced(profile: Profile) -> bool:
+    """Whether a profile has a trace."""
+    return any(name.startswith("profiler/") for name in profile.metrics)
+
+
 def compare(study: Study, params: CompareParams) -> Comparison:
     """Compares every candidate of a study with its baseline.
 
@@ -186,8 +195,9 @@ def compare(study: Study, params: CompareParams) -> Comparison:
     measured = [_measured(study, result) for result in study.candidates]
     judge = _judged_by_speed if study.speed_only else _judged
     judged = judge(study, measured, void, params)
-    candidates = tuple(_explained(study, item, params, control, void, throttled) for item in judged)
-    baseline_reasons = explain_profile(baseline, study.environment) if baseline else ()
+    rejected = _rejected_policies(judged)
+    candidates = tuple(_explained(study, item, params, control, void, throttled, rejected) for item in judged)
+    baseline_reasons = explain_profile(baseline, study.environment, rejected) if baseline else ()
     return Comparison(study, params, control, void, candidates, baseline_reasons, throttled)
 
 
@@ -208,6 +218,7 @@ def _measured(study: Study, result: VariantResult) -> Candidate:
         factors=_factors(study, result.variant, baseline, profile),
         quality=None if study.speed_only else _quality(study, _scores(result)),
         quality_same_weights=_quality_same_weights(study, result),
+        waiting=precision_bound(baseline, profile),
         op_changes=changes,
         reconciliation=reconcile(baseline, profile, study.control, speedups[TRAIN], changes),
         states={TRAIN: states} if states else {},
@@ -225,6 +236,7 @@ def _judged(
             quality,
             quality_margin_for(study.score_name, params),
             lacks_precision=_lacks_precision(study, candidate, measure),
+            bound=candidate.waiting.bound if candidate.waiting and measure == TRAIN else None,
         )
         for candidate in measured
         for measure, speedup in candidate.speedups.items()
@@ -265,6 +277,12 @@ def _judged_by_speed(
     ]
 
 
+def _rejected_policies(judged: Sequence[Candidate]) -> frozenset[str]:
+    """Policies of candidates that are rejected for training, or slower."""
+    found = (item.result.profile for item in judged if item.verdict in ("reject", "slower"))
+    return frozenset(profile.policy for profile in found if profile is not None)
+
+
 def _own(by_key: Mapping[Key, _Value], candidate: Candidate) -> dict[str, _Value]:
     """A candidate's values by measure."""
     return {measure: value for (variant, measure), value in by_key.items() if variant == candidate.variant}
@@ -277,6 +295,7 @@ def _explained(
     control: dict[str, Speedup],
     void: frozenset[str],
     throttled: Mapping[str, float],
+    rejected: frozenset[str],
 ) -> Candidate:
     """The candidate with its reasons and its limit."""
     baseline, result = study.baseline, candidate.result
@@ -298,6 +317,8 @@ def _explained(
         factors=candidate.factors,
         states=candidate.states,
         reconciliation=candidate.reconciliation,
+        rejected=rejected,
+        lacks_same_weights=not study.speed_only and candidate.quality_same_weights is None,
     )
     return replace(candidate, reasons=explain(evidence), limit=evidence.limit)
 

@@ -7,10 +7,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, TRAIN, Candidate, Comparison, Factors
+from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, STARTUP, TRAIN, Candidate, Comparison, Factors
 from stages.compare.explain.layer_diff import gained, lost
 from stages.compare.gate import gate_state
 from stages.compare.report.next_steps import next_steps, quality_sample_size
+from stages.compare.report.tables import metric_values, train_times_s
+from stages.compare.report.text import notes
 from stages.compare.report.verdicts import verdict_sentence
 from stages.compare.training_curves import time_to_score
 from stages.files import CONTROL
@@ -57,6 +59,9 @@ def comparison_result(comparison: Comparison) -> ComparisonResult:
         gate=gate_state(comparison),
         time_to_accuracy=_time_to_accuracy(comparison),
         baseline_reasons=comparison.baseline_reasons or None,
+        train_time_s=train_times_s(comparison.study.variants) or None,
+        startup_s=metric_values(comparison.study.variants, STARTUP) or None,
+        notes=notes(comparison) or None,
         candidates={item.variant: _candidate(item, comparison) for item in comparison.candidates},
     )
 

@@ -31,6 +31,7 @@ class Parts:
         quality: for training that of two trainings, for inference that of the same weights.
         margin: largest loss of quality that counts as the same, in units of the score.
         lacks_precision: whether other settings differ, and that factor is not known: then nothing is adopted.
+        bound: speed-up that no precision can exceed, because a step waits for input; None if there is no bound.
     """
 
     speedup: Speedup
@@ -38,6 +39,7 @@ class Parts:
     quality: QualityChange
     margin: float
     lacks_precision: bool = False
+    bound: float | None = None
 
     @property
     def ratios(self) -> tuple[Speedup, ...]:
@@ -52,9 +54,15 @@ class Parts:
         return max(self.quality.p_loss(self.margin), *p_slow)
 
     def is_refuted(self, params: CompareParams) -> bool:
-        """Whether the 95 % interval of one of the parts refutes it."""
+        """Whether the 95 % interval of one of the parts refutes it, or that of the wait for input."""
         too_slow = any(ratio.high < params.min_speedup for ratio in self.ratios)
+        too_slow = too_slow or is_bounded(self.speedup, self.bound, params)
         return too_slow or self.quality.outcome(self.margin) == "refuted"
+
+
+def is_bounded(speedup: Speedup, bound: float | None, params: CompareParams) -> bool:
+    """Whether a step waits for input so long that no precision brings `min_speedup`, and the timing shows none."""
+    return bound is not None and bound < params.min_speedup and speedup.low < params.min_speedup
 
 
 @dataclass(frozen=True)

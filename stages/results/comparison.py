@@ -247,6 +247,9 @@ class ComparisonResult(Document):
         speed_only: true where nothing was trained, so that verdicts say nothing about quality; None otherwise.
         gate: None without `compare.gate`.
         baseline_reasons: what limits the baseline by itself.
+        train_time_s: seconds of a whole training by variant, validation and compilation included; mean over seeds.
+        startup_s: processor seconds to import, to build the model and to run the first step, by variant.
+        notes: sentences on what limits all of it, such as a measure that decides nothing.
     """
 
     VERSION: ClassVar[int] = 3
@@ -260,4 +263,7 @@ class ComparisonResult(Document):
     gate: Literal["passed", "failed"] | None = None
     time_to_accuracy: TimeToAccuracyResult | None = None
     baseline_reasons: tuple[Reason, ...] | None = None
+    train_time_s: dict[str, float] | None = None
+    startup_s: dict[str, float] | None = None
+    notes: tuple[str, ...] | None = None
     candidates: dict[str, CandidateResult]

@@ -28,8 +28,12 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Comparison) ->
         "min_speedup",
         "time_to_accuracy",
         "baseline_reasons",
+        "train_time_s",
+        "startup_s",
         "candidates",
     }
+    assert found["train_time_s"] == pytest.approx(dict.fromkeys(("float32", "mixed_float16", "mixed_bfloat16"), 12.0))
+    assert found["startup_s"]["mixed_float16"] == pytest.approx(26.0)
     assert found["schema_version"] == 3
     assert found["baseline"] == "float32"
     fast = found["candidates"]["mixed_bfloat16"]

@@ -169,7 +169,7 @@ def test_scores_of_0_and_1_are_shown_as_a_share(project: SmallStudy) -> None:
     comparison = project.compare(quality_margin=0.1)
     assert comparison.is_fraction
     sentence = verdict_sentence(comparison.candidates[1], comparison)
-    assert "its hit_rate is the same within 10 percentage points" in sentence
+    assert "the hit_rate is the same within 10 percentage points" in sentence
 
 
 @pytest.mark.parametrize(

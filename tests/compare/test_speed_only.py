@@ -130,11 +130,11 @@ def test_sentence_recommends_nothing(speed_only: SmallStudy) -> None:
     comparison = speed_only.compare_speed_only()
     slow, fast = (verdict_sentence(candidate, comparison) for candidate in comparison.candidates)
     assert re.fullmatch(
-        r"Speed only: mixed_bfloat16 is faster: training takes 38 % less time \(speed-up 1\.60×, .*\); inference is "
+        r"Speed only: mixed_bfloat16 is faster: a training step takes 38 % less time \(speed-up 1\.60×, .*\); inference is "
         r"faster too\.",
         fast,
     )
-    assert "is slower: training takes 4.0 times as long" in slow
+    assert "is slower: a training step takes 4.0 times as long" in slow
     assert "inference is slower too" in slow
 
 
@@ -155,7 +155,7 @@ def test_speedup_below_the_required_one_is_not_called_slower(speed_only: SmallSt
     fast = comparison.candidates[1]
     assert 1 < fast.speedups["train"].low < fast.speedups["train"].high < 1.05
     assert fast.verdict == "inconclusive"
-    assert "is not faster as required: training takes 2 % less time" in verdict_sentence(fast, comparison)
+    assert "is not faster as required: a training step takes 2 % less time" in verdict_sentence(fast, comparison)
     assert ", below the required 1.05×; " in verdict_sentence(fast, comparison)
     assert next_steps(fast, comparison) == ()
 
@@ -181,7 +181,7 @@ def test_open_speedup_names_processes_and_minutes(speed_only: SmallStudy) -> Non
     cost, how = next_steps(fast, comparison)
     assert "if it is 1.10×, `faster` takes about " in cost
     assert "showing that it is below 1.05× takes about " in cost
-    assert " processes, about " in cost
+    assert " repeats, about " in cost
     assert " min" in cost
     assert how.startswith("To measure that long, set profile.processes to ")
 
@@ -192,7 +192,7 @@ def test_speedup_is_open_exactly_where_its_low_end_misses_the_required_one(speed
         comparison = speed_only.compare_speed_only(min_speedup=required)
         fast = comparison.candidates[1]
         assert fast.verdict == verdict
-        is_open = any(sentence.startswith("Training, ") for sentence in next_steps(fast, comparison))
+        is_open = any(sentence.startswith("Training step, ") for sentence in next_steps(fast, comparison))
         assert is_open == (verdict == "inconclusive")
 
 

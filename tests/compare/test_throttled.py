@@ -118,15 +118,17 @@ def test_every_report_says_so(throttled: Comparison) -> None:
     terminal = Console(file=StringIO(), width=200)
     terminal.print(render(throttled))
     assert isinstance(terminal.file, StringIO)
-    note = "Note: the GPU was throttled in too many rounds of training, which therefore decides nothing."
+    note = "Note: The GPU was throttled in too many rounds of training, which therefore decides nothing."
     assert note in terminal.file.getvalue()
     result = comparison_result(throttled)
     assert result.control["train"].throttled == pytest.approx(0.6)
     assert not any(control.differs for control in result.control.values())
     assert result.control["inference_b1"].throttled is None
-    assert "Void, because the GPU was throttled: `train`." in render_markdown(result)
+    assert "The GPU was throttled in too many rounds of training, which therefore decides nothing." in render_markdown(
+        result
+    )
     page = html.render_report(throttled)
-    assert page.count("Void: the GPU was throttled in too many rounds") == 1
+    assert page.count("Void: The GPU was throttled in too many rounds") == 1
     assert "Void: the two copies" not in page
 
 

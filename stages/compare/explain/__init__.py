@@ -6,10 +6,10 @@ rule whose numbers were not measured returns None, and so does one whose measure
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from stages.compare.explain.emulation import emulated_float16, slow_16bit_ops
+from stages.compare.explain.emulation import emulated_float16, no_16bit_instructions, slow_16bit_ops
 from stages.compare.explain.evidence import TRAIN, Evidence
 from stages.compare.explain.headroom import at_limit, memory_bound
 from stages.compare.explain.overhead import cast_overhead, input_bound, kernel_launch, model_too_small
@@ -24,7 +24,7 @@ from stages.compare.explain.settings import (
     xla_differs,
     xla_not_in_force,
 )
-from stages.compare.explain.stability import arm_failed, loss_scale_collapse
+from stages.compare.explain.stability import arm_failed, loss_scale_collapse, same_weights_missing
 from stages.compare.explain.timing import control_differs, fixed_overhead, machine_states, stalls, throttled
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
@@ -33,6 +33,7 @@ __all__ = ["RULES", "TRAIN_RULES", "arm_failed", "explain", "explain_profile"]
 
 TRAIN_RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
     emulated_float16,
+    no_16bit_instructions,
     slow_16bit_ops,
     no_tensor_cores,
     tensor_cores_idle,
@@ -60,6 +61,7 @@ RULES: tuple[Callable[[Evidence, str], Reason | None], ...] = (
     onednn_differs,
     xla_differs,
     fixed_overhead,
+    same_weights_missing,
 )
 
 
@@ -78,6 +80,8 @@ def _order(reason: Reason) -> tuple[bool, float]:
     return reason.code not in ("throttled", "control_differs"), -(reason.time_ms or 0.0)
 
 
-def explain_profile(profile: Profile, environment: dict[str, Any]) -> tuple[Reason, ...]:
-    """What limits one profile by itself, without a comparison."""
-    return explain(Evidence(None, profile, (), {}, environment))
+def explain_profile(
+    profile: Profile, environment: dict[str, Any], rejected: Collection[str] = ()
+) -> tuple[Reason, ...]:
+    """What limits one profile by itself, without a comparison; `rejected` are policies that are no advice."""
+    return explain(Evidence(None, profile, (), {}, environment, rejected=rejected))

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.compare.explain.evidence import Evidence, time_by_type
+from stages.compare.explain.hardware import instruction_sets
 from stages.op_types import SIXTEEN_BIT, is_cast
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
 from stages.stats.speedup import Speedup
+from stages.text import ms_text, number_text
 
 EMULATION_RATIO = 1.2  # hardware with 16-bit arithmetic is not slower at all
 GAINING_RATIO = 0.9  # of the time before; above it, an operation has not become notably faster
@@ -35,18 +37,40 @@ def emulated_float16(data: Evidence) -> Reason | None:
     return Reason(
         code="emulated_float16",
         text=f"float16 is emulated on this CPU{although}: in the traces the operations that moved to float16 take "
-        f"longer than before ({moved.slowest_text()} a step), and float16 makes training run at "
+        f"longer than before ({moved.slowest_text()} a step), and float16 makes a training step run at "
         f"{precision.ratio:.2f}× the speed ({precision.low:.2f} to {precision.high:.2f}).",
         evidence={"speedup_train": precision.ratio, "low": precision.low, "high": precision.high}
         | {"operations": moved.slowest("float16_ms"), "lost_ms": moved.lost_ms},
-        advice="Judge float16 on a GPU. On a CPU try mixed_bfloat16, which many CPUs support in hardware.",
+        advice="Judge float16 on a GPU."
+        + (f" On this CPU try {data.policy_to_try}, for which it has instructions." if data.policy_to_try else ""),
         time_ms=min(lost_ms, _slower_ms(precision)),
+    )
+
+
+def no_16bit_instructions(data: Evidence) -> Reason | None:
+    """The CPU has no instructions for the candidate's type, so that each number is converted, and nothing is gained."""
+    precision = data.precision
+    if not data.lacks_instructions or data.baseline is None or precision is None or emulated_float16(data):
+        return None
+    if precision.high >= data.min_speedup:
+        return None
+    dtype = "float16" if data.is_float16 else "bfloat16"
+    found = sorted(instruction_sets(data.environment))
+    return Reason(
+        code="no_16bit_instructions",
+        text=f"This CPU has no instructions for {dtype} ({', '.join(found)}), so it computes {dtype} by way of "
+        f"float32: a training step runs at {precision.ratio:.2f}× the speed ({precision.low:.2f} to "
+        f"{precision.high:.2f}).",
+        evidence={"instruction_sets": found, "speedup_train": precision.ratio}
+        | {"low": precision.low, "high": precision.high},
+        advice=f"Keep {data.baseline.policy} on this CPU, or measure on one with instructions for {dtype}.",
+        time_ms=max(0.0, _slower_ms(precision)),
     )
 
 
 def slow_16bit_ops(data: Evidence) -> Reason | None:
     """The operations that moved to 16 bit are not notably faster than before, and training does not gain enough."""
-    if data.baseline is None or not data.is_16bit:
+    if data.baseline is None or not data.is_16bit or data.lacks_instructions:
         return None
     precision, moved = data.precision, _moved(data.baseline, data.candidate)
     if precision is None or precision.high >= data.min_speedup or not moved.before_ms:
@@ -59,8 +83,8 @@ def slow_16bit_ops(data: Evidence) -> Reason | None:
         return None
     return Reason(
         code="slow_16bit_ops",
-        text=f"In the traces the operations that moved to 16 bit take {moved.total_after_ms:.3g} ms a step, and "
-        f"{moved.total_before_ms:.3g} ms in the baseline ({moved.slowest_text()}). 16 bit gains little there.",
+        text=f"In the traces the operations that moved to 16 bit take {ms_text(moved.total_after_ms)} a step, and "
+        f"{ms_text(moved.total_before_ms)} in the baseline ({moved.slowest_text()}). 16 bit gains little there.",
         evidence={"baseline_ms": moved.total_before_ms, "candidate_ms": moved.total_after_ms}
         | {"operations": moved.slowest("candidate_ms"), "speedup_train": precision.ratio}
         | {"low": precision.low, "high": precision.high},
@@ -108,7 +132,8 @@ class _Moved:
     def slowest_text(self) -> str:
         """Those that lost most, as text."""
         return ", ".join(
-            f"{op_type} {self.before_ms[op_type]:.3g} → {self.after_ms[op_type]:.3g} ms" for op_type in self._by_loss()
+            f"{op_type} {number_text(self.before_ms[op_type])} → {ms_text(self.after_ms[op_type])}"
+            for op_type in self._by_loss()
         )
 
 

@@ -17,9 +17,10 @@ from stages.results.training import Training
 from stages.stats.speedup import TRAIN as TRAIN
 from stages.stats.speedup import Speedup
 from stages.stats.states import State
+from stages.text import ms_text
 
 STEP = "profiler/step_time_ms"
-_FLOAT16_INSTRUCTIONS = {"avx512_fp16", "amx_fp16"}
+_FLOAT16_INSTRUCTIONS = {"avx512_fp16", "amx_fp16", "asimdhp"}
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Evidence:
         factors: by measure, where settings in force differ beside the policy.
         states: by measure, the two states of the machine, if the speed-up differs between them.
         reconciliation: of the operations in the traces with the timing of training.
+        rejected: policies that the report rejects for training, which are no advice.
+        lacks_same_weights: whether the baseline's weights were not evaluated in the candidate's precision.
     """
 
     baseline: Profile | None
@@ -59,6 +62,8 @@ class Evidence:
     factors: Mapping[str, Factors] = field(default_factory=dict)
     states: Mapping[str, tuple[State, ...]] = field(default_factory=dict)
     reconciliation: Reconciliation | None = None
+    rejected: Collection[str] = ()
+    lacks_same_weights: bool = False
 
     def timed(self, measure: str) -> Speedup | None:
         """The speed-up of a measure; None if it was not measured, or if the measure is void."""
@@ -135,9 +140,18 @@ class Evidence:
 
     @property
     def policy_to_try(self) -> str | None:
-        """The mixed policy that this machine has hardware for, or may have; None if it has no such hardware."""
+        """The mixed policy that this machine has hardware for, or may have; None if there is none to advise.
+
+        None also if the report rejects that policy.
+        """
         policy = "mixed_float16" if self.on_gpu else "mixed_bfloat16"
-        return None if self.has_hardware_for(policy) is False else policy
+        return None if self.has_hardware_for(policy) is False or policy in self.rejected else policy
+
+    @property
+    def lacks_instructions(self) -> bool:
+        """Whether the CPU is known to have no instructions for the candidate's 16-bit type."""
+        is_known = bool(instruction_sets(self.environment)) and not self.on_gpu and self.is_16bit
+        return is_known and self.has_hardware_for(self.policy) is False
 
     def has_hardware_for(self, policy: str) -> bool | None:
         """Whether the device has hardware for matrix products in the policy's type; None if unknown."""
@@ -196,4 +210,4 @@ def longest(times_ms: dict[str, float], count: int) -> list[dict[str, Any]]:
 
 def times_text(times_ms: dict[str, float], count: int) -> str:
     """The longest of times by type as text, such as `softmax 1.2 ms, optimizer 0.3 ms`."""
-    return ", ".join(f"{row['type']} {row['time_ms']:.3g} ms" for row in longest(times_ms, count))
+    return ", ".join(f"{row['type']} {ms_text(row['time_ms'])}" for row in longest(times_ms, count))

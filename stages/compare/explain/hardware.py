@@ -57,10 +57,11 @@ _GPU_MODELS: tuple[tuple[str, _Rates], ...] = (
 _ARITHMETIC_RATIOS = {5.3: 2.0, 6.0: 2.0, 6.2: 2.0}
 _TENSOR_CORES_FROM = {"float16": 7.0, "bfloat16": 8.0}  # compute capability
 _SOME_WITHOUT = 7.5  # the compute capability of models with and without tensor cores
-# Operations a cycle and core over those of AVX-512 in float32, as published: 1,024 with AMX_BF16 against 64.
+# Operations a cycle and core over those of AVX-512 in float32, as published: 1,024 with AMX_BF16 against 64. On ARM,
+# those of an instruction: BFMMLA has 16 multiplications for 4 of FMLA in float32, and FMLA in float16 has 8.
 _CPU_MATRIX_RATIOS = {
-    "bfloat16": {"amx_bf16": 16.0, "avx512_bf16": 2.0},
-    "float16": {"amx_fp16": 16.0, "avx512_fp16": 2.0},
+    "bfloat16": {"amx_bf16": 16.0, "avx512_bf16": 2.0, "bf16": 4.0},
+    "float16": {"amx_fp16": 16.0, "avx512_fp16": 2.0, "asimdhp": 2.0},
 }
 
 

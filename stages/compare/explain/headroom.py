@@ -41,7 +41,7 @@ def at_limit(data: Evidence) -> Reason | None:
         advice = "Lower compare.min_speedup if this is worth having; otherwise make the rest of the step faster first."
     else:
         reached = f"{speedup.ratio:.2f}× ({speedup.low:.2f} to {speedup.high:.2f})"
-        text = f"The speed-up of {reached} reaches the limit of the baseline's trace, {limit:.2f}×{_ASSUMED}."
+        text = f"The speed-up of {reached} reaches the limit of this step, {limit:.2f}×{_ASSUMED}."
         advice = "A lower precision cannot bring more here: no precision makes the rest of the step faster."
     step_ms = data.before.metrics.get(STEP)
     return Reason(

@@ -3,7 +3,8 @@
 A change counts only beyond the operation's floor: what two traces of the same code differ by, those of the baseline and
 of its second copy, the A/A control. One pair of traces says little about one operation, whose two times may agree by
 chance. So the floor is the larger of its own difference and of what is usual for operations of similar time: the 95 %
-quantile of the relative differences of the 20 operations whose times are nearest, times its own time.
+quantile of the relative differences of the 20 operations whose times are nearest, times its own time. Where the two
+traces differ by more than a quarter of the operation's time they disagree, and its change does not count at all.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from stages.results.profile import Profile
 
 _SIMILAR = 20  # operations of similar time
 _USUAL_SHARE = 0.95
+_AGREE = 0.25  # of the mean time: largest difference of two traces of the same code that agree
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class OpChange:
         operation: op type, such as `Conv2D` or `Mul (gradient)`.
         baseline_dtype, candidate_dtype: the data type with the most time.
         floor_ms: the change that noise alone may make; None without a trace of the control.
+        is_clear: whether the traces of the baseline and of the control agree; true for operations that neither has.
     """
 
     layer: str
@@ -41,6 +44,7 @@ class OpChange:
     baseline_dtype: str | None
     candidate_dtype: str | None
     floor_ms: float | None = None
+    is_clear: bool = True
 
     @property
     def delta_ms(self) -> float:
@@ -49,8 +53,8 @@ class OpChange:
 
     @property
     def beyond_floor(self) -> bool:
-        """Whether the change is larger than its floor; false if the floor is unknown."""
-        return self.floor_ms is not None and abs(self.delta_ms) > self.floor_ms
+        """Whether the change is larger than its floor; false if the floor is unknown, or the two traces disagree."""
+        return self.floor_ms is not None and self.is_clear and abs(self.delta_ms) > self.floor_ms
 
 
 def op_changes(baseline: Profile, candidate: Profile, control: Profile | None = None) -> tuple[OpChange, ...]:
@@ -86,10 +90,12 @@ class _Noise:
 
     Attributes:
         own_ms: absolute difference of each operation.
+        unclear: operations for which the two traces disagree.
         logs, relative: logarithm of each operation's mean time, and its difference relative to that time.
     """
 
     own_ms: dict[Key, float]
+    unclear: frozenset[Key]
     logs: NDArray[np.float64]
     relative: NDArray[np.float64]
 
@@ -99,7 +105,8 @@ class _Noise:
         own_ms = {key: abs(one - other) for key, (one, other) in pairs.items()}
         means = {key: sum(pair) / 2 for key, pair in pairs.items() if sum(pair) > 0}
         relative = [own_ms[key] / mean for key, mean in means.items()]
-        return cls(own_ms, np.log(list(means.values())), np.array(relative))
+        unclear = frozenset(key for key, mean in means.items() if own_ms[key] > _AGREE * mean)
+        return cls(own_ms, unclear, np.log(list(means.values())), np.array(relative))
 
     def floor_ms(self, key: Key, time_ms: float) -> float:
         """The floor of an operation that takes `time_ms` on its longer side."""
@@ -122,4 +129,5 @@ def _change(key: Key, before: PairedTime | None, after: PairedTime | None, noise
         baseline_dtype=before.dtype if before else None,
         candidate_dtype=after.dtype if after else None,
         floor_ms=noise.floor_ms(key, max(_total_ms(before), _total_ms(after))) if noise else None,
+        is_clear=noise is None or key not in noise.unclear,
     )

@@ -8,6 +8,13 @@ R = S - M - B (launches, input, unknown operations):
 r is the ratio of the peak rates of dense 16-bit and 32-bit matrix products; `hardware` has the values and their
 sources. Memory-bound work moves half the bytes; that it takes half the time at best is an assumption. The rest does not
 become faster.
+
+Where a step waits for input, as measured without a trace, the cached part c of it can shrink by a share g at most, that
+of its compute time by the same formula or all of it where that is not known:
+
+    limit = 1 / (1 - g c)
+
+The smaller of the two limits counts.
 """
 
 from __future__ import annotations
@@ -16,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.compare.explain.hardware import PeakRatios, peak_ratios
+from stages.compare.explain.waiting import Waiting, waiting
 from stages.op_types import op_category
 from stages.results.profile import InForce, OperationTime, Profile
 
@@ -38,16 +46,37 @@ class Work:
 def train_limit(baseline: Profile, candidate: Profile, environment: dict[str, Any]) -> float | None:
     """Best speed-up of training that the candidate's precision can bring over the baseline, a ratio.
 
-    None if it is unknown: no trace, a trace without operations (XLA on a CPU), a candidate that does not lower the
-    precision or also changes other settings, a GPU whose peak rates are unknown, or a CPU without hardware for the
-    candidate's type.
+    None if it is unknown: neither a trace with operations nor a measured wait for input, or a candidate that does not
+    lower the precision or also changes other settings. The trace counts only on a GPU whose peak rates are known, and
+    on a CPU with hardware for the candidate's type.
     """
     if "float16" in baseline.policy or "float16" not in candidate.policy:
         return None
     if _other_settings(baseline) != _other_settings(candidate):
         return None
     work, ratios = work_of(baseline), peak_ratios(candidate.policy, environment, on_gpu=baseline.on_gpu)
-    return best_speedup(work, ratios) if work and ratios else None
+    by_trace = [best_speedup(work, ratios)] if work and ratios else []
+    found = waiting(baseline.input_rounds)
+    by_input = [input_limit(found, work, ratios)] if found is not None and found.low > 0 else []
+    return min([*by_trace, *by_input], default=None)
+
+
+def precision_bound(baseline: Profile, candidate: Profile) -> Waiting | None:
+    """The wait for input that bounds what a lower precision alone can bring; None if it bounds nothing."""
+    if "float16" in baseline.policy or "float16" not in candidate.policy:
+        return None
+    if _other_settings(baseline) != _other_settings(candidate):
+        return None
+    found = waiting(baseline.input_rounds)
+    return found if found is not None and found.bound is not None else None
+
+
+def input_limit(found: Waiting, work: Work | None, ratios: PeakRatios | None) -> float:
+    """The limit of a step that waits for input, a ratio."""
+    shrinks = 1.0
+    if work is not None and ratios is not None and (compute := work.matrix_ms + work.memory_ms) > 0:
+        shrinks = 1 - 1 / best_speedup(Work(compute, work.matrix_ms, work.memory_ms, work.tf32_ms), ratios)
+    return 1 / (1 - shrinks * (1 - found.share))
 
 
 def best_speedup(work: Work, ratios: PeakRatios) -> float:

@@ -4,61 +4,50 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
 from stages.compare.explain.evidence import STEP, Evidence, time_by_type
+from stages.compare.explain.waiting import Waiting, waiting
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
-from stages.stats.speedup import t_interval
+from stages.text import ms_text, number_text
 
 INPUT_SHARE = 0.20
 LAUNCH_MODERATE_SHARE = 0.03  # the profiler's own thresholds for kernel launch
 LAUNCH_HIGH_SHARE = 0.15
 OVERHEAD_SHARE = 0.50
 CAST_SHARE = 0.05
-MIN_INPUT_PROCESSES = 3
 
 
 def input_bound(data: Evidence) -> Reason | None:
-    """The step waits for images, which precision does not change.
+    """The step waits for input, which precision does not change.
 
-    The evidence is how much longer a step with the input pipeline takes than one on a cached batch, in interleaved
-    rounds of several processes. A trace only shows the waiting, not what the pipeline takes from a CPU that also
-    computes; it counts for a trace by itself, which has no timing.
+    A trace only shows the waiting, not what the pipeline takes from a CPU that also computes; it counts for a trace by
+    itself, which has no timing.
     """
     if not data.candidate.input_rounds.empty:
-        return _input_bound_by_rounds(data.candidate.input_rounds)
+        return _input_bound_by_rounds(waiting(data.candidate.input_rounds))
     share = data.share_of_step("profiler/input_ms")
     if share is None or share < INPUT_SHARE or data.baseline is not None or not data.candidate.rounds.empty:
         return None
-    input_ms = data.candidate.metrics["profiler/input_ms"]
-    return _input_bound(f"{share:.0%} of the traced step", input_ms, data.part_of_step("profiler/input_ms"))
+    input_ms, step_ms = (data.candidate.metrics[name] for name in ("profiler/input_ms", STEP))
+    text = f"{number_text(input_ms)} of {ms_text(step_ms)} of the traced step wait for input"
+    return _input_bound(text, input_ms, data.part_of_step("profiler/input_ms"))
 
 
-def _input_bound_by_rounds(rounds: pd.DataFrame) -> Reason | None:
-    """Paired difference by process, with Student's t interval over the processes."""
-    step_ms = (rounds["round_time_ms"] / rounds["steps"]).groupby([rounds["process"], rounds["batches"]]).mean()
-    by_process = step_ms.unstack()
-    if not {"pipeline", "cached"} <= set(by_process) or len(by_process.dropna()) < MIN_INPUT_PROCESSES:
-        return None
-    by_process = by_process.dropna()
-    input_ms = (by_process["pipeline"] - by_process["cached"]).to_numpy()
-    with_input_ms = float(by_process["pipeline"].mean())
-    share, (low, high) = float(input_ms.mean()) / with_input_ms, t_interval(input_ms / with_input_ms)
-    if share < INPUT_SHARE or low <= 0:
+def _input_bound_by_rounds(found: Waiting | None) -> Reason | None:
+    if found is None or found.share < INPUT_SHARE or found.low <= 0:
         return None
     return _input_bound(
-        f"{share:.0%} of the step ({low:.0%} to {high:.0%})",
-        float(input_ms.mean()),
-        {"step_with_input_ms": with_input_ms, "step_on_cached_batch_ms": float(by_process["cached"].mean())}
-        | {"share": share, "low": low, "high": high, "processes": len(by_process)},
+        f"{found.text} ({found.share:.0%}, {found.low:.0%} to {found.high:.0%})",
+        found.wait_ms,
+        {"step_with_input_ms": found.step_ms, "step_on_cached_batch_ms": found.cached_ms}
+        | {"share": found.share, "low": found.low, "high": found.high, "rounds": found.rounds},
     )
 
 
-def _input_bound(share: str, input_ms: float, evidence: dict[str, Any]) -> Reason:
+def _input_bound(text: str, input_ms: float, evidence: dict[str, Any]) -> Reason:
     return Reason(
         code="input_bound",
-        text=f"{share}, {input_ms:.3g} ms, is spent on the input, which no precision makes faster.",
+        text=f"{text}, which no precision makes shorter.",
         evidence=evidence,
         advice="Make the input faster first: more train.input_threads, smaller images (data.image_size), or no "
         "train.augment.",
@@ -75,7 +64,7 @@ def kernel_launch(data: Evidence) -> Reason | None:
     xla = "" if data.candidate.summary.in_force.xla else ", or xla: true in both entries of variants"
     return Reason(
         code="kernel_launch_high" if share >= LAUNCH_HIGH_SHARE else "kernel_launch_moderate",
-        text=f"Launching kernels takes {share:.1%} of the step ({launch_ms:.3g} ms), which 16 bit does not shorten.",
+        text=f"Launching kernels takes {share:.1%} of the step ({ms_text(launch_ms)}), which 16 bit does not shorten.",
         evidence=data.part_of_step("profiler/kernel_launch_ms"),
         advice=f"Give each kernel more work: a larger train.batch_size{xla}.{_thread_mode_advice(data)}",
         time_ms=launch_ms,
@@ -98,8 +87,8 @@ def model_too_small(data: Evidence) -> Reason | None:
         return None
     return Reason(
         code="model_too_small",
-        text=f"{overhead_ms / step_ms:.0%} of the step ({overhead_ms:.3g} of {step_ms:.3g} ms) is overhead around the "
-        "computation, so a faster computation has little effect.",
+        text=f"{overhead_ms / step_ms:.0%} of the step ({number_text(overhead_ms)} of {ms_text(step_ms)}) is overhead "
+        "around the computation, so a faster computation has little effect.",
         evidence={"overhead_ms": overhead_ms, STEP: step_ms, "threshold_share": OVERHEAD_SHARE},
         advice="Use a larger train.batch_size, or a larger model (model.name).",
         time_ms=overhead_ms,
@@ -119,8 +108,8 @@ def cast_overhead(data: Evidence) -> Reason | None:
         return None
     return Reason(
         code="cast_overhead",
-        text=f"In the trace, conversions between data types (Cast) take {cast_ms:.3g} ms a step, {share:.0%} of it"
-        f"{f'; in that of the baseline {before_ms:.3g} ms' if data.baseline else ''}.",
+        text=f"In the trace, conversions between data types (Cast) take {ms_text(cast_ms)} a step, {share:.0%} of it"
+        f"{f'; in that of the baseline {ms_text(before_ms)}' if data.baseline else ''}.",
         evidence={"cast_ms": cast_ms, "share": share} | ({"baseline_cast_ms": before_ms} if data.baseline else {}),
         advice="Keep neighbouring layers in one dtype: a layer with another dtype costs two conversions.",
         time_ms=added_ms,

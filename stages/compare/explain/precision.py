@@ -20,6 +20,7 @@ from stages.compare.explain.settings import odd_sizes
 from stages.op_types import is_cast, plain_type
 from stages.results.comparison import Reason
 from stages.results.profile import OperationTime
+from stages.text import ms_text, number_text
 
 FEW_16BIT_PERCENT = 10.0  # below it the profiler itself recommends 16 bit
 MOSTLY_PERCENT = 50.0
@@ -66,13 +67,13 @@ def _idle_operations(data: Evidence) -> Reason | None:
     unknown_ms = _time_ms(op for op in matrix if op.tensor_core is None)
     if not idle or total_ms < IDLE_SHARE * matrix_ms or unknown_ms > (1 - MIN_CLASSIFIED_SHARE) * matrix_ms:
         return None
-    unknown = f"; of {unknown_ms:.3g} ms it is unknown" if unknown_ms else ""
+    unknown = f"; of {ms_text(unknown_ms)} it is unknown" if unknown_ms else ""
     in_16bit = [op for op in idle if op.dtype != "float32"]
     causes = {"float32_ms": _time_ms(op for op in idle if op.dtype == "float32")}
     causes["depthwise_ms"] = _time_ms(op for op in in_16bit if _is_depthwise(op))
     causes["rest_ms"] = _time_ms(op for op in in_16bit if not _is_depthwise(op))
     return _idle(
-        f"{total_ms:.3g} of {matrix_ms:.3g} ms of matrix operations run without tensor cores "
+        f"{number_text(total_ms)} of {ms_text(matrix_ms)} of matrix operations run without tensor cores "
         f"({times_text(idle_ms, OPERATIONS_SHOWN)}){unknown}",
         {"idle_ms": total_ms, "matrix_ms": matrix_ms, "unknown_ms": unknown_ms}
         | {name: causes[name] for name in ("float32_ms", "depthwise_ms") if causes[name]}
@@ -116,9 +117,9 @@ def _idle_advice(data: Evidence, rest_ms: float, float32_ms: float = 0.0, depthw
     """What to do about the causes that the trace and the configuration show."""
     found = []
     if float32_ms:
-        found.append(f"Remove dtypes that are set on single layers: {float32_ms:.3g} ms of it compute in float32.")
+        found.append(f"Remove dtypes that are set on single layers: {ms_text(float32_ms)} of it compute in float32.")
     if depthwise_ms:
-        found.append(f"Depthwise convolutions ({depthwise_ms:.3g} ms) have no kernels for tensor cores.")
+        found.append(f"Depthwise convolutions ({ms_text(depthwise_ms)}) have no kernels for tensor cores.")
     if rest_ms > 0:
         batch_size, widths = odd_sizes(data, 8)
         sizes = [*([f"the batch size {batch_size}"] if batch_size else []), *map(str, widths)]

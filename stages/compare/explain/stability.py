@@ -1,8 +1,8 @@
-"""Reasons about the trainings: overflow and failure."""
+"""Reasons about the trainings and their weights: overflow, failure, and weights that were not evaluated."""
 
 from __future__ import annotations
 
-from stages.compare.explain.evidence import Evidence
+from stages.compare.explain.evidence import TRAIN, Evidence, measure_text
 from stages.results.comparison import Reason
 from stages.results.study import VariantResult
 
@@ -14,13 +14,28 @@ def loss_scale_collapse(data: Evidence) -> Reason | None:
     collapsed = {seed: scale for seed, scale in scales.items() if scale < 1}
     if not collapsed:
         return None
+    bf16 = data.has_hardware_for("mixed_bfloat16") is not False and "mixed_bfloat16" not in data.rejected
     by_seed = ", ".join(f"{seed}: {scale:.2g}" for seed, scale in collapsed.items())
     return Reason(
         code="loss_scale_collapse",
         text=f"The loss scale ended below 1 in {len(collapsed)} of {len(scales)} trainings ({by_seed}): "
         "gradients do not fit float16.",
         evidence={"loss_scale": collapsed},
-        advice="Lower train.learning_rate, or use mixed_bfloat16, which needs no loss scaling.",
+        advice="Lower train.learning_rate" + (", or use mixed_bfloat16, which needs no loss scaling." if bf16 else "."),
+    )
+
+
+def same_weights_missing(data: Evidence, measure: str) -> Reason | None:
+    """The quality that a verdict on inference asks for is not known."""
+    if measure == TRAIN or not data.lacks_same_weights:
+        return None
+    return Reason(
+        code="same_weights_missing",
+        measure=measure,
+        text="The weights of the baseline were not evaluated in the precision of this variant, so nothing is concluded "
+        f"about {measure_text(measure)}.",
+        evidence={},
+        advice="The warnings of the report have the cause. Measure again: dvc repro -f -s profile, then dvc repro.",
     )
 
 

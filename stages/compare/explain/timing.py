@@ -11,6 +11,7 @@ from stages.compare.explain.evidence import Evidence, measure_text
 from stages.results.comparison import Reason
 from stages.results.profile import GpuConditions, Profile
 from stages.stats.speedup import t_interval
+from stages.text import ms_text, number_text
 
 STALLS = 0.02  # disagreement of the ratio and the typical ratio
 CONTROL_ERROR = 0.01  # over all measures of a report
@@ -98,7 +99,7 @@ def machine_states(data: Evidence, measure: str) -> Reason | None:
     fast, slow = states
     shown = [
         f"{state.ratio:.2f}× ({state.low:.2f} to {state.high:.2f}) where a step of the baseline takes "
-        f"{state.baseline_time_ms:.3g} ms"
+        f"{ms_text(state.baseline_time_ms)}"
         for state in (fast, slow)
     ]
     return Reason(
@@ -134,7 +135,7 @@ def fixed_overhead(data: Evidence, measure: str) -> Reason | None:
         code="fixed_overhead",
         measure=measure,
         text=f"In {measure_text(measure)}, {fixed_ms / call_ms:.0%} of a call ({low:.0%} to {high:.0%}), "
-        f"{fixed_ms:.3g} of {call_ms:.3g} ms, does not grow with "
+        f"{number_text(fixed_ms)} of {ms_text(call_ms)}, does not grow with "
         "the batch size, and the precision does not shorten the call.",
         evidence={"fixed_ms": fixed_ms, "call_ms": call_ms, "share": fixed_ms / call_ms, "low": low, "high": high}
         | {"batch_sizes": [size, largest]},

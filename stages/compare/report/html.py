@@ -17,6 +17,7 @@ from stages.compare.report.text import (
     SPEED_ONLY_NOTE,
     SYNTHETIC_NOTE,
     measure_label,
+    notes,
     ratio_text,
     verdict_text,
 )
@@ -25,6 +26,7 @@ from stages.errors import printable
 from stages.results.comparison import Reason
 from stages.results.profile import GpuConditions, Protocol
 from stages.results.study import Study
+from stages.text import number_text
 
 
 def render_report(comparison: Comparison) -> str:
@@ -55,6 +57,7 @@ def report_view(comparison: Comparison) -> dict[str, Any]:
     study = comparison.study
     return {
         "device": study.environment["device"],
+        "notes": notes(comparison),
         "note": SPEED_ONLY_NOTE if comparison.speed_only else SYNTHETIC_NOTE if study.is_synthetic else None,
         "speed_only": comparison.speed_only,
         "baseline": study.baseline.variant,
@@ -152,7 +155,7 @@ def _settings(comparison: Comparison) -> list[tuple[str, str]]:
     ]
     training = next((item.speedups[TRAIN] for item in comparison.candidates if item.speedups), None)
     if training is not None:
-        found.append(("counted rounds of training", f"{training.rounds} in {training.processes} processes"))
+        found.append(("counted rounds of training", f"{training.rounds:,} in {training.processes} repeats"))
     if study.baseline.profile is None:
         return found
     summary = study.baseline.profile.summary
@@ -176,21 +179,23 @@ def _data(study: Study) -> tuple[str, str]:
 
 
 def _protocol(protocol: Protocol) -> Iterator[tuple[str, str]]:
-    yield "seconds of timing", f"{protocol.timing_seconds:,.0f}"
+    yield "seconds of timing", number_text(protocol.timing_seconds)
     yield "ended by", protocol.ended_by_text
     yield "target half-width of each interval", f"{protocol.target_precision:g} (as a ratio)"
     looks = [ending.looks for of_one in protocol.endings.values() for ending in of_one.values()]
     if looks:
         yield "looks at an interval, the last included", f"at most {max(looks)}; each interval is 95 % over all looks"
     if protocol.stage_seconds is not None:
-        yield "seconds from the start of profile to the end of the timing", f"{protocol.stage_seconds:,.0f}"
+        yield "seconds from the start of profile to the end of the timing", number_text(protocol.stage_seconds)
     yield "arms take turns", "yes" if protocol.interleaved else "no, one is measured at a time"
     if protocol.bridge_seconds is not None:
-        yield "seconds of it for bridging arms", f"{protocol.bridge_seconds:,.0f}"
+        yield "seconds of it for bridging arms", number_text(protocol.bridge_seconds)
+    if protocol.control_seconds is not None:
+        yield "seconds of it for the control", number_text(protocol.control_seconds)
     if protocol.drifting_processes:
-        yield "processes whose counted rounds still show a trend", f"{protocol.drifting_processes}"
+        yield "repeats whose counted rounds still show a trend", f"{protocol.drifting_processes}"
     if protocol.other_load_cores is not None:
-        yield "cores used by other programs", f"{protocol.other_load_cores:.2f}"
+        yield "cores used by other programs", number_text(protocol.other_load_cores)
     for gpu in protocol.gpus:
         yield from ((f"{gpu.name}, {name}", text) for name, text in _gpu(gpu))
 
@@ -239,6 +244,6 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         if value:
             yield name, ", ".join(map(str, value))
     elif isinstance(value, float):
-        yield name, f"{value:.4g}"
+        yield name, number_text(value)
     elif value is not None and value != "":
         yield name, value if isinstance(value, str) else json.dumps(value)

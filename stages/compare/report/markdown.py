@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stages.compare.report.scale import Scale
-from stages.compare.report.text import SPEED_ONLY_NOTE, time_ms_text, verdict_text
+from stages.compare.report.text import SPEED_ONLY_NOTE, measure_label, verdict_text
 from stages.errors import cli_entry
 from stages.escaping import markdown_text, truncated_markdown
 from stages.results.comparison import COMPARISON, CandidateResult, ComparisonResult, QualityResult, RatioResult
+from stages.text import ms_text, number_text
 
 MAX_DESCRIPTION = 7900  # characters; a tag of MLflow holds 8,000
 
@@ -31,20 +32,14 @@ def render_markdown(comparison: ComparisonResult) -> str:
         for name, item in candidates.items()
     ]
     rows = [row for name, item in candidates.items() for row in _rows(name, item)]
+    rows += [row for name in candidates for row in _cost_rows(name, comparison)] if rows else []
     if rows:
         before = markdown_text(comparison.baseline)
         verdict = "verdict, speed only" if comparison.speed_only else "verdict"
         lines += ["", f"| candidate | measure | {before}, mean | candidate, mean | ratio | 95 % interval | {verdict} |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | --- |", *rows]
-    causes = {
-        "the GPU was throttled": [name for name, found in comparison.control.items() if found.throttled is not None],
-        f"the two copies of {markdown_text(comparison.baseline)} differ": [
-            name for name, found in comparison.control.items() if found.differs
-        ],
-    }
-    for cause, void in causes.items():
-        if void:
-            lines += ["", f"Void, because {cause}: {', '.join(f'`{measure}`' for measure in void)}."]
+    for note in comparison.notes or ():
+        lines += ["", markdown_text(note)]
     for name, item in candidates.items():
         lines += _details(name, item)
     return "\n".join(lines) + "\n"
@@ -58,8 +53,8 @@ def description(comparison: ComparisonResult) -> str:
 def _rows(name: str, item: CandidateResult) -> Iterator[str]:
     """The table's rows of a candidate; times are of a step or a call, and their quotient is the ratio."""
     for measure, found in (item.speedup or {}).items():
-        times = [time_ms_text(time_ms) for time_ms in (found.baseline_time_ms, found.candidate_time_ms)]
-        yield _row(name, markdown_text(measure), *times, *_ratio_cells(found), item.verdicts[measure])
+        times = [ms_text(time_ms) for time_ms in (found.baseline_time_ms, found.candidate_time_ms)]
+        yield _row(name, measure_label(measure), *times, *_ratio_cells(found), item.verdicts[measure])
         if (factors := (item.factors or {}).get(measure)) is not None:
             yield _row("", "= settings", "", "", *_ratio_cells(factors.settings), "")
             yield _row("", "× precision", "", "", *_ratio_cells(factors.precision), "")
@@ -69,10 +64,20 @@ def _rows(name: str, item: CandidateResult) -> Iterator[str]:
             yield _quality_row(name, what, quality)
 
 
+def _cost_rows(name: str, comparison: ComparisonResult) -> Iterator[str]:
+    """What stands beside the speed-ups: a whole training, and the start of a process."""
+    costs = {"wall time of a training": comparison.train_time_s, "processor time to start": comparison.startup_s}
+    for label, seconds in costs.items():
+        if seconds is not None and name in seconds and comparison.baseline in seconds:
+            times = [f"{number_text(seconds[variant])} s" for variant in (comparison.baseline, name)]
+            yield _row(name, label, *times, "", "", "")
+
+
 def _quality_row(name: str, what: str, quality: QualityResult) -> str:
     scale = Scale(quality.name, quality.unit == "fraction", quality.margin)
     levels = [scale.value(level) for level in (quality.baseline, quality.candidate)]
-    outcome = f"the same within {scale.margin_number}: {quality.outcome}"
+    found = {"shown": "excluded", "refuted": "shown", "not established": "neither excluded nor shown"}
+    outcome = f"a loss of more than {scale.margin_number} is {found[quality.outcome]}"
     label = f"{markdown_text(quality.name)}{',' if scale.points else ''}{scale.short_points}, {what}"
     return _row(name, label, *levels, scale.signed(quality.delta), scale.interval(quality), outcome)
 
@@ -87,7 +92,7 @@ def _row(name: str, *cells: str) -> str:
 
 def _details(name: str, item: CandidateResult) -> list[str]:
     lines = [
-        f"- {markdown_text(reason.text)} {markdown_text(reason.advice)} (`{reason.code}`, `{reason.measure}`)"
+        f"- {markdown_text(f'{reason.text} {reason.advice}')} (`{reason.code}`, {measure_label(reason.measure)})"
         for reason in item.reasons
     ]
     lines += [f"- To settle it: {markdown_text(sentence)}" for sentence in item.next_steps or ()]

@@ -9,8 +9,11 @@ from typing import Literal
 from scipy import stats
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
+from stages.compare.explain.evidence import measure_text
 from stages.compare.report.scale import scale_of
 from stages.compare.report.text import joined, measure_label, ratio_text
+from stages.compare.slow_rounds import SlowRounds, widening_rounds
+from stages.compare.verdict import is_bounded
 from stages.stats.proportions import BinaryChange
 from stages.stats.quality import QualityChange
 from stages.stats.sample_size import ADOPT_ERROR, examples_needed, processes_needed, seeds_needed, too_few_examples
@@ -29,6 +32,7 @@ def next_steps(candidate: Candidate, comparison: Comparison) -> tuple[str, ...]:
     others = [measure for measure in measures if measure not in comparison.void]
     return (
         *_measure_again(void, comparison),
+        *_evaluate_again(candidate, comparison),
         *_speed(candidate, others, comparison),
         *_quality(candidate, others, comparison),
     )
@@ -46,15 +50,24 @@ def quality_sample_size(
 
 
 def _measure_again(void: list[str], comparison: Comparison) -> Iterator[str]:
-    if throttled := [measure_label(measure) for measure in void if measure in comparison.throttled]:
+    if throttled := [measure_text(measure) for measure in void if measure in comparison.throttled]:
         yield (
             f"The GPU was throttled in too many rounds of {joined(throttled)}: look at its cooling and power supply, "
             "then measure again with `dvc repro -f -s profile`."
         )
-    if differing := [measure_label(measure) for measure in void if measure in comparison.differing]:
+    if differing := [measure_text(measure) for measure in void if measure in comparison.differing]:
         yield (
             f"The two copies of {comparison.study.baseline.variant} differ by more than noise in {joined(differing)}: "
             "measure again with `dvc repro -f -s profile`, with no other program running."
+        )
+
+
+def _evaluate_again(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+    if any(reason.code == "same_weights_missing" for reason in candidate.reasons):
+        yield (
+            f"The weights of {comparison.study.baseline.variant} were not evaluated in the precision of "
+            f"{candidate.variant}: measure again with `dvc repro -f -s profile`. The warnings of the report have the "
+            "cause."
         )
 
 
@@ -65,21 +78,45 @@ def _speed(candidate: Candidate, measures: list[str], comparison: Comparison) ->
         label: processes_needed(speedup, comparison.params.min_speedup, comparison.alpha) for label, speedup in found
     }
     affordable = {label: number for label, number in processes.items() if number and number <= MOST_PROCESSES}
+    stalled = _stalled(candidate, measures, comparison)
+    yield from (_measure_longer(label, speedup, stalled[label]) for label, speedup in found if label in stalled)
     for label, speedup in found:
         if label in affordable:
             yield _cost(label, speedup, affordable[label], comparison)
     if affordable:
         longest = max(affordable, key=affordable.__getitem__)
         yield _how(affordable[longest], dict(found)[longest], comparison)
-    too_close = [f"{label}, {ratio_text(speedup)}" for label, speedup in found if label not in affordable]
+    rest = [item for item in found if item[0] not in affordable | stalled]
+    too_close = [f"{label}, {ratio_text(speedup)}" for label, speedup in rest]
     if too_close:
         yield _too_close(too_close, comparison)
+
+
+def _stalled(candidate: Candidate, measures: list[str], comparison: Comparison) -> dict[str, SlowRounds]:
+    """Slow rounds that make the interval of a speed-up wide, by the label of the measure."""
+    before, after = comparison.study.baseline.profile, candidate.result.profile
+    if before is None or after is None:
+        return {}
+    found = {
+        measure_label(measure): widening_rounds(measure, before, after, candidate.speedups[measure])
+        for measure in measures
+    }
+    return {label: slow for label, slow in found.items() if slow is not None}
+
+
+def _measure_longer(label: str, speedup: Speedup, slow: SlowRounds) -> str:
+    return _sentence(
+        f"{label}, {ratio_text(speedup)}: {slow.text}, which makes the interval wide: measure longer (a larger "
+        "profile.max_seconds), with no other program running."
+    )
 
 
 def _open_ratios(candidate: Candidate, measure: str, comparison: Comparison) -> Iterator[tuple[str, Speedup]]:
     """The speed-up and the factor of the precision, where it is open on which side of the required ratio they are."""
     required, label = comparison.params.min_speedup, measure_label(measure)
-    precision = candidate.precision(measure)
+    precision, bound = candidate.precision(measure), candidate.waiting.bound if candidate.waiting else None
+    if measure == TRAIN and is_bounded(candidate.speedups[measure], bound, comparison.params):
+        return
     named = {label: candidate.speedups[measure], f"{label}, factor of the precision": precision}
     for name, speedup in named.items():
         if speedup is not None and speedup.high >= required and speedup.p_below(required) > comparison.alpha:
@@ -98,8 +135,7 @@ def _cost(label: str, speedup: Speedup, processes: int, comparison: Comparison) 
     if speedup.low >= required:
         where = f"above {required:g}× by itself, but not shown together with the other verdicts,"
     return _sentence(
-        f"{label}, {ratio_text(speedup)}, is {where} with {speedup.processes} processes: {'; '.join(costs)} "
-        f"({ESTIMATE})."
+        f"{label}, {ratio_text(speedup)}, is {where} with {speedup.processes} repeats: {'; '.join(costs)} ({ESTIMATE})."
     )
 
 
@@ -112,7 +148,7 @@ def _side(true_ratio: float, processes: int, comparison: Comparison) -> str:
         settled = "adopt" if true_ratio > required else "reject"
     minutes = comparison.minutes(processes)
     time = "" if minutes is None else f", {_minutes_text(minutes)}"
-    return f"if it is {true_ratio:.2f}×, {settled} takes about {processes} processes{time}"
+    return f"if it is {true_ratio:.2f}×, {settled} takes about {processes} repeats{time}"
 
 
 def _minutes_text(minutes: float) -> str:
@@ -121,7 +157,7 @@ def _minutes_text(minutes: float) -> str:
 
 def _too_close(found: list[str], comparison: Comparison) -> str:
     return _sentence(
-        f"{'; '.join(found)}: so close to {comparison.params.min_speedup:g}× that more than {MOST_PROCESSES} processes "
+        f"{'; '.join(found)}: so close to {comparison.params.min_speedup:g}× that more than {MOST_PROCESSES} repeats "
         "would be needed, the most that are possible. Treat it as not worth having, or declare another "
         "compare.min_speedup."
     )
@@ -147,9 +183,11 @@ def _how(processes: int, speedup: Speedup, comparison: Comparison) -> str:
 
 
 def _half_width(speedup: Speedup, processes: int) -> float:
-    """What the half-width becomes with so many processes, if the spread between them stays."""
-    now, then = (stats.t.ppf((1 + CONFIDENCE) / 2, number - 1) for number in (speedup.processes, processes))
-    return float(speedup.half_width * then / now * math.sqrt(speedup.processes / processes))
+    """What the half-width becomes with so many repeats, if the spread stays as it is."""
+    grown = processes / speedup.processes
+    degrees = (speedup.error.degrees, speedup.error.degrees * grown)
+    now, then = (stats.t.ppf((1 + CONFIDENCE) / 2, number) for number in degrees)
+    return float(speedup.half_width * then / now / math.sqrt(grown))
 
 
 def _rounded_down(value: float) -> float:

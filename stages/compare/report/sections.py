@@ -5,20 +5,22 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, Candidate, Comparison
+from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, Candidate, Comparison, inference_measure
 from stages.compare.explain.layer_diff import OpChange, gained, lost
 from stages.compare.report import tables
 from stages.compare.report.charts import Axis, Interval, interval, loss_scale_chart
 from stages.compare.report.next_steps import too_few_of
 from stages.compare.report.quality_text import quality_sentence, same_weights_sentence, seeds_note
 from stages.compare.report.scale import Scale, scale_of
-from stages.compare.report.text import signed
+from stages.compare.report.text import signed, unsteady_measures
 from stages.compare.training_curves import loss_scaling, time_to_score
 from stages.results.study import Study
 from stages.stats.bootstrap import MetricChange
 from stages.stats.quality import QualityChange
 from stages.stats.scores import ScoreChange
+from stages.text import decimals, ms_text, number_text, signed_text
 
+NOTABLE_MEMORY = 0.05  # of the baseline's peak; less is not listed as a difference
 SMALLEST_PART = 0.005  # of the longest step; smaller parts are not drawn
 
 
@@ -29,12 +31,12 @@ def to_score(comparison: Comparison) -> dict[str, Any] | None:
         return None
     longest_s = max(chain.from_iterable(found.seconds.values()))
     return {
-        "target": f"{100 * found.target:.2f} %" if comparison.is_fraction else f"{found.target:.4g}",
+        "target": f"{100 * found.target:.2f} %" if comparison.is_fraction else number_text(found.target),
         "bars": [
             {
                 "variant": variant,
                 "width": round(100 * mean_s / longest_s, 2),
-                "text": f"{mean_s:,.1f} s" + _range_text(found.seconds[variant]),
+                "text": f"{number_text(mean_s)} s" + _range_text(found.seconds[variant]),
             }
             for variant, mean_s in found.means_s.items()
         ],
@@ -42,7 +44,7 @@ def to_score(comparison: Comparison) -> dict[str, Any] | None:
 
 
 def _range_text(seconds: tuple[float, ...]) -> str:
-    return f" ({min(seconds):,.1f} to {max(seconds):,.1f})" if len(seconds) > 1 else ""
+    return f" ({number_text(min(seconds))} to {number_text(max(seconds))})" if len(seconds) > 1 else ""
 
 
 def quality(comparison: Comparison) -> dict[str, Any] | None:
@@ -129,9 +131,9 @@ def breakdown(study: Study) -> dict[str, Any] | None:
         "bars": [
             {
                 "variant": variant,
-                "total_ms": total_ms,
+                "total": ms_text(total_ms),
                 "segments": [
-                    {"part": row.part, "width": round(100 * row.time_ms / longest_ms, 2), "time_ms": row.time_ms}
+                    {"part": row.part, "width": round(100 * row.time_ms / longest_ms, 2), "time": ms_text(row.time_ms)}
                     for row in rows[rows["variant"] == variant].itertuples()
                     if row.part in drawn and row.time_ms
                 ],
@@ -155,13 +157,12 @@ def reconciliation_text(candidate: Candidate) -> str | None:
     found = candidate.reconciliation
     if found is None:
         return None
-    measured, low, high, operations_ms, unexplained = (
-        signed(value_ms, 3)
-        for value_ms in (found.measured_ms, found.low_ms, found.high_ms, found.operations_ms, found.unexplained_ms)
-    )
+    times_ms = (found.measured_ms, found.low_ms, found.high_ms, found.operations_ms, found.unexplained_ms)
+    digits = decimals(*times_ms)
+    measured, low, high, operations_ms, unexplained = (signed(value_ms, digits) for value_ms in times_ms)
     text = (
         f"Measured {measured} ms a step ({low} to {high}) = operations {operations_ms} ms + unexplained "
-        f"{unexplained} ms. By noise alone the operations may add up to {found.floor_ms:.3f} ms."
+        f"{unexplained} ms. By noise alone the operations may add up to {found.floor_ms:,.{digits}f} ms."
     )
     if found.scale < 1:
         text += f" The profiler makes steps longer, so times of the traces count {found.scale:.2f} times here."
@@ -174,12 +175,16 @@ def _op_row(change: OpChange) -> dict[str, Any]:
     return {
         "layer": change.layer,
         "operation": change.operation,
-        "before_ms": change.baseline_ms,
-        "after_ms": change.candidate_ms,
-        "delta": signed(change.delta_ms, 3),
-        "floor_ms": change.floor_ms,
+        "before": _cell(change.baseline_ms),
+        "after": _cell(change.candidate_ms),
+        "delta": signed_text(change.delta_ms),
+        "floor": _cell(change.floor_ms),
         "dtypes": _dtypes(change),
     }
+
+
+def _cell(time_ms: float | None) -> str:
+    return "" if time_ms is None else number_text(time_ms)
 
 
 def _dtypes(change: OpChange) -> str:
@@ -193,14 +198,15 @@ def _dtypes(change: OpChange) -> str:
 
 def latency(comparison: Comparison) -> list[dict[str, Any]]:
     """Bars of inference latency, a group a batch size, each group on its own scale."""
+    unsteady = unsteady_measures(comparison)
     return [
         {
             "batch_size": size,
+            "steady": inference_measure(size) not in unsteady,
             "bars": [
                 {
                     "variant": row.variant,
-                    "p50_ms": row.p50_ms,
-                    "p95_ms": row.p95_ms,
+                    "text": f"{ms_text(row.p50_ms)}, p95 {number_text(row.p95_ms)}",
                     "width": round(100 * row.p50_ms / rows["p95_ms"].max(), 2),
                     "tail": round(100 * (row.p95_ms - row.p50_ms) / rows["p95_ms"].max(), 2),
                 }
@@ -219,7 +225,10 @@ def memory(comparison: Comparison) -> dict[str, Any] | None:
     if not peaks and not lines:
         return None
     widest = max(peaks.values(), default=1.0) or 1.0
-    bars = [{"variant": name, "mib": mib, "width": round(100 * mib / widest, 2)} for name, mib in peaks.items()]
+    bars = [
+        {"variant": name, "text": f"{number_text(mib)} MiB", "width": round(100 * mib / widest, 2)}
+        for name, mib in peaks.items()
+    ]
     on_gpu = study.baseline.profile is not None and study.baseline.profile.on_gpu
     what = "Peak of the GPU's allocator" if on_gpu else "Peak of the process's resident memory"
     return {"bars": bars, "lines": lines, "note": f"{what} during training steps."}
@@ -229,8 +238,9 @@ def _memory_lines(candidate: Candidate, comparison: Comparison) -> list[str]:
     lines, name, examples = [], candidate.variant, comparison.study.task.examples_word
     if (peak := comparison.before_after(PEAK_MEMORY, candidate)) is not None:
         saved = peak.baseline - peak.candidate
-        share = f", {saved / peak.baseline:.0%} of it" if saved > 0 else ""
-        lines.append(f"{name} needs {abs(saved):,.1f} MiB {'less' if saved >= 0 else 'more'}{share}.")
+        if abs(saved) >= NOTABLE_MEMORY * peak.baseline:
+            share = f"{abs(saved) / peak.baseline:.0%} of that of {comparison.study.baseline.variant}"
+            lines.append(f"{name} needs {number_text(abs(saved))} MiB {'less' if saved > 0 else 'more'}, {share}.")
     if (largest := comparison.before_after(LARGEST_BATCH, candidate)) is not None:
         lines.append(
             f"The largest batch that fits is {largest.candidate:,.0f} {examples} with {name}, "

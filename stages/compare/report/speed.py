@@ -8,8 +8,9 @@ from typing import Any
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.compare.report.charts import Axis, Interval, interval
-from stages.compare.report.text import measure_label, p_text, ratio_text, time_ms_text, verdict_text
+from stages.compare.report.text import measure_label, p_text, ratio_text, verdict_text
 from stages.stats.speedup import Speedup
+from stages.text import ms_text
 
 
 def speed(comparison: Comparison) -> dict[str, Any] | None:
@@ -90,7 +91,7 @@ def _notes(candidate: Candidate, measure: str, comparison: Comparison) -> Iterat
         )
     states = [
         f"{state.ratio:.2f}× ({state.low:.2f} to {state.high:.2f}) in the {state.rounds:,} rounds in which a step of "
-        f"{baseline} took {time_ms_text(state.baseline_time_ms)}"
+        f"{baseline} took {ms_text(state.baseline_time_ms)}"
         for state in candidate.states.get(measure, ())
     ]
     if states:
@@ -106,8 +107,8 @@ def _test_rows(candidate: Candidate, speed_only: bool) -> Iterator[dict[str, Any
             "variant": candidate.variant,
             "measure": measure_label(measure),
             "cells": (
-                time_ms_text(speedup.baseline_time_ms),
-                time_ms_text(speedup.candidate_time_ms),
+                ms_text(speedup.baseline_time_ms),
+                ms_text(speedup.candidate_time_ms),
                 ratio_text(speedup),
                 f"{speedup.typical_ratio:.2f}×",
                 *p_values,

@@ -6,16 +6,25 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from statistics import fmean
 
 import pandas as pd
 
-from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, TRAIN, Candidate, Comparison, inference_measure
+from stages.compare.comparison import (
+    LARGEST_BATCH,
+    PEAK_MEMORY,
+    STARTUP,
+    TRAIN,
+    Candidate,
+    Comparison,
+    inference_measure,
+)
 from stages.compare.report.scale import scale_of
-from stages.compare.report.text import time_digits
 from stages.escaping import table_text
 from stages.files import COMPARE, atomic_path
 from stages.results.profile import Profile
 from stages.results.study import Study, VariantResult
+from stages.text import number_text
 
 STEP_PARTS = (  # of a traced step, in the order in which they are drawn
     "device_compute",
@@ -38,6 +47,7 @@ class MetricRow:
 
     Attributes:
         values: by variant; variants without the metric are absent.
+        digits: decimal places; None for three significant digits.
         measure: the measure whose speed-up, or `QUALITY` whose change, belongs to the metric.
         headline: whether the terminal shows the row.
     """
@@ -45,14 +55,16 @@ class MetricRow:
     label: str
     unit: str
     values: dict[str, float]
-    digits: int = 2
+    digits: int | None = None
     measure: str | None = None
     headline: bool = False
 
     def text(self, variant: str) -> str:
         """The value of a variant; empty if it has none."""
         value = self.values.get(variant)
-        return "" if value is None else f"{value:,.{self.digits}f}"
+        if value is None:
+            return ""
+        return number_text(value) if self.digits is None else f"{value:,.{self.digits}f}"
 
 
 def metric_rows(comparison: Comparison) -> list[MetricRow]:
@@ -62,20 +74,20 @@ def metric_rows(comparison: Comparison) -> list[MetricRow]:
         *_score_rows(comparison),
         *_train_rows(comparison),
         *chain.from_iterable(_inference_rows(comparison, size) for size in study.inference_batch_sizes),
-        _row(study, PEAK_MEMORY, "peak memory of training steps", "MiB", 1, headline=True),
-        _row(study, "memory/allocator_peak_mib", "peak of oneDNN's allocator", "MiB", 1),
+        _row(study, PEAK_MEMORY, "peak memory of training steps", "MiB", headline=True),
+        _row(study, "memory/allocator_peak_mib", "peak of oneDNN's allocator", "MiB"),
         _row(study, LARGEST_BATCH, "largest batch that trains", study.task.examples_word, 0),
         _row(study, "profiler/step_time_ms", "traced step", "ms"),
         *(_row(study, f"profiler/{part}_ms", f"traced step: {part.replace('_', ' ')}", "ms") for part in STEP_PARTS),
-        _row(study, "profiler/compute_16bit_percent", "compute time in 16 bit", "%", 1, headline=True),
-        _row(study, "profiler/compute_tf32_percent", "compute time in TF32", "%", 1),
-        _row(study, "profiler/compute_unknown_percent", "compute time in an unknown type", "%", 1),
-        _row(study, "profiler/tensor_core_percent", "compute time on tensor cores", "%", 1, headline=True),
-        _row(study, "profiler/tensor_core_unknown_percent", "compute time, unknown whether on tensor cores", "%", 1),
-        _row(study, "profiler/matrix_tensor_core_percent", "matrix work on tensor cores", "%", 1),
-        _row(study, "profiler/layout_percent", "compute time changing layouts (NCHW, NHWC)", "%", 1),
-        _row(study, "profiler/compute_16bit_percent_xprof", "compute time in 16 bit, as xprof counts it", "%", 1),
-        _row(study, "profiler/overhead_percent", "overhead of the profiler", "%", 1),
+        _row(study, "profiler/compute_16bit_percent", "compute time in 16 bit", "%", headline=True),
+        _row(study, "profiler/compute_tf32_percent", "compute time in TF32", "%"),
+        _row(study, "profiler/compute_unknown_percent", "compute time in an unknown type", "%"),
+        _row(study, "profiler/tensor_core_percent", "compute time on tensor cores", "%", headline=True),
+        _row(study, "profiler/tensor_core_unknown_percent", "compute time, unknown whether on tensor cores", "%"),
+        _row(study, "profiler/matrix_tensor_core_percent", "matrix work on tensor cores", "%"),
+        _row(study, "profiler/layout_percent", "compute time changing layouts (NCHW, NHWC)", "%"),
+        _row(study, "profiler/compute_16bit_percent_xprof", "compute time in 16 bit, as xprof counts it", "%"),
+        _row(study, "profiler/overhead_percent", "overhead of the profiler", "%"),
     ]
     return [item for item in rows if item.values]
 
@@ -89,19 +101,21 @@ def _score_rows(comparison: Comparison) -> Iterator[MetricRow]:
         yield MetricRow(f"test {scale.name}", scale.unit, shown, scale.digits, QUALITY, headline=True)
 
 
-def _row(study: Study, metric: str, label: str, unit: str, digits: int = 2, *, headline: bool = False) -> MetricRow:
+def _row(
+    study: Study, metric: str, label: str, unit: str, digits: int | None = None, *, headline: bool = False
+) -> MetricRow:
     return MetricRow(label, unit, metric_values(study.variants, metric), digits, headline=headline)
 
 
 def _train_rows(comparison: Comparison) -> list[MetricRow]:
     study, means_ms = comparison.study, metric_values(comparison.study.variants, "step_time_ms/mean")
-    profile = study.baseline.profile
+    profile, examples = study.baseline.profile, study.task.examples_word
     batch_size = profile.summary.configuration.batch_size if profile else 0
     return [
         _time_row("training step, mean", means_ms, TRAIN),
-        MetricRow(
-            "training throughput", f"{study.task.examples_word}/s", _per_second(batch_size, means_ms), 0, headline=True
-        ),
+        MetricRow("throughput of training steps", f"{examples}/s", _per_second(batch_size, means_ms), headline=True),
+        MetricRow("wall time of a training", "s", train_times_s(study.variants), headline=True),
+        MetricRow("processor time to start", "s", metric_values(study.variants, STARTUP), headline=True),
         _time_row("training step, median of single steps", metric_values(study.variants, "step_time_ms/p50")),
         _time_row("training step, 95th percentile of them", metric_values(study.variants, "step_time_ms/p95")),
     ]
@@ -116,18 +130,28 @@ def _inference_rows(comparison: Comparison, size: int) -> list[MetricRow]:
         _time_row(f"latency, {at}, mean", means_ms, measure),
         *(_time_row(f"latency, {at}, {label}", times[key]) for key, label in labels.items()),
         MetricRow(
-            f"inference throughput, {at}", f"{comparison.study.task.examples_word}/s", _per_second(size, means_ms), 0
+            f"inference throughput, {at}", f"{comparison.study.task.examples_word}/s", _per_second(size, means_ms)
         ),
     ]
 
 
 def _time_row(label: str, times_ms: dict[str, float], measure: str | None = None) -> MetricRow:
-    digits = time_digits(min(times_ms.values(), default=1.0))
-    return MetricRow(label, "ms", times_ms, digits, measure, headline=measure is not None)
+    return MetricRow(label, "ms", times_ms, measure=measure, headline=measure is not None)
 
 
 def _per_second(images: int, times_ms: dict[str, float]) -> dict[str, float]:
     return {variant: 1000 * images / time_ms for variant, time_ms in times_ms.items()}
+
+
+def train_times_s(variants: Iterable[VariantResult]) -> dict[str, float]:
+    """Seconds of a whole training by variant, the mean over the seeds; variants that were not trained are absent."""
+    found = {
+        item.variant: [training.metrics.train_time_s for training in item.trainings]
+        for item in variants
+        if not item.failures
+    }
+    known = {name: [time_s for time_s in times_s if time_s is not None] for name, times_s in found.items()}
+    return {name: fmean(times_s) for name, times_s in known.items() if times_s}
 
 
 def metric_values(variants: Iterable[VariantResult], metric: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ from stages.compare.comparison import Candidate, Comparison
 from stages.compare.report.next_steps import too_few_of
 from stages.compare.report.scale import scale_of
 from stages.compare.report.tables import QUALITY, MetricRow, metric_rows
-from stages.compare.report.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE, ratio_text, void_texts
+from stages.compare.report.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE, notes, ratio_text
 from stages.compare.report.verdicts import verdict_sentence
 
 CAPTION = "Ratios: time of the baseline / time of the variant, with a 95 % interval."
@@ -26,7 +26,7 @@ def render(comparison: Comparison) -> RenderableType:
     """Headline metrics by variant with ratios over the baseline, then one sentence a candidate."""
     lines: list[RenderableType] = [_MetricsTables(comparison)]
     lines += [Text(verdict_sentence(candidate, comparison)) for candidate in comparison.candidates]
-    lines += [Text(f"Note: {text}") for text in void_texts(comparison)]
+    lines += [Text(f"Note: {text}") for text in notes(comparison)]
     changes = [item.quality for item in comparison.candidates if item.quality is not None]
     if comparison.speed_only:
         lines.append(Text(SPEED_ONLY_NOTE))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from stages.compare.comparison import TRAIN, Candidate, Comparison
+from stages.compare.comparison import TRAIN, Candidate, Comparison, inference_measure, is_traced
+from stages.compare.explain.evidence import measure_text
 from stages.results.comparison import RatioResult, Verdict
 from stages.stats.speedup import Speedup
 
 SYNTHETIC_NOTE = "Measured on synthetic images: this run measures speed only, and its accuracy has no meaning."
 SPEED_ONLY_NOTE = "Speed only: nothing was trained (train.epochs is 0), so the verdicts say nothing about quality."
+CONTROL_NAME = "the control"
 SAME_TIME = 0.005  # a change of time that rounds to 0 %
 
 
@@ -41,19 +42,12 @@ def time_text(ratio: float) -> str:
     return f"takes {100 * change:.0f} % longer" if change < 1 else f"takes {1 + change:.1f} times as long"
 
 
-def speedup_clause(speedup: Speedup) -> str:
-    """The words and the ratio, such as `takes 38 % less time (speed-up 1.60×, 1.57 to 1.63)`."""
-    return f"{time_text(speedup.ratio)} (speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
+def step_clause(speedup: Speedup) -> str:
+    """What a speed-up of training is about, such as `a training step takes 4 % longer (speed-up 0.96×, 0.94 to 0.98)`.
 
-
-def time_digits(time_ms: float) -> int:
-    """Decimal places that give four digits, so that the quotient of two times has the two that a ratio shows."""
-    return min(5, max(0, 3 - math.floor(math.log10(time_ms))))
-
-
-def time_ms_text(time_ms: float) -> str:
-    """A time with four digits, such as `4.953 ms`."""
-    return f"{time_ms:,.{time_digits(time_ms)}f} ms"
+    A whole training also validates, ends epochs and starts; its time is a row of its own.
+    """
+    return f"a training step {time_text(speedup.ratio)} (speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
 
 
 def signed(value: float, digits: int) -> str:
@@ -64,27 +58,53 @@ def signed(value: float, digits: int) -> str:
 
 
 def joined(items: Sequence[str]) -> str:
-    """`a`, `a and b`, or `a, b and c`."""
+    """`a`, `a and b`, or `a, b and c`; empty without items."""
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
 def measure_label(measure: str) -> str:
     """`train` and `inference_b<n>` as text."""
-    return "training" if measure == TRAIN else f"inference, batch {measure.removeprefix('inference_b')}"
+    return "training step" if measure == TRAIN else f"inference, batch {measure.removeprefix('inference_b')}"
 
 
 def void_texts(comparison: Comparison) -> list[str]:
     """Which measures are void, a sentence for each cause."""
-    baseline = comparison.study.baseline.variant
+    baseline, sizes = comparison.study.baseline.variant, comparison.study.inference_batch_sizes
+    order = [TRAIN, *map(inference_measure, sizes)]
     causes = {
-        "the GPU was throttled in too many rounds of": comparison.throttled,
-        f"the two copies of {baseline} differ by more than noise in": comparison.differing,
+        "The GPU was throttled in too many rounds of": comparison.throttled,
+        f"The two copies of {baseline} differ by more than noise in": comparison.differing,
     }
     found = {
-        cause: joined([measure_label(measure) for measure in comparison.control if measure in measures])
+        cause: joined([measure_text(measure) for measure in order if measure in measures])
         for cause, measures in causes.items()
     }
     return [f"{cause} {void}, which therefore decides nothing." for cause, void in found.items() if void]
+
+
+def notes(comparison: Comparison) -> tuple[str, ...]:
+    """What limits a comparison: void measures, latencies that still fell, and what could not be measured."""
+    return (*void_texts(comparison), *_unsteady_texts(comparison), *_missing_texts(comparison))
+
+
+def _unsteady_texts(comparison: Comparison) -> Iterator[str]:
+    if unsteady := joined([measure_text(measure) for measure in unsteady_measures(comparison)]):
+        yield f"The latency of {unsteady} is not steady: it still fell at the end of a turn."
+
+
+def unsteady_measures(comparison: Comparison) -> tuple[str, ...]:
+    """Measures of inference whose latency still fell at the end of a turn."""
+    profile = comparison.study.baseline.profile
+    return () if profile is None else profile.summary.protocol.unsteady
+
+
+def _missing_texts(comparison: Comparison) -> Iterator[str]:
+    """A line on traces that are missing; no reason rests on those."""
+    study = comparison.study
+    profiles = {item.variant: item.profile for item in study.variants} | {CONTROL_NAME: study.control}
+    missing = [name for name, profile in profiles.items() if profile is not None and not is_traced(profile)]
+    if missing:
+        yield f"There is no trace of {joined(missing)}, so no reasons come from one."
 
 
 def settings_text(candidate: Candidate, comparison: Comparison) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
-from stages.compare.report.scale import scale_of
-from stages.compare.report.text import joined, ratio_text, settings_text, speedup_clause
+from stages.compare.report.scale import Scale, scale_of
+from stages.compare.report.text import interval_text, joined, ratio_text, settings_text, step_clause
+from stages.compare.verdict import is_bounded
 from stages.stats.quality import QualityChange
 from stages.stats.speedup import Speedup
 
@@ -17,24 +18,33 @@ def verdict_sentence(candidate: Candidate, comparison: Comparison) -> str:
         return f"{candidate.variant} could not be compared. " + " ".join(reason.text for reason in candidate.reasons)
     if comparison.speed_only:
         return " ".join([_speed_sentence(candidate, comparison), *_further_sentences(candidate, comparison)])
-    scale, inference = scale_of(comparison), _inference_clause(candidate)
+    scale, inference = scale_of(comparison), _inference_clause(candidate) + _why_undecided(candidate, comparison)
     differing = len(set(candidate.verdicts.values())) > 1
-    name, it = (f"{candidate.variant} for training", "it") if differing else (candidate.variant, "training")
+    name = f"{candidate.variant} for training" if differing else candidate.variant
     if candidate.verdict == "adopt":
-        speed = speedup_clause(candidate.speedups[TRAIN])
-        sentence = f"Use {name}: {it} {speed}, and its {scale.name} is the same within {scale.margin_text}{inference}."
+        speed, quality = step_clause(candidate.speedups[TRAIN]), _quality_clause(candidate.quality, scale)
+        sentence = f"Use {name}: {speed}, and {quality}{inference}."
     elif candidate.verdict == "reject":
-        sentence = f"Do not use {name}: {' and '.join(_refuted(candidate, comparison, it))}{inference}."
+        sentence = f"Do not use {name}: {' and '.join(_refuted(candidate, comparison))}{inference}."
     else:
         sentence = f"{name} is undecided: {' and '.join(_open(candidate, comparison))}{inference}."
     return " ".join([sentence, *_further_sentences(candidate, comparison)])
 
 
+def _quality_clause(change: QualityChange | None, scale: Scale) -> str:
+    """What an adoption says of the quality: one seed shows two trainings, and not that the variants are the same."""
+    if change is None or change.seeds > 1:
+        return f"the {scale.name} is the same within {scale.margin_text}"
+    return f"with one seed the {scale.name} changes by {scale.change(change)}{scale.points}, within the margin of " + (
+        scale.margin_number
+    )
+
+
 def _speed_sentence(candidate: Candidate, comparison: Comparison) -> str:
     """One sentence on a candidate where nothing was trained. It recommends nothing: quality is not known."""
-    missed = [] if TRAIN in comparison.void else list(_refuted(candidate, comparison, "training"))
+    missed = [] if TRAIN in comparison.void else list(_refuted(candidate, comparison))
     if candidate.verdict != "inconclusive":
-        found = f"is {candidate.verdict}: training {speedup_clause(candidate.speedups[TRAIN])}"
+        found = f"is {candidate.verdict}: {step_clause(candidate.speedups[TRAIN])}"
     elif missed:
         found = f"is not faster as required: {' and '.join(missed)}"
     else:
@@ -64,12 +74,24 @@ def _inference_clause(candidate: Candidate, undecided: str = "undecided") -> str
     return f"; for inference, {joined(parts)}"
 
 
-def _refuted(candidate: Candidate, comparison: Comparison, it: str) -> Iterator[str]:
+def _why_undecided(candidate: Candidate, comparison: Comparison) -> str:
+    """Why no verdict on inference is possible, where that is not the speed."""
+    if not any(reason.code == "same_weights_missing" for reason in candidate.reasons):
+        return ""
+    return f", because the weights of {comparison.study.baseline.variant} were not evaluated in its precision"
+
+
+def _refuted(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
     """What speaks against training with a candidate."""
     params, speedup = comparison.params, candidate.speedups[TRAIN]
     precision, quality = candidate.precision(TRAIN), candidate.quality
     if speedup.high < params.min_speedup:
-        yield f"{it} {speedup_clause(speedup)}{_below(speedup, params.min_speedup)}"
+        yield f"{step_clause(speedup)}{_below(speedup, params.min_speedup)}"
+    elif candidate.waiting is not None and is_bounded(speedup, candidate.waiting.bound, params):
+        yield (
+            f"{candidate.waiting.text}, so no precision can bring the required {params.min_speedup:g}× "
+            f"(speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
+        )
     elif precision is not None and precision.high < params.min_speedup:
         yield (
             f"of its speed-up of {ratio_text(speedup)} the precision by itself gives {ratio_text(precision)}, below "

@@ -108,7 +108,7 @@ def test_32bit_time_is_given_by_part_of_the_network() -> None:
         "loss": 0.25,
         "AddN": 0.125,
     }
-    assert "optimizer 4 ms, normalization 3 ms" in reason.text
+    assert "optimizer 4.00 ms, normalization 3.00 ms" in reason.text
 
 
 def test_idle_tensor_cores_count_kernels_and_not_host_operations() -> None:
@@ -122,7 +122,7 @@ def test_idle_tensor_cores_count_kernels_and_not_host_operations() -> None:
     assert reason.code == "tensor_cores_idle"
     assert reason.evidence["idle_ms"] == reason.time_ms == 20.0
     assert reason.evidence["matrix_ms"] == 50.0
-    assert "DepthwiseConv2dNative 20 ms" in reason.text
+    assert "DepthwiseConv2dNative 20.0 ms" in reason.text
 
 
 def test_odd_batch_size_is_named_with_the_next_multiple_of_8() -> None:

@@ -201,6 +201,7 @@ def test_comparison_contains_op_changes(comparison: Comparison) -> None:
         "baseline_dtype": "float32",
         "candidate_dtype": None,
         "floor_ms": pytest.approx(relu.floor_ms),
+        "is_clear": True,
     }
 
 

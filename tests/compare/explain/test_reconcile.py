@@ -87,7 +87,7 @@ def _reasons(
 ) -> tuple[Reason, ...]:
     before, candidate = _profile(BEFORE), _profile(after, policy="mixed_float16")
     found = _reconciliation(after, speedup, again)
-    data = Evidence(before, candidate, (), {TRAIN: speedup}, environment("avx2"), 1.05, reconciliation=found)
+    data = Evidence(before, candidate, (), {TRAIN: speedup}, environment("avx512_fp16"), 1.05, reconciliation=found)
     return explain(data)
 
 

@@ -143,7 +143,18 @@ CASES = [
         **{**SLOW, "after_ops": [("Conv2D", 9.0, "float16")]},
     ),
     Case("emulated_float16", False, "no operations", ratio=0.2),
-    Case("slow_16bit_ops", True, "as slow as before", policy=BF16, **SAME),
+    Case("slow_16bit_ops", True, "as slow as before", policy=BF16, instruction_sets=("avx512_bf16",), **SAME),
+    Case("slow_16bit_ops", False, "no instructions, which is the other reason", policy=BF16, **SAME),
+    Case("no_16bit_instructions", True, "bfloat16 without instructions", policy=BF16, **SAME),
+    Case("no_16bit_instructions", True, "no operations", policy=BF16, ratio=0.5),
+    Case("no_16bit_instructions", True, "float16 that the traces do not explain", **{**SLOW, "ratio": 0.5}),
+    Case("no_16bit_instructions", False, "with instructions", policy=BF16, instruction_sets=("amx_bf16",), **SAME),
+    Case("no_16bit_instructions", False, "of ARM", policy=BF16, instruction_sets=("asimd", "bf16"), **SAME),
+    Case("no_16bit_instructions", False, "unknown instructions", policy=BF16, instruction_sets=(), **SAME),
+    Case("no_16bit_instructions", False, "emulated, which is the other reason", **SLOW),
+    Case("no_16bit_instructions", False, "may be worth having", policy=BF16, **{**SAME, "ratio": 1.06}),
+    Case("no_16bit_instructions", False, "on a GPU", device="GPU", policy=BF16, **SAME),
+    Case("no_16bit_instructions", False, "not in 16 bit", policy=FP32, **SAME),
     Case("slow_16bit_ops", False, "worth having as a whole", policy=BF16, **{**SAME, "ratio": 1.1}),
     Case("slow_16bit_ops", False, "faster in the traces, slower in the timing", policy=BF16, **CONTRADICTION),
     Case(
@@ -385,7 +396,7 @@ def test_reason_contains_the_numbers() -> None:
     reason = explain(CASES[0].evidence())[0]
     assert reason.evidence["operations"] == [{"type": "Conv2D", "baseline_ms": 10.0, "float16_ms": 50.0}]
     assert reason.time_ms == pytest.approx(0.4)  # of a timed step of 0.1 ms; the traced one takes 10 ms
-    assert "Conv2D 10 → 50 ms" in reason.text
+    assert "Conv2D 10.0 → 50.0 ms" in reason.text
 
 
 def test_different_choices_of_keras_are_said_whatever_their_effect() -> None:

@@ -40,7 +40,7 @@ def test_open_speedup_names_processes_minutes_and_parameters(project: SmallStudy
     comparison = _training_only(project.compare(min_speedup=1.5))
     cost, how = next_steps(comparison.candidates[0], comparison)
     ratio = comparison.candidates[0].speedups["train"]
-    assert cost.startswith(f"Training, {ratio_text(ratio)}, is on no clear side of 1.5× with 4")
+    assert cost.startswith(f"Training step, {ratio_text(ratio)}, is on no clear side of 1.5× with 4")
     assert f"if it is {ratio.ratio:.2f}×, adopt takes about " in cost
     assert f"if it is {ratio.low:.2f}×, reject takes about " in cost
     assert " min" in cost
@@ -50,7 +50,7 @@ def test_open_speedup_names_processes_minutes_and_parameters(project: SmallStudy
     assert (
         how == f"To measure that long, set profile.processes to {processes} and profile.max_seconds to about {seconds}."
     )
-    assert f"processes, about {-(-processes // 4)} min" in cost  # 4 processes took one minute
+    assert f"repeats, about {-(-processes // 4)} min" in cost  # 4 processes took one minute
 
 
 def test_narrower_target_is_asked_for_where_the_present_one_ends_too_early(project: SmallStudy) -> None:
@@ -63,8 +63,10 @@ def test_narrower_target_is_asked_for_where_the_present_one_ends_too_early(proje
 def test_speedup_at_the_threshold_cannot_be_settled(project: SmallStudy) -> None:
     comparison = project.compare(min_speedup=1.595)
     (sentence,) = next_steps(comparison.candidates[1], comparison)
-    assert sentence.startswith("Training, 1.60× (1.57 to 1.63); inference, batch 1, 1.60× (1.57 to 1.63); inference,")
-    assert "so close to 1.595× that more than 50 processes would be needed" in sentence
+    assert sentence.startswith(
+        "Training step, 1.60× (1.57 to 1.63); inference, batch 1, 1.60× (1.57 to 1.63); inference,"
+    )
+    assert "so close to 1.595× that more than 50 repeats would be needed" in sentence
 
 
 def test_speedup_that_is_shown_by_itself_is_not_called_open(project: SmallStudy) -> None:
@@ -72,7 +74,7 @@ def test_speedup_that_is_shown_by_itself_is_not_called_open(project: SmallStudy)
     comparison = project.compare(min_speedup=low - 1e-6)
     assert comparison.candidates[1].verdict == "inconclusive"
     cost = next_steps(comparison.candidates[1], comparison)[0]
-    assert "by itself, but not shown together with the other verdicts, with 4 processes: if it is 1.60×, adopt" in cost
+    assert "by itself, but not shown together with the other verdicts, with 4 repeats: if it is 1.60×, adopt" in cost
     assert "reject" not in cost
 
 
@@ -88,14 +90,14 @@ def test_open_factor_of_the_precision_is_named(project: SmallStudy) -> None:
     project.spread_processes("mixed_float16", "rounds.csv", 1.02)
     comparison = project.compare()
     sentences = next_steps(comparison.candidates[0], comparison)
-    assert [text for text in sentences if text.startswith("Training, factor of the precision, 1.07× (")] != []
+    assert [text for text in sentences if text.startswith("Training step, factor of the precision, 1.07× (")] != []
 
 
 def test_void_measures_are_measured_again(comparison: Comparison) -> None:
     verdicts = comparison.candidates[1].verdicts | {"train": "inconclusive", "inference_b1": "inconclusive"}
     void = replace(comparison, void=frozenset({"train", "inference_b1"}))
     assert next_steps(replace(comparison.candidates[1], verdicts=verdicts), void) == (
-        "The two copies of float32 differ by more than noise in training and inference, batch 1: measure again with "
+        "The two copies of float32 differ by more than noise in training and inference at batch size 1: measure again with "
         "`dvc repro -f -s profile`, with no other program running.",
     )
 

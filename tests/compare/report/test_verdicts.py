@@ -38,12 +38,14 @@ def test_training_and_inference_may_differ(comparison: Comparison, verdicts: tup
     sentence = _sentence(comparison, verdicts=dict(zip(comparison.candidates[1].verdicts, verdicts, strict=True)))
     assert sentence.endswith(clause)
     assert sentence.startswith(
-        "Use mixed_bfloat16 for training: it" if len(set(verdicts)) > 1 else "Use mixed_bfloat16: training takes 38 %"
+        f"Use mixed_bfloat16{' for training' if len(set(verdicts)) > 1 else ''}: a training step takes 38 %"
     )
 
 
 def test_sentence_of_an_adoption_is_about_the_time(comparison: Comparison) -> None:
-    expected = "Use mixed_bfloat16: training takes 38 % less time (speed-up 1.60×, 1.57 to 1.63), and its accuracy is"
+    expected = (
+        "Use mixed_bfloat16: a training step takes 38 % less time (speed-up 1.60×, 1.57 to 1.63), and the accuracy"
+    )
     assert _sentence(comparison).startswith(expected)
 
 
@@ -80,12 +82,12 @@ def test_void_training_is_undecided(comparison: Comparison) -> None:
 
 def test_sentence_of_a_rejection_names_the_required_speedup(project: SmallStudy) -> None:
     sentence = _sentence(project.compare(min_speedup=2.0))
-    assert "training takes 38 % less time (speed-up 1.60×, 1.57 to 1.63), below the required 2×" in sentence
+    assert "a training step takes 38 % less time (speed-up 1.60×, 1.57 to 1.63), below the required 2×" in sentence
 
 
 def test_sentence_of_a_slower_candidate(comparison: Comparison) -> None:
     assert _sentence(comparison, 0).startswith(
-        "Do not use mixed_float16: training takes 4.0 times as long (speed-up 0.25×, 0.24 to 0.26);"
+        "Do not use mixed_float16: a training step takes 4.0 times as long (speed-up 0.25×, 0.24 to 0.26);"
     )
 
 
@@ -125,5 +127,5 @@ def test_settings_that_gain_where_the_whole_loses_are_named(project: SmallStudy)
 
 def test_precision_that_pays_needs_no_other_settings(project: SmallStudy) -> None:
     sentence = _sentence(_with_measured(project, settings=1.34, precision=1.5), 0)
-    assert sentence.startswith("Use mixed_float16 for training: it takes 50 % less time")
+    assert sentence.startswith("Use mixed_float16 for training: a training step takes 50 % less time")
     assert "try float32" not in sentence
