@@ -103,7 +103,8 @@ class StoppingRule:
     def needed(self, repeat: int) -> dict[str, set[str]]:
         """The measures of the next repeat by arm.
 
-        The control takes part in two of four repeats, and a bridging arm where its candidate may still be adopted.
+        The control takes part in every second repeat (of arms that are measured one at a time, in two of four: an
+        order and its reverse), and a bridging arm where its candidate may still be adopted.
         """
         found: dict[str, set[str]] = {name: set() for name in self._records}
         times, is_open = self._times(), self.open()
@@ -112,7 +113,7 @@ class StoppingRule:
             wanted = [bridge] if bridge and self._may_be_adopted(times, (candidate, measure)) else []
             for arm in (self._baseline, candidate, *wanted):
                 found.setdefault(arm, set()).add(measure)
-        if files.CONTROL in found and repeat // 2 % 2 == 0:
+        if files.CONTROL in found and (repeat if self._target.interleaved else repeat // 2) % 2 == 0:
             found[files.CONTROL] |= {measure for _, measure in is_open}
         return {name: measures for name, measures in found.items() if measures}
 
@@ -121,7 +122,7 @@ class StoppingRule:
         times = self._times()
         for key in self.open():
             candidate, measure = key
-            repeats = shared_repeats(measure, times[self._baseline], times[candidate])
+            repeats = self._shared(times, measure, self._baseline, candidate)
             if out_of is not None:
                 self._end(key, self._reason(times, key, out_of), repeats)
             elif repeats in LOOKS:
@@ -138,7 +139,7 @@ class StoppingRule:
         return {
             (name, measure): self._speedup(measure, times[self._baseline], times[name], confidence)
             for name, measure in keys
-            if shared_repeats(measure, times[self._baseline], times[name])
+            if self._shared(times, measure, self._baseline, name)
         }
 
     def _end(self, key: Key, reason: EndedBy, repeats: int, confidence: float | None = None) -> None:
@@ -173,9 +174,12 @@ class StoppingRule:
         bridge = self._bridge(candidate)
         if bridge is None or speedup.high < self._target.min_speedup:
             return [speedup]
-        if bridge not in times or shared_repeats(measure, times[bridge], times[candidate]) < 2:
+        if bridge not in times or self._shared(times, measure, bridge, candidate) < 2:
             return []
         return [speedup, self._speedup(measure, times[bridge], times[candidate], confidence)]
+
+    def _shared(self, times: Mapping[str, Times], measure: str, baseline: str, candidate: str) -> int:
+        return shared_repeats(measure, times[baseline], times[candidate])
 
     def _speedup(self, measure: str, before: Times, after: Times, confidence: float) -> Speedup:
         return speedup_of(measure, before, after, confidence, interleaved=self._target.interleaved, fewest=1)
@@ -189,7 +193,7 @@ class StoppingRule:
         """Whether the interval, or before the first repeat the calibration, leaves `min_speedup` possible."""
         candidate, measure = key
         before, after = times[self._baseline], times[candidate]
-        if shared_repeats(measure, before, after):
+        if self._shared(times, measure, self._baseline, candidate):
             return self._speedup(measure, before, after, CONFIDENCE).high >= self._target.min_speedup
         calibrated = self._calibrated_ratio(candidate, measure)
         return calibrated is None or calibrated >= MIN_CALIBRATED * self._target.min_speedup

@@ -377,30 +377,46 @@ def process_times(rounds: pd.DataFrame, interleaved: bool = True) -> ProcessTime
         rounds: columns `count`, `baseline_ms` and `candidate_ms`, indexed by process and round, in order.
         interleaved: whether the arms took turns.
     """
-    before, after = rounds["baseline_ms"], rounds["candidate_ms"]
-    if interleaved:
-        typical = interquartile_mean(np.log(before / after).to_numpy())
-    else:
-        typical = interquartile_mean(np.log(before).to_numpy()) - interquartile_mean(np.log(after).to_numpy())
-    return ProcessTimes(
-        count=int(rounds["count"].sum()),
-        baseline_ms=float(before.sum()),
-        candidate_ms=float(after.sum()),
-        typical_log_ratio=typical,
-        rounds=len(rounds),
-        spread=_spread(rounds[["baseline_ms", "candidate_ms"]]),
+    times_ms = rounds[["baseline_ms", "candidate_ms"]].to_numpy()
+    return times_of_rounds(
+        rounds.index.get_level_values("round").to_numpy(), times_ms, int(rounds["count"].sum()), interleaved
     )
 
 
-def _spread(times_ms: pd.DataFrame) -> Spread | None:
+def times_of_rounds(
+    numbers: NDArray[np.int64], times_ms: NDArray[np.float64], count: int, interleaved: bool = True
+) -> ProcessTimes:
+    """The times of one repeat.
+
+    Args:
+        numbers: of the rounds, ascending, `(rounds,)`.
+        times_ms: time of the baseline's turn and of the candidate's, `(rounds, 2)`.
+        count: number of steps or calls of each arm.
+        interleaved: whether the arms took turns.
+    """
+    logs = np.log(times_ms)
+    if interleaved:
+        typical = interquartile_mean(logs[:, 0] - logs[:, 1])
+    else:
+        typical = interquartile_mean(logs[:, 0]) - interquartile_mean(logs[:, 1])
+    return ProcessTimes(
+        count=count,
+        baseline_ms=float(times_ms[:, 0].sum()),
+        candidate_ms=float(times_ms[:, 1].sum()),
+        typical_log_ratio=typical,
+        rounds=len(times_ms),
+        spread=_spread(numbers, times_ms),
+    )
+
+
+def _spread(numbers: NDArray[np.int64], times_ms: NDArray[np.float64]) -> Spread | None:
     """By pairs of rounds if there are enough: what drifts from one round to the next cancels in a pair."""
-    pair = times_ms.index.get_level_values("round") // 2
-    is_paired = times_ms.groupby(pair)["baseline_ms"].transform("size") == 2
-    in_pairs = is_paired.sum() >= MIN_ROUNDS_FOR_PAIRS
-    units = times_ms[is_paired].groupby(pair[is_paired]).sum() if in_pairs else times_ms
+    first = np.flatnonzero((numbers[:-1] % 2 == 0) & (numbers[1:] == numbers[:-1] + 1))
+    in_pairs = 2 * len(first) >= MIN_ROUNDS_FOR_PAIRS
+    units = times_ms[first] + times_ms[first + 1] if in_pairs else times_ms
     if len(units) < 2:
         return None
-    moments = units.cov().to_numpy() / (2 if in_pairs else 1)
+    moments = np.cov(units, rowvar=False) / (2 if in_pairs else 1)
     return Spread(len(units), float(moments[0, 0]), float(moments[1, 1]), float(moments[0, 1]))
 
 

@@ -1,13 +1,14 @@
 """How often a report adopts what it should not, in simulation.
 
-    python -m tests.benchmarks.verdict                2,000 reports a row: some minutes
-    python -m tests.benchmarks.verdict --reports 200  a taste
+    python -m tests.benchmarks.verdict --out FILE                2,000 reports a row: some minutes
+    python -m tests.benchmarks.verdict --out FILE --reports 200  a short run
 
 A report has six verdicts: two candidates, each for training and for inference at two batch sizes. A verdict is wrong if
 it adopts although the speed-up is at `compare.min_speedup`, or the accuracy at the margin. Reports with one wrong
 verdict or more must stay under 5 %. All verdicts of a measure share the baseline and the control, which are noisy as
-the candidates are; both verdicts on inference of a candidate share their test images. Interim looks end a measurement
-as in `profile`. Without them the whole 5 % is spent, and the share varies around it as far as 2,000 reports tell.
+the candidates are; both verdicts on inference of a candidate share their test images. The rule and the schedule of
+`profile` decide how much is measured and when each measure ends. Each row is written to `--out` at once; a rerun
+continues after the rows that are there.
 
 With one or two seeds a verdict is about those trainings, as the report says; what they would say of the recipe is shown
 for comparison. Nothing is asserted; a table is printed.
@@ -16,51 +17,53 @@ for comparison. Nothing is asserted; a table is printed.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from stages.compare.verdict import Key, Parts, run_tests, verdicts, void_measures
-from stages.params import CompareParams, ProfileParams, quality_margin_for
+from stages.params import CompareParams, quality_margin_for
 from stages.results.comparison import Verdict
 from stages.stats.proportions import BinaryChange
-from stages.stats.speedup import INTERIM_CONFIDENCE, ProcessTimes, Speedup, final_confidence, interim_looks
+from tests.benchmarks.simulation import CANDIDATES, MEASURES, Machine, simulate
 
 PARAMS = CompareParams()
-MEASURES = ("train", "inference_b1", "inference_b32")
-CANDIDATES = ("a", "b")
-PROCESSES, PROCESS_SD, ROUND_SD, ROUNDS = 8, 0.02, 0.05, 12  # deviations of the logarithm of a time
+MACHINE = Machine(repeat_sd=0.01, round_sd=0.1, outliers=0.02, stalls=0.005)
 DISCORDANT = 0.02  # share of the test images on which two trainings differ beyond what the loss itself takes
 SEED_SD = 0.003  # of the accuracy between seeds, of either arm
-TARGET_PRECISION = ProfileParams().target_precision
+MACHINES = {
+    Machine(): "repeats 0 %",
+    Machine(repeat_sd=0.03): "repeats 3 %",
+    Machine(outliers=0.05): "heavy tails",
+    Machine(stalls=0.02): "stalls",
+    Machine(repeat_sd=0.01, round_sd=0.02, trainings_s=240.0): "quiet, repeats 1 %",
+}
+FIRST = CANDIDATES[0]  # the candidate with a bridging arm
 MARGIN, EDGE, FAST = quality_margin_for("accuracy", PARAMS), PARAMS.min_speedup, 1.5
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What is true of one verdict: the speed-up, the precision's factor of it (None without one), and the loss."""
+    """What is true of one verdict: the speed-up, and the loss."""
 
     speedup: float
-    precision: float | None = None
     loss: float = 0.0
-
-    @property
-    def may_adopt(self) -> bool:
-        """Whether `adopt` is right."""
-        slowest = min(self.speedup, self.speedup if self.precision is None else self.precision)
-        return slowest > EDGE and self.loss < MARGIN
 
 
 @dataclass(frozen=True)
 class Case:
-    """The truth of each verdict, by candidate and measure, the test set, and whether there are interim looks.
+    """The truth of each verdict, by candidate and measure, the test set, and the machine.
 
-    `discordant` is as in `DISCORDANT`.
+    `discordant` is as in `DISCORDANT`. `settings` is the factor of the first candidate's other settings; 1 without any.
     """
 
     name: str
@@ -69,7 +72,8 @@ class Case:
     seeds: int = 1
     seed_sd: float = 0.0
     discordant: float = DISCORDANT
-    looks: bool = True
+    machine: Machine = MACHINE
+    settings: float = 1.0
 
 
 def same_for_all(truth: Truth) -> dict[Key, Truth]:
@@ -80,15 +84,22 @@ def same_for_all(truth: Truth) -> dict[Key, Truth]:
 def cases() -> Iterator[Case]:
     """Each kind of report, by its name."""
     yield Case("speed-up at min_speedup, all six", same_for_all(Truth(EDGE)), discordant=0.0)
-    yield Case("the same, without interim looks", same_for_all(Truth(EDGE)), discordant=0.0, looks=False)
-    yield Case("precision's factor at min_speedup, all six", same_for_all(Truth(FAST, EDGE)), discordant=0.0)
-    one = same_for_all(Truth(FAST)) | {("a", "train"): Truth(EDGE)}
+    for machine, name in MACHINES.items():
+        yield Case(f"the same, {name}", same_for_all(Truth(EDGE)), discordant=0.0, machine=machine)
+    settings = FAST / EDGE
+    yield Case(
+        "precision's factor at min_speedup, one candidate",
+        {key: Truth(FAST if key[0] == FIRST else EDGE) for key in same_for_all(Truth(FAST))},
+        discordant=0.0,
+        settings=settings,
+    )
+    one = same_for_all(Truth(FAST)) | {(FIRST, "train"): Truth(EDGE)}
     yield Case("speed-up at min_speedup, one; five are right to adopt", one, discordant=0.0)
-    half = {key: Truth(EDGE if key[0] == "a" else FAST) for key in same_for_all(Truth(FAST))}
+    half = {key: Truth(EDGE if key[0] == FIRST else FAST) for key in same_for_all(Truth(FAST))}
     yield Case("speed-up at min_speedup, one candidate; the other is fast", half, discordant=0.0)
     yield Case(
         "one candidate at min_speedup, the other at the margin",
-        {key: Truth(EDGE) if key[0] == "a" else Truth(FAST, loss=MARGIN) for key in half},
+        {key: Truth(EDGE) if key[0] == FIRST else Truth(FAST, loss=MARGIN) for key in half},
     )
     for seeds, images in ((1, 629), (1, 2000), (2, 629), (2, 2000)):
         name = f"accuracy at the margin, all six, {seeds} seed(s), {images:,} images"
@@ -104,18 +115,6 @@ def cases() -> Iterator[Case]:
     yield Case("power: all six at 1.15 and the same accuracy", same_for_all(Truth(1.15)), discordant=0.005)
 
 
-def times_ms(generator: Generator, speed: float) -> NDArray[np.float64]:
-    """Total time of each process of an arm: `(processes,)`, each from an interpreter of its own."""
-    of_process = generator.normal(0.0, PROCESS_SD, size=(PROCESSES, 1))
-    return np.exp(of_process + generator.normal(0.0, ROUND_SD, size=(PROCESSES, ROUNDS))).sum(axis=1) / speed
-
-
-def ratio(before: NDArray[np.float64], after: NDArray[np.float64], confidence: float) -> Speedup:
-    """A speed-up from total times."""
-    pairs = zip(before.tolist(), after.tolist(), strict=True)
-    return Speedup(tuple(ProcessTimes(ROUNDS, x, y, 0.0, ROUNDS) for x, y in pairs), confidence)
-
-
 def accuracy(generator: Generator, case: Case, loss: float) -> BinaryChange:
     """Trainings, or the same weights, of a candidate that truly loses `loss`, give or take what seeds differ by."""
     losses = loss + generator.normal(0.0, case.seed_sd, size=case.seeds) * np.sqrt(2)
@@ -126,41 +125,6 @@ def accuracy(generator: Generator, case: Case, loss: float) -> BinaryChange:
     return BinaryChange(baseline_correct=~gained, candidate_correct=~lost)
 
 
-def arms(generator: Generator, case: Case, measure: str) -> dict[str, NDArray[np.float64]]:
-    """Total times of every arm in one measure, with a bridging arm for each candidate that has a factor."""
-    found = {"baseline": times_ms(generator, 1.0), "control": times_ms(generator, 1.0)}
-    for candidate in CANDIDATES:
-        truth = case.truths[candidate, measure]
-        found[candidate] = times_ms(generator, truth.speedup)
-        if truth.precision is not None:
-            found[f"bridge {candidate}"] = times_ms(generator, truth.speedup / truth.precision)
-    return found
-
-
-def ratios(times: Mapping[str, NDArray[np.float64]], processes: int, confidence: float) -> dict[str, Speedup]:
-    """Speed-ups of the candidates, their precision's factors, and the control, after so many processes."""
-    seen = {arm: values[:processes] for arm, values in times.items()}
-    pooled = (seen["baseline"] + seen["control"]) / 2
-    found = {"control": ratio(seen["baseline"], seen["control"], confidence)}
-    for candidate in CANDIDATES:
-        found[candidate] = ratio(pooled, seen[candidate], confidence)
-        if (bridge := seen.get(f"bridge {candidate}")) is not None:
-            found[f"bridge {candidate}"] = ratio(bridge, seen[candidate], confidence)
-    return found
-
-
-def measurement(generator: Generator, case: Case) -> dict[str, dict[str, Speedup]]:
-    """The ratios of every measure, after the look that ends the measurement as in `profile`."""
-    times = {measure: arms(generator, case, measure) for measure in MEASURES}
-    looks = interim_looks(PROCESSES) if case.looks else ()
-    for processes in (*looks, PROCESSES):
-        confidence = final_confidence(len(looks)) if processes == PROCESSES else INTERIM_CONFIDENCE
-        found = {measure: ratios(times[measure], processes, confidence) for measure in MEASURES}
-        if all(by_arm[name].half_width < TARGET_PRECISION for by_arm in found.values() for name in CANDIDATES):
-            break
-    return found
-
-
 def report(generator: Generator, case: Case) -> dict[Key, Verdict]:
     """The verdicts of one report."""
     quality = {
@@ -168,37 +132,62 @@ def report(generator: Generator, case: Case) -> dict[Key, Verdict]:
         for candidate in CANDIDATES
         for about, measure in (("train", "train"), ("inference", "inference_b1"))
     }
-    found = measurement(generator, case)
+    speeds = {key: truth.speedup for key, truth in case.truths.items()}
+    bridges = dict.fromkeys(MEASURES, case.settings) if case.settings != 1 else {}
+    found = simulate(case.machine, generator, speeds, bridges)
     parts = {
-        (name, measure): Parts(by_arm[name], by_arm.get(f"bridge {name}"), quality[name, measure.split("_")[0]], MARGIN)
-        for measure, by_arm in found.items()
-        for name in CANDIDATES
+        (name, measure): Parts(
+            speedup,
+            found.precision.get((name, measure)),
+            quality[name, measure.split("_")[0]],
+            MARGIN,
+            lacks_precision=bool(bridges) and name == FIRST and (name, measure) not in found.precision,
+        )
+        for (name, measure), speedup in found.speedups.items()
     }
-    void = void_measures({measure: by_arm["control"] for measure, by_arm in found.items()})
+    void = void_measures(found.control)
     return verdicts(parts, run_tests(parts, PARAMS), void, PARAMS)
 
 
-def shares(case: Case, count: int, seed: int) -> dict[str, str]:
+def may_adopt(case: Case, key: Key) -> bool:
+    """Whether `adopt` is right."""
+    truth = case.truths[key]
+    precision = truth.speedup / case.settings if key[0] == FIRST else truth.speedup
+    return min(truth.speedup, precision) > EDGE * (1 + 1e-9) and truth.loss < MARGIN
+
+
+def shares(numbered: tuple[int, Case], count: int) -> dict[str, str | int]:
     """Share of reports with a wrong `adopt`, and of each verdict."""
+    seed, case = numbered
     generator, wrong = np.random.default_rng(seed), 0
     found: Counter[str] = Counter()
     for _ in range(count):
         given = report(generator, case)
         found.update(given.values())
-        wrong += any(verdict == "adopt" and not case.truths[key].may_adopt for key, verdict in given.items())
-    return {"wrong adopt": f"{wrong / count:.2%}"} | {
-        verdict: f"{found[verdict] / found.total():.1%}" for verdict in ("adopt", "inconclusive", "reject")
-    }
+        wrong += any(verdict == "adopt" and not may_adopt(case, key) for key, verdict in given.items())
+    row: dict[str, str | int] = {"reports": case.name, "count": count, "wrong adopt": f"{wrong / count:.2%}"}
+    return row | {verdict: f"{found[verdict] / found.total():.1%}" for verdict in ("adopt", "inconclusive", "reject")}
 
 
 def main() -> None:
-    """Simulates and prints the shares."""
+    """Simulates what is missing and prints the shares."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.verdict", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="file for one line of JSON per row")
     parser.add_argument("--reports", type=int, default=2000, help="simulated reports in each row")
-    count = parser.parse_args().reports
-    rows = {case.name: shares(case, count, seed) for seed, case in enumerate(cases())}
-    print(f"{count:,} reports a row; those with a wrong adopt must stay under 5 %. Then: shares of the verdicts")
-    print(pd.DataFrame(rows).T.to_string())
+    arguments = parser.parse_args()
+    text = arguments.out.read_text(encoding="utf-8") if arguments.out.exists() else ""
+    rows = [found for line in text.splitlines() if (found := json.loads(line))["count"] == arguments.reports]
+    done = {found["reports"] for found in rows}
+    missing = [(seed, case) for seed, case in enumerate(cases()) if case.name not in done]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for found in pool.map(partial(shares, count=arguments.reports), missing):
+            rows.append(found)
+            with arguments.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(found) + "\n")
+    print(
+        f"{arguments.reports:,} reports a row; those with a wrong adopt must stay under 5 %. Then: shares of verdicts"
+    )
+    print(pd.DataFrame(rows).to_string(index=False))
 
 
 if __name__ == "__main__":

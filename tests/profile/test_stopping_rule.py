@@ -140,9 +140,11 @@ def test_bridging_arm_has_only_the_measures_that_ask_for_it() -> None:
     assert rule(found).needed(0)[BRIDGE] == {"inference_b1"}
 
 
-def test_control_takes_part_in_two_of_four_repeats() -> None:
-    found = rule(records(float32=10.0, mixed_bfloat16=10.0, **{files.CONTROL: 10.0}))
-    assert [files.CONTROL in found.needed(number) for number in range(8)] == [True, True, False, False] * 2
+@pytest.mark.parametrize(("interleaved", "expected"), [(True, [1, 0, 1, 0]), (False, [1, 1, 0, 0])])
+def test_control_takes_part_in_half_of_the_repeats(interleaved: bool, expected: list[int]) -> None:
+    target = Target(precision=0.02, min_speedup=1.05, verdicts=6, interleaved=interleaved)
+    found = rule(records(float32=10.0, mixed_bfloat16=10.0, **{files.CONTROL: 10.0}), target)
+    assert [files.CONTROL in found.needed(number) for number in range(8)] == expected * 2
     assert found.candidates == ["mixed_bfloat16"]
 
 
