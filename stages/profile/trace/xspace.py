@@ -145,11 +145,11 @@ def without_loops(path: Path) -> bytes | None:
     space = _parse(path)
     if not any(_markers_ms(plane) for plane in space.planes):
         return None
-    iterations = [stat for plane in space.planes for stat in _iterations(plane)]
-    for stat in iterations:
+    has_loops = False
+    for stat in (stat for plane in space.planes for stat in _iterations(plane)):
         stat.ClearField("uint64_value")
-        stat.int64_value = 0
-    return bytes(space.SerializeToString()) if iterations else None
+        stat.int64_value, has_loops = 0, True
+    return bytes(space.SerializeToString()) if has_loops else None
 
 
 def _iterations(plane: Any) -> Iterator[Any]:
