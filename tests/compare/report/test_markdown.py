@@ -23,7 +23,7 @@ def test_markdown_contains_verdicts_numbers_and_reasons(comparison: Comparison) 
     text = render_markdown(comparison_result(comparison))
     assert "**mixed\\_bfloat16: adopt.** Use mixed\\_bfloat16" in text
     assert "| mixed\\_bfloat16 | training step | 13.0 ms | 8.12 ms | 1.60× | 1.57 to 1.63 | adopt |" in text
-    assert "(`emulated_float16`, training step)" in text
+    assert "(`emulated_float16`, training)" in text
     assert "To settle it: Lower train.learning" in text.replace("\\_", "_")
     assert "Gate" not in text
 
