@@ -400,6 +400,15 @@ class SmallStudy:
         """Multiplies the times by `factor`."""
         self._edit_times(name, file_name, lambda _: factor)
 
+    def wait_for_input(self, name: str, *, step_ms: float, cached_ms: float) -> None:
+        """Makes a training step of an arm wait for its input, with 1 % of noise from round to round."""
+        noise = np.random.default_rng(0).normal(1, 0.01, (6, 2))
+        times_ms = {"pipeline": step_ms * noise[:, 0], "cached": cached_ms * noise[:, 1]}
+        rows = [InputRound(0, r, kind, 6, 6 * times_ms[kind][r]) for r in range(6) for kind in times_ms]  # type: ignore[arg-type]
+        path = files.profile_dir(name) / "input_rounds.csv"
+        write_table(path, InputRound, rows)
+        files.write_manifest(path.parent)
+
     def _edit_times(self, name: str, file_name: str, factor: Callable[[pd.DataFrame], Any]) -> None:
         path = files.profile_dir(name) / file_name
         table = pd.read_csv(path)

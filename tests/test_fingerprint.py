@@ -88,3 +88,10 @@ def test_changed_cpu_quota_changes_the_fingerprint(tmp_path: Path, monkeypatch: 
     assert "quota_cores" not in fingerprint.fingerprint()["cpu"]
     files.write_text(tmp_path / "sys/fs/cgroup/cpu.max", "150000 100000\n")
     assert fingerprint.fingerprint()["cpu"]["quota_cores"] == 1.5
+
+
+def test_instruction_sets_of_arm_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel calls them Features there, as of an AWS Graviton 3."""
+    features = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm sve i8mm bf16 dgh rng"
+    monkeypatch.setattr(fingerprint, "_proc_cpuinfo", lambda: {"processor": "0", "Features": features})
+    assert fingerprint.fingerprint()["cpu"]["instruction_sets"] == ["asimd", "asimdhp", "bf16"]

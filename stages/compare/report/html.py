@@ -60,6 +60,7 @@ def report_view(comparison: Comparison) -> dict[str, Any]:
         "notes": notes(comparison),
         "note": SPEED_ONLY_NOTE if comparison.speed_only else SYNTHETIC_NOTE if study.is_synthetic else None,
         "speed_only": comparison.speed_only,
+        "interleaved": study.baseline.profile is None or study.baseline.profile.summary.protocol.interleaved,
         "baseline": study.baseline.variant,
         "variants": [result.variant for result in study.variants],
         "verdicts": [_verdict(candidate, comparison) for candidate in comparison.candidates],

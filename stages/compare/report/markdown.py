@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stages.compare.report.scale import Scale
-from stages.compare.report.text import SPEED_ONLY_NOTE, measure_label, verdict_text
+from stages.compare.report.text import SPEED_ONLY_NOTE, measure_label, timed_label, verdict_text
 from stages.errors import cli_entry
 from stages.escaping import markdown_text, truncated_markdown
 from stages.results.comparison import COMPARISON, CandidateResult, ComparisonResult, QualityResult, RatioResult
@@ -54,7 +54,7 @@ def _rows(name: str, item: CandidateResult) -> Iterator[str]:
     """The table's rows of a candidate; times are of a step or a call, and their quotient is the ratio."""
     for measure, found in (item.speedup or {}).items():
         times = [ms_text(time_ms) for time_ms in (found.baseline_time_ms, found.candidate_time_ms)]
-        yield _row(name, measure_label(measure), *times, *_ratio_cells(found), item.verdicts[measure])
+        yield _row(name, timed_label(measure), *times, *_ratio_cells(found), item.verdicts[measure])
         if (factors := (item.factors or {}).get(measure)) is not None:
             yield _row("", "= settings", "", "", *_ratio_cells(factors.settings), "")
             yield _row("", "× precision", "", "", *_ratio_cells(factors.precision), "")

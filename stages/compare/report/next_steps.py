@@ -11,7 +11,7 @@ from scipy import stats
 from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.compare.explain.evidence import measure_text
 from stages.compare.report.scale import scale_of
-from stages.compare.report.text import joined, measure_label, ratio_text
+from stages.compare.report.text import joined, ratio_text, timed_label
 from stages.compare.slow_rounds import SlowRounds, widening_rounds
 from stages.compare.verdict import is_bounded
 from stages.stats.proportions import BinaryChange
@@ -98,7 +98,7 @@ def _stalled(candidate: Candidate, measures: list[str], comparison: Comparison) 
     if before is None or after is None:
         return {}
     found = {
-        measure_label(measure): widening_rounds(measure, before, after, candidate.speedups[measure])
+        timed_label(measure): widening_rounds(measure, before, after, candidate.speedups[measure])
         for measure in measures
     }
     return {label: slow for label, slow in found.items() if slow is not None}
@@ -113,7 +113,7 @@ def _measure_longer(label: str, speedup: Speedup, slow: SlowRounds) -> str:
 
 def _open_ratios(candidate: Candidate, measure: str, comparison: Comparison) -> Iterator[tuple[str, Speedup]]:
     """The speed-up and the factor of the precision, where it is open on which side of the required ratio they are."""
-    required, label = comparison.params.min_speedup, measure_label(measure)
+    required, label = comparison.params.min_speedup, timed_label(measure)
     precision, bound = candidate.precision(measure), candidate.waiting.bound if candidate.waiting else None
     if measure == TRAIN and is_bounded(candidate.speedups[measure], bound, comparison.params):
         return

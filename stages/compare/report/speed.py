@@ -8,7 +8,7 @@ from typing import Any
 
 from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.compare.report.charts import Axis, Interval, interval
-from stages.compare.report.text import measure_label, p_text, ratio_text, verdict_text
+from stages.compare.report.text import p_text, ratio_text, timed_label, verdict_text
 from stages.stats.speedup import Speedup
 from stages.text import ms_text
 
@@ -56,7 +56,7 @@ def _group(measure: str, comparison: Comparison, axis: Axis) -> dict[str, Any]:
     start = axis.at(max(1 - floor, axis.low))
     compared = [item for item in comparison.candidates if measure in item.speedups]
     return {
-        "label": measure_label(measure),
+        "label": timed_label(measure),
         "control_text": f"control {ratio_text(control)}, noise floor {100 * floor:.1f} %" if control else "no control",
         "floor_start": start,
         "floor_width": round(axis.at(1 + floor) - start, 2),
@@ -105,7 +105,7 @@ def _test_rows(candidate: Candidate, speed_only: bool) -> Iterator[dict[str, Any
         p_values = [] if test is None else [p_text(test.p), p_text(test.p_adjusted)]
         yield {
             "variant": candidate.variant,
-            "measure": measure_label(measure),
+            "measure": timed_label(measure),
             "cells": (
                 ms_text(speedup.baseline_time_ms),
                 ms_text(speedup.candidate_time_ms),

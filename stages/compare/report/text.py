@@ -63,8 +63,13 @@ def joined(items: Sequence[str]) -> str:
 
 
 def measure_label(measure: str) -> str:
-    """`train` and `inference_b<n>` as text."""
-    return "training step" if measure == TRAIN else f"inference, batch {measure.removeprefix('inference_b')}"
+    """What a verdict or a reason is about: `train` and `inference_b<n>` as text."""
+    return "training" if measure == TRAIN else f"inference, batch {measure.removeprefix('inference_b')}"
+
+
+def timed_label(measure: str) -> str:
+    """What was timed for a measure; of a training, its steps."""
+    return "training step" if measure == TRAIN else measure_label(measure)
 
 
 def void_texts(comparison: Comparison) -> list[str]:

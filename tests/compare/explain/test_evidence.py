@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -180,3 +181,45 @@ def test_comparison_passes_on_the_required_speedup(project: SmallStudy) -> None:
     fast = project.compare(min_speedup=1.8).candidates[1]
     assert fast.limit == pytest.approx(10 / (1.5 + 8.5 / 2))
     assert "compare.min_speedup is 1.8" in fast.reasons[0].text
+
+
+@pytest.mark.parametrize(
+    ("instruction_sets", "rejected", "advised"),
+    [
+        (("avx512_bf16",), (), True),
+        (("amx_bf16",), (), True),
+        (("asimd", "bf16"), (), True),
+        (("avx2",), (), False),
+        (("asimd",), (), False),
+        (("avx512_bf16",), ("mixed_bfloat16",), False),
+    ],
+)
+def test_bfloat16_is_advised_only_where_it_may_pay(
+    instruction_sets: tuple[str, ...], rejected: tuple[str, ...], advised: bool
+) -> None:
+    """On a CPU with the instructions, in a report that does not reject it."""
+    machine = environment(*instruction_sets)
+    before, after = (
+        profile({}, [operation("Conv2D", ms, dtype)], policy=policy)
+        for ms, dtype, policy in ((10.0, "float32", "float32"), (50.0, "float16", "mixed_float16"))
+    )
+    slow = measured_speedup(0.2, 0.0005, -0.0005)
+    reconciliation = reconcile(before, after, before, slow, op_changes(before, after, before))
+    trainings = (Training(0, training_metrics(loss_scale=0.5)),)
+    data = Evidence(before, after, trainings, {TRAIN: slow}, machine, 1.05, reconciliation=reconciliation)
+    advice = {reason.code: reason.advice for reason in explain(replace(data, rejected=rejected))}
+    assert ("mixed_bfloat16" in advice["emulated_float16"]) is advised
+    assert ("mixed_bfloat16" in advice["loss_scale_collapse"]) is advised
+    alone = profile({"profiler/compute_16bit_percent": 0.0})
+    assert ("no_16bit_ops" in [item.code for item in explain_profile(alone, machine, rejected)]) is advised
+
+
+def test_rejected_policy_of_the_report_is_no_advice(project: SmallStudy) -> None:
+    assert "mixed_bfloat16" in _advice_on_float16(project)
+    project.scale_times("mixed_bfloat16", "rounds.csv", 1.6 / 0.9)
+    assert "mixed_bfloat16" not in _advice_on_float16(project)
+
+
+def _advice_on_float16(project: SmallStudy) -> str:
+    (advice,) = (item.advice for item in project.compare().candidates[0].reasons if item.code == "emulated_float16")
+    return advice

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from stages.compare.explain.hardware import PeakRatios, peak_ratios
 from stages.compare.explain.limit import Work, best_speedup, limit_if_compute_faster, train_limit, work_of
+from stages.compare.explain.waiting import waiting
 from stages.results.profile import OperationTime
 from tests.small_study import environment, operation, profile
 
@@ -182,3 +185,49 @@ def test_settings_in_force_count_and_not_the_requested_ones() -> None:
     """With TF_ENABLE_ONEDNN_OPTS=0 oneDNN is off in both variants, whatever their entries request."""
     limit = _limit(ON_CPU | SHARES, BFLOAT16_CPU, device="CPU", baseline_in_force=ONEDNN_OFF, **ONEDNN_OFF)
     assert limit == _limit(ON_CPU | SHARES, BFLOAT16_CPU, device="CPU")
+
+
+def _waits(*rounds: tuple[float, float]) -> pd.DataFrame:
+    """Input rounds of steps in these times, on the pipeline and on a cached batch."""
+    rows = [
+        {"process": 2, "round": number, "batches": kind, "steps": 3, "round_time_ms": 3 * time_ms}
+        for number, times in enumerate(rounds)
+        for kind, time_ms in zip(("pipeline", "cached"), times, strict=True)
+    ]
+    return pd.DataFrame(rows)
+
+
+NEARLY_ALL = _waits((137.0, 1.6), (136.0, 1.6), (138.0, 1.6), (137.0, 1.6))
+
+
+def test_wait_for_input_limits_without_a_trace() -> None:
+    before = replace(profile(), input_rounds=NEARLY_ALL)
+    machine = environment("avx2")
+    assert train_limit(before, profile(policy="mixed_bfloat16"), machine) == pytest.approx(137 / 135.4)
+    assert train_limit(before, profile(policy="float32"), machine) is None
+    assert train_limit(before, profile(policy="mixed_bfloat16", entry=ONEDNN_OFF), machine) is None
+
+
+def test_the_part_that_does_not_wait_becomes_faster_by_the_trace() -> None:
+    """Half of the step waits. The other half is matrix work, twice as fast, and memory-bound work, twice as fast."""
+    operations = (operation("MatMul", 60.0, "float32"), operation("Relu", 20.0, "float32"))
+    half = _waits((20.0, 10.0), (20.0, 10.1), (20.0, 9.9), (20.0, 10.0))
+    before = replace(profile(ON_CPU, operations), input_rounds=half)
+    after = profile(ON_CPU, operations, policy="mixed_bfloat16")
+    assert train_limit(before, after, BFLOAT16_CPU) == pytest.approx(1 / (1 - 0.5 * 0.5))
+    assert train_limit(replace(before, input_rounds=_waits()), after, BFLOAT16_CPU) == pytest.approx(
+        100 / (20 + 80 / 2)
+    )
+
+
+def test_bound_is_that_of_the_shortest_wait_in_the_interval() -> None:
+    found = waiting(NEARLY_ALL)
+    assert found is not None
+    assert found.bound == pytest.approx(1 / found.low)
+    assert found.low < 135.4 / 137
+    assert found.text == "135 of 137 ms of a training step wait for input"
+    unsure = waiting(_waits((20.0, 10.0), (10.0, 12.0), (30.0, 9.0), (9.0, 12.0)))
+    assert unsure is not None
+    assert unsure.bound is None
+    assert waiting(_waits((20.0, 10.0), (20.0, 10.0), (20.0, 10.0))) is None
+    assert waiting(_waits()) is None

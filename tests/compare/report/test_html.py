@@ -18,7 +18,7 @@ from stages.params import CompareParams
 from stages.results.comparison import Reason
 from stages.results.profile import read_profile
 from stages.stats.states import State
-from tests.small_study import ENDING, PROTOCOL, STEP_MS, SmallStudy
+from tests.small_study import ENDING, PROTOCOL, SEEDS, STEP_MS, SmallStudy
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -98,6 +98,57 @@ def test_names_of_layers_are_escaped(comparison: Comparison) -> None:
     html = render_report(replace(comparison, candidates=(replace(comparison.candidates[1], op_changes=(change,)),)))
     assert "&lt;b&gt;layer" in html
     assert "<i>half" not in html
+
+
+def test_training_steps_and_trainings_are_told_apart(project: SmallStudy) -> None:
+    for seed in SEEDS:
+        project.edit_training("mixed_bfloat16", seed, train_time_s=1306.4, train_images_per_s=5.5)
+    text = _text(project.compare())
+    assert "throughput of training steps images/s 2,460 615 3,940" in text
+    assert "wall time of a training s 12.0 12.0 1,310" in text
+    assert "processor time to start s 6.50 26.0 4.06" in text
+    assert "training takes" not in text
+    assert "e+0" not in text
+
+
+def test_small_differences_of_memory_are_not_listed(project: SmallStudy) -> None:
+    metrics = read_profile("mixed_bfloat16").metrics
+    for peak_mib, shown in ((210 * 0.951, ""), (210 * 0.949, "10.7 MiB less, 5%"), (210 * 1.06, "12.6 MiB more, 6%")):
+        project.edit_profile("mixed_bfloat16", metrics=metrics | {"memory/peak_mib": peak_mib})
+        text = _text(project.compare())
+        assert (f"mixed_bfloat16 needs {shown}" in text) is bool(shown)
+        assert "peak memory of training steps MiB 210 180" in text
+
+
+def test_latency_that_still_falls_is_not_called_steady(project: SmallStudy) -> None:
+    assert _text(project.compare()).count("steady calls") == 2
+    project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"unsteady": ("inference_b1",)}))
+    text = _text(project.compare())
+    assert text.count("steady calls") == 1
+    assert "Batch size 1 not steady: the latency still fell at the end of a turn" in text
+    assert "The latency of inference at batch size 1 is not steady" in text
+
+
+def test_missing_trace_is_named(project: SmallStudy) -> None:
+    assert "There is no trace" not in _text(project.compare())
+    for name in ("mixed_bfloat16", "_control"):
+        metrics = {key: value for key, value in read_profile(name).metrics.items() if not key.startswith("profiler/")}
+        project.edit_profile(name, metrics=metrics, operations=())
+    comparison = project.compare()
+    assert "There is no trace of mixed_bfloat16 and the control, so no reasons come from one." in _text(comparison)
+    assert comparison.candidates[1].reconciliation is None
+    assert comparison.candidates[1].verdict == "adopt"
+
+
+def test_measurement_is_described_as_it_went(project: SmallStudy) -> None:
+    text = _text(project.compare())
+    assert "Each repeat is a new process that builds the model again, forked from one interpreter." in text
+    assert "Runs of the whole measurement differ by more than their intervals" in text
+    assert "The variants take turns in each round" in text
+    project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"interleaved": False}))
+    text = _text(project.compare())
+    assert "take turns in each round" not in text
+    assert "One variant is measured at a time" in text
 
 
 def test_one_seed_applies_to_two_trainings_only(project: SmallStudy) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from pydantic import ValidationError
 
+from stages import files
 from stages.compare.comparison import Comparison
 from stages.compare.report.next_steps import MOST_PROCESSES, next_steps
 from stages.compare.report.text import ratio_text
+from stages.compare.report.verdicts import verdict_sentence
 from stages.params.schema import ProfileParams
 from tests.small_study import BRIDGE, PROTOCOL, SmallStudy
 
@@ -97,8 +100,8 @@ def test_void_measures_are_measured_again(comparison: Comparison) -> None:
     verdicts = comparison.candidates[1].verdicts | {"train": "inconclusive", "inference_b1": "inconclusive"}
     void = replace(comparison, void=frozenset({"train", "inference_b1"}))
     assert next_steps(replace(comparison.candidates[1], verdicts=verdicts), void) == (
-        "The two copies of float32 differ by more than noise in training and inference at batch size 1: measure again with "
-        "`dvc repro -f -s profile`, with no other program running.",
+        "The two copies of float32 differ by more than noise in training and inference at batch size 1: measure again "
+        "with `dvc repro -f -s profile`, with no other program running.",
     )
 
 
@@ -129,3 +132,69 @@ def test_quality_is_left_out_if_the_speedup_points_to_reject(project: SmallStudy
     comparison = _training_only(project.compare(quality_margin=0.002, min_speedup=1.65))
     assert comparison.candidates[0].verdict == "inconclusive"
     assert [text for text in next_steps(comparison.candidates[0], comparison) if "accuracy" in text] == []
+
+
+def _stall(project: SmallStudy, name: str, file_name: str, process: int, number: int, factor: float) -> None:
+    """Makes one round of an arm longer."""
+    path = files.profile_dir(name) / file_name
+    table = pd.read_csv(path)
+    is_slow = (table["process"] == process) & (table["round"] == number)
+    table.loc[is_slow, "round_time_ms" if file_name == "rounds.csv" else "latency_ms"] *= factor
+    table.to_csv(path, index=False)
+    files.write_manifest(path.parent)
+
+
+def test_one_stalled_round_asks_to_measure_longer(project: SmallStudy) -> None:
+    """One round of 1.20 s instead of 0.55 s among 20 once read: treat it as not worth having."""
+    project.scale_times("mixed_bfloat16", "rounds.csv", 1.6 / 1.05)
+    before = _training_only(project.compare(min_speedup=1.05))
+    assert "Treat it as not worth having" in " ".join(next_steps(before.candidates[0], before))
+    _stall(project, "mixed_bfloat16", "rounds.csv", process=1, number=3, factor=2.05)
+    comparison = _training_only(project.compare(min_speedup=1.05))
+    candidate = comparison.candidates[0]
+    assert candidate.verdict == "inconclusive"
+    sentences = next_steps(candidate, comparison)
+    ratio = ratio_text(candidate.speedups["train"])
+    assert sentences[0] == (
+        f"Training step, {ratio}: one round in 20 took twice as long, which makes the interval wide: measure longer (a "
+        "larger profile.max_seconds), with no other program running."
+    )
+    assert "not worth having" not in " ".join(sentences)
+
+
+def test_many_slow_rounds_are_how_the_machine_is(project: SmallStudy) -> None:
+    project.scale_times("mixed_bfloat16", "rounds.csv", 1.6 / 1.05)
+    for process, number in ((0, 1), (1, 3), (2, 2)):
+        _stall(project, "mixed_bfloat16", "rounds.csv", process, number, factor=2.05)
+    comparison = _training_only(project.compare(min_speedup=1.05))
+    assert "took" not in next_steps(comparison.candidates[0], comparison)[0]
+
+
+def test_slow_rounds_of_inference_and_of_the_baseline_are_found(project: SmallStudy) -> None:
+    project.scale_times("mixed_bfloat16", "inference.csv", 1.6 / 1.05)
+    _stall(project, "float32", "inference.csv", process=2, number=4, factor=3.0)
+    comparison = project.compare(min_speedup=1.05)
+    sentences = next_steps(comparison.candidates[1], comparison)
+    assert [text.split(",")[:2] for text in sentences if "one round in 20 took 3.0 times as long" in text] == [
+        ["Inference", " batch 1"],
+        ["Inference", " batch 32"],
+    ]
+
+
+def test_weights_that_were_not_evaluated_leave_inference_open(project: SmallStudy) -> None:
+    (files.profile_dir("mixed_bfloat16") / "same_weights_2.npy").unlink()
+    files.write_manifest(files.profile_dir("mixed_bfloat16"))
+    comparison = project.compare()
+    candidate = comparison.candidates[1]
+    assert candidate.verdicts == {"train": "adopt", "inference_b1": "inconclusive", "inference_b32": "inconclusive"}
+    missing = [reason for reason in candidate.reasons if reason.code == "same_weights_missing"]
+    assert [reason.measure for reason in missing] == ["inference_b1", "inference_b32"]
+    (sentence,) = next_steps(candidate, comparison)
+    assert sentence.startswith("The weights of float32 were not evaluated in the precision of mixed_bfloat16: measure")
+    assert verdict_sentence(candidate, comparison).endswith(
+        "for inference, it is undecided at batch size 1 and 32, because the weights of float32 were not evaluated in "
+        "its precision."
+    )
+    other = comparison.candidates[0]
+    assert other.verdicts["inference_b1"] == "reject"
+    assert "same_weights_missing" not in [reason.code for reason in other.reasons]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from stages.compare.comparison import Candidate, Comparison, VerdictTest
+from stages.compare.comparison import Candidate, Comparison, VerdictTest, compare
 from stages.compare.report.verdicts import verdict_sentence
+from stages.params import CompareParams
 from stages.results.comparison import Reason
 from stages.stats.proportions import BinaryChange
 from tests.small_study import BRIDGE, SmallStudy
@@ -43,10 +44,20 @@ def test_training_and_inference_may_differ(comparison: Comparison, verdicts: tup
 
 
 def test_sentence_of_an_adoption_is_about_the_time(comparison: Comparison) -> None:
-    expected = (
-        "Use mixed_bfloat16: a training step takes 38 % less time (speed-up 1.60×, 1.57 to 1.63), and the accuracy"
+    assert _sentence(comparison) == (
+        "Use mixed_bfloat16: a training step takes 38 % less time (speed-up 1.60×, 1.57 to 1.63), and the accuracy is "
+        "the same within 1 percentage point; use it for inference too."
     )
-    assert _sentence(comparison).startswith(expected)
+
+
+def test_one_seed_does_not_make_the_accuracy_the_same(project: SmallStudy) -> None:
+    found = compare(project.load(seeds=(1,), variants=("float32", "mixed_bfloat16")), CompareParams())
+    sentence = _sentence(found, 0)
+    assert found.candidates[0].verdict == "adopt"
+    assert "the same" not in sentence
+    assert "and with one seed the accuracy changes by −0.25 (−0." in sentence
+    assert ") percentage points, within the margin of 1; use it for inference too." in sentence
+    assert "the accuracy is the same within" in _sentence(compare(project.load(seeds=(1, 2)), CompareParams()))
 
 
 def test_sentence_of_an_inconclusive_verdict_names_what_is_open(project: SmallStudy) -> None:
