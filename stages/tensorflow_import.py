@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from stages.errors import HalfstepError
+from stages.imports import quick_imports
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def captured_stderr() -> Iterator[BinaryIO]:
 
 
 try:
-    with captured_stderr():
+    with captured_stderr(), quick_imports():
         import keras
         import tensorflow as tf
         from tensorflow.python.framework.config import is_op_determinism_enabled  # no public name

@@ -12,7 +12,7 @@ import pytest
 
 # From the lowest to the highest. Packages of one layer do not import each other.
 LAYERS = (
-    {"errors"},
+    {"errors", "imports"},
     {"cache", "cgroups", "escaping", "gpu_failures", "gpus", "op_types", "own_model", "text"},
     {"files", "op_pairing"},
     {"contents", "fingerprint", "head_digests", "locking"},

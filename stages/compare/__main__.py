@@ -5,25 +5,28 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 
-from rich.console import Console
+from stages.imports import quick_imports
 
-from stages import files, params
-from stages.compare.champion import register_best
-from stages.compare.comparison import Comparison, compare
-from stages.compare.document import comparison_result, dvc_metrics, tracking_metrics, tracking_tags
-from stages.compare.gate import check_gate
-from stages.compare.report.html import render_report
-from stages.compare.report.markdown import description
-from stages.compare.report.tables import write_plots
-from stages.compare.report.terminal import render
-from stages.errors import HalfstepError, TrackingError, cli_entry
-from stages.locking import stage_lock
-from stages.params import Params
-from stages.results.comparison import COMPARISON, ComparisonResult
-from stages.results.study import load_study
-from stages.tracking import run_logging, store
-from stages.tracking.backfill import IncompleteRunError, backfill
-from stages.tracking.tracker import Tracker
+with quick_imports():
+    from rich.console import Console
+
+    from stages import files, params
+    from stages.compare.champion import register_best
+    from stages.compare.comparison import Comparison, compare
+    from stages.compare.document import comparison_result, dvc_metrics, tracking_metrics, tracking_tags
+    from stages.compare.gate import check_gate
+    from stages.compare.report.html import render_report
+    from stages.compare.report.markdown import description
+    from stages.compare.report.tables import write_plots
+    from stages.compare.report.terminal import render
+    from stages.errors import HalfstepError, TrackingError, cli_entry
+    from stages.locking import stage_lock
+    from stages.params import Params
+    from stages.results.comparison import COMPARISON, ComparisonResult
+    from stages.results.study import load_study
+    from stages.tracking import run_logging, store
+    from stages.tracking.backfill import IncompleteRunError, backfill
+    from stages.tracking.tracker import Tracker
 
 
 @cli_entry

@@ -7,13 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stages import digests, files, fingerprint
-from stages.distribution import cluster
-from stages.environment import gpu_preflight, preflight
-from stages.errors import ParameterError, cli_entry
-from stages.head_digests import HEAD_DIGESTS, HeadDigests, read_head_digests
-from stages.params import Params, TrainParams, examine, read
-from stages.tracking import store
+from stages.imports import quick_imports
+
+with quick_imports():
+    from stages import digests, files, fingerprint
+    from stages.distribution import cluster
+    from stages.environment import gpu_preflight, preflight
+    from stages.errors import ParameterError, cli_entry
+    from stages.head_digests import HEAD_DIGESTS, HeadDigests, read_head_digests
+    from stages.params import Params, TrainParams, examine, read
+    from stages.tracking import store
 
 
 @cli_entry

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from stages import files, params
-from stages.errors import cli_entry
-from stages.locking import stage_lock
-from stages.params import Params, quality_margin_for
-from stages.results.prepared import PREPARED_INFO, PreparedInfo
-from stages.results.task import TASK_INFO, TaskInfo
-from stages.stats.sample_size import number_of_verdicts, too_few_examples
-from stages.tasks.images.preparation.pipeline import prepare
-from stages.tasks.images.preparation.reports import conflicts_line, summary_line
-from stages.tracking import run_logging
-from stages.tracking.tracker import Tracker
+from stages.imports import quick_imports
+
+with quick_imports():
+    from stages import files, params
+    from stages.errors import cli_entry
+    from stages.locking import stage_lock
+    from stages.params import Params, quality_margin_for
+    from stages.results.prepared import PREPARED_INFO, PreparedInfo
+    from stages.results.task import TASK_INFO, TaskInfo
+    from stages.stats.sample_size import number_of_verdicts, too_few_examples
+    from stages.tasks.images.preparation.pipeline import prepare
+    from stages.tasks.images.preparation.reports import conflicts_line, summary_line
+    from stages.tracking import run_logging
+    from stages.tracking.tracker import Tracker
 
 
 @cli_entry

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import mlflow
 
+from stages.imports import quick_imports
 from stages.tracking import deadline, store
 
 _UPLOADS = frozenset({"log_artifact", "log_artifacts", "log_model_artifacts"})
@@ -23,8 +24,16 @@ def connect(uri: str) -> mlflow.MlflowClient:
     """
     create = functools.partial(mlflow.MlflowClient, uri)  # connects to a database at once
     if store.sqlite_path(uri):
+        _import_store_of_databases()
         return create()
     return cast(mlflow.MlflowClient, _ClientWithDeadline(deadline.call_within(deadline.CONNECT_DATABASE_S, create)))
+
+
+@functools.cache
+def _import_store_of_databases() -> None:
+    """Imports what MLflow would import with the first client: SQLAlchemy and Alembic take a second otherwise."""
+    with quick_imports():
+        import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
 
 
 class _ClientWithDeadline:

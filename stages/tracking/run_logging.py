@@ -5,9 +5,7 @@ A stage calls these functions at its end, and `compare` calls them for stages th
 
 from __future__ import annotations
 
-import io
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,12 +21,12 @@ from stages.results.profile import SUMMARY, TABLES, ProfileSummary
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_probabilities
 from stages.tracking.active_run import FAILURE_TAG, ActiveRun, first_line
+from stages.tracking.confusion_matrix import confusion_matrix_png
 from stages.tracking.tracker import RunIdentity
 
 Logger = Callable[[ActiveRun], None]
 
 CONFUSION_MATRIX = "confusion_matrix.png"
-MAX_LABEL = 40  # characters of a class name in a figure
 MAX_WARNINGS = 7900  # characters of a description; a tag of MLflow holds 8,000
 
 
@@ -146,7 +144,7 @@ def _log_confusion_matrix(
 ) -> None:
     try:
         image = confusion_matrix_png(predicted, labels, classes)
-    except Exception as error:  # of matplotlib, its fonts or its configuration: the results are complete without it
+    except Exception as error:  # of Pillow or its fonts: the results are complete without it
         reason = first_line(error)
         print(
             f"{directory}: {CONFUSION_MATRIX} cannot be drawn ({reason}); MLflow's run has everything else",
@@ -154,43 +152,3 @@ def _log_confusion_matrix(
         )
         return
     run.file(image, CONFUSION_MATRIX)
-
-
-def confusion_matrix_png(predicted: np.ndarray, labels: Any, classes: Sequence[str]) -> bytes:
-    """A confusion matrix as a PNG file: rows are the true classes, columns the predicted ones."""
-    import matplotlib as mpl
-
-    image = io.BytesIO()
-    # class names are text: a `$` begins no formula, whatever the user's matplotlibrc says
-    with mpl.rc_context({"text.parse_math": False, "text.usetex": False}), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # matplotlib's font does not have every character
-        _confusion_figure(predicted, labels, [_label(name) for name in classes]).savefig(image, format="png")
-    return image.getvalue()
-
-
-def _label(name: str) -> str:
-    return name if len(name) <= MAX_LABEL else f"{name[: MAX_LABEL - 1]}…"
-
-
-def _confusion_figure(predicted: np.ndarray, labels: Any, classes: Sequence[str]) -> Any:
-    from matplotlib.figure import Figure
-    from sklearn.metrics import ConfusionMatrixDisplay
-
-    longest = max(map(len, classes))
-    side = min(max(4.0, 0.45 * len(classes) + max(2, 1 + 0.08 * longest)), 24)
-    figure = Figure(figsize=(side, side), layout="constrained")
-    axes = figure.subplots()
-    ConfusionMatrixDisplay.from_predictions(
-        labels,
-        predicted,
-        labels=range(len(classes)),
-        display_labels=list(classes),
-        ax=axes,
-        cmap="Blues",
-        colorbar=False,
-        xticks_rotation="vertical" if longest > 2 else "horizontal",
-        include_values=len(classes) <= 30,
-    )
-    axes.set_xlabel("predicted class")
-    axes.set_ylabel("true class")
-    return figure

@@ -12,6 +12,7 @@ from typing import NoReturn
 from stages import params
 from stages.distribution.cluster import from_environment, other_hosts_connected
 from stages.errors import ParameterError, cli_entry, ended_by_ctrl_c
+from stages.imports import quick_imports
 from stages.locking import stage_lock
 
 THREADS_S = 5.0  # for threads that end by themselves
@@ -36,7 +37,7 @@ def main() -> None:
         _follow(settings, arguments.variant, arguments.seed)
         return
     with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
-        with ended_by_ctrl_c():
+        with ended_by_ctrl_c(), quick_imports():
             if settings.train.epochs:
                 from stages.train.stage import run_stage  # imports TensorFlow
             else:
@@ -48,7 +49,7 @@ def main() -> None:
 def _follow(settings: params.Params, variant: str, seed: int) -> None:
     """Trains with the chief on another host, if there is a training."""
     if settings.train.epochs:
-        with ended_by_ctrl_c():
+        with ended_by_ctrl_c(), quick_imports():
             from stages.train.hosts import follow  # imports TensorFlow
 
         follow(settings, variant, seed)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import stages
 from stages.params import Augment, ModelParams, Params, TrainParams, Variant
-from stages.train import checkpoints
 from stages.train.callbacks import Epoch
 from stages.train.checkpoints import Checkpoint, Checkpoints, checkpoint_key, opened
 
@@ -169,7 +169,7 @@ def test_key_depends_on_data_seed_and_variant() -> None:
 
 def test_key_depends_on_the_code(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(root / "stages", tmp_path / "stages", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(checkpoints.stages, "__file__", str(tmp_path / "stages/__init__.py"))  # type: ignore[attr-defined]
+    monkeypatch.setattr(stages, "__file__", str(tmp_path / "stages/__init__.py"))
     before = key(PARAMS)
     for name in (
         "train/fitting.py",
