@@ -287,7 +287,8 @@ class _Runner:
         """Starts the arms once more that lack a trace, or the evaluation of the baseline's weights."""
         assert self._state is not None, "nothing was measured"
         missing = self._extras.missing(self._schedule.plan)
-        for names in [missing] if self.interleaved else [{name: missing[name]} for name in missing]:
+        together = [missing] if missing and self.interleaved else [{name: missing[name]} for name in missing]
+        for names in together:
             with self.arms.repeat(self._state.repeats):
                 self.arms.start(names)
                 self._extras.run(self.arms, self._schedule.plan)

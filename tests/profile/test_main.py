@@ -7,7 +7,7 @@ import pytest
 
 from stages import files
 from stages.params import CompareParams, Params, TrainParams
-from stages.profile.__main__ import _configs, _trained, _training_seconds, finished_variants
+from stages.profile.stage import _configs, _trained, _training_seconds, finished_variants
 from tests.small_study import training_metrics
 
 PARAMS = Params(train=TrainParams(seeds=(4, 5)))

@@ -1,0 +1,165 @@
+"""The stage: what it reads, measures, writes and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages import files, fingerprint
+from stages.distribution.cluster import from_environment
+from stages.errors import HalfstepError, ProfileError
+from stages.params import Params, ProfileParams, TrainParams
+from stages.profile import extras, repeats, runner
+from stages.profile.max_batch import largest_batch
+from stages.profile.records import ArmConfig, ArmRecord, Measurement
+from stages.profile.repeats import Repeats
+from stages.profile.summary import Context, summarize
+from stages.profile.trace import Trace, read_trace
+from stages.results.profile import LargestBatch, Protocol, write_profile
+from stages.results.task import TASK_INFO, TaskInfo
+from stages.results.training import finished_scores, read_metrics
+from stages.tasks.spec import TaskSpec
+from stages.tracking import run_logging
+from stages.tracking.tracker import Tracker
+
+
+def run(settings: Params) -> None:
+    """Measures the variants without a failed training, writes `data/profile/`, and logs one run per variant.
+
+    Raises:
+        HalfstepError: a stage before this one has not run, a variant cannot be measured, or the results not written.
+    """
+    _require_one_host(settings.train)
+    tracker = Tracker(settings.tracking)
+    variants = finished_variants(settings)
+    files.PROFILE.mkdir(parents=True, exist_ok=True)  # DVC expects the folder even if every training failed
+    with ExitStack() as stack:
+        runs = {name: stack.enter_context(tracker.run(run_logging.profiling(name), settings)) for name in variants}
+        digests = _measure_and_write(settings, variants) if variants else {}
+        for variant, run in runs.items():
+            scores = finished_scores(variant, settings.train.seeds)
+            name = TaskInfo.read(TASK_INFO).score_name
+            run_logging.log_profile(run, files.profile_dir(variant), name, scores, digests[variant])
+
+
+def _require_one_host(train: TrainParams) -> None:
+    """Refuses to measure under `TF_CONFIG` or Slurm's variables: processes on several hosts cannot take turns."""
+    cluster = from_environment(train.replicas)
+    if cluster:
+        raise ProfileError(
+            f"profile measures on one host, and {cluster.source} names {cluster.hosts}: unset it, and run the stage on "
+            f"a host with {train.replicas} devices, or with train.replicas and train.batch_size of one host"
+        )
+
+
+def finished_variants(settings: Params) -> list[str]:
+    """Variants of which no training failed; `compare` reports the others."""
+    seeds = settings.train.seeds
+    return [name for name in settings.train.variants if not any(read_metrics(name, seed).failed for seed in seeds)]
+
+
+def _measure_and_write(settings: Params, variants: list[str]) -> dict[str, str]:
+    """Measures all arms, writes their folders, and returns the sha256 of each manifest by arm."""
+    configs, baseline = _configs(settings, variants), settings.compare.baseline
+    trained = _trained(baseline, settings.train.seeds) if baseline in variants else {}
+    context = runner.Context(
+        wanted=extras.Wanted(trained=trained),
+        trainings_s=_training_seconds(settings, variants),
+        min_speedup=settings.compare.min_speedup,
+    )
+    key = repeats.measurement_key(settings, _inputs(configs, trained))
+    with repeats.opened(key, repeats.amounts(settings)) as kept:
+        measurement = runner.measure(configs, baseline, settings.profile, context, kept)
+        _print_protocol(measurement.protocol)
+        largest = _largest_batches(configs, settings.profile, measurement, kept)
+        return {name: _write(name, measurement, largest.get(name)) for name in measurement.records}
+
+
+def _inputs(configs: Mapping[str, ArmConfig], trained: Mapping[int, Path]) -> dict[str, Any]:
+    """Digests of what the measurement depends on beside the parameters: machine, data, own code, and weights."""
+    own = [path.read_text(encoding="utf-8") for path in (files.MODEL_FILE, files.TASK_FILE) if path.is_file()]
+    return {
+        "machine": fingerprint.read(),
+        "data": next(iter(configs.values())).spec.prepared_sha256,
+        "own": own,
+        "trained": {seed: files.sha256_file(folder / files.MANIFEST) for seed, folder in trained.items()},
+        "arms": sorted(configs),
+    }
+
+
+def _trained(variant: str, seeds: Sequence[int]) -> dict[int, Path]:
+    """By seed, the folders of a variant's trainings; empty with `train.epochs: 0`."""
+    return {seed: files.train_dir(variant, seed) for seed in seeds if not read_metrics(variant, seed).not_trained}
+
+
+def _training_seconds(settings: Params, variants: list[str]) -> float:
+    """Seconds of all trainings together; 0 without any, for which the stage takes its shortest time."""
+    trainings = (read_metrics(name, seed) for name in variants for seed in settings.train.seeds)
+    return sum(found.train_time_s or 0.0 for found in trainings)
+
+
+def _configs(settings: Params, variants: list[str]) -> dict[str, ArmConfig]:
+    entries = {name: settings.variants[name] for name in variants}
+    if settings.compare.baseline in entries:
+        entries[files.CONTROL] = settings.variants[settings.compare.baseline]
+    digest = files.verify_manifest(files.PREPARED)
+    spec = TaskSpec(settings.task, settings.model, settings.train, prepared_sha256=digest)
+    return {name: ArmConfig(spec, entry, settings.train.seeds[0]) for name, entry in entries.items()}
+
+
+def _largest_batches(
+    configs: Mapping[str, ArmConfig], profile: ProfileParams, measurement: Measurement, kept: Repeats
+) -> dict[str, LargestBatch]:
+    """With `profile.find_max_batch`, the largest batch that trains, by variant; what an earlier session found stays.
+
+    The control's is that of the baseline, so it is left out.
+    """
+    found = dict(kept.largest)
+    for name, config in configs.items() if profile.find_max_batch else ():
+        record = measurement.records[name]
+        if name == files.CONTROL or name in found or extras.LARGEST_BATCH in record.failed:
+            continue
+        try:
+            found[name] = largest_batch(config, profile, record.settings.configuration.device)
+            kept.keep_largest(found)
+        except HalfstepError as error:
+            extras.failed(record, name, extras.LARGEST_BATCH, error)
+    return found
+
+
+def _write(name: str, measurement: Measurement, largest: LargestBatch | None) -> str:
+    record, word = measurement.records[name], TaskInfo.read(TASK_INFO).examples_word
+    trace = _read_trace(name, record)
+    context = Context(measurement.protocol, measurement.trace_steps, largest, word, measurement.resumed)
+    summary = summarize(name, record, context, trace)
+    if (step_ms := summary.metrics.get("step_time_ms/mean")) is not None:
+        per_s = summary.metrics[f"train_{word}_per_s"]
+        print(f"profile {name}: {step_ms:.2f} ms a step, {per_s:,.0f} {word}/s", flush=True)
+    path = None if trace is None or record.trace is None else extras.find_trace(record.trace.directory)
+    same_weights = {seed: np.load(found, allow_pickle=False) for seed, found in record.same_weights.items()}
+    choices = next(iter(record.xla_choices.values()), None)
+    return write_profile(name, summary, record.times, path, same_weights, choices)
+
+
+def _read_trace(name: str, record: ArmRecord) -> Trace | None:
+    """The trace of an arm; a trace that cannot be read is a warning."""
+    if record.trace is None:
+        return None
+    try:
+        return read_trace(extras.find_trace(record.trace.directory), record.trace.graph_dtypes)
+    except HalfstepError as error:
+        extras.failed(record, name, extras.TRACE, error)
+        return None
+
+
+def _print_protocol(protocol: Protocol) -> None:
+    print(
+        f"profile: {protocol.rounds} rounds in {protocol.processes} repeats, {protocol.timing_seconds:.0f} s of "
+        f"timing; {protocol.ended_by_text or 'nothing to compare'}"
+    )
+    for warning in protocol.warnings:
+        print(f"profile: warning: {warning}", flush=True)
