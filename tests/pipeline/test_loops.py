@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras import layers
 from stages.tasks import Task
 
-LENGTH, FEATURES, ITERATIONS = 10, 8, 3
+LENGTH, FEATURES, ITERATIONS = 5, 8, 3
 
 
 class Loop(layers.Layer):
@@ -56,7 +56,7 @@ def layers_of(kind):
     if kind == "stacked":
         return [layers.Bidirectional(layers.LSTM(16, return_sequences=True)), layers.GRU(16)]
     if kind == "unrolled":
-        return [layers.GRU(32, unroll=True)]
+        return [layers.GRU(16, unroll=True)]
     return [layers.Flatten(), layers.Dense(64), *([Loop()] if kind == "layer" else [])]
 
 
