@@ -189,10 +189,10 @@ def compare(study: Study, params: CompareParams) -> Comparison:
     check_trainings(study)
     check_profiles(study)
     baseline = study.baseline.profile
-    control = _speedups(study, files.CONTROL, baseline, study.control) if baseline and study.control else {}
+    measured = [_measured(study, result) for result in study.candidates]
+    control = _control(study, baseline, measured) if baseline else {}
     throttled = throttled_measures(baseline, study.inference_batch_sizes) if baseline else {}
     void = void_measures(control) | throttled.keys()
-    measured = [_measured(study, result) for result in study.candidates]
     judge = _judged_by_speed if study.speed_only else _judged
     judged = judge(study, measured, void, params)
     rejected = _rejected_policies(judged)
@@ -362,6 +362,17 @@ def _speedups(study: Study, variant: str, before: Profile, after: Profile) -> di
         for measure in measures
         if is_required or shared_repeats(measure, *times) > 1
     }
+
+
+def _control(study: Study, baseline: Profile, measured: Sequence[Candidate]) -> dict[str, Speedup]:
+    """The ratios of the baseline to its own second copy, by measure."""
+    if study.control is None:
+        return {}
+    found = _speedups(study, files.CONTROL, baseline, study.control)
+    others = {
+        measure: tuple(item.speedups[measure] for item in measured if measure in item.speedups) for measure in found
+    }
+    return {measure: replace(speedup, others=others[measure]) for measure, speedup in found.items()}
 
 
 def _quality(study: Study, scores: NDArray[np.float64]) -> QualityChange:

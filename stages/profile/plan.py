@@ -12,7 +12,7 @@ from statistics import fmean
 
 from stages.params import ProfileParams
 
-TURN_MS = 60.0  # of training; a turn is at least one step
+TURN_MS = 45.0  # of training; a turn is at least one step
 ALONE_TURN_MS, ALONE_STEPS, ALONE_LEAD_IN = 1000.0, 4, 1  # where one arm is measured at a time
 INFERENCE_TURN_MS, MAX_CALLS = 30.0, 1000
 STEADY_CALLS, STEADY_MS = 16, 300.0  # a turn has at least so many calls, or so much time, once the latency is steady

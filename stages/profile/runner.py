@@ -173,9 +173,8 @@ class _Runner:
             self.arms.start(self._needed(number))
             if self._state is None:
                 self._plan()
-                running = {worker.name for worker in self.arms.workers}
-                bridges = {name: found for name, found in self._rule.needed(number).items() if name not in running}
-                self.arms.start(bridges)
+                needed, running = self._rule.needed(with_control=True), {worker.name for worker in self.arms.workers}
+                self.arms.start({name: needed[name] for name in needed if name not in running})  # bridging arms
             with self._load.counted(), self._gpus.measuring():
                 self._rounds(None)
             self._end_repeat()
@@ -215,7 +214,12 @@ class _Runner:
         if self._state is None or not self._records.keys() >= set(self.arms.names):
             sizes = self._profile.inference_batch_sizes
             return {name: {TRAIN, *map(inference_measure, sizes)} for name in self.arms.names}
-        return self._rule.needed(number)
+        return self._rule.needed(with_control=self._takes_control)
+
+    @property
+    def _takes_control(self) -> bool:
+        control_s = self.arms.turns.seconds.get(files.CONTROL, 0.0) + self._earlier_seconds.get(files.CONTROL, 0.0)
+        return self._schedule.takes_control(control_s, self._schedule.spent_s + self._earlier_s)
 
     def _plan(self) -> None:
         """Makes the plan from what the arms that run cost alone."""

@@ -18,6 +18,8 @@ from stages.profile.plan import (
 )
 from stages.stats.speedup import Speedup
 
+CONTROL_SHARE, FEWEST_WITH_CONTROL = 0.1, 2  # of the stage; repeats
+
 OutOf = Literal["max_seconds", "time", "rounds"]
 
 
@@ -78,6 +80,19 @@ class Schedule:
             return None
         is_up = self.left_s < self.plan.shortest_repeat_s and self.repeats >= self.plan.fewest_repeats
         return "time" if is_up else None
+
+    def takes_control(self, control_s: float, stage_s: float) -> bool:
+        """Whether the control takes part in the next repeat.
+
+        It does as long as it costs little; of arms that are measured one at a time, in two of four repeats.
+
+        Args:
+            control_s: seconds that it has cost.
+            stage_s: seconds of the stage so far, of all sessions.
+        """
+        if not self.plan.interleaved:
+            return self.repeats // 2 % 2 == 0
+        return self.repeats < FEWEST_WITH_CONTROL or control_s <= CONTROL_SHARE * stage_s
 
     def learn(self, speedups: Iterable[Speedup]) -> None:
         """Takes over how much the rounds and the repeats of these speed-ups vary, on average."""

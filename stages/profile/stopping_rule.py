@@ -100,12 +100,8 @@ class StoppingRule:
         keys = [(name, measure) for name in self.candidates for measure in self._measures]
         return [key for key in keys if key not in self.endings]
 
-    def needed(self, repeat: int) -> dict[str, set[str]]:
-        """The measures of the next repeat by arm.
-
-        The control takes part in every second repeat (of arms that are measured one at a time, in two of four: an
-        order and its reverse), and a bridging arm where its candidate may still be adopted.
-        """
+    def needed(self, *, with_control: bool) -> dict[str, set[str]]:
+        """The measures of the next repeat by arm; a bridging arm's are those where its candidate may be adopted."""
         found: dict[str, set[str]] = {name: set() for name in self._records}
         times, is_open = self._times(), self.open()
         for candidate, measure in is_open:
@@ -113,7 +109,7 @@ class StoppingRule:
             wanted = [bridge] if bridge and self._may_be_adopted(times, (candidate, measure)) else []
             for arm in (self._baseline, candidate, *wanted):
                 found.setdefault(arm, set()).add(measure)
-        if files.CONTROL in found and (repeat if self._target.interleaved else repeat // 2) % 2 == 0:
+        if files.CONTROL in found and with_control:
             found[files.CONTROL] |= {measure for _, measure in is_open}
         return {name: measures for name, measures in found.items() if measures}
 

@@ -16,6 +16,7 @@ from stages.profile.worker_process import WorkerProcess
 from stages.results.profile import Call, InputRound, Round, Step
 from stages.stats.speedup import TRAIN, inference_measure
 
+CONTROL_PAIRS = 3
 INPUT_ROUNDS = 6  # they separate input from compute and affect no verdict
 
 
@@ -161,10 +162,10 @@ class Turns:
     def _in_order(self, number: int, measure: str) -> Sequence[WorkerProcess]:
         """A random order in even rounds, and its reverse in the next round, so that a linear drift cancels.
 
-        The control takes part in every second pair of rounds.
+        The control takes part in one of `CONTROL_PAIRS` pairs of rounds.
         """
         workers = [worker for worker in self._workers if measure in worker.measures]
-        if len(workers) > 2 and number // 2 % 2:
+        if len(workers) > 2 and number // 2 % CONTROL_PAIRS:
             workers = [worker for worker in workers if worker.name != files.CONTROL]
         order = random.Random(f"{self._seed} {self._repeat} {measure} {number // 2}").sample(workers, len(workers))
         return order[::-1] if number % 2 else order

@@ -106,11 +106,15 @@ class Speedup:
         confidence: of the look that ended the measurement, so that the interval has 95 % over all looks.
         interleaved: whether the arms took turns. Else the errors of the two arms are independent, only the repeats
             show them (Welch, Biometrika 34, 1947), and rounds are never paired.
+        others: speed-ups of other candidates at this measure. Where there are any, the variance between repeats is
+            pooled with the mean of theirs, with the degrees of freedom of one of them: the A/A control takes part in
+            few repeats, which do not show how much repeats differ.
     """
 
     by_process: tuple[ProcessTimes, ...]
     confidence: float = CONFIDENCE
     interleaved: bool = True
+    others: tuple[Speedup, ...] = ()
 
     @property
     def rounds(self) -> int:
@@ -160,11 +164,25 @@ class Speedup:
             return None
         before, after = (self._deviations(name) for name in ("baseline_ms", "candidate_ms"))
         if self.interleaved:
-            return Error(float(np.std(before - after, ddof=1) / np.sqrt(count)), count - 1)
+            variance, of_all = self._pooled(float(np.var(before - after, ddof=1)))
+            return Error(math.sqrt(variance / count), of_all)
         squares = [float(np.var(arm, ddof=1) / count) for arm in (before, after)]
         total = sum(squares)
         degrees = (count - 1) * total**2 / sum(square**2 for square in squares) if total else count - 1
         return Error(math.sqrt(total), degrees)
+
+    def _pooled(self, variance: float) -> tuple[float, int]:
+        """The variance of a repeat, pooled with that of the others, and its degrees of freedom."""
+        own = self.processes - 1
+        found = [
+            (error.standard_error**2 * other.processes, other.processes - 1)
+            for other in self.others
+            if (error := other._error_of_repeats()) is not None
+        ]
+        if not found:
+            return variance, own
+        theirs, degrees = float(np.mean([square for square, _ in found])), min(degrees for _, degrees in found)
+        return (own * variance + degrees * theirs) / (own + degrees), own + degrees
 
     def _deviations(self, name: str) -> NDArray[np.float64]:
         """Each repeat's share of an arm's total time, times the number of repeats, `(repeats,)`."""

@@ -6,7 +6,7 @@ The clock is simulated, too: a repeat takes its start and its rounds, as on a re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +21,7 @@ from stages.profile.plan import Costs, make_plan
 from stages.profile.records import ArmRecord, ArmSettings, Calibration
 from stages.profile.schedule import Schedule
 from stages.profile.stopping_rule import Key, StoppingRule, Target
+from stages.profile.turns import CONTROL_PAIRS
 from stages.results.profile import InForce
 from stages.stats.speedup import TRAIN, Speedup, inference_measure, times_of_rounds
 from tests.profile.fake_worker import CONFIGURATION
@@ -164,7 +165,8 @@ def simulate(
     rule, schedule = _Rule(rounds, records, target), Schedule(plan, profile, spent_s=8.0)
     draws = _Draws(machine, generator, truth)
     while rule.has_open and schedule.out_of() is None:
-        needed = rule.needed(schedule.repeats) if rounds else _all(records, rule)
+        takes_control = schedule.takes_control(0.08 * clock.now_s, clock.now_s)
+        needed = rule.needed(with_control=takes_control) if rounds else _all(records, rule)
         clock.now_s += machine.start_s
         counts = _counts(machine, schedule, clock, needed)
         for name, measures in draws.order(needed):
@@ -195,7 +197,7 @@ def _record(name: str, truth: Mapping[Key, float], has_bridge: bool) -> ArmRecor
 
 
 def _all(records: Mapping[str, ArmRecord], rule: StoppingRule) -> dict[str, set[str]]:
-    return {name: set(MEASURES) for name in records} | rule.needed(0)
+    return {name: set(MEASURES) for name in records} | rule.needed(with_control=True)
 
 
 def _counts(machine: Machine, schedule: Schedule, clock: Any, needed: Mapping[str, set[str]]) -> dict[str, int]:
@@ -249,7 +251,7 @@ class _Draws:
         times_ms = 10 * np.exp(logs) / self._truth.get((name, measure), 1.0)
         times_ms[generator.random(count) < machine.stalls] *= STALL_FACTOR
         if name == files.CONTROL and machine.interleaved:
-            times_ms[np.arange(count) // 2 % 2 == 1] = np.nan
+            times_ms[np.arange(count) // 2 % CONTROL_PAIRS != 0] = np.nan
         return times_ms
 
     def _state(self, name: str, measure: str, repeat: int, count: int) -> NDArray[np.float64]:
@@ -276,7 +278,7 @@ def _found(rule: _Rule, rounds: Rounds, schedule: Schedule, seconds: float) -> F
             if len(of_bridge.keys() & arm.keys()) > 1:
                 found.precision[name, measure] = ratio(of_bridge, arm, ending.confidence, interleaved=interleaved)
     for measure in MEASURES:
-        found.control[measure] = ratio(
-            rounds[BASELINE][measure], rounds[files.CONTROL][measure], 0.95, interleaved=interleaved
-        )
+        others = tuple(found.speedups[name, measure] for name in CANDIDATES)
+        control = ratio(rounds[BASELINE][measure], rounds[files.CONTROL][measure], 0.95, interleaved=interleaved)
+        found.control[measure] = replace(control, others=others)
     return found

@@ -81,6 +81,16 @@ def test_repeats_that_differ_get_fewer_rounds_each(clock: Clock) -> None:
     assert fewer < usual
 
 
+def test_control_takes_part_as_long_as_it_costs_little() -> None:
+    found = Schedule(plan(5.0), ProfileParams(), repeats=3)
+    assert found.takes_control(control_s=4.0, stage_s=50.0)
+    assert not found.takes_control(control_s=6.0, stage_s=50.0)
+    assert Schedule(plan(5.0), ProfileParams(), repeats=1).takes_control(control_s=20.0, stage_s=50.0)
+    alone = plan(5.0, interleaved=False)
+    taken = [Schedule(alone, ProfileParams(), repeats=number).takes_control(0.0, 1.0) for number in range(8)]
+    assert taken == [True, True, False, False] * 2
+
+
 def test_all_time_is_for_what_is_measured() -> None:
     found = Schedule(plan(5.0), ProfileParams())
     training_s, inference_s = found.seconds(training=True, inference=True)

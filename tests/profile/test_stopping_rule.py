@@ -103,7 +103,7 @@ def test_measures_end_one_by_one() -> None:
         add_repeat(found, number, {**step_ms, BRIDGE: 10.5}, noise=0.02)
         rule_.look(None)
     assert {name for name, _ in rule_.endings} == {"mixed_bfloat16"}
-    needed = rule_.needed(4)
+    needed = rule_.needed(with_control=True)
     assert "mixed_bfloat16" not in needed
     assert needed["float32"] == {*MEASURES}
 
@@ -125,11 +125,11 @@ def test_precision_counts_for_the_factor_of_the_precision_too() -> None:
 
 def test_bridging_arm_runs_where_its_candidate_may_still_be_adopted() -> None:
     fast, slow = records(float32=10.0, mixed_float16=5.0), records(float32=10.0, mixed_float16=20.0)
-    assert rule(fast).needed(0)[BRIDGE] == {*MEASURES}
-    assert BRIDGE not in rule(slow).needed(0)
+    assert rule(fast).needed(with_control=True)[BRIDGE] == {*MEASURES}
+    assert BRIDGE not in rule(slow).needed(with_control=True)
     for number in range(2):  # slow by its calibration, and fast by its rounds
         add_repeat(slow, number, {"float32": 10.0, "mixed_float16": 8.0})
-    assert rule(slow).needed(2)[BRIDGE] == {*MEASURES}
+    assert rule(slow).needed(with_control=True)[BRIDGE] == {*MEASURES}
 
 
 def test_bridging_arm_has_only_the_measures_that_ask_for_it() -> None:
@@ -137,21 +137,20 @@ def test_bridging_arm_has_only_the_measures_that_ask_for_it() -> None:
     calibration = found["mixed_float16"].calibration
     assert calibration is not None
     found["mixed_float16"].calibration = Calibration(20.0, 0.1, 0, None, 5.0, {1: 5.0}, {1: 0})
-    assert rule(found).needed(0)[BRIDGE] == {"inference_b1"}
+    assert rule(found).needed(with_control=True)[BRIDGE] == {"inference_b1"}
 
 
-@pytest.mark.parametrize(("interleaved", "expected"), [(True, [1, 0, 1, 0]), (False, [1, 1, 0, 0])])
-def test_control_takes_part_in_half_of_the_repeats(interleaved: bool, expected: list[int]) -> None:
-    target = Target(precision=0.02, min_speedup=1.05, verdicts=6, interleaved=interleaved)
-    found = rule(records(float32=10.0, mixed_bfloat16=10.0, **{files.CONTROL: 10.0}), target)
-    assert [files.CONTROL in found.needed(number) for number in range(8)] == expected * 2
+def test_control_is_no_candidate() -> None:
+    found = rule(records(float32=10.0, mixed_bfloat16=10.0, **{files.CONTROL: 10.0}))
     assert found.candidates == ["mixed_bfloat16"]
+    assert found.needed(with_control=True)[files.CONTROL] == {*MEASURES}
+    assert files.CONTROL not in found.needed(with_control=False)
 
 
 def test_control_is_the_candidate_without_others() -> None:
     found = rule(records(float32=10.0, **{files.CONTROL: 10.0}))
     assert found.candidates == [files.CONTROL]
-    assert found.needed(2)[files.CONTROL] == {*MEASURES}
+    assert found.needed(with_control=True)[files.CONTROL] == {*MEASURES}
 
 
 def test_nothing_is_open_without_a_baseline() -> None:
