@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import defaultdict
@@ -120,12 +121,12 @@ class Turns:
         def turns(workers: Sequence[WorkerProcess]) -> None:
             for worker in (worker for worker in workers if worker.name in names):
                 rows = self._records[worker.name].times.input_rounds
-                steps = plan.steps_per_round
                 time_ms = self._turn(worker, "train_round", steps, plan.lead_in_steps)
                 rows.append(InputRound(self._repeat, number, "pipeline", steps, time_ms))
                 time_ms = self._turn(worker, "train_round_cached", steps)
                 rows.append(InputRound(self._repeat, number, "cached", steps, time_ms))
 
+        steps = math.ceil(plan.steps_per_round / 2)
         for number in range(INPUT_ROUNDS):
             self._run_round(number, TRAIN, turns, "input_rounds")
 

@@ -230,7 +230,7 @@ def test_input_rounds_use_the_pipeline_and_a_cached_batch(records: dict[str, Arm
         found = Counter((row.process, row.batches) for row in record.times.input_rounds)
         expected = {(0, kind): 6 for kind in ("pipeline", "cached")}
         assert found == (expected if name in ENTRIES else {})
-        assert all(row.round_time_ms > 0 and row.steps == 2 for row in record.times.input_rounds)
+        assert all(row.round_time_ms > 0 and row.steps == 1 for row in record.times.input_rounds)
 
 
 def test_weights_of_the_baseline_are_evaluated_in_the_precision_of_each_candidate(
