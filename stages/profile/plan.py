@@ -12,9 +12,9 @@ from statistics import fmean
 
 from stages.params import ProfileParams
 
-TURN_MS = 45.0  # of training; a turn is at least one step
+TURN_MS = 36.0  # of training; a turn is at least one step
 ALONE_TURN_MS, ALONE_STEPS, ALONE_LEAD_IN = 1000.0, 4, 1  # where one arm is measured at a time
-INFERENCE_TURN_MS, MAX_CALLS = 30.0, 1000
+INFERENCE_TURN_MS, MAX_CALLS = 24.0, 1000
 STEADY_CALLS, STEADY_MS = 16, 300.0  # a turn has at least so many calls, or so much time, once the latency is steady
 INPUT_SHARE = 0.05  # of a step; if batches take less, it is not worth measuring what they cost
 BUFFER_SHARE = 0.25  # of a step; if batches take more, steps may wait for them, and what start-up buffered is used up

@@ -31,7 +31,7 @@ from stages.tasks import building, user_code
 from stages.tensorflow_import import is_op_determinism_enabled, keras, tf
 
 COMPILING_STEPS = 2
-CALIBRATION_MS, INFERENCE_CALIBRATION_MS = 200.0, 100.0
+CALIBRATION_MS, INFERENCE_CALIBRATION_MS = 120.0, 60.0
 MIN_CALIBRATION_CALLS, MAX_CALIBRATION_CALLS = 4, 64
 INPUT_BATCHES = 8
 SIGNAL_TIMEOUT_S = 0.5

@@ -83,7 +83,7 @@ def test_repeats_that_differ_get_fewer_rounds_each(clock: Clock) -> None:
 
 def test_control_takes_part_as_long_as_it_costs_little() -> None:
     found = Schedule(plan(5.0), ProfileParams(), repeats=3)
-    assert found.takes_control(control_s=4.0, stage_s=50.0)
+    assert found.takes_control(control_s=3.0, stage_s=50.0)
     assert not found.takes_control(control_s=6.0, stage_s=50.0)
     assert Schedule(plan(5.0), ProfileParams(), repeats=1).takes_control(control_s=20.0, stage_s=50.0)
     alone = plan(5.0, interleaved=False)
