@@ -24,7 +24,7 @@ MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends
 PLAIN_MS = 1000.0
 # The stage takes about as long as the trainings, within these limits.
-MIN_STAGE_S, MAX_STAGE_S = 36.0, 240.0
+MIN_STAGE_S, MAX_STAGE_S = 32.0, 240.0
 USUAL_REPEATS, FEWEST_REPEATS, MAX_REPEATS = 5, 4, 12
 MIN_ROUNDS, MIN_INFERENCE_ROUNDS = 8, 4  # in a repeat, and
 FEWEST_ROUNDS, FEWEST_INFERENCE_ROUNDS = 4, 2  # where the fewest repeats would exceed MAX_STAGE_S
