@@ -37,7 +37,7 @@ def _input_bound_by_rounds(found: Waiting | None) -> Reason | None:
     if found is None or found.share < INPUT_SHARE or found.low <= 0:
         return None
     return _input_bound(
-        f"{found.text} ({percent_text(found.share)}, {percent_text(found.low)} to {percent_text(found.high)})",
+        f"{found.text} ({percent_text(found.share)}, {100 * found.low:.0f} to {percent_text(found.high)})",
         found.wait_ms,
         {"step_with_input_ms": found.step_ms, "step_on_cached_batch_ms": found.cached_ms}
         | {"share": found.share, "low": found.low, "high": found.high, "rounds": found.rounds},

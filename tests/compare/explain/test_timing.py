@@ -207,7 +207,7 @@ def test_input_that_takes_a_fifth_of_the_step_in_every_round() -> None:
     assert 0 < reason.evidence["low"] < reason.evidence["share"] < reason.evidence["high"]
     assert reason.evidence["rounds"] == 6
     assert reason.text == (
-        f"10.6 of 50.7 ms of a training step wait for input (21 %, {100 * reason.evidence['low']:.0f} % to "
+        f"10.6 of 50.7 ms of a training step wait for input (21 %, {100 * reason.evidence['low']:.0f} to "
         f"{100 * reason.evidence['high']:.0f} %), which no precision makes shorter."
     )
     assert reason.time_ms == pytest.approx(63.5 / 6)
