@@ -29,3 +29,8 @@ def signed_text(value: float) -> str:
 def ms_text(time_ms: float) -> str:
     """A time, such as `4.95 ms`."""
     return f"{number_text(time_ms)} ms"
+
+
+def percent_text(share: float, digits: int = 0) -> str:
+    """A share, such as `14 %`."""
+    return f"{100 * share:.{digits}f} %"

@@ -197,7 +197,8 @@ def compare(study: Study, params: CompareParams) -> Comparison:
     judged = judge(study, measured, void, params)
     rejected = _rejected_policies(judged)
     candidates = tuple(_explained(study, item, params, control, void, throttled, rejected) for item in judged)
-    baseline_reasons = explain_profile(baseline, study.environment, rejected) if baseline else ()
+    tried = {profile.policy for item in study.candidates if (profile := item.profile) is not None}
+    baseline_reasons = explain_profile(baseline, study.environment, tried) if baseline else ()
     return Comparison(study, params, control, void, candidates, baseline_reasons, throttled)
 
 

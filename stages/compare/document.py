@@ -31,6 +31,7 @@ from stages.results.comparison import (
     StateResult,
     TimeToAccuracyResult,
     VerdictTestResult,
+    WaitingResult,
 )
 from stages.results.study import Study, VariantResult
 from stages.stats.quality import QualityChange
@@ -166,6 +167,7 @@ def _candidate(candidate: Candidate, comparison: Comparison) -> CandidateResult:
             candidate.quality_same_weights, candidate.verdicts.keys() - {TRAIN}, candidate, comparison
         ),
         limit=None if candidate.limit is None else {TRAIN: candidate.limit},
+        waiting=None if candidate.waiting is None else _record(WaitingResult, candidate.waiting),
         tests={measure: _record(VerdictTestResult, test) for measure, test in candidate.tests.items()} or None,
         sentence=verdict_sentence(candidate, comparison),
         next_steps=next_steps(candidate, comparison) or None,

@@ -97,6 +97,22 @@ class ReconciliationResult(Record):
     scale: float = 1.0
 
 
+class WaitingResult(Record):
+    """How long a training step of the baseline waits for its input, where that bounds what the precision can bring.
+
+    Attributes:
+        step_ms, cached_ms: mean time of a step on the input pipeline, and on a cached batch.
+        low, high: 95 % interval of the wait as a share of the step.
+        rounds: rounds with both.
+    """
+
+    step_ms: float
+    cached_ms: float
+    low: float
+    high: float
+    rounds: int
+
+
 class SameWeights(Record):
     """The baseline's trained weights computed in the candidate's precision, against the baseline's; all seeds together.
 
@@ -200,6 +216,7 @@ class CandidateResult(Record):
         quality: of two trainings.
         quality_same_weights: of the baseline's trained weights in the candidate's precision.
         tests: those of the verdicts.
+        waiting: of a training step for its input.
         reconciliation: of training; only with traces.
     """
 
@@ -211,6 +228,7 @@ class CandidateResult(Record):
     quality: QualityResult | None = None
     quality_same_weights: QualityResult | None = None
     limit: dict[Literal["train"], float] | None = None
+    waiting: WaitingResult | None = None
     verdict: Verdict
     tests: dict[str, VerdictTestResult] | None = None
     sentence: str

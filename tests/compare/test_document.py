@@ -27,7 +27,6 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Comparison) ->
         "noise_floor",
         "min_speedup",
         "time_to_accuracy",
-        "baseline_reasons",
         "train_time_s",
         "startup_s",
         "candidates",

@@ -102,7 +102,7 @@ def test_reason_has_the_share_and_what_was_seen(throttled: Comparison) -> None:
     for candidate in throttled.candidates[:2]:
         reason = next(reason for reason in candidate.reasons if reason.measure == "train")  # it comes first
         assert reason.code == "throttled"
-        assert f"the GPU was throttled in 60% of the rounds ({SEEN})" in reason.text
+        assert f"the GPU was throttled in 60 % of the rounds ({SEEN})" in reason.text
         assert reason.evidence["share"] == pytest.approx(0.6)
         assert reason.evidence["gpus"][0]["sm_clock_mhz"] == [705, 1410]
         assert "cooling" in reason.advice
@@ -112,7 +112,7 @@ def test_reason_has_the_share_and_what_was_seen(throttled: Comparison) -> None:
 def test_every_report_says_so(throttled: Comparison) -> None:
     fast = throttled.candidates[1]
     sentence = verdict_sentence(fast, throttled)
-    assert "is undecided: the GPU was throttled in 60% of the rounds, so its times are void" in sentence
+    assert "is undecided: the GPU was throttled in 60 % of the rounds, so its times are void" in sentence
     (step,) = next_steps(fast, throttled)
     assert step.startswith("The GPU was throttled in too many rounds of training: look at its cooling")
     terminal = Console(file=StringIO(), width=200)
@@ -165,8 +165,8 @@ def test_report_shows_the_conditions_of_the_gpu(on_gpu: SmallStudy) -> None:
     assert rows[f"{GPU.name}, SM clock after a turn in MHz"] == "705 to 1,410, at most 1,410"
     assert rows[f"{GPU.name}, temperature in °C"] == "61 to 93"
     assert rows[f"{GPU.name}, power in W"] == "146 to 392, at most 400"
-    assert rows[f"{GPU.name}, share of the rounds in which it was throttled"] == "50.0%"
-    assert rows[f"{GPU.name}, share of the rounds with sw_power_cap"] == "90.0%"
+    assert rows[f"{GPU.name}, share of the rounds in which it was throttled"] == "50.0 %"
+    assert rows[f"{GPU.name}, share of the rounds with sw_power_cap"] == "90.0 %"
 
 
 def test_conditions_are_read_back(on_gpu: SmallStudy) -> None:

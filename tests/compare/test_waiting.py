@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stages.compare.comparison import Comparison
+from stages.compare.document import comparison_result
 from stages.compare.report.html import render_report
 from stages.compare.report.next_steps import next_steps
 from stages.compare.report.verdicts import verdict_sentence
@@ -31,6 +32,9 @@ def test_task_that_waits_for_its_input_is_not_worth_having(project: SmallStudy) 
     assert next_steps(candidate, comparison) == ()
     assert sentence in render_report(comparison).replace("&#39;", "'")
     assert [reason.code for reason in comparison.baseline_reasons][:1] == ["input_bound"]
+    stored = comparison_result(comparison).candidates["mixed_bfloat16"].waiting
+    assert stored is not None
+    assert 1 / stored.low < 1.05
 
 
 def test_shorter_wait_leaves_the_verdict_open(project: SmallStudy) -> None:

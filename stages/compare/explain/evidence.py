@@ -45,7 +45,7 @@ class Evidence:
         factors: by measure, where settings in force differ beside the policy.
         states: by measure, the two states of the machine, if the speed-up differs between them.
         reconciliation: of the operations in the traces with the timing of training.
-        rejected: policies that the report rejects for training, which are no advice.
+        rejected: policies that are no advice: the report rejects them for training, or has a verdict on them already.
         lacks_same_weights: whether the baseline's weights were not evaluated in the candidate's precision.
     """
 

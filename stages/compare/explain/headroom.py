@@ -41,8 +41,8 @@ def at_limit(data: Evidence) -> Reason | None:
         advice = "Lower compare.min_speedup if this is worth having; otherwise make the rest of the step faster first."
     else:
         reached = f"{speedup.ratio:.2f}× ({speedup.low:.2f} to {speedup.high:.2f})"
-        text = f"The speed-up of {reached} reaches the limit of this step, {limit:.2f}×{_ASSUMED}."
-        advice = "A lower precision cannot bring more here: no precision makes the rest of the step faster."
+        text = f"The speed-up of {reached} is near the limit of this step, {limit:.2f}×{_ASSUMED}."
+        advice = "A lower precision cannot bring much more here: no precision makes the rest of the step faster."
     step_ms = data.before.metrics.get(STEP)
     return Reason(
         code="at_limit",

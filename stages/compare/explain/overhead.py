@@ -8,7 +8,7 @@ from stages.compare.explain.evidence import STEP, Evidence, time_by_type
 from stages.compare.explain.waiting import Waiting, waiting
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
-from stages.text import ms_text, number_text
+from stages.text import ms_text, number_text, percent_text
 
 INPUT_SHARE = 0.20
 LAUNCH_MODERATE_SHARE = 0.03  # the profiler's own thresholds for kernel launch
@@ -37,7 +37,7 @@ def _input_bound_by_rounds(found: Waiting | None) -> Reason | None:
     if found is None or found.share < INPUT_SHARE or found.low <= 0:
         return None
     return _input_bound(
-        f"{found.text} ({found.share:.0%}, {found.low:.0%} to {found.high:.0%})",
+        f"{found.text} ({percent_text(found.share)}, {100 * found.low:.0f} to {percent_text(found.high)})",
         found.wait_ms,
         {"step_with_input_ms": found.step_ms, "step_on_cached_batch_ms": found.cached_ms}
         | {"share": found.share, "low": found.low, "high": found.high, "rounds": found.rounds},
@@ -64,7 +64,8 @@ def kernel_launch(data: Evidence) -> Reason | None:
     xla = "" if data.candidate.summary.in_force.xla else ", or xla: true in both entries of variants"
     return Reason(
         code="kernel_launch_high" if share >= LAUNCH_HIGH_SHARE else "kernel_launch_moderate",
-        text=f"Launching kernels takes {share:.1%} of the step ({ms_text(launch_ms)}), which 16 bit does not shorten.",
+        text=f"Launching kernels takes {percent_text(share, 1)} of the step ({ms_text(launch_ms)}), which 16 bit does "
+        "not shorten.",
         evidence=data.part_of_step("profiler/kernel_launch_ms"),
         advice=f"Give each kernel more work: a larger train.batch_size{xla}.{_thread_mode_advice(data)}",
         time_ms=launch_ms,
@@ -87,8 +88,8 @@ def model_too_small(data: Evidence) -> Reason | None:
         return None
     return Reason(
         code="model_too_small",
-        text=f"{overhead_ms / step_ms:.0%} of the step ({number_text(overhead_ms)} of {ms_text(step_ms)}) is overhead "
-        "around the computation, so a faster computation has little effect.",
+        text=f"{percent_text(overhead_ms / step_ms)} of the step ({number_text(overhead_ms)} of {ms_text(step_ms)}) is "
+        "overhead around the computation, so a faster computation has little effect.",
         evidence={"overhead_ms": overhead_ms, STEP: step_ms, "threshold_share": OVERHEAD_SHARE},
         advice="Use a larger train.batch_size, or a larger model (model.name).",
         time_ms=overhead_ms,
@@ -108,8 +109,8 @@ def cast_overhead(data: Evidence) -> Reason | None:
         return None
     return Reason(
         code="cast_overhead",
-        text=f"In the trace, conversions between data types (Cast) take {ms_text(cast_ms)} a step, {share:.0%} of it"
-        f"{f'; in that of the baseline {ms_text(before_ms)}' if data.baseline else ''}.",
+        text=f"In the trace, conversions between data types (Cast) take {ms_text(cast_ms)} a step, "
+        f"{percent_text(share)} of it{f'; in that of the baseline {ms_text(before_ms)}' if data.baseline else ''}.",
         evidence={"cast_ms": cast_ms, "share": share} | ({"baseline_cast_ms": before_ms} if data.baseline else {}),
         advice="Keep neighbouring layers in one dtype: a layer with another dtype costs two conversions.",
         time_ms=added_ms,

@@ -11,7 +11,7 @@ from stages.compare.explain.evidence import Evidence, measure_text
 from stages.results.comparison import Reason
 from stages.results.profile import GpuConditions, Profile
 from stages.stats.speedup import t_interval
-from stages.text import ms_text, number_text
+from stages.text import ms_text, number_text, percent_text, signed_text
 
 STALLS = 0.02  # disagreement of the ratio and the typical ratio
 CONTROL_ERROR = 0.01  # over all measures of a report
@@ -53,13 +53,18 @@ def control_differs(data: Evidence, measure: str) -> Reason | None:
     return Reason(
         code="control_differs",
         measure=measure,
-        text=f"In {measure_text(measure)}, the second copy of the baseline differs from the baseline itself: "
-        f"{control.ratio:.3f}× ({low:.3f} to {high:.3f}, an interval of {confidence:.1%}). So nothing is "
-        "concluded from this timing.",
+        text=f"In {measure_text(measure)}, the second copy of the baseline differs from the baseline itself: the "
+        f"ratio of their times is off 1 by {_change(control.ratio)} ({_change(low)} to {_change(high)}, an interval of "
+        f"{percent_text(confidence, 1)}). So nothing is concluded from this timing.",
         evidence={"ratio": control.ratio, "low": low, "high": high, "confidence": confidence},
         advice="Stop other programs and measure again: dvc repro -f -s profile, then dvc repro.",
         time_ms=abs(control.baseline_time_ms - control.candidate_time_ms),
     )
+
+
+def _change(ratio: float) -> str:
+    """How far a ratio is from 1, such as `+0.4 %`."""
+    return f"{signed_text(100 * (ratio - 1))} %"
 
 
 def throttled(data: Evidence, measure: str) -> Reason | None:
@@ -72,7 +77,7 @@ def throttled(data: Evidence, measure: str) -> Reason | None:
     return Reason(
         code="throttled",
         measure=measure,
-        text=f"In {measure_text(measure)}, the GPU was throttled in {share:.0%} of the rounds "
+        text=f"In {measure_text(measure)}, the GPU was throttled in {percent_text(share)} of the rounds "
         f"({'; '.join(seen)}). So nothing is concluded from this timing.",
         evidence={"share": share, "gpus": [gpu.model_dump(mode="json", exclude_none=True) for gpu in gpus]},
         advice="Look at the cooling and the power supply of the GPU; nvidia-smi -q -d PERFORMANCE shows the cause. "
@@ -134,9 +139,9 @@ def fixed_overhead(data: Evidence, measure: str) -> Reason | None:
     return Reason(
         code="fixed_overhead",
         measure=measure,
-        text=f"In {measure_text(measure)}, {fixed_ms / call_ms:.0%} of a call ({low:.0%} to {high:.0%}), "
-        f"{number_text(fixed_ms)} of {ms_text(call_ms)}, does not grow with "
-        "the batch size, and the precision does not shorten the call.",
+        text=f"In {measure_text(measure)}, {percent_text(fixed_ms / call_ms)} of a call ({100 * low:.0f} to "
+        f"{percent_text(high)}), {number_text(fixed_ms)} of {ms_text(call_ms)}, does not grow with the batch size, and "
+        "the precision does not shorten the call.",
         evidence={"fixed_ms": fixed_ms, "call_ms": call_ms, "share": fixed_ms / call_ms, "low": low, "high": high}
         | {"batch_sizes": [size, largest]},
         advice="Predict several images at a time, or keep the baseline for single images.",

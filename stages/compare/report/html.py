@@ -26,7 +26,7 @@ from stages.errors import printable
 from stages.results.comparison import Reason
 from stages.results.profile import GpuConditions, Protocol
 from stages.results.study import Study
-from stages.text import number_text
+from stages.text import number_text, percent_text
 
 
 def render_report(comparison: Comparison) -> str:
@@ -213,9 +213,9 @@ def _gpu(gpu: GpuConditions) -> Iterator[tuple[str, str]]:
         if found is not None:
             most = "" if limit is None else f", at most {limit:,.0f}"
             yield name, f"{found[0]:,.0f} to {found[1]:,.0f}{most}"
-    yield "share of the rounds in which it was throttled", f"{gpu.throttled:.1%}"
+    yield "share of the rounds in which it was throttled", percent_text(gpu.throttled, 1)
     for reason, share in gpu.reasons.items():
-        yield f"share of the rounds with {reason}", f"{share:.1%}"
+        yield f"share of the rounds with {reason}", percent_text(share, 1)
     if gpu.other_processes is not None:
         yield "other programs on it", f"{gpu.other_processes}"
 

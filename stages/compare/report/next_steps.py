@@ -79,7 +79,9 @@ def _speed(candidate: Candidate, measures: list[str], comparison: Comparison) ->
     }
     affordable = {label: number for label, number in processes.items() if number and number <= MOST_PROCESSES}
     stalled = _stalled(candidate, measures, comparison)
-    yield from (_measure_longer(label, speedup, stalled[label]) for label, speedup in found if label in stalled)
+    for label, speedup in found:
+        if label in stalled:
+            yield _measure_longer(label, speedup, stalled[label], comparison)
     for label, speedup in found:
         if label in affordable:
             yield _cost(label, speedup, affordable[label], comparison)
@@ -104,10 +106,14 @@ def _stalled(candidate: Candidate, measures: list[str], comparison: Comparison) 
     return {label: slow for label, slow in found.items() if slow is not None}
 
 
-def _measure_longer(label: str, speedup: Speedup, slow: SlowRounds) -> str:
+def _measure_longer(label: str, speedup: Speedup, slow: SlowRounds, comparison: Comparison) -> str:
+    """Four times as long, which halves the width of an interval."""
+    profile = comparison.study.baseline.profile
+    assert profile is not None, "there are speed-ups"
+    seconds = _rounded_up(4 * profile.summary.protocol.timing_seconds)
     return _sentence(
-        f"{label}, {ratio_text(speedup)}: {slow.text}, which makes the interval wide: measure longer (a larger "
-        "profile.max_seconds), with no other program running."
+        f"{label}, {ratio_text(speedup)}: {slow.text}, which makes the interval wide: measure longer, with no other "
+        f"program running and profile.max_seconds of about {seconds}."
     )
 
 

@@ -18,7 +18,7 @@ from stages.results.study import Study
 from stages.stats.bootstrap import MetricChange
 from stages.stats.quality import QualityChange
 from stages.stats.scores import ScoreChange
-from stages.text import decimals, ms_text, number_text, signed_text
+from stages.text import decimals, ms_text, number_text, percent_text
 
 NOTABLE_MEMORY = 0.05  # of the baseline's peak; less is not listed as a difference
 SMALLEST_PART = 0.005  # of the longest step; smaller parts are not drawn
@@ -172,19 +172,18 @@ def reconciliation_text(candidate: Candidate) -> str | None:
 
 
 def _op_row(change: OpChange) -> dict[str, Any]:
+    """A row, all of whose times have the decimal places of the longest."""
+    before, after, floor = change.baseline_ms, change.candidate_ms, change.floor_ms
+    digits = decimals(*(time_ms for time_ms in (before, after) if time_ms is not None))
     return {
         "layer": change.layer,
         "operation": change.operation,
-        "before": _cell(change.baseline_ms),
-        "after": _cell(change.candidate_ms),
-        "delta": signed_text(change.delta_ms),
-        "floor": _cell(change.floor_ms),
+        "before": "" if before is None else f"{before:,.{digits}f}",
+        "after": "" if after is None else f"{after:,.{digits}f}",
+        "delta": signed(change.delta_ms, digits),
+        "floor": "" if floor is None else f"{floor:,.{digits}f}",
         "dtypes": _dtypes(change),
     }
-
-
-def _cell(time_ms: float | None) -> str:
-    return "" if time_ms is None else number_text(time_ms)
 
 
 def _dtypes(change: OpChange) -> str:
@@ -239,7 +238,7 @@ def _memory_lines(candidate: Candidate, comparison: Comparison) -> list[str]:
     if (peak := comparison.before_after(PEAK_MEMORY, candidate)) is not None:
         saved = peak.baseline - peak.candidate
         if abs(saved) >= NOTABLE_MEMORY * peak.baseline:
-            share = f"{abs(saved) / peak.baseline:.0%} of that of {comparison.study.baseline.variant}"
+            share = f"{percent_text(abs(saved) / peak.baseline)} of that of {comparison.study.baseline.variant}"
             lines.append(f"{name} needs {number_text(abs(saved))} MiB {'less' if saved > 0 else 'more'}, {share}.")
     if (largest := comparison.before_after(LARGEST_BATCH, candidate)) is not None:
         lines.append(

@@ -10,6 +10,7 @@ from stages.compare.report.text import interval_text, joined, ratio_text, settin
 from stages.compare.verdict import is_bounded
 from stages.stats.quality import QualityChange
 from stages.stats.speedup import Speedup
+from stages.text import percent_text
 
 
 def verdict_sentence(candidate: Candidate, comparison: Comparison) -> str:
@@ -110,7 +111,7 @@ def _below(speedup: Speedup, min_speedup: float) -> str:
 def _open(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
     """What is not known about training with a candidate."""
     if (share := comparison.throttled.get(TRAIN)) is not None:
-        yield f"the GPU was throttled in {share:.0%} of the rounds, so its times are void"
+        yield f"the GPU was throttled in {percent_text(share)} of the rounds, so its times are void"
         return
     if TRAIN in comparison.void:
         yield f"the second copy of the baseline differs from the first by more than noise, {_control(comparison)}"

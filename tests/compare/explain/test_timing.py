@@ -207,8 +207,8 @@ def test_input_that_takes_a_fifth_of_the_step_in_every_round() -> None:
     assert 0 < reason.evidence["low"] < reason.evidence["share"] < reason.evidence["high"]
     assert reason.evidence["rounds"] == 6
     assert reason.text == (
-        f"10.6 of 50.7 ms of a training step wait for input (21%, {reason.evidence['low']:.0%} to "
-        f"{reason.evidence['high']:.0%}), which no precision makes shorter."
+        f"10.6 of 50.7 ms of a training step wait for input (21 %, {100 * reason.evidence['low']:.0f} to "
+        f"{100 * reason.evidence['high']:.0f} %), which no precision makes shorter."
     )
     assert reason.time_ms == pytest.approx(63.5 / 6)
 
@@ -262,7 +262,7 @@ def test_fixed_time_of_a_call() -> None:
     assert reason.evidence["share"] == pytest.approx(0.5 / 0.55, rel=0.01)
     assert reason.evidence["call_ms"] == pytest.approx(0.55)
     assert reason.evidence["low"] > 0.5
-    assert "91% of a call" in reason.text
+    assert "91 % of a call" in reason.text
 
 
 @pytest.mark.parametrize(

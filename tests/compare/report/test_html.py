@@ -73,7 +73,7 @@ def test_report_starts_with_the_verdicts(comparison: Comparison) -> None:
         "noise floor 4.4 %",
         "Test CPU 9000",
         "tensorflow",
-        "mixed_bfloat16 needs 30.0 MiB less, 14% of that of float32.",
+        "mixed_bfloat16 needs 30.0 MiB less, 14 % of that of float32.",
         "Time to accuracy",
         "3 seeds: the answer applies to other test images and to other seeds",
         "a loss of more than 1 percentage point is excluded",
@@ -113,7 +113,7 @@ def test_training_steps_and_trainings_are_told_apart(project: SmallStudy) -> Non
 
 def test_small_differences_of_memory_are_not_listed(project: SmallStudy) -> None:
     metrics = read_profile("mixed_bfloat16").metrics
-    for peak_mib, shown in ((210 * 0.951, ""), (210 * 0.949, "10.7 MiB less, 5%"), (210 * 1.06, "12.6 MiB more, 6%")):
+    for peak_mib, shown in ((210 * 0.951, ""), (210 * 0.949, "10.7 MiB less, 5 %"), (210 * 1.06, "12.6 MiB more, 6 %")):
         project.edit_profile("mixed_bfloat16", metrics=metrics | {"memory/peak_mib": peak_mib})
         text = _text(project.compare())
         assert (f"mixed_bfloat16 needs {shown}" in text) is bool(shown)

@@ -156,8 +156,8 @@ def test_one_stalled_round_asks_to_measure_longer(project: SmallStudy) -> None:
     sentences = next_steps(candidate, comparison)
     ratio = ratio_text(candidate.speedups["train"])
     assert sentences[0] == (
-        f"Training step, {ratio}: one round in 20 took twice as long, which makes the interval wide: measure longer (a "
-        "larger profile.max_seconds), with no other program running."
+        f"Training step, {ratio}: one round in 20 took twice as long, which makes the interval wide: measure longer, "
+        "with no other program running and profile.max_seconds of about 120."
     )
     assert "not worth having" not in " ".join(sentences)
 
