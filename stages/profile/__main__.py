@@ -71,7 +71,8 @@ def _measure_and_write(settings: Params, variants: list[str]) -> dict[str, str]:
         min_speedup=settings.compare.min_speedup,
     )
     key = repeats.measurement_key(settings, _inputs(configs, trained))
-    with repeats.opened(key, repeats.amounts(settings)) as kept:
+    asked = repeats.amounts(settings.profile, settings.compare.min_speedup)
+    with repeats.opened(key, asked) as kept:
         measurement = runner.measure(configs, baseline, settings.profile, context, kept)
         _print_protocol(measurement.protocol)
         largest = _largest_batches(configs, settings.profile, measurement, kept)

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from stages import digests, files, locking
 from stages.errors import BusyError, DataError
-from stages.params import Params, Variant
+from stages.params import Params, ProfileParams, Variant
 from stages.profile.plan import Plan
 from stages.profile.records import ArmRecord, ArmSettings, Calibration, TraceRecord
 from stages.results.profile import Ending, LargestBatch, RawTimes
@@ -201,10 +201,9 @@ def asks_for_more(asked: Mapping[str, float | None], before: Mapping[str, float 
     return raised or narrower or asked["min_speedup"] != before.get("min_speedup")
 
 
-def amounts(settings: Params) -> dict[str, float | None]:
+def amounts(profile: ProfileParams, min_speedup: float) -> dict[str, float | None]:
     """The parameters that say how much is measured."""
-    found = {name: getattr(settings.profile, name) for name in _AMOUNTS}
-    return found | {"min_speedup": settings.compare.min_speedup}
+    return {name: getattr(profile, name) for name in _AMOUNTS} | {"min_speedup": min_speedup}
 
 
 def measurement_key(settings: Params, inputs: Mapping[str, Any]) -> str:

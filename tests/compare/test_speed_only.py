@@ -130,8 +130,8 @@ def test_sentence_recommends_nothing(speed_only: SmallStudy) -> None:
     comparison = speed_only.compare_speed_only()
     slow, fast = (verdict_sentence(candidate, comparison) for candidate in comparison.candidates)
     assert re.fullmatch(
-        r"Speed only: mixed_bfloat16 is faster: a training step takes 38 % less time \(speed-up 1\.60×, .*\); inference is "
-        r"faster too\.",
+        r"Speed only: mixed_bfloat16 is faster: a training step takes 38 % less time \(speed-up 1\.60×, .*\); "
+        r"inference is faster too\.",
         fast,
     )
     assert "is slower: a training step takes 4.0 times as long" in slow

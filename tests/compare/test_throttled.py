@@ -128,8 +128,9 @@ def test_every_report_says_so(throttled: Comparison) -> None:
         result
     )
     page = html.render_report(throttled)
-    assert page.count("Void: The GPU was throttled in too many rounds") == 1
-    assert "Void: the two copies" not in page
+    assert page.count("Void: this measure decides nothing") == 1
+    assert "The GPU was throttled in too many rounds of training" in page
+    assert "The two copies of" not in page
 
 
 def test_measure_may_be_void_for_both_causes(on_gpu: SmallStudy) -> None:

@@ -21,7 +21,7 @@ from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from stages.profile import extras, fork_server, runner
 from stages.profile.extras import Wanted
 from stages.profile.records import ArmConfig, Measurement
-from stages.profile.repeats import Repeats
+from stages.profile.repeats import Repeats, amounts
 from stages.profile.runner import Context, measure
 from stages.profile.turns import Turns
 from stages.profile.worker_process import Serve
@@ -88,8 +88,7 @@ def measured(
     trained: bool = True,
 ) -> Measurement:
     profile = profile or profile_params()
-    asked = {name: getattr(profile, name) for name in ("target_precision", "max_seconds", "processes", "rounds")}
-    kept = Repeats(folder / "kept", asked | {"min_speedup": min_speedup})
+    kept = Repeats(folder / "kept", amounts(profile, min_speedup))
     wanted = Wanted(trained={3: folder} if trained else {})
     context = Context(wanted, trainings_s=0.0, min_speedup=min_speedup)
     return measure(arms or configs(), "float32", profile, context, kept, serve)
@@ -186,7 +185,7 @@ def test_arms_that_are_not_in_turn_stand_still(folder: Path, monkeypatch: pytest
     assert own_warnings(found) == []  # our own signals are not taken for those of others
 
 
-def status(pid: int) -> str:
+def status(pid: int | None) -> str:
     """Of a process, a little later: a signal takes a moment."""
     for _ in range(100):
         if (found := psutil.Process(pid).status()) == psutil.STATUS_STOPPED:

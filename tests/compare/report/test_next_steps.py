@@ -97,8 +97,8 @@ def test_void_measures_are_measured_again(comparison: Comparison) -> None:
     verdicts = comparison.candidates[1].verdicts | {"train": "inconclusive", "inference_b1": "inconclusive"}
     void = replace(comparison, void=frozenset({"train", "inference_b1"}))
     assert next_steps(replace(comparison.candidates[1], verdicts=verdicts), void) == (
-        "The two copies of float32 differ by more than noise in training and inference at batch size 1: measure again with "
-        "`dvc repro -f -s profile`, with no other program running.",
+        "The two copies of float32 differ by more than noise in training and inference at batch size 1: measure again "
+        "with `dvc repro -f -s profile`, with no other program running.",
     )
 
 
