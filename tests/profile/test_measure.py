@@ -86,12 +86,17 @@ def measured(
     *,
     min_speedup: float = 1.05,
     trained: bool = True,
+    written: bool = True,
 ) -> Measurement:
+    """Measures, and notes that the results are written."""
     profile = profile or profile_params()
     kept = Repeats(folder / "kept", amounts(profile, min_speedup))
     wanted = Wanted(trained={3: folder} if trained else {})
     context = Context(wanted, trainings_s=0.0, min_speedup=min_speedup)
-    return measure(arms or configs(), "float32", profile, context, kept, serve)
+    found = measure(arms or configs(), "float32", profile, context, kept, serve)
+    if written:
+        kept.finish()
+    return found
 
 
 def own_warnings(found: Measurement) -> list[str]:
@@ -262,6 +267,18 @@ def test_finished_measurement_is_added_to_only_if_more_is_asked(folder: Path) ->
     anew = measured(folder, profile_params(processes=6), arms=arms)
     assert anew.resumed == 0
     assert anew.records["float32"].times.rounds[0].round_time_ms != before[0].round_time_ms
+
+
+@pytest.mark.parametrize("processes", [REPEATS, REPEATS + 2], ids=["as much", "more"])
+def test_measurement_whose_results_were_not_written_is_taken_over(processes: int, folder: Path) -> None:
+    arms = configs("float32", "mixed_bfloat16")
+    first = measured(folder, arms=arms, written=False)
+    found = measured(folder, profile_params(processes=processes), arms=arms)
+    assert (found.resumed, found.protocol.processes) == (REPEATS, processes)
+    before, after = (item.records["float32"].times.rounds for item in (first, found))
+    assert after[: len(before)] == before
+    assert len(after) == processes * ROUNDS
+    assert found.records["float32"].trace is not None
 
 
 def test_looks_of_an_earlier_session_stay_paid(folder: Path) -> None:
