@@ -43,7 +43,8 @@ def test_train_depends_on_all_its_parameters_except_the_lists(stages: dict[str, 
 def test_parameters_of_the_other_stages(stages: dict[str, Any]) -> None:
     assert stages["prepare"]["params"] == ["task", "data"]
     fields = {f"train.{name}" for name in set(TrainParams.model_fields) - WITHOUT_EFFECT_ON_A_RESULT}
-    assert set(stages["profile"]["params"]) == {"task", "model", "variants", "profile", "compare.baseline"} | fields
+    own = {"task", "model", "variants", "profile", "compare.baseline", "compare.min_speedup"}
+    assert set(stages["profile"]["params"]) == own | fields
     assert "compare" in stages["compare"]["params"]
     assert "params" not in stages["environment"]  # it always runs, and reads all parameters
 

@@ -101,9 +101,13 @@ class Extras:
 
     def _trace(self, worker: WorkerProcess, steps: int) -> None:
         directory = self._repeats.traces / worker.name
-        shutil.rmtree(directory, ignore_errors=True)  # of a trace that did not succeed
-        record = worker.call("trace", directory, steps)
-        find_trace(directory)
+        shutil.rmtree(directory, ignore_errors=True)  # of a trace that was interrupted
+        try:
+            record = worker.call("trace", directory, steps)
+            find_trace(directory)
+        except HalfstepError:
+            shutil.rmtree(directory, ignore_errors=True)  # it may fill the disk
+            raise
         self._records[worker.name].trace = record
 
     def _evaluate(self, worker: WorkerProcess) -> None:

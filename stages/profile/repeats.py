@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from stages import digests, files, locking
 from stages.errors import BusyError, DataError
-from stages.params import Params, Variant
+from stages.params import Params, ProfileParams, Variant
 from stages.profile.plan import Plan
 from stages.profile.records import ArmRecord, ArmSettings, Calibration, TraceRecord
 from stages.results.profile import Ending, LargestBatch, RawTimes
@@ -60,7 +60,7 @@ class State:
         arms: by name.
         endings, looks: by candidate and measure.
         seconds: spent on each arm.
-        finished: whether it ended.
+        finished: whether its results were written.
     """
 
     plan: Plan
@@ -88,7 +88,7 @@ class Repeats:
         asked: the parameters that say how much is measured.
 
     Attributes:
-        state: of an earlier session that this one goes on from; None for a new measurement.
+        state: of an earlier session that this one goes on from, or as it was last written; None before.
         times: what it timed, by arm.
     """
 
@@ -108,6 +108,7 @@ class Repeats:
 
     def save(self, state: State) -> None:
         """Writes what is known so far. A full disk gives a warning, and the measurement continues."""
+        self.state = state
         self._write(_STATE, _STATES.dump_json(state))
 
     def add(self, number: int, records: Mapping[str, ArmRecord], state: State) -> None:
@@ -115,6 +116,12 @@ class Repeats:
         times = {name: _of_repeat(record.times, number) for name, record in records.items()}
         self._write(_repeat(number), _TIMES.dump_json(times))
         self.save(state)
+
+    def finish(self) -> None:
+        """Notes that the results are written: the next measurement starts anew, unless it asks for more."""
+        if self.state is not None:
+            self.state.finished = True
+            self.save(self.state)
 
     def keep_array(self, name: str, seed: int, outputs: NDArray[Any]) -> Path:
         """Writes what the baseline's weights give in an arm's precision, and returns the file."""
@@ -136,7 +143,7 @@ class Repeats:
         self._write(_LARGEST_FILE, _LARGEST.dump_json(found))
 
     def _earlier(self) -> State | None:
-        """A measurement that did not end, or from which more is asked than before."""
+        """A measurement whose results were not written, or from which more is asked than before."""
         try:
             found = _STATES.validate_json(self._read(_STATE))
         except (OSError, ValueError):
@@ -201,10 +208,9 @@ def asks_for_more(asked: Mapping[str, float | None], before: Mapping[str, float 
     return raised or narrower or asked["min_speedup"] != before.get("min_speedup")
 
 
-def amounts(settings: Params) -> dict[str, float | None]:
+def amounts(profile: ProfileParams, min_speedup: float) -> dict[str, float | None]:
     """The parameters that say how much is measured."""
-    found = {name: getattr(settings.profile, name) for name in _AMOUNTS}
-    return found | {"min_speedup": settings.compare.min_speedup}
+    return {name: getattr(profile, name) for name in _AMOUNTS} | {"min_speedup": min_speedup}
 
 
 def measurement_key(settings: Params, inputs: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from stages.profile.plan import Costs, Plan, make_plan
 from stages.profile.progress import Progress
 from stages.profile.protocol import protocol_of
 from stages.profile.records import ArmConfig, ArmRecord, Measurement
-from stages.profile.repeats import ArmState, Repeats, State
+from stages.profile.repeats import ArmState, Repeats, State, asks_for_more
 from stages.profile.schedule import Schedule
 from stages.profile.steady_state import mark_counted
 from stages.profile.stopping_rule import Key, StoppingRule, Target
@@ -128,7 +128,8 @@ class _Runner:
         for name, state in self._state.arms.items():
             times = self._repeats.times.get(name, RawTimes())
             self._records[name] = ArmRecord(**vars(state), times=times)
-        if self._state.finished:  # more is asked for, and the last look has become one more interim look
+        if self._state.finished or asks_for_more(self._repeats.asked, self._state.asked):
+            # What was the last look has become one more interim look.
             self._state.looks = {
                 name: {measure: ending.looks for measure, ending in by_measure.items()}
                 for name, by_measure in self._state.endings.items()
@@ -296,8 +297,7 @@ class _Runner:
             with self.arms.repeat(self._state.repeats):
                 self.arms.start(names)
                 self._extras.run(self.arms, self._schedule.plan)
-        self._saved().finished = True
-        self._repeats.save(self._state)
+        self._repeats.save(self._saved())
 
     def _measurement(self) -> Measurement:
         if self._schedule.plan.steps_per_round == 1:

@@ -19,7 +19,7 @@ from stages.profile.records import ArmConfig, ArmRecord, Measurement
 from stages.profile.repeats import Repeats
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import Trace, read_trace
-from stages.results.profile import LargestBatch, Protocol, write_profile
+from stages.results.profile import LargestBatch, write_profile
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.results.training import finished_scores, read_metrics
 from stages.tasks.spec import TaskSpec
@@ -39,11 +39,19 @@ def run(settings: Params) -> None:
     files.PROFILE.mkdir(parents=True, exist_ok=True)  # DVC expects the folder even if every training failed
     with ExitStack() as stack:
         runs = {name: stack.enter_context(tracker.run(run_logging.profiling(name), settings)) for name in variants}
-        digests = _measure_and_write(settings, variants) if variants else {}
+        if not variants:
+            return
+        configs, baseline = _configs(settings, variants), settings.compare.baseline
+        trained = _trained(baseline, settings.train.seeds) if baseline in variants else {}
+        key = repeats.measurement_key(settings, _inputs(configs, trained))
+        asked = repeats.amounts(settings.profile, settings.compare.min_speedup)
+        kept = stack.enter_context(repeats.opened(key, asked))
+        digests = _measure_and_write(settings, configs, trained, kept)
         for variant, run in runs.items():
             scores = finished_scores(variant, settings.train.seeds)
             name = TaskInfo.read(TASK_INFO).score_name
             run_logging.log_profile(run, files.profile_dir(variant), name, scores, digests[variant])
+        kept.finish()
 
 
 def _require_one_host(train: TrainParams) -> None:
@@ -62,21 +70,19 @@ def finished_variants(settings: Params) -> list[str]:
     return [name for name in settings.train.variants if not any(read_metrics(name, seed).failed for seed in seeds)]
 
 
-def _measure_and_write(settings: Params, variants: list[str]) -> dict[str, str]:
+def _measure_and_write(
+    settings: Params, configs: Mapping[str, ArmConfig], trained: Mapping[int, Path], kept: Repeats
+) -> dict[str, str]:
     """Measures all arms, writes their folders, and returns the sha256 of each manifest by arm."""
-    configs, baseline = _configs(settings, variants), settings.compare.baseline
-    trained = _trained(baseline, settings.train.seeds) if baseline in variants else {}
     context = runner.Context(
         wanted=extras.Wanted(trained=trained),
-        trainings_s=_training_seconds(settings, variants),
+        trainings_s=_training_seconds(settings, [name for name in configs if files.is_variant(name)]),
         min_speedup=settings.compare.min_speedup,
     )
-    key = repeats.measurement_key(settings, _inputs(configs, trained))
-    with repeats.opened(key, repeats.amounts(settings)) as kept:
-        measurement = runner.measure(configs, baseline, settings.profile, context, kept)
-        _print_protocol(measurement.protocol)
-        largest = _largest_batches(configs, settings.profile, measurement, kept)
-        return {name: _write(name, measurement, largest.get(name)) for name in measurement.records}
+    measurement = runner.measure(configs, settings.compare.baseline, settings.profile, context, kept)
+    _print_protocol(measurement)
+    largest = _largest_batches(configs, settings.profile, measurement, kept)
+    return {name: _write(name, measurement, largest.get(name)) for name in measurement.records}
 
 
 def _inputs(configs: Mapping[str, ArmConfig], trained: Mapping[int, Path]) -> dict[str, Any]:
@@ -156,10 +162,13 @@ def _read_trace(name: str, record: ArmRecord) -> Trace | None:
         return None
 
 
-def _print_protocol(protocol: Protocol) -> None:
+def _print_protocol(measurement: Measurement) -> None:
+    """Prints how the measurement went; extras that failed were printed when they failed."""
+    protocol, records = measurement.protocol, measurement.records
+    printed = {line for name, record in records.items() for line in extras.warnings(name, record)}
     print(
         f"profile: {protocol.rounds} rounds in {protocol.processes} repeats, {protocol.timing_seconds:.0f} s of "
         f"timing; {protocol.ended_by_text or 'nothing to compare'}"
     )
-    for warning in protocol.warnings:
+    for warning in (line for line in protocol.warnings if line not in printed):
         print(f"profile: warning: {warning}", flush=True)

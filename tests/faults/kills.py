@@ -150,7 +150,7 @@ class Project:
 
     def processes(self) -> list[int]:
         """IDs of the live processes that were started for this project, and of their children."""
-        return [process.pid for process in psutil.process_iter() if _mark_of(process) == str(self.root)]
+        return [process.pid for process in psutil.process_iter() if mark_of(process) == str(self.root)]
 
 
 def _weights(path: Path) -> dict[str, np.ndarray]:
@@ -160,7 +160,7 @@ def _weights(path: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def _mark_of(process: psutil.Process) -> str | None:
+def mark_of(process: psutil.Process) -> str | None:
     try:
         alive = process.status() != psutil.STATUS_ZOMBIE
         return process.environ().get(MARK) if alive else None

@@ -150,9 +150,9 @@ def _replay_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "train", replay)
 
 
-def _copy_measurement(settings: Params, variants: list[str], scratch: Path) -> dict[str, str]:
+def _copy_measurement(settings: Params, *_: object) -> dict[str, str]:
     shutil.copytree("measured", files.PROFILE, dirs_exist_ok=True)
-    return {name: files.verify_manifest(files.profile_dir(name)) for name in variants}
+    return {name: files.verify_manifest(files.profile_dir(name)) for name in settings.train.variants}
 
 
 def write_params(uri: str, experiment: str) -> None:

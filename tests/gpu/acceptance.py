@@ -6,10 +6,10 @@
 
 ResNet-20 on images of 32 px and ResNet-50 on images of 224 px, both synthetic, are trained for a few steps in float32
 with TF32 (the baseline, and on a GPU its second copy), true float32, mixed_float16 and mixed_bfloat16, without and with
-XLA. Each network and XLA setting is a part: interleaved rounds of `stages.profile.runner.measure` in two processes of
-each arm, then a trace of each arm, and if there is time left, the rounds again in more processes for narrower
-intervals. `FOLDER/acceptance.json` and `FOLDER/acceptance.md` are written after each part, so a kill loses only the
-part that runs. The traces stay in `FOLDER/traces`, what the parts print in `FOLDER/logs`.
+XLA. Each network and XLA setting is a part: two repeats of `stages.profile.runner.measure` with a trace of each arm, on
+a GPU one arm at a time, and if there is time left, more repeats for narrower intervals. `FOLDER/acceptance.json` and
+`FOLDER/acceptance.md` are written after each part, so a kill loses only the part that runs. The traces stay in
+`FOLDER/traces`, what the parts print in `FOLDER/logs`.
 
 A part has a share of the time that is left. One that does not end in it is stopped and listed as not measured; one that
 fails is listed with its error, and the others go on. The exit status is 0 if every part was measured.
@@ -47,13 +47,16 @@ from stages.compare.explain.reconcile import reconcile
 from stages.errors import HalfstepError
 from stages.fingerprint import fingerprint
 from stages.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from stages.profile.extras import Wanted
 from stages.profile.records import ArmConfig, ArmRecord, Measurement
-from stages.profile.runner import Extras, measure
-from stages.profile.stopping_rule import speedups
+from stages.profile.repeats import Repeats, amounts
+from stages.profile.runner import Context as MeasuringContext
+from stages.profile.runner import measure
+from stages.profile.stopping_rule import tables
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import Kernel, Operation, Trace, read_trace
 from stages.results.profile import TABLES, Profile, ProfileSummary
-from stages.stats.speedup import TRAIN, Speedup
+from stages.stats.speedup import TRAIN, Speedup, train_speedup
 from stages.tasks.images.preparation.pipeline import prepare
 from stages.tasks.spec import TaskSpec
 from tests.gpu.acceptance_report import markdown
@@ -64,15 +67,15 @@ POLICIES = {BASELINE: "float32", TRUE_FLOAT32: "float32", "mixed_float16": "mixe
 POLICIES |= {"mixed_bfloat16": "mixed_bfloat16"}
 SHORTEST_S = 20.0  # of a part; in less, not even the processes start
 DESCRIPTION_S = 180.0
-FEWEST_PROCESSES, MOST_PROCESSES = 2, 8  # of each arm; an interval needs two
-MARGIN = 1.2  # of the time that a process is expected to take
+FEWEST_REPEATS, MOST_REPEATS = 2, 8  # an interval needs two
+MARGIN = 1.2  # of the time that a repeat is expected to take
 TIMING_SHARE = 0.1  # of a part's time; most of the rest is spent on starting, compiling and reading traces
 TOP = 5
 
 
 @dataclass(frozen=True)
 class Network:
-    """What is trained; `batch_size` is halved on GPUs on which all arms together would not fit."""
+    """What is trained; `batch_size` is halved on GPUs on which it would not fit."""
 
     model: str
     image_size: int
@@ -92,7 +95,7 @@ class Part:
 
 RESNET20, RESNET50 = Network("resnet20", 32, 4096, 128), Network("resnet50", 224, 1024, 128)
 TINY = Network("cnn", 8, 64, 8)
-# In each process every arm compiles its step, one after the other on a GPU: with XLA that takes longest.
+# In each repeat every arm compiles its step, one after the other on a GPU: with XLA that takes longest.
 GPU_PARTS = (
     Part("resnet20", RESNET20, xla=False, share=3),
     Part("resnet50", RESNET50, xla=False, share=5),
@@ -100,7 +103,7 @@ GPU_PARTS = (
     Part("resnet50_xla", RESNET50, xla=True, share=6),
 )
 CPU_PARTS = (Part("tiny", TINY, xla=False, share=1), Part("tiny_xla", TINY, xla=True, share=1))
-FULL_BATCH_GIB = 75  # of GPU memory, for five copies of ResNet-50 with 128 images
+FULL_BATCH_GIB = 15  # of GPU memory, for ResNet-50 with 128 images
 
 Measured = dict[str, Any]
 Start = Callable[[Part, float], Measured]
@@ -213,30 +216,34 @@ def measure_part(part: Part, out: Path, limit_s: float, batch_size: int, *, on_c
     started_s = time.monotonic()
     if on_cpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    scratch = out / "work" / "traces" / part.name
-    shutil.rmtree(scratch, ignore_errors=True)
+    folder = out / "work" / "measured" / part.name
+    shutil.rmtree(folder, ignore_errors=True)
     spec = _spec(part.network, out / "work", batch_size, on_cpu=on_cpu)
     configs = {name: ArmConfig(spec, entry, seed=0) for name, entry in entries(xla=part.xla).items()}
     if not on_cpu:
         configs[files.CONTROL] = configs[BASELINE]
     protocol = ProfileParams(
-        processes=FEWEST_PROCESSES, max_seconds=TIMING_SHARE * limit_s, trace_steps=3, inference_batch_sizes=()
+        processes=FEWEST_REPEATS, max_seconds=TIMING_SHARE * limit_s, trace_steps=3, inference_batch_sizes=()
     )
     if on_cpu:
         protocol = protocol.model_copy(update={"rounds": 3, "steps_per_round": 1, "warmup_steps": 1})
-    measurement, result = measure(configs, BASELINE, protocol, Extras(scratch)), _result_file(out, part)
+    measurement, result = _measured(configs, protocol, folder), _result_file(out, part)
     files.write_json(result, described(measurement, {}))
     for name, record in measurement.records.items():
         _keep(record, out / "traces" / f"{part.name}-{name}")
     traces = {name: _read(name, record) for name, record in measurement.records.items()}
     files.write_json(result, described(measurement, traces))
-    process_s = (time.monotonic() - started_s) / FEWEST_PROCESSES
-    processes = min(MOST_PROCESSES, int((limit_s - FEWEST_PROCESSES * process_s) / (MARGIN * process_s)))
-    if processes > FEWEST_PROCESSES and not on_cpu:
-        again = measure(configs, BASELINE, protocol.model_copy(update={"processes": processes}), Extras())
-        for name, record in again.records.items():
-            record.trace = measurement.records[name].trace
-        files.write_json(result, described(again, traces))
+    repeat_s = (time.monotonic() - started_s) / FEWEST_REPEATS
+    more = min(MOST_REPEATS - FEWEST_REPEATS, int((limit_s - FEWEST_REPEATS * repeat_s) / (MARGIN * repeat_s)))
+    if more > 0 and not on_cpu:
+        amount = {"processes": FEWEST_REPEATS + more, "max_seconds": 2 * TIMING_SHARE * limit_s}
+        files.write_json(result, described(_measured(configs, protocol.model_copy(update=amount), folder), traces))
+
+
+def _measured(configs: Mapping[str, ArmConfig], protocol: ProfileParams, folder: Path) -> Measurement:
+    """Measures the arms; what the folder has of an earlier measurement with fewer repeats is taken over."""
+    context = MeasuringContext(Wanted())
+    return measure(configs, BASELINE, protocol, context, Repeats(folder, amounts(protocol, context.min_speedup)))
 
 
 def _spec(network: Network, work: Path, batch_size: int, *, on_cpu: bool) -> TaskSpec:
@@ -269,7 +276,7 @@ def _trace_file(record: ArmRecord) -> Path:
 
 
 def _keep(record: ArmRecord, target: Path) -> None:
-    """Copies the trace of an arm out of the scratch folder, with the data types of its graph."""
+    """Copies the trace of an arm out of the folder of the measurement, with the data types of its graph."""
     if record.trace is not None:
         with suppress(StopIteration):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -299,9 +306,8 @@ def described(measurement: Measurement, traces: Mapping[str, Trace | str]) -> Me
 
 
 def _profile(name: str, measurement: Measurement, trace: Trace | str | None) -> Profile:
-    record, records = measurement.records[name], measurement.records
-    copy = records[files.CONTROL].times if name == BASELINE and files.CONTROL in records else None
-    context = Context(measurement.protocol, trace_steps=0, second_copy=copy)
+    record = measurement.records[name]
+    context = Context(measurement.protocol, measurement.trace_steps)
     summary = summarize(name, record, context, trace if isinstance(trace, Trace) else None)
     tables = {
         attribute: pd.DataFrame(
@@ -364,15 +370,16 @@ def _ratios(
 
 def _speedups(measurement: Measurement, over: str) -> dict[str, Speedup]:
     """Speed-ups of training over an arm. The control is a second copy of the baseline, and compared with it alone."""
-    confidence = measurement.protocol.confidence
-    times = {name: record.times for name, record in measurement.records.items()}
-    control = times.pop(files.CONTROL, None)
-    if over == BASELINE and control is not None:
-        copies = speedups({over: times[over], files.CONTROL: control}, over, confidence)
-        found = copies | speedups(times | {files.CONTROL: control}, over, confidence)
-    else:
-        found = speedups(times, over, confidence)
-    return {name: by_measure[TRAIN] for name, by_measure in found.items()}
+    protocol = measurement.protocol
+    rounds = {name: tables(record.times)[0] for name, record in measurement.records.items()}
+    left_out = {over} if over == BASELINE else {over, files.CONTROL}
+    return {
+        name: train_speedup(
+            rounds[over], rounds[name], protocol.confidence_of(name, TRAIN), interleaved=protocol.interleaved
+        )
+        for name in rounds
+        if name not in left_out
+    }
 
 
 def _reasons(

@@ -71,7 +71,7 @@ def _part(part: Measured) -> Iterator[str]:
     first = part["arms"][0]
     yield (
         f"{part.get('seconds', 0):.0f} s; batch size {first['batch_size']} on the {first['device']}; "
-        f"{protocol['rounds']} rounds of {protocol['steps_per_round']} steps in {protocol['processes']} processes, "
+        f"{protocol['rounds']} rounds of {protocol['steps_per_round']} steps in {protocol['processes']} repeats, "
         f"{protocol['timing_seconds']:.1f} s of timing."
     )
     if first["device"] == "CPU":
@@ -82,7 +82,7 @@ def _part(part: Measured) -> Iterator[str]:
     yield from _table(["arm", *(label for label, *_ in ARM_COLUMNS)], (_arm_row(arm) for arm in part["arms"]))
     yield ""
     yield from _table(
-        ["arm", "over", "ratio", "95 % interval", "rounds", "processes", "limit of the trace", "outside the limit"],
+        ["arm", "over", "ratio", "95 % interval", "rounds", "repeats", "limit of the trace", "outside the limit"],
         map(_ratio_row, part["ratios"]),
     )
     yield ""

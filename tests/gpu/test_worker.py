@@ -1,4 +1,4 @@
-"""Worker processes on a GPU: cycle, memory that grows on demand, several arms on one device, largest batch.
+"""Worker processes on a GPU: cycle, memory that grows on demand, one arm measured at a time, largest batch.
 
 Not run on a GPU yet.
 """
@@ -16,10 +16,13 @@ import pytest
 from stages import files
 from stages.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.profile import xla_choices
+from stages.profile.extras import Wanted
 from stages.profile.fork_server import stop_servers
 from stages.profile.max_batch import largest_batch
 from stages.profile.records import ArmConfig, Calibration, Measurement, TraceRecord
-from stages.profile.runner import Extras, measure
+from stages.profile.repeats import Repeats, amounts
+from stages.profile.runner import Context as MeasuringContext
+from stages.profile.runner import measure
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import Trace, read_trace
 from stages.profile.worker_process import WorkerProcess, serve_worker
@@ -50,10 +53,12 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskSpec]:
 
 @pytest.fixture(scope="module")
 def measurement(spec: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> Measurement:
-    """The baseline, its second copy and a candidate, all on one GPU."""
+    """The baseline, its second copy and a candidate, on one GPU."""
     configs = {name: ArmConfig(spec, entry, 0) for name, entry in (("float32", FLOAT32), ("mixed_float16", MIXED))}
     configs[files.CONTROL] = configs["float32"]
-    return measure(configs, "float32", PROTOCOL, Extras(tmp_path_factory.mktemp("traces")))
+    context = MeasuringContext(Wanted())
+    kept = Repeats(tmp_path_factory.mktemp("measured"), amounts(PROTOCOL, context.min_speedup))
+    return measure(configs, "float32", PROTOCOL, context, kept)
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +73,13 @@ def test_cycle_of_a_worker(spec: TaskSpec, tmp_path: Path) -> None:
         assert settings.configuration.device == "GPU"
         assert (settings.in_force.policy, settings.in_force.xla, settings.in_force.tf32) == ("float32", False, True)
         worker.call("warm_up", 3)
-        calibration: Calibration = worker.call("calibrate")
+        calibration: Calibration = worker.call("calibrate", (1, 32))
         assert calibration.step_time_ms > 0
+        assert set(calibration.latency_ms) == set(calibration.cold_calls) == {1, 32}
         assert worker.call("train_round", 5, 1) > 0
         assert len(worker.call("train_steps", 3)) == 3
         worker.call("prepare_cached")
         assert worker.call("train_round_cached", 5) > 0
-        assert set(worker.call("prepare_inference", (1, 32))) == {1, 32}
         assert all(latency_ms > 0 for latency_ms in worker.call("infer", 32, 3))
         trace: TraceRecord = worker.call("trace", tmp_path, 3)
         assert trace.marked_steps >= 3
@@ -85,11 +90,11 @@ def test_memory_grows_on_demand(spec: TaskSpec) -> None:
     with closing(WorkerProcess("float32", ArmConfig(spec, FLOAT32, 0), serve_worker)) as worker:
         worker.call("warm_up", 3)
         before_mib, total_mib = _used_mib()
-        peak_bytes = worker.call("calibrate").peak_memory_bytes
+        peak_bytes = worker.call("calibrate", ()).peak_memory_bytes
         assert 0 < peak_bytes / MIB < total_mib / 2
         with closing(WorkerProcess("second", ArmConfig(spec, MIXED, 0), serve_worker)) as second:
             second.call("warm_up", 3)
-            assert second.call("calibrate").peak_memory_bytes > 0
+            assert second.call("calibrate", ()).peak_memory_bytes > 0
             assert _used_mib()[0] > before_mib
     assert before_mib < 0.9 * total_mib
 
@@ -105,13 +110,15 @@ def _used_mib() -> tuple[float, float]:
         pynvml.nvmlShutdown()
 
 
-def test_several_arms_share_a_gpu(measurement: Measurement) -> None:
-    assert list(measurement.records) == ["float32", "mixed_float16", files.CONTROL]
+def test_arms_are_measured_one_at_a_time(measurement: Measurement) -> None:
+    assert measurement.protocol.interleaved is False
+    assert set(measurement.records) == {"float32", "mixed_float16", files.CONTROL}
     for record in measurement.records.values():
         assert record.settings.configuration.device == "GPU"
         assert len(record.times.rounds) == 2 * 3
         assert all(row.round_time_ms > 0 for row in record.times.rounds)
-        assert record.peak_memory_bytes is not None
+        assert record.calibration is not None
+        assert record.calibration.peak_memory_bytes is not None
     assert measurement.records["mixed_float16"].settings.in_force.policy == "mixed_float16"
 
 

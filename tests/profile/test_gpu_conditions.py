@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from random import Random
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pynvml
 import pytest
@@ -23,7 +23,7 @@ from stages.results.profile import GpuConditions
 from tests.fake_nvml import Device, FakeNvml, error
 from tests.nvml_recordings import HOST_PIDS, a100, capped_geforce, mixed, partitioned_a100, t4
 from tests.profile.arm_records import arm_record
-from tests.profile.test_stopping_rule import plan
+from tests.profile.test_plan import plan
 
 THERMAL, POWER = pynvml.NVML_FI_DEV_PERF_POLICY_THERMAL, pynvml.NVML_FI_DEV_PERF_POLICY_POWER
 ROUND_S = 0.25
@@ -304,8 +304,15 @@ def test_gpu_that_is_not_identified_is_one_of_several(measuring: Any, monkeypatc
 class FakeWorker:
     """A worker that answers at once."""
 
+    measures = frozenset({"train", "inference_b1", "inference_b8"})
+    continued = 0
+
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def stand_still(self) -> None: ...
+
+    def go_on(self) -> None: ...
 
     def call(self, method: str, *arguments: Any) -> Any:
         return {"times_continued": 0, "train_round": 10.0, "infer": [1.0, 2.0]}[method]
@@ -313,26 +320,26 @@ class FakeWorker:
 
 def turns_of(*answers: bool | None) -> tuple[Turns, dict[str, ArmRecord]]:
     records = {name: arm_record() for name in ("float32", "mixed_float16")}
-    turns = Turns(records, Random(0))
-    turns.begin(0, [FakeWorker(name) for name in records])  # type: ignore[misc]
+    turns, workers = Turns(records, 0), cast(Any, [FakeWorker(name) for name in records])
+    turns.begin(0, workers, workers, 0.0)
     turns.is_throttled = itertools.chain(answers).__next__
     return turns, records
 
 
 def test_rounds_are_marked_in_all_arms() -> None:
-    turns, records = turns_of(False, True, None, True)
+    turns, records = turns_of(False, True, None, True, False)
     for number in range(3):
-        turns.train(number, plan())
-    turns.infer(0, plan(calls={1: 2, 8: 2}))
+        turns.train(number, plan(5.0))
+    turns.infer(0, replace(plan(5.0), calls={1: 2, 8: 2}))
     for record in records.values():
         assert [row.throttled for row in record.times.rounds] == [False, True, None]
-        assert [row.throttled for row in record.times.calls] == [True] * 4
+        assert [(row.batch_size, row.throttled) for row in record.times.calls] == [(1, True)] * 2 + [(8, False)] * 2
 
 
 def test_turns_that_have_no_column_for_it_are_read_and_not_marked() -> None:
     turns, records = turns_of(True)
-    turns.begin(0, [])
-    turns.train_single_steps(plan())
+    turns.begin(0, [], [], 0.0)
+    turns.train_single_steps(plan(5.0))
     assert all(record.times.steps == [] for record in records.values())
     with pytest.raises(StopIteration):
         turns.is_throttled()

@@ -21,7 +21,7 @@ from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from stages.profile import extras, fork_server, runner
 from stages.profile.extras import Wanted
 from stages.profile.records import ArmConfig, Measurement
-from stages.profile.repeats import Repeats
+from stages.profile.repeats import Repeats, amounts
 from stages.profile.runner import Context, measure
 from stages.profile.turns import Turns
 from stages.profile.worker_process import Serve
@@ -86,13 +86,17 @@ def measured(
     *,
     min_speedup: float = 1.05,
     trained: bool = True,
+    written: bool = True,
 ) -> Measurement:
+    """Measures, and notes that the results are written."""
     profile = profile or profile_params()
-    asked = {name: getattr(profile, name) for name in ("target_precision", "max_seconds", "processes", "rounds")}
-    kept = Repeats(folder / "kept", asked | {"min_speedup": min_speedup})
+    kept = Repeats(folder / "kept", amounts(profile, min_speedup))
     wanted = Wanted(trained={3: folder} if trained else {})
     context = Context(wanted, trainings_s=0.0, min_speedup=min_speedup)
-    return measure(arms or configs(), "float32", profile, context, kept, serve)
+    found = measure(arms or configs(), "float32", profile, context, kept, serve)
+    if written:
+        kept.finish()
+    return found
 
 
 def own_warnings(found: Measurement) -> list[str]:
@@ -187,7 +191,7 @@ def test_arms_that_are_not_in_turn_stand_still(folder: Path, monkeypatch: pytest
     assert own_warnings(found) == []  # our own signals are not taken for those of others
 
 
-def status(pid: int) -> str:
+def status(pid: int | None) -> str:
     """Of a process, a little later: a signal takes a moment."""
     for _ in range(100):
         if (found := psutil.Process(pid).status()) == psutil.STATUS_STOPPED:
@@ -264,6 +268,18 @@ def test_finished_measurement_is_added_to_only_if_more_is_asked(folder: Path) ->
     anew = measured(folder, profile_params(processes=6), arms=arms)
     assert anew.resumed == 0
     assert anew.records["float32"].times.rounds[0].round_time_ms != before[0].round_time_ms
+
+
+@pytest.mark.parametrize("processes", [REPEATS, REPEATS + 2], ids=["as much", "more"])
+def test_measurement_whose_results_were_not_written_is_taken_over(processes: int, folder: Path) -> None:
+    arms = configs("float32", "mixed_bfloat16")
+    first = measured(folder, arms=arms, written=False)
+    found = measured(folder, profile_params(processes=processes), arms=arms)
+    assert (found.resumed, found.protocol.processes) == (REPEATS, processes)
+    before, after = (item.records["float32"].times.rounds for item in (first, found))
+    assert after[: len(before)] == before
+    assert len(after) == processes * ROUNDS
+    assert found.records["float32"].trace is not None
 
 
 def test_looks_of_an_earlier_session_stay_paid(folder: Path) -> None:

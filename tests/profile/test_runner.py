@@ -28,7 +28,7 @@ from stages.profile.arms import Arms
 from stages.profile.differences import bridging_arms
 from stages.profile.extras import Wanted, find_trace
 from stages.profile.records import ArmConfig, ArmRecord, Measurement
-from stages.profile.repeats import Repeats
+from stages.profile.repeats import Repeats, amounts
 from stages.profile.runner import Context as Asked
 from stages.profile.runner import measure
 from stages.profile.summary import Context, summarize
@@ -73,10 +73,9 @@ def config(entry: Variant, batch_size: int = 8) -> ArmConfig:
 
 def run(configs: dict[str, ArmConfig], folder: Path, trained: Path | None = None) -> Measurement:
     """Measures with the first arm as the baseline; nothing is known of an earlier measurement."""
-    kept = Path(tempfile.mkdtemp(dir=folder))
-    asked = dict.fromkeys(("target_precision", "max_seconds", "processes", "rounds", "min_speedup"), 1.0)
+    kept = Repeats(Path(tempfile.mkdtemp(dir=folder)), amounts(PROTOCOL, 1.05))
     wanted = Wanted(trained={3: trained} if trained else {})
-    return measure(configs, next(iter(configs)), PROTOCOL, Asked(wanted), Repeats(kept, asked))
+    return measure(configs, next(iter(configs)), PROTOCOL, Asked(wanted), kept)
 
 
 @pytest.fixture(scope="module")

@@ -96,7 +96,7 @@ def test_all_time_is_for_what_is_measured() -> None:
     training_s, inference_s = found.seconds(training=True, inference=True)
     assert inference_s == pytest.approx((training_s + inference_s) * INFERENCE_SHARE)
     assert found.seconds(training=False, inference=True)[0] == 0
-    assert found.seconds(training=True, inference=False) == (pytest.approx(training_s + inference_s), 0)
+    assert found.seconds(training=True, inference=False) == pytest.approx((training_s + inference_s, 0))
 
 
 def test_earlier_timing_counts_for_the_seconds_and_not_for_the_stage() -> None:

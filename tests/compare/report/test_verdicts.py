@@ -98,7 +98,7 @@ def test_sentence_of_a_rejection_names_the_required_speedup(project: SmallStudy)
 
 def test_sentence_of_a_slower_candidate(comparison: Comparison) -> None:
     assert _sentence(comparison, 0).startswith(
-        "Do not use mixed_float16: a training step takes 4.0 times as long (speed-up 0.25×, 0.24 to 0.26);"
+        "Do not use mixed_float16: a training step takes 4.0 times as long (speed-up 0.25×, 0.25 to 0.25);"
     )
 
 
