@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,8 @@ from typing import Any
 from tests.params_file import set_parameters
 
 ROOT = Path(__file__).parents[2]
+_STAGE = re.compile(r"Running stage '(.+)':")
+_SPEEDUP = re.compile(r"profile: .*\b\d\.\d\d ± ")  # of `profile`, after its first repeat, or its second process
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,35 @@ class Checkout:
             raise RuntimeError(f"`{' '.join(command)}` ended with status {done.returncode}:\n{output}")
         return seconds
 
+    def timed_stages(self, *command: str) -> tuple[float, dict[str, float], float | None]:
+        """Runs `dvc repro` or the like.
+
+        Returns:
+            The seconds that it took, those of each stage, and those until the first line with a speed-up.
+
+        Raises:
+            RuntimeError: the command failed; the message ends with what it printed.
+        """
+        started_s, began, lines, first_s = time.monotonic(), dict[str, float](), list[str](), None
+        variables = _variables(self.root) | {"PYTHONUNBUFFERED": "1"}
+        with subprocess.Popen(
+            command, cwd=self.root, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            assert process.stdout is not None, "it is a pipe"
+            for line in process.stdout:
+                lines.append(line)
+                if found := _STAGE.match(line):
+                    began[found[1]] = time.monotonic()
+                elif first_s is None and _SPEEDUP.match(line):
+                    first_s = time.monotonic() - began.get("profile", started_s)
+        if process.returncode:
+            raise RuntimeError(
+                f"`{' '.join(command)}` ended with status {process.returncode}:\n{''.join(lines)[-2000:]}"
+            )
+        ends = [*list(began.values())[1:], time.monotonic()]
+        seconds = {name: end - begin for (name, begin), end in zip(began.items(), ends, strict=True)}
+        return time.monotonic() - started_s, seconds, first_s
+
     def stage(self, name: str, *arguments: str) -> float:
         """Runs a stage without DVC, and returns the seconds that it took."""
         return self.run("python", "-m", f"stages.{name}", *arguments)
@@ -55,6 +87,12 @@ class Checkout:
     def configure(self, values: Mapping[str, Any]) -> None:
         """Sets parameters by their dotted names; the others stay as the commit has them."""
         set_parameters(self.root, values)
+
+    def training_s(self, stage: str) -> float:
+        """Seconds in `fit` of a stage such as `train@float32-0`."""
+        name, _, seed = stage.removeprefix("train@").rpartition("-")
+        (path,) = self.root.glob(f"data/train/{name}/{seed}/metrics.json")
+        return float(json.loads(path.read_text(encoding="utf-8"))["train_time_s"])
 
     def summary(self, arm: str) -> dict[str, Any]:
         """`summary.json` of one arm of the measurement."""

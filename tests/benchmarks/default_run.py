@@ -15,8 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 import pandas as pd
@@ -37,6 +38,8 @@ class Line:
         seconds: wall time of the stage, or of the whole run.
         bridge_s: seconds of it for bridging arms; 0 where the commit has none.
         timing_s: seconds of timing.
+        stages_s: seconds of each stage; only of a whole run.
+        outside_fit_s: seconds of each training outside of `fit`; only of a whole run.
         speedups: ratio and both ends of its interval, by candidate and measure.
         noise_floor: by measure.
     """
@@ -48,9 +51,13 @@ class Line:
     timing_s: float
     speedups: dict[str, dict[str, float]]
     noise_floor: dict[str, float]
+    stages_s: dict[str, float] = field(default_factory=dict)
+    outside_fit_s: dict[str, float] = field(default_factory=dict)
 
 
-def line_of(kind: Kind, commit: str, checkout: Checkout, seconds: float) -> Line:
+def line_of(
+    kind: Kind, commit: str, checkout: Checkout, seconds: float, stages_s: dict[str, float] | None = None
+) -> Line:
     """What the results in a checkout say."""
     comparison = checkout.comparison()
     protocol = checkout.summary(comparison["baseline"])["protocol"]
@@ -67,6 +74,12 @@ def line_of(kind: Kind, commit: str, checkout: Checkout, seconds: float) -> Line
         timing_s=protocol["timing_seconds"],
         speedups=speedups,
         noise_floor=comparison["noise_floor"],
+        stages_s=stages_s or {},
+        outside_fit_s={
+            name: stage_s - checkout.training_s(name)
+            for name, stage_s in (stages_s or {}).items()
+            if name.startswith("train@")
+        },
     )
 
 
@@ -86,7 +99,8 @@ def profiles(commit: str, count: int) -> Iterator[Line]:
 def repro(commit: str) -> Line:
     """Runs `dvc repro` in a new clone, whose data and cache are empty."""
     with cloned(commit) as checkout:
-        return line_of("repro", commit, checkout, checkout.run("dvc", "repro", "-f"))
+        seconds, stages_s, _ = checkout.timed_stages("dvc", "repro", "-f")
+        return line_of("repro", commit, checkout, seconds, stages_s)
 
 
 def spread(lines: list[Line]) -> pd.DataFrame:
@@ -120,6 +134,8 @@ def side_by_side(lines: list[Line]) -> pd.DataFrame:
                 "of it bridging arms, s": line.bridge_s,
                 "without them, s": line.seconds - line.bridge_s,
                 "timing, s": line.timing_s,
+                "profile, s": line.stages_s.get("profile", 0.0),
+                "a training outside of fit, s, mean": fmean(line.outside_fit_s.values() or [0.0]),
             }
             | {f"half-width, {name}": half_width(interval) for name, interval in line.speedups.items()}
             | {f"noise floor, {measure}": width for measure, width in line.noise_floor.items()}

@@ -1,19 +1,19 @@
 """Measures the accuracy of the timing, for equal variants and for variants that are slower by a known share.
 
-    python -m tests.benchmarks.timing --csv FILE                         all comparisons: about two hours
-    python -m tests.benchmarks.timing --csv FILE --equal 4 --slowed 2    a short run
+    python -m tests.benchmarks.timing --csv FILE                    40 comparisons: about an hour
+    python -m tests.benchmarks.timing --csv FILE --comparisons 2    a short run
 
-Each comparison measures training on the digits as `profile` does. Equal variants are the baseline and its control,
-whose processes are forked from different interpreters. The slower variants are compared with both together. In every
-second comparison, another program keeps a core busy; with `--quiet-slowed`, only in those of equal variants. The
-benchmark asserts nothing: it adds a row per variant to `--csv` after each comparison, and prints a summary. A rerun
-continues after the rows that are there.
+Each comparison measures training on the digits as `profile` does, of the baseline, of a candidate that runs the same
+code, and of one whose steps take 5 % longer. With `--loaded`, another program keeps a core busy in every second
+comparison. The benchmark asserts nothing: it adds a row per candidate to `--csv` after each comparison, and prints a
+summary. A rerun continues after the rows that are there.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -27,11 +27,14 @@ import pandas as pd
 from stages import files
 from stages.fingerprint import fingerprint
 from stages.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from stages.profile.extras import Wanted
 from stages.profile.fork_server import stop_servers
 from stages.profile.records import ArmRecord
-from stages.profile.runner import Extras, measure
+from stages.profile.repeats import Repeats, amounts
+from stages.profile.runner import Context, measure
+from stages.profile.stopping_rule import tables
 from stages.profile.worker_process import WorkerProcess
-from stages.stats.speedup import Speedup, train_speedup
+from stages.stats.speedup import TRAIN, Speedup, speedup_of
 from stages.tasks.images.preparation.pipeline import prepare
 from stages.tasks.spec import TaskSpec
 from tests.benchmarks.load import other_load
@@ -40,18 +43,16 @@ from tests.benchmarks.slowed import SlowedConfig, serve
 ROOT = Path(__file__).parents[2]
 BASELINE = "float32"
 SPEC = TaskSpec(TaskParams(), ModelParams(), TrainParams())
-EQUAL: Mapping[str, float] = {}
-SLOWED: Mapping[str, float] = {"slower by 5 %": 0.05, "slower by 10 %": 0.10}
+SLOWER_BY: Mapping[str, float] = {"equal": 0.0, "slower by 5 %": 0.05}
+STAGE_S = 90.0  # as after trainings that took so long
 SEQUENTIAL_SECONDS, SEQUENTIAL_STEPS, SEQUENTIAL_WARM_UP = 2.0, 6, 10
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One measurement: the variants, each of which is slower by its share, and whether a core is busy meanwhile."""
+    """One measurement, and whether a core is busy meanwhile."""
 
-    name: str
     number: int
-    variants: Mapping[str, float]
     loaded: bool
 
 
@@ -59,7 +60,7 @@ class Comparison:
 class Row:
     """One variant of a comparison against the baseline; `truth` is the true ratio."""
 
-    comparison: str
+    comparison: int
     variant: str
     truth: float
     loaded: bool
@@ -69,57 +70,47 @@ class Row:
     adopted: bool
     processes: int
     rounds: int
-    process_sd: float
     ended_by: str
     other_load_cores: float
     seconds: float
     sequential_ratio: float
 
 
-def comparisons(equal: int, slowed: int, quiet_slowed: bool) -> list[Comparison]:
-    """All comparisons; the name of each stays the same if there are more of them in another run."""
-    found = [Comparison(f"equal {number}", number, EQUAL, number % 2 == 1) for number in range(equal)]
-    return found + [
-        Comparison(f"slowed {number}", 10_000 + number, SLOWED, number % 2 == 1 and not quiet_slowed)
-        for number in range(slowed)
-    ]
-
-
-def compare(comparison: Comparison, profile: ProfileParams) -> list[Row]:
-    """Measures the baseline, the control and the variants of a comparison."""
-    slower_by = {BASELINE: 0.0, files.CONTROL: 0.0, **comparison.variants}
+def compare(comparison: Comparison, profile: ProfileParams, folder: Path) -> list[Row]:
+    """Measures the baseline, the control and the candidates."""
+    slower_by = {BASELINE: 0.0, **SLOWER_BY, files.CONTROL: 0.0}
     configs = {name: _config(share) for name, share in slower_by.items()}
     profile = profile.model_copy(update={"seed": comparison.number})
+    context = Context(Wanted(traces=False), trainings_s=STAGE_S)
     with other_load(float(comparison.loaded)):
         started_s = time.monotonic()
-        measurement = measure(configs, BASELINE, profile, Extras(), serve)
+        asked = amounts(profile, context.min_speedup)
+        measurement = measure(configs, BASELINE, profile, context, Repeats(folder / "repeats", asked), serve)
         seconds = time.monotonic() - started_s
         sequential_ms = _sequential_ms(configs)
-    protocol = measurement.protocol
-    ratios = {
-        name: _speedup(measurement.records, name, protocol.confidence)
-        for name in comparison.variants or [files.CONTROL]
-    }
-    return [
-        Row(
-            comparison=comparison.name,
-            variant="equal" if name == files.CONTROL else name,
-            truth=1 / (1 + slower_by[name]),
-            loaded=comparison.loaded,
-            ratio=ratio.ratio,
-            low=ratio.low,
-            high=ratio.high,
-            adopted=ratio.p_below(CompareParams().min_speedup) < 0.05,  # if the accuracy is the same
-            processes=ratio.processes,
-            rounds=ratio.rounds,
-            process_sd=float(np.std(ratio.deviations, ddof=1)),
-            ended_by=protocol.ended_by,
-            other_load_cores=protocol.other_load_cores or 0.0,
-            seconds=seconds,
-            sequential_ratio=sequential_ms[BASELINE] / sequential_ms[name],
+    rows = []
+    for name, by_measure in measurement.protocol.endings.items():
+        ending = by_measure[TRAIN]
+        ratio = _speedup(measurement.records, name, ending.confidence)
+        rows.append(
+            Row(
+                comparison=comparison.number,
+                variant=name,
+                truth=1 / (1 + slower_by[name]),
+                loaded=comparison.loaded,
+                ratio=ratio.ratio,
+                low=ratio.low,
+                high=ratio.high,
+                adopted=ratio.p_below(CompareParams().min_speedup) < 0.05,  # if the accuracy is the same
+                processes=ratio.processes,
+                rounds=ratio.rounds,
+                ended_by=ending.ended_by,
+                other_load_cores=measurement.protocol.other_load_cores or 0.0,
+                seconds=seconds,
+                sequential_ratio=sequential_ms[BASELINE] / sequential_ms[name],
+            )
         )
-        for name, ratio in ratios.items()
-    ]
+    return rows
 
 
 def _config(slower_by: float) -> SlowedConfig:
@@ -127,9 +118,7 @@ def _config(slower_by: float) -> SlowedConfig:
 
 
 def _speedup(records: Mapping[str, ArmRecord], name: str, confidence: float) -> Speedup:
-    rounds = {arm: pd.DataFrame([asdict(row) for row in record.times.rounds]) for arm, record in records.items()}
-    control = None if name == files.CONTROL else rounds[files.CONTROL]
-    return train_speedup(rounds[BASELINE], rounds[name], confidence, control)
+    return speedup_of(TRAIN, tables(records[BASELINE].times), tables(records[name].times), confidence)
 
 
 def _sequential_ms(configs: Mapping[str, SlowedConfig]) -> dict[str, float]:
@@ -148,12 +137,13 @@ def _sequential_ms(configs: Mapping[str, SlowedConfig]) -> dict[str, float]:
     return found
 
 
-def measure_missing(plan: list[Comparison], table: Path, profile: ProfileParams) -> Iterator[Row]:
+def measure_missing(plan: list[Comparison], table: Path, profile: ProfileParams, folder: Path) -> Iterator[Row]:
     """Measures the comparisons that the table lacks, adds their rows to it, and yields them."""
     done = set(pd.read_csv(table)["comparison"]) if table.exists() else set()
     for comparison in plan:
-        if comparison.name not in done:
-            found = compare(comparison, profile)
+        if comparison.number not in done:
+            shutil.rmtree(folder / "repeats", ignore_errors=True)
+            found = compare(comparison, profile, folder)
             lines = pd.DataFrame([asdict(row) for row in found]).to_csv(index=False, header=not table.exists())
             with table.open("a", encoding="utf-8") as file:
                 file.write(lines)  # at once, so that a comparison is in the table as a whole or not at all
@@ -182,8 +172,7 @@ def _figures(rows: pd.DataFrame) -> dict[str, str]:
         "seconds, median": f"{rows['seconds'].median():.0f}",
         "processes, median": f"{rows['processes'].median():.0f}",
         "rounds, median": f"{rows['rounds'].median():.0f}",
-        "ended by target_precision": f"{(rows['ended_by'] == 'target_precision').sum()} of {count}",
-        "sd between processes, median": f"{rows['process_sd'].median():.2%}",
+        "ended before the time": f"{(rows['ended_by'] != 'time').sum()} of {count}",
         "cores used by other programs, median": f"{rows['other_load_cores'].median():.2f}",
         "error, median": f"{error.median():.2%}",
         "error, largest": f"{error.max():.2%}",
@@ -195,9 +184,8 @@ def _figures(rows: pd.DataFrame) -> dict[str, str]:
 def main() -> None:
     """Runs the comparisons and prints the summary of all rows in the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.timing", description=__doc__)
-    parser.add_argument("--equal", type=int, default=60, help="comparisons of equal variants")
-    parser.add_argument("--slowed", type=int, default=20, help="comparisons of variants slower by 5 and by 10 %%")
-    parser.add_argument("--quiet-slowed", action="store_true", help="keep no core busy in the slowed comparisons")
+    parser.add_argument("--comparisons", type=int, default=40)
+    parser.add_argument("--loaded", action="store_true", help="keep a core busy in every second comparison")
     parser.add_argument("--seconds", type=float, help="profile.max_seconds; as needed if not given")
     parser.add_argument("--csv", type=Path, required=True, help="file for one row per variant and comparison")
     arguments = parser.parse_args()
@@ -205,11 +193,11 @@ def main() -> None:
     profile = ProfileParams(inference_batch_sizes=(), max_seconds=arguments.seconds)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     print(_machine(), flush=True)
-    plan = comparisons(arguments.equal, arguments.slowed, arguments.quiet_slowed)
+    plan = [Comparison(number, arguments.loaded and number % 2 == 1) for number in range(arguments.comparisons)]
     with tempfile.TemporaryDirectory(prefix="halfstep-benchmark-") as folder:
         os.chdir(folder)
         prepare(DataParams(), files.PREPARED)
-        for row in measure_missing(plan, table, profile):
+        for row in measure_missing(plan, table, profile, Path(folder)):
             interval = f"{row.ratio:.3f} ({row.low:.3f} to {row.high:.3f})"
             print(f"{row.comparison}, {row.variant}: {interval}, {row.seconds:.0f} s", flush=True)
         os.chdir(ROOT)
