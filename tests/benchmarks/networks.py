@@ -5,7 +5,8 @@
     python -m tests.benchmarks.networks --out DIR --rows cnn_32      one network
 
 Each network is trained for one epoch on a few images (ResNet-50 is not trained), in a clone of the project in a
-temporary folder. Then `profile` measures float32, mixed_bfloat16 and the control. Each measurement is written to a file in `--out` at once, and a file
+temporary folder. Then `profile` measures float32, mixed_bfloat16 and the control. Each measurement is written to a file
+in `--out` at once, and a file
 that exists is not measured again, so that an interrupted run continues. Changes that are not committed are not
 measured. The target holds on a machine with 2 cores and no other load: half-width of at most 0.03, within 4 minutes of
 `profile`, at least half of them timing. Nothing is asserted; a table is printed.
