@@ -167,9 +167,9 @@ def _row(kind: str, batch_ms: int, checkout: Checkout, profile_s: float) -> Row:
         cached_ms=metrics.get("step_time_ms/cached_batch"),
         speedup=speedup["ratio"],
         half_width=half_width(speedup),
-        verdict=candidate["verdicts"]["train"],
+        verdict=candidate["verdict"],
         reasons=tuple(reason["code"] for reason in candidate["reasons"]),
-        sentence=str(candidate.get("sentence", "")),
+        sentence=candidate["sentence"],
         profile_s=profile_s,
     )
 
