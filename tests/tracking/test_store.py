@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 
 from stages.errors import TrackingError, without_password
 from stages.params import TrackingParams
@@ -209,3 +209,12 @@ def test_request_to_log_again_changes_the_identity_once() -> None:
     store.log_again()
     assert len({before, changed, digest()}) == 3
     assert digest() == digest()
+
+
+@pytest.mark.parametrize("path", ["mlflow.db", "a/b-c_d.1/x.db", "/abs/mlflow.db", "../x", "//x", "."])
+def test_plain_paths_are_read_as_sqlalchemy_reads_them(path: str) -> None:
+    uri = f"sqlite:///{path}"
+    url = make_url(uri)
+    assert store.sqlite_path(uri) == Path(str(url.database))
+    assert (url.host, dict(url.query)) == (None, {})
+    assert url == URL.create("sqlite", database=path)
