@@ -16,6 +16,7 @@ from stages import files
 from stages.params import ProfileParams
 from stages.profile.differences import bridging_arms, check_configurations
 from stages.profile.fork_server import start_server
+from stages.profile.plan import BUFFER_SHARE
 from stages.profile.records import ArmConfig, ArmRecord
 from stages.profile.turns import Turns
 from stages.profile.worker_process import Serve, WorkerProcess
@@ -147,6 +148,14 @@ class Arms:
             record = self._records[worker.name]
             if record.calibration is None and TRAIN in worker.measures:
                 record.calibration = self.turns.call(worker, "calibrate", sizes_of(worker.measures))
+
+    def settling_steps(self) -> int:
+        """As `Turns.settling_steps`, of the first arm that waits for its input."""
+        for worker in self._workers:
+            cost = self._records[worker.name].calibration
+            if cost and TRAIN in worker.measures and cost.input_time_ms > BUFFER_SHARE * cost.step_time_ms:
+                return self.turns.settling_steps(worker, cost.input_time_ms)
+        return 0
 
 
 def sizes_of(measures: Collection[str]) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from statistics import fmean
 from stages.params import ProfileParams
 
 TURN_MS = 36.0  # of training; a turn is at least one step
+WAITING_STEPS = 4  # of a turn at least, where steps may wait for input: two workers give two batches at a time
 ALONE_TURN_MS, ALONE_STEPS, ALONE_LEAD_IN = 1000.0, 4, 1  # where one arm is measured at a time
 INFERENCE_TURN_MS, MAX_CALLS = 24.0, 1000
 STEADY_CALLS, STEADY_MS = 16, 300.0  # a turn has at least so many calls, or so much time, once the latency is steady
@@ -42,7 +43,8 @@ class Costs:
         input_time_ms: time of the input pipeline for one batch, in all of its threads together.
         latency_ms: time of a call by batch size and arm.
         cold_calls: calls by batch size until the latency is steady, most of all arms.
-        buffered_batches: batches that the input pipeline prepares in advance.
+        buffered_batches: batches that the input pipeline had prepared in advance.
+        settling_steps: steps of a turn that wait less for their input than the others.
         trainings_s: seconds that all compared trainings took together; 0 if nothing was trained.
         arms: number of arms without bridging ones; more than have been measured where one is measured at a time.
         spent_s: seconds of the stage that are over.
@@ -56,6 +58,7 @@ class Costs:
     buffered_batches: int
     trainings_s: float
     arms: int
+    settling_steps: int = 0
     spent_s: float = 0.0
 
 
@@ -109,10 +112,11 @@ class Plan:
 def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Plan:
     """The protocol for these costs; what `profile` sets stays as it is."""
     fastest_ms, slowest_ms = min(costs.step_time_ms.values()), max(costs.step_time_ms.values())
-    usual = math.ceil(TURN_MS / fastest_ms) if interleaved else max(ALONE_STEPS, math.ceil(ALONE_TURN_MS / fastest_ms))
-    steps = profile.steps_per_round or usual
-    lead_in = min(steps // 10, 1) if interleaved else ALONE_LEAD_IN
     input_share = costs.input_time_ms / fastest_ms
+    waits = input_share > BUFFER_SHARE
+    least, turn_ms = (WAITING_STEPS if waits else 1, TURN_MS) if interleaved else (ALONE_STEPS, ALONE_TURN_MS)
+    steps = profile.steps_per_round or max(least, math.ceil(turn_ms / fastest_ms))
+    lead_in = max(int(waits), costs.settling_steps, min(steps // 10, 1)) if interleaved else ALONE_LEAD_IN
     calls = {
         size: profile.inference_calls_per_round or _calls(min(by_arm.values()), costs.cold_calls[size])
         for size, by_arm in costs.latency_ms.items()
@@ -131,7 +135,7 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         interleaved=interleaved,
         steps_per_round=steps,
         lead_in_steps=lead_in,
-        drained_batches=costs.buffered_batches if input_share > BUFFER_SHARE else 0,
+        drained_batches=costs.buffered_batches if waits else 0,
         calls=calls,
         trace_steps=trace_steps,
         input_matters=input_share > INPUT_SHARE,

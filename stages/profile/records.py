@@ -51,7 +51,7 @@ class Calibration:
     Attributes:
         step_time_ms: time of a training step.
         input_time_ms: time of the input pipeline for one batch, in all of its threads together.
-        buffered_batches: batches that the input pipeline prepares in advance.
+        buffered_batches: batches that the input pipeline had prepared before the first step that waited.
         peak_memory_bytes: peak during these training steps: of the GPU's allocator, on a CPU of the resident memory;
             None if it cannot be read.
         startup_s: processor seconds to import, to build the model and to run the first step.

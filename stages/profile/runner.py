@@ -236,6 +236,7 @@ class _Runner:
             buffered_batches=max(cost.buffered_batches for cost in found.values()),
             trainings_s=self._context.trainings_s,
             arms=len(self.arms.names),
+            settling_steps=self.arms.settling_steps(),
             spent_s=_stage_s(),
         )
         plan = make_plan(self._profile, costs, interleaved=self.interleaved)

@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from stages import files
@@ -18,6 +19,7 @@ from stages.results.profile import Call, InputRound, Round, Step
 from stages.stats.speedup import TRAIN, inference_measure
 
 CONTROL_PAIRS = 3
+MAX_STANDSTILL_S, SETTLING_STEPS = 2.0, 6
 INPUT_ROUNDS = 6  # they separate input from compute and affect no verdict
 
 
@@ -113,22 +115,37 @@ class Turns:
         self._run_round(0, TRAIN, turns, "steps")
 
     def separate_input_from_compute(self, plan: Plan, names: Sequence[str]) -> None:
-        """Runs rounds in which each of these arms trains on its input pipeline and on one batch cached on the device.
+        """Runs rounds in which each of these arms trains on one batch cached on the device.
 
-        The workers must be prepared for the cached batch.
+        The last rounds of the repeat show what a step with the input pipeline takes: while an arm trains on the cached
+        batch, its pipeline fills the buffers. The workers must be prepared for the cached batch.
         """
 
         def turns(workers: Sequence[WorkerProcess]) -> None:
             for worker in (worker for worker in workers if worker.name in names):
-                rows = self._records[worker.name].times.input_rounds
-                time_ms = self._turn(worker, "train_round", steps, plan.lead_in_steps)
-                rows.append(InputRound(self._repeat, number, "pipeline", steps, time_ms))
                 time_ms = self._turn(worker, "train_round_cached", steps)
-                rows.append(InputRound(self._repeat, number, "cached", steps, time_ms))
+                row = InputRound(self._repeat, number, "cached", steps, time_ms)
+                self._records[worker.name].times.input_rounds.append(row)
 
         steps = math.ceil(plan.steps_per_round / 2)
         for number in range(INPUT_ROUNDS):
             self._run_round(number, TRAIN, turns, "input_rounds")
+        for name in names:
+            times = self._records[name].times
+            own = [row for row in times.rounds if row.process == self._repeat][-INPUT_ROUNDS:]
+            times.input_rounds += [
+                InputRound(self._repeat, number, "pipeline", row.steps, row.round_time_ms)
+                for number, row in enumerate(own)
+            ]
+
+    def settling_steps(self, worker: WorkerProcess, input_time_ms: float) -> int:
+        """Steps after a standstill that wait less for their input, because what was under way is ready by then."""
+        if not self._stand_still:
+            return 0
+        time.sleep(min(MAX_STANDSTILL_S, 3e-3 * input_time_ms))
+        times_ms = self.call(worker, "train_steps", 2 * SETTLING_STEPS)
+        first_ms, steady_ms = fmean(times_ms[:SETTLING_STEPS]), fmean(times_ms[SETTLING_STEPS:])
+        return max(0, math.ceil(SETTLING_STEPS * (1 - first_ms / steady_ms) - 0.25))
 
     def warnings(self) -> Iterator[str]:
         """Yields a line if rounds were repeated."""

@@ -92,11 +92,12 @@ class Worker:
         """
         with suppress(*_MEMORY_ERRORS):
             memory.reset_peak()
-        buffered, threads = self._task.training.buffered_batches, self._task.training.threads or 1
-        self._take_batches(buffered)
-        input_time_ms = threads * self._timed(lambda: self._take_batches(INPUT_BATCHES)) / INPUT_BATCHES
-        first_ms = self._timed(lambda: self._train(1))
-        steps = max(1, min(100, int(CALIBRATION_MS / first_ms)))
+        first_ms = [self._timed(lambda: self._take_batches(1)) for _ in range(self._task.training.buffered_batches)]
+        batch_ms = [self._timed(lambda: self._take_batches(1)) for _ in range(INPUT_BATCHES)]
+        buffered = max((batch + 1 for batch, ms in enumerate(first_ms) if ms < np.median(batch_ms) / 2), default=0)
+        input_time_ms = (self._task.training.threads or 1) * float(np.mean(batch_ms))
+        step_ms = self._timed(lambda: self._train(1))
+        steps = max(1, min(100, int(CALIBRATION_MS / step_ms)))
         step_time_ms = self._timed(lambda: self._train(steps)) / steps
         peak = self._peak_bytes()
         latency_ms, cold_calls = self._calibrated_latencies(batch_sizes)

@@ -245,7 +245,7 @@ def test_measurement_ends_at_its_precision(folder: Path) -> None:
 def test_measurement_that_failed_goes_on_after_its_complete_repeats(interleave: bool, folder: Path) -> None:
     profile = profile_params(interleave=interleave)
     arms = configs("float32", "mixed_bfloat16")
-    fail(folder, "train_round", "mixed_bfloat16", after=14 + ROUNDS + 3)
+    fail(folder, "train_round", "mixed_bfloat16", after=2 * ROUNDS + 3)
     with pytest.raises(ProfileError, match="train_round does not work here"):
         measured(folder, profile, arms=arms)
     (folder / "fail-train_round-mixed_bfloat16").unlink()

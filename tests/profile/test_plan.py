@@ -73,6 +73,11 @@ def test_batches_of_start_up_are_used_up_where_steps_may_wait_for_their_input() 
     assert (waits.drained_batches, fast.drained_batches) == (4, 0)
 
 
+def test_turn_in_which_steps_wait_has_several_after_those_that_wait_less() -> None:
+    found = [plan(90.0, input_time_ms=input_ms, settling_steps=3) for input_ms in (1.0, 80.0)]
+    assert [(item.lead_in_steps, item.steps_per_round) for item in found] == [(3, 1), (3, 4)]
+
+
 @pytest.mark.parametrize(("share", "measured"), [(0.5, False), (2.0, True)])
 def test_cost_of_the_input_is_measured_only_where_it_may_matter(share: float, measured: bool) -> None:
     assert plan(5.0, input_time_ms=share * INPUT_SHARE * 5.0).input_matters == measured
