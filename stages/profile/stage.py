@@ -142,6 +142,9 @@ def _write(name: str, measurement: Measurement, largest: LargestBatch | None) ->
     trace = _read_trace(name, record)
     context = Context(measurement.protocol, measurement.trace_steps, largest, word, measurement.resumed)
     summary = summarize(name, record, context, trace)
+    late = [line for line in extras.warnings(name, record) if line not in measurement.protocol.warnings]
+    own = tuple(line.removeprefix(f"{name}: ") for line in late)
+    summary = summary.model_copy(update={"warnings": (*summary.warnings, *own)})
     if (step_ms := summary.metrics.get("step_time_ms/mean")) is not None:
         per_s = summary.metrics[f"train_{word}_per_s"]
         print(f"profile {name}: {step_ms:.2f} ms a step, {per_s:,.0f} {word}/s", flush=True)
@@ -168,7 +171,8 @@ def _print_protocol(measurement: Measurement) -> None:
     printed = {line for name, record in records.items() for line in extras.warnings(name, record)}
     print(
         f"profile: {protocol.rounds} rounds in {protocol.processes} repeats, {protocol.timing_seconds:.0f} s of "
-        f"timing; {protocol.ended_by_text or 'nothing to compare'}"
+        f"timing; {protocol.ended_by_text or 'nothing to compare'}",
+        flush=True,
     )
     for warning in (line for line in protocol.warnings if line not in printed):
         print(f"profile: warning: {warning}", flush=True)

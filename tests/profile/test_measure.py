@@ -50,6 +50,7 @@ MEASURES = ("train", "inference_b1")
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """All processes are forked from interpreters that have not imported TensorFlow."""
+    fork_server.stop_servers()  # of other tests
     monkeypatch.setenv(FOLDER, str(tmp_path))
     monkeypatch.setattr(fork_server, "PRELOADED", [fake_worker.__name__])
     monkeypatch.setattr(runner, "stop_servers", lambda: None)

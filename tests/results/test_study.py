@@ -172,7 +172,7 @@ def test_predictions_of_another_test_set_are_rejected(project: SmallStudy) -> No
         (f"profile/{BRIDGE}/rounds.csv", b"", "profile"),
         ("profile/mixed_bfloat16/same_weights_2.npy", b"not an array", "profile"),
         ("profile/float32/summary.json", b'{"variant": "float32"}', "profile"),
-        ("profile/float32/summary.json", b'{"schema_version": 3, "variant": "float32"}', "profile"),
+        ("profile/float32/summary.json", b'{"schema_version": 4, "variant": "float32"}', "profile"),
         ("prepared/test_labels.npy", b"\x93NUMPY", "prepare"),
         ("prepared/info.json", b"{}", "prepare"),
     ],
