@@ -83,7 +83,7 @@ def test_arms_that_did_not_take_turns_are_not_paired(project: SmallStudy) -> Non
 def test_noise_of_the_control_changes_no_interval_and_is_no_threshold(project: SmallStudy) -> None:
     """The noise floor exceeds the gain of 60 %, and the verdict still follows from the interval."""
     before = project.compare()
-    project.spread_processes("_control", "inference.csv", 1.32)
+    project.spread_processes("_control", "inference.csv", 1.5)
     after = project.compare()
     assert after.void == frozenset()
     assert after.control["inference_b1"].noise_floor > 0.6
