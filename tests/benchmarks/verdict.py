@@ -174,12 +174,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.verdict", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="file for one line of JSON per row")
     parser.add_argument("--reports", type=int, default=2000, help="simulated reports in each row")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="rows that are simulated at the same time")
     arguments = parser.parse_args()
     text = arguments.out.read_text(encoding="utf-8") if arguments.out.exists() else ""
     rows = [found for line in text.splitlines() if (found := json.loads(line))["count"] == arguments.reports]
     done = {found["reports"] for found in rows}
     missing = [(seed, case) for seed, case in enumerate(cases()) if case.name not in done]
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with ProcessPoolExecutor(arguments.jobs) as pool:
         for found in pool.map(partial(shares, count=arguments.reports), missing):
             rows.append(found)
             with arguments.out.open("a", encoding="utf-8") as file:
