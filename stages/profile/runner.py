@@ -129,11 +129,9 @@ class _Runner:
             times = self._repeats.times.get(name, RawTimes())
             self._records[name] = ArmRecord(**vars(state), times=times)
         if self._state.finished or asks_for_more(self._repeats.asked, self._state.asked):
-            # What was the last look has become one more interim look.
-            self._state.looks = {
-                name: {measure: ending.looks for measure, ending in by_measure.items()}
-                for name, by_measure in self._state.endings.items()
-            }
+            for name, by_measure in self._state.endings.items():  # their last look has become one more interim look
+                found = {measure: ending.looks for measure, ending in by_measure.items()}
+                self._state.looks[name] = self._state.looks.get(name, {}) | found
             self._state.endings = {}
         self._state.finished, self._state.asked = False, self._repeats.asked
         self._ready(self._state.plan)

@@ -38,6 +38,8 @@ CHANGES = [
     ),
     Change("learning rate", BOTH | {"profile"}, {"train.learning_rate": 0.001}),
     Change("timing protocol", {"profile"}, {"profile.rounds": 3}),
+    Change("occasion of the timing", {"profile"}, {"profile.occasion": "monday"}),
+    Change("smallest speed-up", {"profile", "compare"}, {"compare.min_speedup": 1.1}),
     Change("quality margin", {"compare"}, {"compare.quality_margin": 0.02}),
     Change("tracking experiment", {"compare"}, {"tracking.experiment": "another"}),
     Change("code of prepare", {"prepare"}, source="stages/tasks/images/preparation/splitting.py"),

@@ -277,7 +277,7 @@ def test_measurement_whose_results_were_not_written_is_taken_over(processes: int
     first = measured(folder, arms=arms, written=False)
     found = measured(folder, profile_params(processes=processes), arms=arms)
     assert (found.resumed, found.protocol.processes) == (REPEATS, processes)
-    before, after = (item.records["float32"].times.rounds for item in (first, found))
+    before, after = ([row.round_time_ms for row in item.records["float32"].times.rounds] for item in (first, found))
     assert after[: len(before)] == before
     assert len(after) == processes * ROUNDS
     assert found.records["float32"].trace is not None
@@ -290,6 +290,17 @@ def test_looks_of_an_earlier_session_stay_paid(folder: Path) -> None:
     ending = found.protocol.endings["mixed_bfloat16"]["train"]
     assert (ending.repeats, ending.looks) == (10, 5)  # after 3, 4, 6 and 8 repeats, and the last
     assert ending.confidence == pytest.approx(0.97)
+
+
+def test_looks_of_a_measurement_that_failed_stay_paid_if_more_is_asked(folder: Path) -> None:
+    arms = configs("float32", "mixed_bfloat16")
+    fail(folder, "train_round", "mixed_bfloat16", after=4 * ROUNDS + 3)
+    with pytest.raises(ProfileError, match="train_round does not work here"):
+        measured(folder, profile_params(processes=6), arms=arms)
+    (folder / "fail-train_round-mixed_bfloat16").unlink()
+    found = measured(folder, profile_params(processes=7), arms=arms)
+    ending = found.protocol.endings["mixed_bfloat16"]["train"]
+    assert (ending.repeats, ending.looks) == (7, 4)  # after 3, 4 and 6 repeats, and the last
 
 
 def test_damaged_repeat_is_measured_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
