@@ -70,14 +70,14 @@ def test_every_machine_candidate_and_measure_has_a_row(alike: FleetReport) -> No
 
 
 def test_on_all_of_them_is_each_machines_own_verdict(alike: FleetReport) -> None:
-    assert statement(alike, FAST) == f"{FAST}, training step: adopt on all of them, by each machine's own verdict."
-    assert statement(alike, SLOW) == f"{SLOW}, training step: reject on all of them, by each machine's own verdict."
-    assert statement(alike, FAILED) == "float16, training step: inconclusive on CPU 1, GPU 3 and TPU 2."
+    assert statement(alike, FAST) == f"{FAST}, training: adopt on all of them, by each machine's own verdict."
+    assert statement(alike, SLOW) == f"{SLOW}, training: reject on all of them, by each machine's own verdict."
+    assert statement(alike, FAILED) == "float16, training: inconclusive on CPU 1, GPU 3 and TPU 2."
 
 
 def test_on_all_of_them_is_not_said_where_one_disagrees(unlike: FleetReport) -> None:
     text = statement(unlike, FAST)
-    assert text.startswith("mixed_bfloat16, training step: adopt on CPU 1; reject on CPU 2; inconclusive on CPU 3. ")
+    assert text.startswith("mixed_bfloat16, training: adopt on CPU 1; reject on CPU 2; inconclusive on CPU 3. ")
     assert "on all of them" not in text
     assert statement(unlike, FAST, "inference_b1").endswith("adopt on all of them, by each machine's own verdict.")
 
@@ -114,7 +114,7 @@ def test_adopt_that_is_one_of_many_is_shown_on_none(unlike: FleetReport) -> None
 def test_one_machine_is_all_that_was_measured(project: SmallStudy) -> None:
     measure(project, "CPU 1")
     found = combine(read_machines())
-    assert statement(found, FAST) == "mixed_bfloat16, training step: adopt on the one machine that was measured."
+    assert statement(found, FAST) == "mixed_bfloat16, training: adopt on the one machine that was measured."
     assert "<title>halfstep: lower precision on 1 machine</title>" in render_html(found)
 
 
@@ -125,8 +125,8 @@ def test_speed_only_says_nothing_of_at_least_one(project: SmallStudy) -> None:
     measure(project, "CPU 2", speed_only=True)
     found = combine(read_machines())
     assert {row.verdict for row in found.rows} == {"faster", "slower"}
-    assert statement(found, FAST) == "mixed_bfloat16, training step: faster on CPU 1; slower on CPU 2."
-    assert statement(found, SLOW) == f"{SLOW}, training step: slower on all of them, by each machine's own verdict."
+    assert statement(found, FAST) == "mixed_bfloat16, training: faster on CPU 1; slower on CPU 2."
+    assert statement(found, SLOW) == f"{SLOW}, training: slower on all of them, by each machine's own verdict."
     for text in (terminal(found), render_markdown(found), render_html(found)):
         assert "faster, speed only" in text
         assert "Speed only: nothing was trained" in " ".join(text.split())
@@ -138,7 +138,7 @@ def test_table_names_machines_by_device_and_digest(unlike: FleetReport) -> None:
     text = terminal(unlike)
     for machine in unlike.machines:
         assert text.count(machine.digest) == 1
-    assert re.search(r"│ mixed_float16 +│ training step +│ 0\.25× \(0\.2\d to 0\.2\d\) +│.* reject", text)
+    assert re.search(r"│ mixed_float16 +│ training +│ 0\.25× \(0\.2\d to 0\.2\d\) +│.* reject", text)
     assert "−0.25 (" in text
     assert max(map(len, text.splitlines())) <= 140
 
