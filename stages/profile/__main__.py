@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from stages import params
 from stages.errors import cli_entry
 from stages.imports import quick_imports
 from stages.locking import machine_lock, stage_lock
-from stages.profile.fork_server import start_server
+from stages.profile.fork_server import start_server, stop_servers
 
 
 @cli_entry
 def main() -> None:
     """Measures the variants without a failed training, writes `data/profile/`, and logs one run per variant."""
     settings = params.load()
-    with stage_lock("profile"), machine_lock():
+    with stage_lock("profile"), machine_lock(), ExitStack() as stack:
+        stack.callback(stop_servers)
         for name in settings.train.variants:  # they import TensorFlow while this process imports the rest
             start_server(settings.variants[name].variables)
         with quick_imports():
