@@ -21,6 +21,7 @@ from stages.locking import machine_lock
 from stages.params import Params
 from stages.prepare import __main__ as prepare
 from stages.profile import __main__ as profile
+from stages.profile import stage as profile_stage_module
 from stages.tracking import active_run, deadline
 from tests.faults import servers
 from tests.faults.servers import SMALL, FaultyServer
@@ -97,7 +98,7 @@ def stages(
     def profile_stage() -> Stage:
         study()
         shutil.move(files.PROFILE, "measured")
-        monkeypatch.setattr(profile, "_measure_and_write", _copy_measurement)
+        monkeypatch.setattr(profile_stage_module, "_measure_and_write", _copy_measurement)
         monkeypatch.setattr(profile, "machine_lock", lambda: machine_lock(Path("machine.lock").resolve()))
         return Stage(profile.main, files.profile_dir("float32") / "manifest.json", files.PROFILE)
 
