@@ -106,7 +106,7 @@ class _Runner:
         self._extras = Extras(self._records, baseline, context.wanted, repeats)
         self._gpus, self._load = gpus, OtherLoad()
         self._state = repeats.state
-        self._resumed = self._drifting = 0
+        self._resumed = 0
         self._earlier_s, self._earlier_seconds = 0.0, dict[str, float]()
         self.interleaved = True
 
@@ -169,13 +169,13 @@ class _Runner:
 
     def _in_turns(self, number: int) -> None:
         with self.arms.repeat(number):
-            self.arms.start(self._needed(number))
+            self.arms.start(self._needed())
             if self._state is None:
                 self._plan()
                 needed, running = self._rule.needed(with_control=True), {worker.name for worker in self.arms.workers}
                 self.arms.start({name: needed[name] for name in needed if name not in running})  # bridging arms
             with self._load.counted(), self._gpus.measuring():
-                self._rounds(None)
+                self._rounds()
             self._end_repeat()
             self._extras.run(self.arms, self._schedule.plan)
             self._repeats.save(self._saved())
@@ -186,7 +186,7 @@ class _Runner:
         done: list[str] = []
         while left := [name for name in self._order(number) if name not in done]:
             with self.arms.repeat(number):
-                self.arms.start({left[0]: self._needed(number)[left[0]]})
+                self.arms.start({left[0]: self._needed()[left[0]]})
                 self.arms.calibrate()
                 if self._state is None:
                     self._plan()
@@ -202,13 +202,13 @@ class _Runner:
 
         A bridging arm follows when it is known that it is needed.
         """
-        names = sorted(self._needed(number), key=lambda name: name.startswith(files.BRIDGE_PREFIX))
+        names = sorted(self._needed(), key=lambda name: name.startswith(files.BRIDGE_PREFIX))
         if number > 1 or self._baseline not in names:
             return order_of_arms(names, number, self._profile.seed)
         others = [name for name in names if name != self._baseline]
         return [self._baseline, *others][:: -1 if number else 1]
 
-    def _needed(self, number: int) -> dict[str, set[str]]:
+    def _needed(self) -> dict[str, set[str]]:
         """The measures by arm; before all arms are known, all measures of all arms but bridging ones."""
         if self._state is None or not self._records.keys() >= set(self.arms.names):
             sizes = self._profile.inference_batch_sizes
@@ -263,14 +263,11 @@ class _Runner:
         assert self._state is not None, "a repeat has a plan"
         number = self._schedule.repeats
         self._schedule.repeats = self._state.repeats = number + 1
-        self._drifting = mark_counted(self._records)
-        self._look()
-        self._repeats.add(number, self._records, self._saved())
-        self._progress.after_repeat(self._rule)
-
-    def _look(self) -> None:
+        mark_counted(self._records)
         self._rule.look(self._schedule.out_of())
         self._schedule.learn(self._rule.speedups().values())
+        self._repeats.add(number, self._records, self._saved())
+        self._progress.after_repeat(self._rule)
 
     def _saved(self) -> State:
         """The state with what is known now."""
@@ -301,12 +298,12 @@ class _Runner:
     def _measurement(self) -> Measurement:
         if self._schedule.plan.steps_per_round == 1:
             use_rounds_as_steps(self._records)
-        self._drifting = mark_counted(self._records)
+        drifting = mark_counted(self._records)
         protocol = protocol_of(
             self._saved(),
             self._records,
             self._baseline,
-            drifting=self._drifting,
+            drifting=drifting,
             load=self._load,
             gpus=self._gpus.conditions(),
             repeated=tuple(self.arms.turns.warnings()),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ from stages import files
 from stages.profile.differences import bridge_of
 from stages.profile.records import ArmRecord
 from stages.profile.schedule import OutOf
-from stages.results.profile import EndedBy, Ending, RawTimes
+from stages.results.profile import Call, EndedBy, Ending, RawTimes, Round
 from stages.stats.speedup import (
     CONFIDENCE,
     INTERIM_CONFIDENCE,
@@ -209,12 +209,9 @@ class StoppingRule:
 
 def tables(times: RawTimes) -> Times:
     """The rounds and the calls of an arm as tables."""
-    columns = {"rounds": ["process", "round", "steps", "round_time_ms", "counted"]}
-    columns["calls"] = ["process", "round", "batch_size", "latency_ms", "counted"]
-    rounds = pd.DataFrame(list(_rows(times.rounds)), columns=None if times.rounds else columns["rounds"])
-    calls = pd.DataFrame(list(_rows(times.calls)), columns=None if times.calls else columns["calls"])
-    return rounds, calls
+    return _table(times.rounds, Round), _table(times.calls, Call)
 
 
-def _rows(rows: list) -> Iterator[dict]:
-    return map(asdict, rows)
+def _table(rows: Sequence[Round | Call], kind: type[Round | Call]) -> pd.DataFrame:
+    """As it is made after each repeat of up to 100,000 rows, without `asdict`, which takes microseconds a row."""
+    return pd.DataFrame([vars(row) for row in rows], columns=[field.name for field in fields(kind)])

@@ -117,7 +117,7 @@ class Turns:
     def separate_input_from_compute(self, plan: Plan, names: Sequence[str]) -> None:
         """Runs rounds in which each of these arms trains on one batch cached on the device.
 
-        The last rounds of the repeat show what a step with the input pipeline takes: while an arm trains on the cached
+        The arm's last rounds show what a step with the input pipeline takes: while an arm trains on the cached
         batch, its pipeline fills the buffers. The workers must be prepared for the cached batch.
         """
 
@@ -132,10 +132,9 @@ class Turns:
             self._run_round(number, TRAIN, turns, "input_rounds")
         for name in names:
             times = self._records[name].times
-            own = [row for row in times.rounds if row.process == self._repeat][-INPUT_ROUNDS:]
             times.input_rounds += [
                 InputRound(self._repeat, number, "pipeline", row.steps, row.round_time_ms)
-                for number, row in enumerate(own)
+                for number, row in enumerate(times.rounds[-INPUT_ROUNDS:])
             ]
 
     def settling_steps(self, worker: WorkerProcess, input_time_ms: float) -> int:
