@@ -18,7 +18,6 @@ from stages.compare.explain.evidence import Factors as Factors
 from stages.compare.explain.layer_diff import OpChange, op_changes
 from stages.compare.explain.limit import precision_bound
 from stages.compare.explain.reconcile import Reconciliation, reconcile
-from stages.compare.explain.waiting import Waiting
 from stages.compare.verdict import (
     Key,
     Parts,
@@ -30,7 +29,7 @@ from stages.compare.verdict import (
 )
 from stages.compare.verdict import VerdictTest as VerdictTest
 from stages.params import CompareParams, quality_margin_for
-from stages.results.comparison import BeforeAfter, Reason, Verdict
+from stages.results.comparison import BeforeAfter, Reason, Verdict, Waiting
 from stages.results.profile import Profile
 from stages.results.study import Study, VariantResult
 from stages.stats.bootstrap import MetricChange

@@ -31,7 +31,6 @@ from stages.results.comparison import (
     StateResult,
     TimeToAccuracyResult,
     VerdictTestResult,
-    WaitingResult,
 )
 from stages.results.study import Study, VariantResult
 from stages.stats.quality import QualityChange
@@ -167,7 +166,7 @@ def _candidate(candidate: Candidate, comparison: Comparison) -> CandidateResult:
             candidate.quality_same_weights, candidate.verdicts.keys() - {TRAIN}, candidate, comparison
         ),
         limit=None if candidate.limit is None else {TRAIN: candidate.limit},
-        waiting=None if candidate.waiting is None else _record(WaitingResult, candidate.waiting),
+        waiting=candidate.waiting,
         tests={measure: _record(VerdictTestResult, test) for measure, test in candidate.tests.items()} or None,
         sentence=verdict_sentence(candidate, comparison),
         next_steps=next_steps(candidate, comparison) or None,

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, model_validator
 from stages import files
 from stages.results.artifact import Document, Record
 from stages.stats.quality import Outcome
+from stages.text import ms_text, number_text
 
 COMPARISON = files.COMPARE / "comparison.json"
 
@@ -97,8 +98,8 @@ class ReconciliationResult(Record):
     scale: float = 1.0
 
 
-class WaitingResult(Record):
-    """How long a training step of the baseline waits for its input, where that bounds what the precision can bring.
+class Waiting(Record):
+    """How long a training step waits for its input. That of the baseline bounds what the precision can bring.
 
     Attributes:
         step_ms, cached_ms: mean time of a step on the input pipeline, and on a cached batch.
@@ -111,6 +112,26 @@ class WaitingResult(Record):
     low: float
     high: float
     rounds: int
+
+    @property
+    def wait_ms(self) -> float:
+        """Time of a step that waits for input."""
+        return self.step_ms - self.cached_ms
+
+    @property
+    def share(self) -> float:
+        """The wait as a share of the step."""
+        return self.wait_ms / self.step_ms
+
+    @property
+    def bound(self) -> float | None:
+        """Speed-up that no precision can exceed, by the lower end of the interval; None if it may wait for nothing."""
+        return 1 / self.low if self.low > 0 else None
+
+    @property
+    def text(self) -> str:
+        """Such as `135 of 137 ms of a training step wait for input`."""
+        return f"{number_text(self.wait_ms)} of {ms_text(self.step_ms)} of a training step wait for input"
 
 
 class SameWeights(Record):
@@ -228,7 +249,7 @@ class CandidateResult(Record):
     quality: QualityResult | None = None
     quality_same_weights: QualityResult | None = None
     limit: dict[Literal["train"], float] | None = None
-    waiting: WaitingResult | None = None
+    waiting: Waiting | None = None
     verdict: Verdict
     tests: dict[str, VerdictTestResult] | None = None
     sentence: str

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.compare.explain.hardware import PeakRatios, peak_ratios
-from stages.compare.explain.waiting import Waiting, waiting
+from stages.compare.explain.waiting import waiting
 from stages.op_types import op_category
+from stages.results.comparison import Waiting
 from stages.results.profile import InForce, OperationTime, Profile
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from stages.compare.explain.evidence import STEP, Evidence, time_by_type
-from stages.compare.explain.waiting import Waiting, waiting
-from stages.results.comparison import Reason
+from stages.compare.explain.waiting import waiting
+from stages.results.comparison import Reason, Waiting
 from stages.results.profile import Profile
 from stages.text import ms_text, number_text, percent_text
 
