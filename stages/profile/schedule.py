@@ -55,6 +55,11 @@ class Schedule:
         return self._profile.processes or MAX_REPEATS
 
     @property
+    def _is_given(self) -> bool:
+        """Whether the parameters say how many repeats and rounds there are, whatever time they take."""
+        return bool(self._profile.processes and self._profile.rounds and not self._profile.max_seconds)
+
+    @property
     def spent_s(self) -> float:
         """Seconds of the stage so far; those of earlier sessions do not count."""
         return time.monotonic() - self._began_s
@@ -76,7 +81,7 @@ class Schedule:
         if self._profile.max_seconds:
             is_up = self.left_s <= 0 and self.repeats >= self.plan.fewest_repeats
             return "max_seconds" if is_up else None
-        if self._profile.processes and self._profile.rounds:
+        if self._is_given:
             return None
         is_up = self.left_s < self.plan.shortest_repeat_s and self.repeats >= self.plan.fewest_repeats
         return "time" if is_up else None
@@ -120,9 +125,11 @@ class Schedule:
     def rounds_until(self, seconds: float, fixed: int | None = None) -> Iterator[int]:
         """Yields round numbers until so many seconds are used, in pairs of an order and its reverse.
 
-        `profile.rounds` is their largest number; `fixed` is their number, whatever the time.
+        `profile.rounds` is their largest number, and with `profile.processes` their number; `fixed` is their number,
+        whatever the time.
         """
         started_s, before_s, number = time.monotonic(), self.timing_s, 0
+        fixed = fixed or (self._profile.rounds if self._is_given else None)
         most = fixed or self._profile.rounds
         try:
             while most is None or number < most:
