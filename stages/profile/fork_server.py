@@ -12,10 +12,12 @@ import atexit
 import ctypes
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -42,14 +44,26 @@ def start_process(
     parent ends it.
     """
     context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=_in_own_group, args=(target, *arguments), name=name, daemon=True)
+    whole = (_temporary_folder(), target, *arguments)
+    process = context.Process(target=_in_own_group, args=whole, name=name, daemon=True)
     server = start_server(variables)
     with _environment({**variables, **_search_path()}), _installed(server):
         process.start()
     return process
 
 
-def _in_own_group(target: Callable[..., None], *arguments: Any) -> None:
+@cache
+def _temporary_folder() -> str:
+    """The folder of the processes' temporary files, removed when the stage ends: they are killed before they could.
+
+    AutoGraph writes one file for each function that it converts.
+    """
+    folder = tempfile.mkdtemp(prefix="halfstep-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _in_own_group(folder: str, target: Callable[..., None], *arguments: Any) -> None:
     """Runs in the process. It ends with the server, also where it is stopped, and so if the stage is killed.
 
     `multiprocessing` hands every process the pipe by which the server knows that the stage lives; a stopped process
@@ -62,6 +76,7 @@ def _in_own_group(target: Callable[..., None], *arguments: Any) -> None:
         setattr(server, "_forkserver_alive_fd", None)  # noqa: B010
     with suppress(OSError, AttributeError):  # on Linux
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    tempfile.tempdir = folder
     target(*arguments)
 
 

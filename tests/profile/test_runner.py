@@ -367,8 +367,8 @@ def test_killed_worker_is_reported_in_one_line(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_path_of_the_temporary_folder_may_be_long(folder: Path, root: Path, tmp_path: Path) -> None:
-    """The path of a socket may have 107 bytes."""
+def test_temporary_folder_may_have_a_long_path_and_is_left_empty(folder: Path, root: Path, tmp_path: Path) -> None:
+    """The path of a socket may have 107 bytes. AutoGraph writes a file for each function, which a worker leaves."""
     temporary = tmp_path / ("t" * 150)
     temporary.mkdir()
     check = (
@@ -386,6 +386,7 @@ def test_path_of_the_temporary_folder_may_be_long(folder: Path, root: Path, tmp_
         check=False,
     )
     assert (done.stdout, done.stderr) == ("True\n", "")
+    assert not list(temporary.iterdir())
 
 
 def test_busy_worker_is_ended_at_once(folder: Path) -> None:
