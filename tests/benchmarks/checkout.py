@@ -90,8 +90,7 @@ class Checkout:
 
     def training_s(self, stage: str) -> float:
         """Seconds in `fit` of a stage such as `train@float32-0`."""
-        name, _, seed = stage.removeprefix("train@").rpartition("-")
-        (path,) = self.root.glob(f"data/train/{name}/{seed}/metrics.json")
+        path = self.root / "data/train" / stage.removeprefix("train@") / "metrics.json"
         return float(json.loads(path.read_text(encoding="utf-8"))["train_time_s"])
 
     def summary(self, arm: str) -> dict[str, Any]:
