@@ -98,8 +98,10 @@ class Speedup:
 
     The time is that of all counted rounds, with stalls. The interval is Student's t by the linearisation of the ratio
     of two means (Cochran, Sampling Techniques, 1977, section 6.3) on the logarithmic scale. Its standard error is the
-    larger of two: that of the repeats, with one degree of freedom fewer than repeats; and that of the rounds, with as
-    many as the rounds leave, to which the variance of repeats that differ by `REPEAT_SD` is added.
+    larger of two: that of the rounds, with as many degrees of freedom as the rounds leave, to which the variance of
+    repeats that differ by `REPEAT_SD` is added; and that of the repeats. The variance of the repeats contains that of
+    their rounds. That part has the degrees of freedom of the rounds, and the rest has one fewer than repeats; of the
+    sum they are Satterthwaite's (Biometrics Bulletin 2, 1946, p. 110).
 
     Attributes:
         by_process: the times of each repeat.
@@ -144,9 +146,14 @@ class Speedup:
     @cached_property
     def error(self) -> Error:
         """Standard error of the logarithm of the ratio; infinite where a single round was measured."""
-        found = [self._error_of_repeats(), self._error_of_rounds() if self.interleaved else None]
-        unknown = Error(math.inf, 1)
-        return max((error for error in found if error), key=lambda error: error.standard_error, default=unknown)
+        repeats, rounds = self._error_of_repeats(), self._error_of_rounds() if self.interleaved else None
+        if repeats is None or rounds is None:
+            return repeats or rounds or Error(math.inf, 1)
+        if repeats.standard_error <= rounds.standard_error:
+            return rounds
+        square, within = repeats.standard_error**2, self._round_variance[0] / self.rounds
+        degrees = square**2 / ((square - within) ** 2 / repeats.degrees + within**2 / rounds.degrees)
+        return Error(repeats.standard_error, degrees)
 
     @property
     def standard_error(self) -> float:
@@ -156,7 +163,8 @@ class Speedup:
     @property
     def repeats_decide(self) -> bool:
         """Whether repeats differ by more than their rounds explain, so that the interval rests on the repeats."""
-        return self.error == self._error_of_repeats()
+        repeats = self._error_of_repeats()
+        return repeats is not None and self.error.standard_error == repeats.standard_error
 
     def _error_of_repeats(self) -> Error | None:
         count = self.processes
