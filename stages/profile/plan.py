@@ -25,10 +25,13 @@ MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends
 PLAIN_MS = 1000.0
 # The stage takes a little less time than the trainings, within these limits.
-TRAININGS_SHARE, MIN_STAGE_S, MAX_STAGE_S = 0.9, 33.0, 240.0
-USUAL_REPEATS, FEWEST_REPEATS, MAX_REPEATS = 5, 4, 12
+TRAININGS_SHARE, MIN_STAGE_S, MAX_STAGE_S = 0.85, 33.0, 240.0
+# Repeats: where there is time for them, where there is not, and where `FEWEST_REPEATS` starts would take more than this
+# share of the stage. Of arms that are measured one at a time, each order needs its reverse: never three.
+USUAL_REPEATS, FEWEST_REPEATS, LEAST_REPEATS, MAX_REPEATS = 5, 4, 3, 12
+STARTS_SHARE = 0.35
 MIN_ROUNDS, MIN_INFERENCE_ROUNDS = 8, 4  # in a repeat, and
-FEWEST_ROUNDS, FEWEST_INFERENCE_ROUNDS = 4, 2  # where the fewest repeats would exceed MAX_STAGE_S
+FEWEST_ROUNDS, FEWEST_INFERENCE_ROUNDS = 4, 2  # where the fewest repeats would take longer than the stage may
 ROUND_SD, REPEAT_SD = 0.1, 0.014  # of a ratio, before anything was measured
 END_S = 3.0  # reading the traces, and evaluating the baseline's weights
 
@@ -104,7 +107,7 @@ class Plan:
     def least_timing_s(self) -> float:
         """Seconds of timing in it."""
         usual_s = MIN_ROUNDS * self.round_s + MIN_INFERENCE_ROUNDS * self.inference_round_s
-        if self.fewest_repeats * (self.start_s + usual_s) + self.end_s <= MAX_STAGE_S:
+        if self.fewest_repeats * (self.start_s + usual_s) + self.end_s <= self.stage_s:
             return usual_s
         return FEWEST_ROUNDS * self.round_s + FEWEST_INFERENCE_ROUNDS * self.inference_round_s
 
@@ -131,6 +134,11 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
     allowed_s = max(MIN_STAGE_S, min(MAX_STAGE_S, TRAININGS_SHARE * costs.trainings_s))
     least_s = start_s + MIN_ROUNDS * round_s + MIN_INFERENCE_ROUNDS * inference_round_s
     usual_fits = MIN_STAGE_S < allowed_s >= costs.spent_s + USUAL_REPEATS * least_s + end_s
+    fewest = FEWEST_REPEATS
+    if interleaved and usual_fits:
+        fewest = USUAL_REPEATS
+    elif interleaved and FEWEST_REPEATS * start_s > STARTS_SHARE * allowed_s:
+        fewest = LEAST_REPEATS
     return Plan(
         interleaved=interleaved,
         steps_per_round=steps,
@@ -144,7 +152,7 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         inference_round_s=inference_round_s,
         stage_s=allowed_s,
         end_s=end_s,
-        fewest_repeats=profile.processes or (USUAL_REPEATS if usual_fits and interleaved else FEWEST_REPEATS),
+        fewest_repeats=profile.processes or fewest,
     )
 
 

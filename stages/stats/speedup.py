@@ -26,6 +26,9 @@ INTERIM_CONFIDENCE = 0.995
 # mean of so few skewed times is not quite normal.
 MIN_LOOKS_PAID = 2
 REPEAT_SD = 0.01  # smallest standard deviation of a repeat: few repeats that happen to agree do not show it to be 0
+# How many times the degrees of freedom of the repeats those of their error may be. Which part of it is the rounds' is
+# itself estimated: without this limit, four repeats that differ by 3 % and rounds by 4 % cover 93.7 % in simulation.
+MOST_DEGREES = 1.5
 MIN_ROUNDS_FOR_PAIRS = 8  # of a repeat, for its unit of spread to be two rounds
 TRIMMED_SHARE = 0.25  # of the rounds of a repeat, at each end, for the ratio of typical steps
 
@@ -101,7 +104,8 @@ class Speedup:
     larger of two: that of the rounds, with as many degrees of freedom as the rounds leave, to which the variance of
     repeats that differ by `REPEAT_SD` is added; and that of the repeats. The variance of the repeats contains that of
     their rounds. That part has the degrees of freedom of the rounds, and the rest has one fewer than repeats; of the
-    sum they are Satterthwaite's (Biometrics Bulletin 2, 1946, p. 110).
+    sum they are Satterthwaite's (Biometrics Bulletin 2, 1946, p. 110), `MOST_DEGREES` times those of the repeats at
+    most.
 
     Attributes:
         by_process: the times of each repeat.
@@ -153,7 +157,7 @@ class Speedup:
             return rounds
         square, within = repeats.standard_error**2, self._round_variance[0] / self.rounds
         degrees = square**2 / ((square - within) ** 2 / repeats.degrees + within**2 / rounds.degrees)
-        return Error(repeats.standard_error, degrees)
+        return Error(repeats.standard_error, min(degrees, MOST_DEGREES * repeats.degrees))
 
     @property
     def standard_error(self) -> float:

@@ -12,6 +12,7 @@ from stages.profile.plan import (
     BUFFER_SHARE,
     FEWEST_REPEATS,
     INPUT_SHARE,
+    LEAST_REPEATS,
     MAX_STAGE_S,
     MIN_STAGE_S,
     USUAL_REPEATS,
@@ -59,13 +60,18 @@ def test_turn_on_a_gpu_is_long_and_follows_a_step() -> None:
 
 def test_stage_takes_about_as_long_as_the_trainings_within_limits() -> None:
     assert plan(5.0, trainings_s=0.0).stage_s == MIN_STAGE_S
-    assert plan(5.0, trainings_s=100.0).stage_s == 90.0
+    assert plan(5.0, trainings_s=100.0).stage_s == 85.0
     assert plan(5.0, trainings_s=3600.0).stage_s == MAX_STAGE_S
 
 
 def test_one_more_repeat_where_there_is_time_for_it() -> None:
     assert plan(5.0).fewest_repeats == USUAL_REPEATS
-    assert plan(5.0, trainings_s=0.0, start_s=15.0).fewest_repeats == FEWEST_REPEATS
+    assert plan(5.0, trainings_s=0.0, start_s=2.0).fewest_repeats == FEWEST_REPEATS
+
+
+def test_one_repeat_less_where_starts_would_take_most_of_the_time() -> None:
+    assert plan(5.0, trainings_s=0.0, start_s=15.0).fewest_repeats == LEAST_REPEATS
+    assert plan(5.0, trainings_s=0.0, start_s=15.0, interleaved=False).fewest_repeats == FEWEST_REPEATS
 
 
 def test_batches_of_start_up_are_used_up_where_steps_may_wait_for_their_input() -> None:
