@@ -24,8 +24,8 @@ TRACE_MS = 1500.0
 MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends
 PLAIN_MS = 1000.0
-# The stage takes about as long as the trainings, within these limits.
-MIN_STAGE_S, MAX_STAGE_S = 33.0, 240.0
+# The stage takes a little longer than the trainings, within these limits.
+TRAININGS_SHARE, MIN_STAGE_S, MAX_STAGE_S = 1.25, 33.0, 240.0
 # Repeats: where there is time for them, where there is not, and where `FEWEST_REPEATS` starts would take more than this
 # share of the stage. Of arms that are measured one at a time, each order needs its reverse: never three.
 USUAL_REPEATS, FEWEST_REPEATS, LEAST_REPEATS, MAX_REPEATS = 5, 4, 3, 12
@@ -131,7 +131,7 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         calls[size] * costs.arms * fmean(by_arm.values()) for size, by_arm in costs.latency_ms.items()
     )
     start_s = costs.start_s * costs.arms / len(costs.step_time_ms)
-    allowed_s = max(MIN_STAGE_S, min(MAX_STAGE_S, costs.trainings_s))
+    allowed_s = max(MIN_STAGE_S, min(MAX_STAGE_S, TRAININGS_SHARE * costs.trainings_s))
     least_s = start_s + MIN_ROUNDS * round_s + MIN_INFERENCE_ROUNDS * inference_round_s
     usual_fits = MIN_STAGE_S < allowed_s >= costs.spent_s + USUAL_REPEATS * least_s + end_s
     fewest = FEWEST_REPEATS

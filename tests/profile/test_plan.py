@@ -60,7 +60,7 @@ def test_turn_on_a_gpu_is_long_and_follows_a_step() -> None:
 
 def test_stage_takes_about_as_long_as_the_trainings_within_limits() -> None:
     assert plan(5.0, trainings_s=0.0).stage_s == MIN_STAGE_S
-    assert plan(5.0, trainings_s=100.0).stage_s == 100.0
+    assert plan(5.0, trainings_s=100.0).stage_s == 125.0
     assert plan(5.0, trainings_s=3600.0).stage_s == MAX_STAGE_S
 
 
