@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 import psutil
@@ -47,11 +47,13 @@ class Context:
         wanted: what is measured beside the timing.
         trainings_s: seconds that all compared trainings took together; 0 if nothing was trained.
         min_speedup: smallest speed-up worth having.
+        began_s: when the stage began, in seconds since the epoch; by default when this process did.
     """
 
     wanted: Wanted
     trainings_s: float = 0.0
     min_speedup: float = 1.05
+    began_s: float = field(default_factory=lambda: psutil.Process().create_time())
 
 
 def measure(
@@ -146,7 +148,7 @@ class _Runner:
         assert self._state is not None, "the plan is part of the state"
         sizes, state = self._profile.inference_batch_sizes, self._state
         self.arms.drained_batches = plan.drained_batches
-        self._schedule = Schedule(plan, self._profile, state.repeats, state.timing_s, _stage_s())
+        self._schedule = Schedule(plan, self._profile, state.repeats, state.timing_s, self._spent_s)
         variants = [name for name in self.arms.names if files.is_variant(name)]
         target = Target(
             precision=self._profile.target_precision,
@@ -216,6 +218,11 @@ class _Runner:
         return self._rule.needed(with_control=self._takes_control)
 
     @property
+    def _spent_s(self) -> float:
+        """Seconds since the stage began."""
+        return time.time() - self._context.began_s
+
+    @property
     def _takes_control(self) -> bool:
         control_s = self.arms.turns.seconds.get(files.CONTROL, 0.0) + self._earlier_seconds.get(files.CONTROL, 0.0)
         return self._schedule.takes_control(control_s, self._schedule.spent_s + self._earlier_s)
@@ -235,7 +242,7 @@ class _Runner:
             trainings_s=self._context.trainings_s,
             arms=len(self.arms.names),
             settling_steps=self.arms.settling_steps(),
-            spent_s=_stage_s(),
+            spent_s=self._spent_s,
         )
         plan = make_plan(self._profile, costs, interleaved=self.interleaved)
         self._state = State(plan, self._repeats.asked)
@@ -309,11 +316,6 @@ class _Runner:
             repeated=tuple(self.arms.turns.warnings()),
         )
         return Measurement(self._records, protocol, self._schedule.plan.trace_steps, self._resumed)
-
-
-def _stage_s() -> float:
-    """Seconds since the stage's process began."""
-    return time.time() - psutil.Process().create_time()
 
 
 def _nested(by_key: Mapping[Key, _Value]) -> dict[str, dict[str, _Value]]:
