@@ -26,7 +26,7 @@ from stages.stats.speedup import (
     speedup_of,
 )
 
-DECIDED_WIDTH = 0.05  # half-width, as a share of the ratio, of an interval that may end a decided measure
+DECIDED_WIDTH = 0.04  # half-width, as a share of the ratio, of an interval that may end a decided measure
 MIN_CALIBRATED = 0.85  # of `min_speedup`: calibrations that show less leave out the bridging arm of the first repeat
 
 Key = tuple[str, str]  # a candidate and a measure
