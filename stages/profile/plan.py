@@ -24,11 +24,11 @@ TRACE_MS = 1500.0
 MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends
 PLAIN_MS = 1000.0
-# The stage takes a little longer than the trainings, within these limits.
+# The stage takes a quarter longer than the trainings, within these limits.
 TRAININGS_SHARE, MIN_STAGE_S, MAX_STAGE_S = 1.25, 33.0, 240.0
-# Repeats: where there is time for them, where there is not, and where `FEWEST_REPEATS` starts would take more than this
+# Repeats: where there is time for them, where there is not, and where `FEWER_REPEATS` starts would take more than this
 # share of the stage. Of arms that are measured one at a time, each order needs its reverse: never three.
-USUAL_REPEATS, FEWEST_REPEATS, LEAST_REPEATS, MAX_REPEATS = 5, 4, 3, 12
+USUAL_REPEATS, FEWER_REPEATS, FEWEST_REPEATS, MAX_REPEATS = 5, 4, 3, 12
 STARTS_SHARE = 0.5
 MIN_ROUNDS, MIN_INFERENCE_ROUNDS = 8, 4  # in a repeat, and
 FEWEST_ROUNDS, FEWEST_INFERENCE_ROUNDS = 4, 2  # where the fewest repeats would take longer than the stage may
@@ -134,11 +134,11 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
     allowed_s = max(MIN_STAGE_S, min(MAX_STAGE_S, TRAININGS_SHARE * costs.trainings_s))
     least_s = start_s + MIN_ROUNDS * round_s + MIN_INFERENCE_ROUNDS * inference_round_s
     usual_fits = MIN_STAGE_S < allowed_s >= costs.spent_s + USUAL_REPEATS * least_s + end_s
-    fewest = FEWEST_REPEATS
+    fewest = FEWER_REPEATS
     if interleaved and usual_fits:
         fewest = USUAL_REPEATS
-    elif interleaved and FEWEST_REPEATS * start_s > STARTS_SHARE * allowed_s:
-        fewest = LEAST_REPEATS
+    elif interleaved and FEWER_REPEATS * start_s > STARTS_SHARE * allowed_s:
+        fewest = FEWEST_REPEATS
     return Plan(
         interleaved=interleaved,
         steps_per_round=steps,

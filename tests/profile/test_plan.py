@@ -10,9 +10,9 @@ import pytest
 from stages.params import ProfileParams
 from stages.profile.plan import (
     BUFFER_SHARE,
+    FEWER_REPEATS,
     FEWEST_REPEATS,
     INPUT_SHARE,
-    LEAST_REPEATS,
     MAX_STAGE_S,
     MIN_STAGE_S,
     USUAL_REPEATS,
@@ -54,11 +54,11 @@ def test_turn_on_a_gpu_is_long_and_follows_a_step() -> None:
     found = [plan(ms, interleaved=False) for ms in (2.0, 80.0, 900.0)]
     assert [item.steps_per_round for item in found] == [500, 13, 4]
     assert {item.lead_in_steps for item in found} == {1}
-    assert {item.fewest_repeats for item in found} == {FEWEST_REPEATS}
-    assert FEWEST_REPEATS % 2 == 0  # an order and its reverse
+    assert {item.fewest_repeats for item in found} == {FEWER_REPEATS}
+    assert FEWER_REPEATS % 2 == 0  # an order and its reverse
 
 
-def test_stage_takes_about_as_long_as_the_trainings_within_limits() -> None:
+def test_stage_takes_a_quarter_longer_than_the_trainings_within_limits() -> None:
     assert plan(5.0, trainings_s=0.0).stage_s == MIN_STAGE_S
     assert plan(5.0, trainings_s=100.0).stage_s == 125.0
     assert plan(5.0, trainings_s=3600.0).stage_s == MAX_STAGE_S
@@ -66,12 +66,12 @@ def test_stage_takes_about_as_long_as_the_trainings_within_limits() -> None:
 
 def test_one_more_repeat_where_there_is_time_for_it() -> None:
     assert plan(5.0).fewest_repeats == USUAL_REPEATS
-    assert plan(5.0, trainings_s=0.0, start_s=2.0).fewest_repeats == FEWEST_REPEATS
+    assert plan(5.0, trainings_s=0.0, start_s=2.0).fewest_repeats == FEWER_REPEATS
 
 
 def test_one_repeat_less_where_starts_would_take_most_of_the_time() -> None:
-    assert plan(5.0, trainings_s=0.0, start_s=15.0).fewest_repeats == LEAST_REPEATS
-    assert plan(5.0, trainings_s=0.0, start_s=15.0, interleaved=False).fewest_repeats == FEWEST_REPEATS
+    assert plan(5.0, trainings_s=0.0, start_s=15.0).fewest_repeats == FEWEST_REPEATS
+    assert plan(5.0, trainings_s=0.0, start_s=15.0, interleaved=False).fewest_repeats == FEWER_REPEATS
 
 
 def test_batches_of_start_up_are_used_up_where_steps_may_wait_for_their_input() -> None:
