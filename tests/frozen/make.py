@@ -1,0 +1,128 @@
+"""Makes the frozen studies anew, by `dvc repro` in clones of the project: about five minutes.
+
+python -m tests.frozen.make [NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stages import files
+from tests.frozen import COLUMNS, FOLDER, pack, text_of_page
+from tools.benchmarks.checkout import Checkout, cloned, resolved
+
+_SHORT = {"train.epochs": 2, "profile.max_seconds": 6, "profile.processes": 3}
+_TWO = {"train.variants": ["float32", "mixed_bfloat16"], **_SHORT}
+STUDIES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "own_task": {**_TWO, "task.name": "examples.regression:build", "train.epochs": 20, "compare.quality_margin": 2.0},
+    "speed_only": {**_SHORT, "train.epochs": 0},
+    "failed_arm": {
+        **_SHORT,
+        "train.variants": ["float32", "float16", "mixed_bfloat16"],
+        "variants.float16": {"policy": "float16", "xla": None, "tf32": True, "onednn": True},
+        "model.name": "mymodels:fragile",
+    },
+    "bridge": {
+        **_SHORT,
+        "train.variants": ["float32", "bfloat16_xla"],
+        "variants.bfloat16_xla": {"policy": "mixed_bfloat16", "xla": True, "tf32": True, "onednn": True},
+        "profile.inference_batch_sizes": [1, 8],
+    },
+    "two_seeds": {**_TWO, "train.seeds": [0, 1]},
+}
+_MODEL = """
+import keras
+
+
+def fragile(input_shape, classes):
+    pixels = keras.Input(input_shape, dtype="uint8")
+    features = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(pixels))
+    if keras.config.dtype_policy().compute_dtype == "float16":
+        features = features * float("nan")
+    logits = keras.layers.Dense(classes)(features)
+    return keras.Model(pixels, keras.layers.Activation("softmax", dtype="float32")(logits))
+"""
+_LEFT_OUT = (
+    "*.keras",
+    "*.weights.h5",
+    "train_images.npy",
+    "validation_images.npy",
+    "test_images.npy",
+    "train_labels.npy",
+)
+
+
+def make(name: str, changes: Mapping[str, Any], commit: str) -> None:
+    """Makes one study and what is said of it."""
+    with cloned(commit) as checkout:
+        (checkout.root / "mymodels.py").write_text(_MODEL, encoding="utf-8")
+        checkout.configure({**changes, "tracking.uri": "sqlite:///mlflow.db"})
+        checkout.run("dvc", "repro", "-f")
+        texts = _texts(checkout)
+        shutil.copy(checkout.root / "data/compare/comparison.json", FOLDER / f"{name}.json")
+        (FOLDER / f"{name}.params.yaml").write_text(_params(checkout.root), encoding="utf-8")
+        shutil.rmtree(checkout.root / "data/compare")
+        _leave_out(checkout.root)
+        pack(checkout.root / "data", FOLDER / f"{name}.tar.xz")
+    for kind, text in texts.items():
+        (FOLDER / f"{name}.{kind}.txt").write_text(text, encoding="utf-8")
+    print(f"{name}: {(FOLDER / f'{name}.tar.xz').stat().st_size / 1024:.0f} KiB", flush=True)
+
+
+def _leave_out(root: Path) -> None:
+    """Removes traces and models, and writes the manifests anew."""
+    for folder in [root / "data/prepared", *root.glob("data/train/*"), *root.glob("data/profile/*")]:
+        for pattern in _LEFT_OUT:
+            for path in folder.glob(pattern):
+                path.unlink()
+        shutil.rmtree(folder / "trace", ignore_errors=True)
+        if (folder / files.MANIFEST).is_file():
+            files.write_manifest(folder)
+
+
+def _texts(checkout: Checkout) -> dict[str, str]:
+    """What the terminal, the page and the Markdown say."""
+    printed = _output(checkout, "stages.compare")
+    markdown = _output(checkout, "stages.compare.report.markdown")
+    page = (checkout.root / "data/compare/report.html").read_text(encoding="utf-8")
+    return {"terminal": printed, "page": text_of_page(page), "markdown": markdown}
+
+
+def _output(checkout: Checkout, module: str) -> str:
+    command = ["env", f"COLUMNS={COLUMNS}", sys.executable, "-m", module]
+    done = subprocess.run(command, cwd=checkout.root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return done.stdout
+
+
+def _params(root: Path) -> str:
+    """The parameters that `compare` reads."""
+    tree = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    train = {name: tree["train"][name] for name in ("variants", "seeds")}
+    sizes = {"inference_batch_sizes": tree["profile"]["inference_batch_sizes"]}
+    return yaml.safe_dump({"train": train, "profile": sizes, "compare": tree["compare"]}, sort_keys=False)
+
+
+def main() -> None:
+    """Makes the studies that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m tests.frozen.make", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(STUDIES))
+    parser.add_argument("--commit", default="HEAD", help="whose code makes them")
+    arguments = parser.parse_args()
+    commit = resolved(arguments.commit)
+    for name in arguments.names or STUDIES:
+        make(name, STUDIES[name], commit)
+
+
+if __name__ == "__main__":
+    main()
