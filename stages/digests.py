@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 import stages
 from stages.contents import Contents
@@ -37,17 +39,19 @@ def source_digest(data: DataParams) -> dict[str, Any]:
     return {"source": data.source, **_listing_digest(root, Contents("data.path", root))}
 
 
-def code_digest(names: Iterable[str]) -> str:
-    """Digest of the names and contents of modules and packages of `stages`.
-
-    Args:
-        names: such as `tasks` and `precision.py`.
-    """
-    root = Path(stages.__file__).parent
-    named = [root / name for name in names]
+def code_digest(stage: str) -> str:
+    """Digest of the names and contents of the code that `dvc.yaml` names for a stage: what its results depend on."""
+    root = Path(stages.__file__).parents[1]
+    named = [root / name for name in code_of(stage)]
     paths = sorted(path for entry in named for path in ([entry] if entry.is_file() else entry.rglob("*.py")))
     lines = [f"{path.relative_to(root)}\0{sha256_file(path)}\n" for path in paths]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def code_of(stage: str) -> list[str]:
+    """The modules and packages on which a stage depends by `dvc.yaml`, as paths from the root of the project."""
+    pipeline = yaml.safe_load((Path(stages.__file__).parents[1] / "dvc.yaml").read_text(encoding="utf-8"))
+    return [name for name in pipeline["stages"][stage]["deps"] if name.startswith("stages/")]
 
 
 def model_digest(model: ModelParams) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from stages import cache
 from stages.errors import CorruptFileError, DataError
+from stages.text import MIB
 
 DATA = Path("data")
 PREPARED = DATA / "prepared"
@@ -114,7 +115,7 @@ def require_free_space(directory: Path, needed_bytes: int, alternative: str) -> 
 
 
 def _size(count_bytes: int) -> str:
-    return f"{count_bytes / 2**30:.1f} GiB" if count_bytes >= 2**30 else f"{count_bytes / 2**20:.1f} MiB"
+    return f"{count_bytes / 2**30:.1f} GiB" if count_bytes >= 2**30 else f"{count_bytes / MIB:.1f} MiB"
 
 
 def write_text(path: Path, text: str) -> None:

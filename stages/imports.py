@@ -1,4 +1,4 @@
-"""Imports of large libraries without Python's garbage collector.
+"""How Python finds and imports modules: without its garbage collector, and in child processes as in this one.
 
 An import makes hundreds of thousands of objects that stay. The collector would look at them again and again: that is a
 third of the time in which TensorFlow and MLflow are imported, and a second at the end of the process.
@@ -7,8 +7,12 @@ third of the time in which TensorFlow and MLflow are imported, and a second at t
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
 
 
 @contextmanager
@@ -25,3 +29,8 @@ def quick_imports() -> Iterator[None]:
         if was_on:
             gc.freeze()
             gc.enable()
+
+
+def search_path() -> dict[str, str]:
+    """The environment variable with which a child process finds `stages` in any working folder."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}

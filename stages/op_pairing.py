@@ -17,7 +17,7 @@ from typing import Protocol
 
 from stages.op_types import plain_type, unversioned
 
-_INLINED = re.compile(r"^(?:.*/)?(?:StatefulPartitionedCall|PartitionedCall|(?:then|else|body|cond)/_\d+)/")
+INLINED = re.compile(r"^(?:.*/)?(?:StatefulPartitionedCall|PartitionedCall|(?:then|else|body|cond)/_\d+)/")
 _ADDED = re.compile(r"cond(?:_\d+)?|ArithmeticOptimizer")
 _GRADIENT, _LOOP_GRADIENT = "gradient_tape", "gradients"
 _NUMBER = re.compile(r"_\d+$")
@@ -112,7 +112,7 @@ def _op_type(operation: TimedOperation) -> str:
 
 def _path(name: str) -> tuple[tuple[str, ...], bool]:
     """Scopes and node of an operation without what the runtime adds, and whether it belongs to a gradient."""
-    parts = [part for part in _INLINED.sub("", name).split("/") if not _ADDED.fullmatch(part)]
+    parts = [part for part in INLINED.sub("", name).split("/") if not _ADDED.fullmatch(part)]
     is_gradient = _GRADIENT in parts
     parts = [part for part in parts if part != _GRADIENT]
     if is_gradient and _LOOP_GRADIENT in parts:

@@ -29,12 +29,6 @@ class _Module:
         return self.name if self.path.name == "__init__.py" else self.name[:-1]
 
 
-def own_model_file(name: str, root: Path | None = None) -> Path | None:
-    """Source file of the user's own model; None if `name` does not have the form `package.module:function`."""
-    match = OWN_MODEL.fullmatch(name)
-    return module_file(match["module"], root or Path.cwd()) if match else None
-
-
 def module_file(module: str, root: Path, *, only_root: bool = False) -> Path | None:
     """Source file of a module in `root` or, unless `only_root`, on Python's path; None if there is no such file."""
     name = tuple(module.split("."))

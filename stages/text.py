@@ -1,10 +1,14 @@
-"""Numbers as text, for every message and report."""
+"""Numbers and names as text, for every message and report."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 DIGITS = 3
+MIB = 2**20  # bytes
+TRAIN = "train"  # the measure; those of inference are `inference_b<n>`
+_INFERENCE = "inference_b"
 
 
 def number_text(value: float) -> str:
@@ -34,3 +38,40 @@ def ms_text(time_ms: float) -> str:
 def percent_text(share: float, digits: int = 0) -> str:
     """A share, such as `14 %`."""
     return f"{100 * share:.{digits}f} %"
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with its sign, a true minus sign for negative ones, and none for zero."""
+    rounded = round(value, digits)
+    sign = "" if rounded == 0 else "+" if rounded > 0 else "−"
+    return f"{sign}{abs(rounded):,.{digits}f}"
+
+
+def joined(items: Sequence[str]) -> str:
+    """`a`, `a and b`, or `a, b and c`; empty without items."""
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def inference_measure(batch_size: int) -> str:
+    """Name of the measure of inference at a batch size."""
+    return f"{_INFERENCE}{batch_size}"
+
+
+def batch_size_of(measure: str) -> int | None:
+    """Batch size of a measure of inference; None for training."""
+    return None if measure == TRAIN else int(measure.removeprefix(_INFERENCE))
+
+
+def measure_text(measure: str) -> str:
+    """A measure in a sentence: `training`, or `inference at batch size 1`."""
+    return "training" if measure == TRAIN else f"inference at batch size {batch_size_of(measure)}"
+
+
+def measure_label(measure: str) -> str:
+    """What a verdict or a reason is about: `training`, or `inference, batch 1`."""
+    return "training" if measure == TRAIN else f"inference, batch {batch_size_of(measure)}"
+
+
+def timed_label(measure: str) -> str:
+    """What was timed for a measure; of a training, its steps."""
+    return "training step" if measure == TRAIN else measure_label(measure)

@@ -12,10 +12,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from rich.console import RenderableType
 
 from stages import files
-from stages.compare.comparison import Comparison, compare
+from stages.compare.__main__ import write_results
+from stages.compare.judge import document_of
+from stages.compare.judging import Judging, compare
+from stages.compare.report.html import render_report
+from stages.compare.report.terminal import render
+from stages.compare.study import Study, load_study
 from stages.params import CompareParams, Variant
+from stages.results import comparison as document
 from stages.results.artifact import Document, write_table
 from stages.results.prepared import PreparedInfo
 from stages.results.profile import (
@@ -35,7 +42,6 @@ from stages.results.profile import (
     same_weights_file,
     write_profile,
 )
-from stages.results.study import Study, load_study
 from stages.results.task import TASK_INFO, TaskInfo, images_task
 from stages.results.training import (
     HISTORY,
@@ -47,7 +53,8 @@ from stages.results.training import (
     write_training,
 )
 from stages.stats.resampling import metric_scores
-from stages.stats.speedup import CONFIDENCE, ProcessTimes, Speedup, final_confidence, inference_measure
+from stages.stats.speedup import CONFIDENCE, ProcessTimes, Speedup, final_confidence
+from stages.text import inference_measure
 
 VARIANTS = ("float32", "mixed_float16", "mixed_bfloat16", "float16")
 FAILED = "float16"
@@ -340,7 +347,7 @@ class SmallStudy:
                 same_weights_file(name, seed).unlink()
             files.write_manifest(files.profile_dir(name))
 
-    def compare_speed_only(self, **params: Any) -> Comparison:
+    def compare_speed_only(self, **params: Any) -> Judging:
         return compare(self.load(variants=MEASURED), CompareParams(**params))
 
     def make_synthetic(self) -> None:
@@ -432,7 +439,7 @@ class SmallStudy:
     def load(self, seeds: tuple[int, ...] = SEEDS, variants: tuple[str, ...] = VARIANTS) -> Study:
         return load_study("float32", variants, seeds, BATCH_SIZES)
 
-    def compare(self, **params: Any) -> Comparison:
+    def compare(self, **params: Any) -> Judging:
         return compare(self.load(), CompareParams(**params))
 
 
@@ -500,6 +507,23 @@ def profile(
     )
 
 
+def html_of(judging: Judging) -> str:
+    """The page."""
+    return render_report(document_of(judging), judging.study)
+
+
+def terminal_of(judging: Judging) -> RenderableType:
+    """The terminal's tables and lines."""
+    return render(document_of(judging), judging.study)
+
+
+def write_results_of(judging: Judging) -> document.Comparison:
+    """Writes `data/compare/`."""
+    comparison = document_of(judging)
+    write_results(comparison, judging.study)
+    return comparison
+
+
 @pytest.fixture(scope="session")
 def complete_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("complete")
@@ -517,5 +541,5 @@ def project(tmp_path: Path, complete_data: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def comparison(project: SmallStudy) -> Comparison:
+def comparison(project: SmallStudy) -> Judging:
     return project.compare()

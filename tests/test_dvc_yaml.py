@@ -10,9 +10,58 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from stages.digests import code_of
 from stages.params import Params, TrainParams, Variant, load
+from tests.test_layers import reached
 
 WITHOUT_EFFECT_ON_A_RESULT = {"require_gpu", "checkpoint_every"}
+# Code that a stage imports and its results do not depend on, with the reason. A folder ends with a slash.
+CODE_WITHOUT_EFFECT = {
+    "stages/__init__.py": "what a signal does",
+    "stages/cache.py": "messages on DVC's cache",
+    "stages/cgroups.py": "limits of memory and processors, which are those of the machine",
+    "stages/contents.py": "how data/source.json and data/task.json are computed, on which the stages depend",
+    "stages/digests.py": "the same",
+    "stages/errors.py": "messages",
+    "stages/escaping.py": "names in tables, which `prepare` and `compare` write",
+    "stages/files.py": "where and how files are written, not what is in them",
+    "stages/fingerprint.py": "how data/environment.json is computed",
+    "stages/gpu_failures.py": "messages",
+    "stages/gpus/": "which GPUs there are, which data/environment.json says",
+    "stages/head_digests.py": "digests of a fleet, on which its nodes depend as on their own",
+    "stages/imports.py": "how fast Python imports",
+    "stages/locking.py": "which process may write",
+    "stages/own_model.py": "how data/model.json and data/task.json are computed",
+    "stages/params/": "how params.yaml is read: what else changes results, the stages list",
+    "stages/tracking/": "MLflow is a view of the results",
+}
+IMPORTED_ONLY = {  # for a type, a message or a warning, by stage
+    "prepare": {
+        "stages/distribution/cluster.py",
+        "stages/distribution/replicas.py",
+        "stages/precision.py",
+        "stages/results/profile.py",
+        "stages/results/training.py",
+        "stages/stats/proportions.py",
+        "stages/stats/quality.py",
+        "stages/stats/resampling.py",
+        "stages/stats/sample_size.py",
+        "stages/stats/speedup.py",
+        "stages/tasks/__init__.py",
+        "stages/tensorflow_import.py",
+        "stages/text.py",
+    },
+    "train": {"stages/results/profile.py", "stages/tasks/__init__.py", "stages/tasks/images/__init__.py"},
+    "profile": {
+        "stages/stats/proportions.py",
+        "stages/stats/quality.py",
+        "stages/stats/sample_size.py",
+        "stages/tasks/__init__.py",
+        "stages/tasks/images/__init__.py",
+        "stages/text.py",
+    },
+    "compare": {"stages/tensorflow_import.py"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +110,38 @@ def test_all_dependencies_on_sources_exist(root: Path, stages: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(
+    ("stage", "path"),
+    [
+        ("train", "stages/distribution/connecting.py"),
+        ("train", "stages/params/derived.py"),
+        ("profile", "stages/params/derived.py"),
+        ("compare", "stages/params/margin.py"),
+        ("compare", "stages/text.py"),
+    ],
+)
+def test_edit_that_changes_a_result_runs_its_stage_again(root: Path, stage: str, path: str) -> None:
+    assert (root / path).is_file()
+    assert any(path == name or path.startswith(f"{name}/") for name in code_of(stage))
+
+
+@pytest.mark.parametrize("stage", IMPORTED_ONLY)
+def test_code_that_a_stage_imports_is_a_dependency_or_has_no_effect(root: Path, stage: str) -> None:
+    """As `distribution/connecting.py` once was neither, an edit of it left all trainings as they were."""
+    listed = code_of(stage)
+    modules = {name.replace(".", "/") for name in reached(root, f"stages.{stage}")}
+    paths = {f"{name}.py" if (root / f"{name}.py").is_file() else f"{name}/__init__.py" for name in modules}
+    missing = {path for path in paths if not any(path == name or path.startswith(f"{name}/") for name in listed)}
+    explained = {path for path in missing if path.startswith(tuple(CODE_WITHOUT_EFFECT))}
+    assert missing - explained == IMPORTED_ONLY[stage]
+    assert [name for name in listed if not any(path == name or path.startswith(f"{name}/") for path in paths)] == []
+
+
+@pytest.mark.parametrize(
     ("stage", "results"),
     [
-        ("prepare", {"prepared", "task"}),
-        ("train", {"prepared", "task", "training"}),
-        ("profile", {"prepared", "task", "training", "profile"}),
+        ("prepare", {"artifact", "prepared", "task"}),
+        ("train", {"artifact", "prepared", "task", "training"}),
+        ("profile", {"artifact", "prepared", "task", "training", "profile"}),
     ],
 )
 def test_stage_depends_only_on_the_formats_that_it_uses(stages: dict[str, Any], stage: str, results: set[str]) -> None:

@@ -78,6 +78,31 @@ def test_misplaced_import_is_detected(path: str, line: str, names: list[str]) ->
     assert misplaced(Path(path), line) == names
 
 
+def reached(root: Path, start: str) -> set[str]:
+    """Modules that a package imports, directly or through others, as dotted names."""
+    names = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): root / path for path in sources(root)}
+    found: set[str] = set()
+    waiting = [name for name in names if name == start or name.startswith(f"{start}.")]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for parts in imported(ast.parse(names[name].read_text(encoding="utf-8"))):
+            whole, module = ".".join(parts), ".".join(parts[:-1])
+            waiting += [known for known in (whole, module) if known in names]
+    return found
+
+
+def test_report_renders_and_does_not_judge(root: Path) -> None:
+    """It shows what the document says: nothing in it can compute another number or sentence."""
+    found = reached(root, "stages.compare.report")
+    judging = ("stages.stats", "stages.compare.judge", "stages.compare.judging", "stages.compare.explain")
+    assert [name for name in found if name.startswith(judging)] == []
+    assert "stages.results.comparison" in found
+    assert "stages.stats.speedup" in reached(root, "stages.compare.judge")
+
+
 def test_only_one_module_imports_tensorflow(root: Path) -> None:
     importing = {
         path.as_posix()

@@ -12,18 +12,18 @@ with quick_imports():
 
     from stages import files, params
     from stages.compare.champion import register_best
-    from stages.compare.comparison import Comparison, compare
-    from stages.compare.document import comparison_result, dvc_metrics, tracking_metrics, tracking_tags
     from stages.compare.gate import check_gate
+    from stages.compare.judge import judge
+    from stages.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
     from stages.compare.report.html import render_report
     from stages.compare.report.markdown import description
     from stages.compare.report.tables import write_plots
     from stages.compare.report.terminal import render
+    from stages.compare.study import Study, load_study
     from stages.errors import HalfstepError, TrackingError, cli_entry
     from stages.locking import stage_lock
     from stages.params import Params
-    from stages.results.comparison import COMPARISON, ComparisonResult
-    from stages.results.study import load_study
+    from stages.results.comparison import COMPARISON, Comparison
     from stages.tracking import run_logging, store
     from stages.tracking.backfill import IncompleteRunError, backfill
     from stages.tracking.tracker import Tracker
@@ -48,32 +48,30 @@ def _compare_and_track(settings: Params) -> Comparison:
     batch_sizes = settings.profile.inference_batch_sizes
     try:
         study = load_study(settings.compare.baseline, train.variants, train.seeds, batch_sizes)
-        comparison = compare(study, settings.compare)
+        comparison = judge(study, settings.compare)
     except HalfstepError:
         with suppress(TrackingError), tracker.run(run_logging.comparison(), settings):
             raise  # so that the tracking store shows the failure too
         raise  # the store has failed as well: what it says would hide the first error
-    result = write_results(comparison)
-    is_complete = track(result, settings, tracker)
-    Console().print(render(comparison))
+    write_results(comparison, study)
+    is_complete = track(comparison, settings, tracker)
+    Console().print(render(comparison, study))
     if name := settings.compare.register:
         if not is_complete:
             raise TrackingError(f"compare.register: '{name}' is unchanged, because the tracking store failed")
-        print(register_best(name, comparison, tracker))
+        print(register_best(name, comparison, study, tracker))
     return comparison
 
 
-def write_results(comparison: Comparison) -> ComparisonResult:
+def write_results(comparison: Comparison, study: Study) -> None:
     """Writes comparison.json, metrics.json, plots/*.csv and report.html below `data/compare/`."""
-    result = comparison_result(comparison)
-    result.write(COMPARISON)
-    files.write_json(files.COMPARE / "metrics.json", dvc_metrics(comparison, result))
-    write_plots(comparison)
-    files.write_text(files.COMPARE / "report.html", render_report(comparison))
-    return result
+    comparison.write(COMPARISON)
+    files.write_json(files.COMPARE / "metrics.json", dvc_metrics(study, comparison))
+    write_plots(comparison, study)
+    files.write_text(files.COMPARE / "report.html", render_report(comparison, study))
 
 
-def track(result: ComparisonResult, settings: Params, tracker: Tracker) -> bool:
+def track(result: Comparison, settings: Params, tracker: Tracker) -> bool:
     """Logs every run that the store does not have, and makes the `compare` run their parent.
 
     The same result is logged once. If the store fails, one line reports it, and the next `dvc repro` runs the stage
@@ -94,7 +92,7 @@ def track(result: ComparisonResult, settings: Params, tracker: Tracker) -> bool:
     return False
 
 
-def _log_missing_runs(result: ComparisonResult, settings: Params, tracker: Tracker) -> None:
+def _log_missing_runs(result: Comparison, settings: Params, tracker: Tracker) -> None:
     runs = backfill(tracker, settings)
     parent = tracker.find(files.sha256_file(COMPARISON), run_logging.comparison())
     if parent is None:

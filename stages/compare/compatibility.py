@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from stages import files
+from stages.compare.study import Study
 from stages.errors import ComparisonError
-from stages.results.study import Study
+from stages.results.artifact import corrupt
+from stages.results.profile import same_weights_file
+from stages.results.training import SCORES
+from stages.stats.resampling import array_length
 
 # The conditions of a training. The machine of a timing needs no entry: one stage times all variants.
 _CONDITIONS = {"status": "status", "data_sha256": "data", "batch_size": "batch size", "environment": "environment"}
@@ -37,6 +41,23 @@ def check_trainings(study: Study) -> None:
                 f"seed {first.seed} ({_differences(expected, found)}): run `dvc repro -f -s train@{folder.name}`, then "
                 "`dvc repro`"
             )
+
+
+def check_metrics(study: Study) -> None:
+    """Checks that each array of a metric has the values of one on so many test examples.
+
+    Raises:
+        CorruptFileError: it has others.
+    """
+    task, wanted = study.task, array_length(study.task.examples)
+    for result in study.variants if task.score_kind == "metric" else ():
+        found = {files.train_dir(result.variant, item.seed) / SCORES: item.scores for item in result.trainings}
+        found |= {same_weights_file(result.variant, seed): scores for seed, scores in result.same_weights.items()}
+        for path, scores in found.items():
+            if scores is not None and len(scores) != wanted:
+                raise corrupt(
+                    path, f"a metric on {task.examples:,} test examples has {wanted:,} values, not {len(scores):,}"
+                )
 
 
 def check_profiles(study: Study) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Literal
 
-from stages.compare.comparison import Comparison
 from stages.errors import GateError
+from stages.results.comparison import Candidate, Comparison
 
 
 def check_gate(comparison: Comparison) -> None:
@@ -14,22 +15,25 @@ def check_gate(comparison: Comparison) -> None:
     Raises:
         GateError: the gate fails; the message names the cause.
     """
-    if (why := refusal(comparison)) is not None:
+    if (why := refusal(comparison.candidates, comparison.failed or ())) is not None:
         raise GateError(f"compare.gate: {why}; see data/compare/report.html")
 
 
-def gate_state(comparison: Comparison) -> Literal["passed", "failed"] | None:
-    """The state of the gate; None without `compare.gate`."""
-    if not comparison.params.gate:
-        return None
-    return "passed" if refusal(comparison) is None else "failed"
+def gate_state(candidates: Mapping[str, Candidate], failed: Collection[str]) -> Literal["passed", "failed"]:
+    """The state of the gate."""
+    return "passed" if refusal(candidates, failed) is None else "failed"
 
 
-def refusal(comparison: Comparison) -> str | None:
-    """Why the gate fails; None if it passes."""
-    if comparison.failed:
-        return f"a training of {', '.join(result.variant for result in comparison.failed)} failed"
-    if not comparison.adopted:
-        verdicts = ", ".join(f"{candidate.variant} {candidate.verdict}" for candidate in comparison.candidates)
+def refusal(candidates: Mapping[str, Candidate], failed: Collection[str]) -> str | None:
+    """Why the gate fails; None if it passes.
+
+    Args:
+        candidates: by name.
+        failed: variants with a training that failed.
+    """
+    if failed:
+        return f"a training of {', '.join(failed)} failed"
+    if not any(item.verdict == "adopt" for item in candidates.values()):
+        verdicts = ", ".join(f"{name} {item.verdict}" for name, item in candidates.items())
         return f"no candidate was adopted ({verdicts})"
     return None

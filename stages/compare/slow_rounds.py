@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from stages.results.profile import Profile
-from stages.stats.speedup import Speedup, batch_size_of, speedup_of
+from stages.stats.speedup import Speedup, speedup_of
+from stages.text import batch_size_of
 
 SLOW = 1.5  # times the median of the repeat
 FEW = 0.1  # of the rounds; more of them are how the machine is

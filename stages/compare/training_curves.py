@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from stages.results.study import VariantResult
+from stages.compare.study import VariantResult
 from stages.results.training import Training
 
 

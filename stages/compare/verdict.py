@@ -9,11 +9,12 @@ from typing import Literal
 import pandas as pd
 
 from stages.params import CompareParams
-from stages.results.comparison import Verdict
+from stages.results.comparison import Verdict, VerdictTest
 from stages.results.profile import THROTTLED, Profile
 from stages.stats.multiple import holm
 from stages.stats.quality import QualityChange
-from stages.stats.speedup import CONFIDENCE, TRAIN, Speedup, inference_measure
+from stages.stats.speedup import CONFIDENCE, Speedup
+from stages.text import TRAIN, inference_measure
 
 CONTROL_ERROR = 0.01  # how often the control may differ from 1 by chance, over all measures of a report together
 MAX_THROTTLED = 0.1  # of the rounds of a measure; a GPU that cools down after throttling is not as it was before
@@ -65,18 +66,10 @@ def is_bounded(speedup: Speedup, bound: float | None, params: CompareParams) -> 
     return bound is not None and bound < params.min_speedup and speedup.low < params.min_speedup
 
 
-@dataclass(frozen=True)
-class VerdictTest:
-    """The one-sided p-value of a verdict `adopt`, by itself and adjusted for all verdicts of the report."""
-
-    p: float
-    p_adjusted: float
-
-
 def run_tests(parts: Mapping[Key, Parts], params: CompareParams) -> dict[Key, VerdictTest]:
     """The tests of all verdicts of a report, which share the 5 % by Holm's method."""
     p_values = {key: part.p_value(params) for key, part in parts.items()}
-    return {key: VerdictTest(p_values[key], adjusted) for key, adjusted in holm(p_values).items()}
+    return {key: VerdictTest(p=p_values[key], p_adjusted=adjusted) for key, adjusted in holm(p_values).items()}
 
 
 def decide(parts: Parts, p_adjusted: float, params: CompareParams, *, void: bool = False) -> Verdict:

@@ -19,11 +19,11 @@ from typing import Any
 from stages import files, fingerprint, gpu_failures
 from stages.errors import HalfstepError, one_line
 from stages.gpus import nvml
+from stages.imports import search_path
 from stages.params import Params
 
 LIMIT_S = 600.0  # the driver may have to compile the kernels first
 PASSED = files.WORK_DIR / "gpu.json"  # not an output: DVC must not run a stage because of it
-_ROOT = Path(__file__).parents[2]
 _KILL_S = 10.0
 _LOG_BYTES = 2**20
 _CREATED = re.compile(r"name: (?P<name>[^,]+), pci bus id: (?P<bus>[0-9A-Fa-f:.]+)")
@@ -89,8 +89,7 @@ def operations(params: Params, device: str = "GPU") -> list[str]:
 
 def run(command: Sequence[str], limit_s: float = LIMIT_S) -> Outcome:
     """Runs the process that tries the device, for `limit_s` seconds at most."""
-    search_path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    variables = os.environ | gpu_failures.LOG_VARIABLES | {"PYTHONPATH": search_path}
+    variables = os.environ | gpu_failures.LOG_VARIABLES | search_path()
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=variables)
         status: int | None = None

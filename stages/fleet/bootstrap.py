@@ -14,7 +14,6 @@ import platform
 import socket
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,16 +75,15 @@ def run(parcel: dict[str, Any], order: dict[str, Any], events: Any) -> dict[str,
         events: handle of the actor `Events`.
 
     Returns:
-        `host`, `status`, `reason` (the last line that the program printed; empty if its status is 0), `files` (content
-        by relative path) and `seconds` of the parts `clone` and `run`.
+        `host`, `status`, `reason` (the last line that the program printed; empty if its status is 0) and `files`
+        (content by relative path).
     """
-    host, started_s = socket.gethostname(), time.monotonic()
+    host = socket.gethostname()
     events.put.remote(order["name"], "started", host)
-    result: dict[str, Any] = {"host": host, "status": 1, "reason": "", "files": {}, "seconds": {}}
+    result: dict[str, Any] = {"host": host, "status": 1, "reason": "", "files": {}}
     try:
         with locked_slot(folder_of(parcel["checkout"])) as (clone, lock):
             work = update(clone, parcel)
-            result["seconds"]["clone"] = time.monotonic() - started_s
             result["status"], result["reason"] = _run(work, order, events, lock)
             result["files"] = dict(_collected(work, order["collect"])) if result["status"] == 0 else {}
     except subprocess.CalledProcessError as error:
@@ -93,7 +91,6 @@ def run(parcel: dict[str, Any], order: dict[str, Any], events: Any) -> dict[str,
         result["reason"] = f"{' '.join(map(str, error.cmd[:2]))}: {lines[-1]}"
     except OSError as error:
         result["reason"] = f"{error.filename or 'a file'}: {error.strerror or error}"
-    result["seconds"]["all"] = time.monotonic() - started_s
     return result
 
 

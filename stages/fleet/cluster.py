@@ -71,7 +71,6 @@ class Outcome:
         status: of the program; 75 if its node or a rank was lost once more than `retries` allows.
         reason: empty if the status is 0.
         files: content by path relative to the clone.
-        seconds: `clone`, `all`: until the clone was ready, and until the program had ended.
     """
 
     job: Job
@@ -79,7 +78,6 @@ class Outcome:
     status: int
     reason: str
     files: dict[str, bytes]
-    seconds: dict[str, float]
 
 
 OnEvent = Callable[[Job, str, str], None]

@@ -17,9 +17,10 @@ from typing import ClassVar, Literal
 from stages import files
 from stages.fleet.machines import Machine
 from stages.results.artifact import Document, Record
-from stages.results.comparison import CandidateResult, QualityResult, RatioResult, Verdict, VerdictTestResult
+from stages.results.comparison import Candidate, Quality, Ratio, Verdict, VerdictTest
 from stages.stats.multiple import holm
-from stages.stats.speedup import CONFIDENCE, TRAIN
+from stages.stats.speedup import CONFIDENCE
+from stages.text import TRAIN
 
 REPORT = files.FLEET / "report.json"
 
@@ -49,8 +50,8 @@ class RowResult(Record):
     machine: str
     candidate: str
     measure: str
-    speedup: RatioResult | None = None
-    quality: QualityResult | None = None
+    speedup: Ratio | None = None
+    quality: Quality | None = None
     verdict: Verdict
     p: float | None = None
     p_fleet: float | None = None
@@ -116,25 +117,25 @@ def combine(machines: Sequence[Machine]) -> FleetReport:
     )
 
 
-def _candidates(machines: Sequence[Machine]) -> Iterator[tuple[Key, CandidateResult]]:
+def _candidates(machines: Sequence[Machine]) -> Iterator[tuple[Key, Candidate]]:
     for machine in machines:
         for name, candidate in machine.comparison.candidates.items():
             for measure in candidate.verdicts:
                 yield (machine.digest, name, measure), candidate
 
 
-def _test(candidate: CandidateResult, key: Key) -> VerdictTestResult | None:
+def _test(candidate: Candidate, key: Key) -> VerdictTest | None:
     return (candidate.tests or {}).get(key[2])
 
 
-def _row(key: Key, candidate: CandidateResult, adjusted: dict[Key, float]) -> RowResult:
+def _row(key: Key, candidate: Candidate, adjusted: dict[Key, float]) -> RowResult:
     machine, name, measure = key
     speedup, test = (candidate.speedup or {}).get(measure), _test(candidate, key)
     return RowResult(
         machine=machine,
         candidate=name,
         measure=measure,
-        speedup=None if speedup is None else RatioResult(ratio=speedup.ratio, low=speedup.low, high=speedup.high),
+        speedup=None if speedup is None else Ratio(value=speedup.value, low=speedup.low, high=speedup.high),
         quality=candidate.quality if measure == TRAIN else candidate.quality_same_weights,
         verdict=candidate.verdicts[measure],
         p=None if test is None else test.p,

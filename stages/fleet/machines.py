@@ -12,7 +12,7 @@ from stages import files, fingerprint
 from stages.errors import CorruptFileError, DataError, HalfstepError
 from stages.params import Params
 from stages.results.artifact import Document
-from stages.results.comparison import ComparisonResult
+from stages.results.comparison import Comparison
 
 COMPARISON, ENVIRONMENT, PROVENANCE = "comparison.json", "environment.json", "provenance.json"
 NAMES = (COMPARISON, ENVIRONMENT, PROVENANCE)
@@ -56,7 +56,7 @@ class Machine:
     """The results of one machine; `digest` is that of its fingerprint, and the name of its folder."""
 
     digest: str
-    comparison: ComparisonResult
+    comparison: Comparison
     provenance: Provenance
 
     @property
@@ -127,7 +127,7 @@ def _read(folder: Path, digest: str) -> Machine:
     provenance = Provenance.read(folder / PROVENANCE)
     if files.sha256_file(folder / COMPARISON) != provenance.comparison:
         raise _damaged(folder / COMPARISON, "its sha256 differs")
-    comparison = ComparisonResult.read(folder / COMPARISON)
+    comparison = Comparison.read(folder / COMPARISON)
     environment = fingerprint.read(folder / ENVIRONMENT)
     if comparison.environment != environment or fingerprint.digest(environment) != digest:
         raise _damaged(folder, "its files are of different machines")

@@ -15,6 +15,7 @@ from stages.fleet.cluster import Job, Node, Outcome
 from stages.fleet.machines import COMPARISON, write_machine
 from stages.fleet.report import report
 from stages.fleet.unfinished import unfinished_trainings
+from stages.locking import stage_lock
 from stages.params import Params
 
 _STATES = {  # how lines of DVC begin that are shown, and as what
@@ -31,6 +32,11 @@ def profile() -> None:
     """
     settings = preflight.checked_checkout()
     require_no_register(settings)
+    with stage_lock("fleet"):  # of both commands: they share a git reference, and folders of `data/fleet/`
+        _profile(settings)
+
+
+def _profile(settings: Params) -> None:
     with cluster.connected():
         nodes, _ = preflight.usable_nodes(settings)  # the notices are about trainings
         preflight.prepare()

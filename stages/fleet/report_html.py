@@ -6,10 +6,10 @@ from typing import Any
 
 from stages.compare.report.charts import Axis, interval
 from stages.compare.report.html import page_environment
-from stages.compare.report.text import measure_label, verdict_text
+from stages.compare.text import verdict_text
 from stages.fleet import report_text
 from stages.fleet.combination import FleetReport, RowResult, TogetherResult
-from stages.stats.speedup import TRAIN
+from stages.text import TRAIN, measure_label
 
 
 def render_html(report: FleetReport) -> str:
@@ -72,7 +72,7 @@ def _group(found: TogetherResult, report: FleetReport, axis: Axis) -> dict[str, 
             axis,
             shown[row.machine],
             report_text.speedup_text(row),
-            (row.speedup.ratio, row.speedup.low, row.speedup.high),
+            row.speedup,
             row.verdict in ("adopt", "faster"),
         )
         for row in rows

@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from stages.compare.report.html import flat
-from stages.compare.report.scale import Scale
-from stages.compare.report.text import SPEED_ONLY_NOTE, joined, measure_label, p_text, ratio_text, verdict_text
+from stages.compare.scale import Scale
+from stages.compare.text import SPEED_ONLY_NOTE, p_text, ratio_text, verdict_text
 from stages.escaping import markdown_text
 from stages.fleet.combination import FleetReport, MachineResult, RowResult, TogetherResult
+from stages.text import joined, measure_label
 
 
 def name_of(machine: MachineResult, report: FleetReport) -> str:

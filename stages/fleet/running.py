@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LOST = LostRankError.exit_status
 GANG_END_S = 60.0  # for the other hosts, after one of a gang has ended
 NO_NODE_S = 120.0  # for a machine with enough resources to come back
-_LOST_RESULT: dict[str, Any] = {"host": "", "status": LOST, "files": {}, "seconds": {}}
+_LOST_RESULT: dict[str, Any] = {"host": "", "status": LOST, "files": {}}
 
 
 class Attempt:
@@ -165,7 +165,7 @@ class Running:
 
 def result_fields(result: dict[str, Any]) -> dict[str, Any]:
     """The fields of an outcome."""
-    return {name: result[name] for name in ("host", "status", "reason", "files", "seconds")}
+    return {name: result[name] for name in ("host", "status", "reason", "files")}
 
 
 def _events_actor() -> Any:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from stages.files import resolve_data_path
+from stages.params import derived
 
 Policy = Literal["float32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16"]
 QUANTIZED_POLICIES = ("int8", "float8", "int4", "gptq", "awq")  # how Keras's names of quantized policies begin
@@ -20,25 +20,12 @@ QUANTIZED_POLICIES = ("int8", "float8", "int4", "gptq", "awq")  # how Keras's na
 # pydantic's metaclass has a method `register`, like the parameter `compare.register`.
 warnings.filterwarnings("ignore", message='Field name "register" in "CompareParams" shadows')
 
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-
-
-def _number_from_text(value: Any) -> Any:
-    # `dvc exp run -S train.learning_rate=0.00001` writes 1e-05, which YAML 1.1 reads as a string
-    return float(value) if isinstance(value, str) and NUMBER.fullmatch(value) else value
-
 
 def _tuple_from_list(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _augment_from_bool(value: Any) -> Any:
-    if value is True:
-        return {"flip": True, "rotate_degrees": 10.0, "shift_fraction": 0.1}
-    return {} if value is False or value is None else value
-
-
-Number = Annotated[float, BeforeValidator(_number_from_text), Field(allow_inf_nan=False)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
 # No name, path or URI needs control characters, separators of lines, or marks that reverse the direction of writing.
 ONE_LINE = r"^[^\p{Cc}\p{Zl}\p{Zp}\x{202A}-\x{202E}\x{2066}-\x{2069}]*$"
 Text = Annotated[str, Field(pattern=ONE_LINE)]
@@ -140,7 +127,7 @@ class TrainParams(Section):
     learning_rate: Number = Field(0.005, gt=0, le=100, description="largest learning rate of the schedule")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="learning rate after the warm-up")
     warmup_epochs: Number = Field(1.0, ge=0, description="epochs of linear rise to the largest learning rate")
-    augment: Annotated[Augment, BeforeValidator(_augment_from_bool)] = Field(
+    augment: Annotated[Augment, BeforeValidator(derived.augment_of)] = Field(
         Augment(), description="random changes of the training images; `false`: none"
     )
     replicas: int = Field(
@@ -172,17 +159,17 @@ class Variant(Section):
     @property
     def variables(self) -> dict[str, str]:
         """Environment variables that must be set before TensorFlow is imported."""
-        return {} if self.onednn else {"TF_ENABLE_ONEDNN_OPTS": "0"}
+        return derived.variables_of(onednn=self.onednn)
 
     @property
     def jit_compile(self) -> bool | Literal["auto"]:
         """The argument `jit_compile` of `model.compile`. `auto` is Keras's default."""
-        return "auto" if self.xla is None else self.xla
+        return derived.jit_compile_of(self.xla)
 
     @property
     def compute_dtype(self) -> str:
         """Data type that layers compute in."""
-        return self.policy.removeprefix("mixed_")
+        return derived.compute_dtype_of(self.policy)
 
 
 class ProfileParams(Section):

@@ -21,7 +21,7 @@ from stages.profile.records import ArmConfig, ArmRecord
 from stages.profile.turns import Turns
 from stages.profile.worker_process import Serve, WorkerProcess
 from stages.profile.xla_choices import XlaChoices
-from stages.stats.speedup import TRAIN, batch_size_of
+from stages.text import TRAIN, batch_size_of
 
 WARM_UP_STEPS = 3  # the first one compiles; where the steady state begins is found in the rounds
 

@@ -18,7 +18,7 @@ from stages.profile.plan import Plan
 from stages.profile.records import ArmRecord
 from stages.profile.repeats import Repeats
 from stages.profile.worker_process import WorkerProcess
-from stages.stats.speedup import TRAIN
+from stages.text import TRAIN
 
 CACHED, TRACE, SAME_WEIGHTS = "a step on a cached batch", "trace", "same weights"
 MEMORY, LARGEST_BATCH = "peak memory", "largest batch"

@@ -20,12 +20,11 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
+from stages.imports import search_path
 from stages.locking import private_folder
 
-ROOT = Path(__file__).parents[2]
 PRELOADED = ["stages.profile.worker"]  # it imports TensorFlow
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -47,7 +46,7 @@ def start_process(
     whole = (_temporary_folder(), target, *arguments)
     process = context.Process(target=_in_own_group, args=whole, name=name, daemon=True)
     server = start_server(variables)
-    with _environment({**variables, **_search_path()}), _installed(server):
+    with _environment({**variables, **search_path()}), _installed(server):
         process.start()
     return process
 
@@ -86,7 +85,7 @@ def start_server(variables: Mapping[str, str]) -> forkserver.ForkServer:
     server.set_forkserver_preload(PRELOADED)
     resource_tracker.ensure_running()  # it unblocks SIGINT, so it must run before SIGINT is blocked
     _create_short_temporary_folder()
-    with _environment({**variables, **_search_path()}), _sigint_blocked():
+    with _environment({**variables, **search_path()}), _sigint_blocked():
         server.ensure_running()
     return server
 
@@ -129,11 +128,6 @@ def _kill_servers() -> None:
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def _search_path() -> dict[str, str]:
-    """`PYTHONPATH` for the server. Without it, the preload fails silently and every worker imports TensorFlow again."""
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
 
 
 @contextmanager

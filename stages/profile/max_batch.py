@@ -24,6 +24,7 @@ from stages.params import ProfileParams
 from stages.profile.fork_server import start_process
 from stages.profile.records import ArmConfig
 from stages.results.profile import LargestBatch
+from stages.text import MIB
 
 LARGEST = 65_536  # examples: the maximum of train.batch_size
 GRID = 8  # larger sizes are multiples of it, which matrix units need for full speed
@@ -31,7 +32,6 @@ TOLERANCE = 0.125
 STEPS = 2  # the first needs memory to compile; the second runs with what the first has left allocated
 POLL_S = 0.01
 MIN_FREE = 0.05  # share of the machine's memory
-MIB = 2**20
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ from stages.results.profile import Ending, LargestBatch, RawTimes
 FOLDER = files.WORK_DIR / "profile"
 MAX_FOLDERS = 4  # of measurements, the newest
 _AMOUNTS = ("target_precision", "max_seconds", "processes", "rounds")  # how much is measured, not what
-_CODE = ("profile", "tasks", "distribution", "precision.py", "stats/speedup.py", "gpus", "op_types.py")
 _RELEASES = ("tensorflow", "keras", "numpy", "xprof", "tensorboard-plugin-profile")
 _STATE, _LARGEST_FILE = "measurement.json", "largest_batches.json"
 
@@ -229,7 +228,7 @@ def measurement_key(settings: Params, inputs: Mapping[str, Any]) -> str:
         "profile": settings.profile.model_dump(mode="json", exclude=set(_AMOUNTS)),
         "baseline": settings.compare.baseline,
         "inputs": dict(inputs),
-        "code": digests.code_digest(_CODE),
+        "code": digests.code_digest("profile"),
         "releases": {name: metadata.version(name) for name in _RELEASES},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -34,7 +34,7 @@ from stages.profile.turns import order_of_arms, use_rounds_as_steps
 from stages.profile.worker_process import Serve, serve_worker
 from stages.results.profile import RawTimes
 from stages.stats.sample_size import number_of_verdicts
-from stages.stats.speedup import TRAIN, inference_measure
+from stages.text import TRAIN, inference_measure
 
 _Value = TypeVar("_Value")
 

@@ -19,7 +19,7 @@ from scipy import stats
 
 from stages.profile.records import ArmRecord
 from stages.results.profile import Call, Round
-from stages.stats.speedup import inference_measure
+from stages.text import inference_measure
 
 CLEAR_GAIN = 0.5  # of the squared standard error, for a truncation
 DRIFT_P = 0.005  # of Kendall's test for a trend; a false alarm in one of 200 processes

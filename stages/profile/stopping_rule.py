@@ -16,15 +16,13 @@ from stages.stats.speedup import (
     CONFIDENCE,
     INTERIM_CONFIDENCE,
     LOOKS,
-    TRAIN,
     Speedup,
     Times,
-    batch_size_of,
     final_confidence,
-    inference_measure,
     shared_repeats,
     speedup_of,
 )
+from stages.text import TRAIN, batch_size_of, inference_measure
 
 DECIDED_WIDTH = 0.04  # half-width, as a share of the ratio, of an interval that may end a decided measure
 MIN_CALIBRATED = 0.85  # of `min_speedup`: calibrations that show less leave out the bridging arm of the first repeat

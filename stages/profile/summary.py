@@ -20,10 +20,10 @@ from stages.results.profile import (
     Protocol,
     RawTimes,
 )
+from stages.text import MIB
 
 MAX_OPERATIONS = 1000
 NOISE_STANDARD_DEVIATIONS = 2
-MIB = 2**20
 PEAK_MEMORY, ALLOCATOR_PEAK = "memory/peak_mib", "memory/allocator_peak_mib"
 STARTUP = "startup_s"  # processor seconds
 

@@ -16,7 +16,7 @@ from stages.profile.plan import Plan
 from stages.profile.records import ArmRecord
 from stages.profile.worker_process import WorkerProcess
 from stages.results.profile import Call, InputRound, Round, Step
-from stages.stats.speedup import TRAIN, inference_measure
+from stages.text import TRAIN, inference_measure
 
 CONTROL_PAIRS = 3
 MAX_STANDSTILL_S, SETTLING_STEPS = 2.0, 6

@@ -15,6 +15,7 @@ from stages.errors import ProfileError
 from stages.profile import xla_choices
 from stages.profile.fork_server import start_process
 from stages.profile.records import ArmConfig
+from stages.text import MIB
 
 STOP_TIMEOUT_S = 10.0
 
@@ -42,7 +43,7 @@ class OutOfMemoryError(ProfileError):
     def __init__(self, arm: str, shortage: OutOfMemory) -> None:
         super().__init__(
             f"profile: {arm}: train.batch_size is {shortage.batch_size}, too large for the memory, of which "
-            f"{shortage.peak_bytes / 2**20:,.0f} MiB were used ({shortage.details}); reduce it"
+            f"{shortage.peak_bytes / MIB:,.0f} MiB were used ({shortage.details}); reduce it"
         )
 
 

@@ -35,7 +35,7 @@ class Document(Record):
 
     def as_json(self) -> dict[str, Any]:
         """The file's content."""
-        return {SCHEMA_VERSION: self.VERSION, **self.model_dump(mode="json", exclude_none=True)}
+        return {SCHEMA_VERSION: self.VERSION, **self.model_dump(mode="json", by_alias=True, exclude_none=True)}
 
     def write(self, path: Path) -> None:
         """Writes the file, atomically."""

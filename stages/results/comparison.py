@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from stages import files
 from stages.results.artifact import Document, Record
-from stages.stats.quality import Outcome
-from stages.text import ms_text, number_text
+from stages.results.prepared import PreparedInfo
+from stages.results.profile import Configuration, Protocol
+from stages.results.task import TaskInfo
+from stages.text import TRAIN, ms_text, number_text
 
 COMPARISON = files.COMPARE / "comparison.json"
 
@@ -18,15 +20,48 @@ Verdict = Literal["adopt", "reject", "inconclusive", "faster", "slower"]  # the 
 _VERDICT_KEY = re.compile(r"verdict_inference_b\d+")
 
 
-class RatioResult(Record):
-    """A ratio of times with its 95 % interval."""
+def verdict_key(measure: str) -> str:
+    """The key of a measure's verdict in comparison.json, and the beginning of its tag in MLflow."""
+    return "verdict" if measure == TRAIN else f"verdict_{measure}"
 
-    ratio: float
+
+class Estimate(Record):
+    """A number with its uncertainty.
+
+    Attributes:
+        value: in `unit`.
+        low, high: its interval.
+        confidence: of the interval, looks included.
+        n: number of repeats, or of test examples, that the interval is over.
+        unit: `×` for a ratio of times; `fraction` for a share, which is shown in percent; None for plain numbers.
+        warnings: sentences on what the interval does not say.
+    """
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+    value: float
     low: float
     high: float
+    confidence: float | None = None
+    n: int | None = None
+    unit: Literal["×", "fraction"] | None = None
+    warnings: tuple[str, ...] | None = None
 
 
-class ControlResult(RatioResult):
+class Ratio(Estimate):
+    """A ratio of times. In the file its value is called `ratio`, and `n`, the number of repeats, `processes`."""
+
+    value: float = Field(alias="ratio")
+    n: int | None = Field(default=None, alias="processes")
+    unit: Literal["×"] = "×"
+
+    @property
+    def ratio(self) -> float:
+        """The value."""
+        return self.value
+
+
+class Control(Ratio):
     """Time of the baseline / time of its second copy. Only noise makes it differ from 1.
 
     Attributes:
@@ -38,54 +73,59 @@ class ControlResult(RatioResult):
     differs: bool = False
     throttled: float | None = None
 
+    @property
+    def noise_floor(self) -> float:
+        """How far its interval reaches from 1."""
+        return max(abs(self.low - 1), abs(self.high - 1))
 
-class StateResult(RatioResult):
+
+class State(Ratio):
     """The speed-up in the `rounds` during which the machine was in one of its two states."""
 
     baseline_time_ms: float
     rounds: int
 
 
-class SpeedupResult(RatioResult):
-    """Time of the baseline / time of the candidate, with an interval of `confidence` over `processes`.
+class MeasuredSpeedup(Ratio):
+    """Time of the baseline / time of the candidate.
 
     Attributes:
         typical_ratio: ratio of typical rounds, which a stall does not change.
-        baseline_time_ms, candidate_time_ms: mean time of a step or call. Their quotient is `ratio`.
+        baseline_time_ms, candidate_time_ms: mean time of a step or call. Their quotient is the ratio.
         states: only where the machine was in two states and the ratio differs between them.
     """
 
-    confidence: float
+    n: int = Field(alias="processes")
     rounds: int
-    processes: int
     typical_ratio: float
     baseline_time_ms: float
     candidate_time_ms: float
-    states: tuple[StateResult, ...] | None = None
+    states: tuple[State, ...] | None = None
 
 
-class FactorsResult(Record):
+class Factors(Record):
     """The two factors of a speed-up: of the candidate's other settings, and of its precision on top of them."""
 
-    settings: RatioResult
-    precision: RatioResult
+    settings: Ratio
+    precision: Ratio
 
 
-class VerdictTestResult(Record):
+class VerdictTest(Record):
     """The one-sided p-value of a verdict `adopt`, by itself and adjusted for all verdicts of the report (Holm 1979)."""
 
     p: float
     p_adjusted: float
 
 
-class ReconciliationResult(Record):
+class Reconciliation(Record):
     """The change of a training step, candidate − baseline, in milliseconds: timed, and as the operations add up.
 
     Attributes:
-        measured_ms, low_ms, high_ms: the timed change with its 95 % interval.
+        measured_ms, low_ms, high_ms: the timed change with the interval of the speed-up.
         operations_ms: sum of the changes of all operations in the traces, multiplied by `scale`.
         unexplained_ms: `measured_ms - operations_ms`.
-        floor_ms: what the sum may be by noise alone, from the traces of the baseline and its own second copy.
+        floor_ms: what the sum may be by noise alone, from the traces of the baseline and its own second copy: the
+            larger of the sum of the changes and of their root sum of squares, multiplied by `scale`.
         scale: time of the timed step for each millisecond of the traces.
     """
 
@@ -96,6 +136,19 @@ class ReconciliationResult(Record):
     unexplained_ms: float
     floor_ms: float
     scale: float = 1.0
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the operations say faster where the timing says slower, or the other way round."""
+        slower, faster = self.low_ms > 0, self.high_ms < 0
+        return (slower and self.operations_ms < 0) or (faster and self.operations_ms > 0)
+
+    def holds(self, lost_ms: float, gained_ms: float) -> bool:
+        """Whether operations can have lost `lost_ms` of the timed step if the others have gained `gained_ms` of it.
+
+        They cannot have lost more than was measured, what the others gained back, and the floor.
+        """
+        return not self.contradicts and lost_ms <= self.measured_ms + gained_ms + self.floor_ms
 
 
 class Waiting(Record):
@@ -150,33 +203,42 @@ class SameWeights(Record):
     accuracy: float
 
 
-class QualityResult(Record):
-    """The score called `name`: candidate − baseline as `delta`, with its 95 % interval.
+class Quality(Estimate):
+    """The change of the score called `name`, candidate − baseline. In the file its value is called `delta`.
 
     Attributes:
+        n: number of test examples; in the file `examples`.
+        baseline, candidate: the scores, the mean over `seeds`.
         margin: largest loss that counts as the same.
-        examples: number of test examples.
-        unit: `fraction` for 0/1 scores such as accuracy, which are shown in percent; None for others.
+        kind: `binary` for scores that are 0 or 1, `score` for other scores of each example, `metric` for one number of
+            the whole test set.
         outcome: whether a loss of more than `margin` is excluded (`shown`), shown (`refuted`), or neither.
         reason: why it is not established, where the interval by itself does not tell; None otherwise.
         mcnemar_p: p-value of McNemar's exact test, for one seed.
         sample_size: test `examples` and `seeds`, either of which alone would settle the outcome; None if settled.
+        sentence: what is known, in words.
+        too_few: a sentence where the test set can never show the margin.
     """
 
+    value: float = Field(alias="delta")
+    n: int = Field(alias="examples")
     name: str
     baseline: float
     candidate: float
-    delta: float
-    low: float
-    high: float
     margin: float
     seeds: int
-    examples: int
-    unit: Literal["fraction"] | None = None
-    outcome: Outcome
+    kind: Literal["binary", "score", "metric"] | None = None
+    outcome: Literal["shown", "refuted", "not established"]
     reason: str | None = None
     mcnemar_p: float | None = None
     sample_size: dict[Literal["examples", "seeds"], int] | None = None
+    sentence: str | None = None
+    too_few: str | None = None
+
+    @property
+    def delta(self) -> float:
+        """The value."""
+        return self.value
 
 
 class Reason(Record):
@@ -190,10 +252,16 @@ class Reason(Record):
     time_ms: float | None = None
 
 
-class OpChangeResult(Record):
-    """Operations of one type in one layer, in milliseconds a traced step; None for a side without them.
+class OpChange(Record):
+    """The operations of one type in one layer, in milliseconds a traced step; None for a side without them.
 
-    `floor_ms` is the change that noise alone may make; None without a trace of the control.
+    Attributes:
+        layer: path of the layer, such as `cnn/conv2d`; empty for operations outside layers.
+        operation: op type, such as `Conv2D` or `Mul (gradient)`.
+        baseline_dtype, candidate_dtype: the data type with the most time.
+        delta_ms: candidate − baseline: negative if the step gained. A side without the operations counts as 0.
+        floor_ms: the change that noise alone may make: infinite where the traces of the baseline and of the control
+            disagree, None without a trace of the control.
     """
 
     layer: str
@@ -205,6 +273,11 @@ class OpChangeResult(Record):
     delta_ms: float
     floor_ms: float | None = None
 
+    @property
+    def beyond_floor(self) -> bool:
+        """Whether the change is larger than its floor; false if the floor is unknown."""
+        return self.floor_ms is not None and abs(self.delta_ms) > self.floor_ms
+
 
 class BeforeAfter(Record):
     """A number of the baseline and of the candidate."""
@@ -213,7 +286,7 @@ class BeforeAfter(Record):
     candidate: float
 
 
-class TimeToAccuracyResult(Record):
+class TimeToAccuracy(Record):
     """Mean seconds of training, by variant, until the validation score that all of them reach.
 
     Attributes:
@@ -226,7 +299,46 @@ class TimeToAccuracyResult(Record):
     time_to_accuracy_s: dict[str, float]
 
 
-class CandidateResult(Record):
+class Score(Record):
+    """What the quality is judged by.
+
+    Attributes:
+        name: such as `accuracy`.
+        unit: `fraction` for a share of the test examples, which is shown in percent; None for others.
+        margin: largest loss that counts as the same; None for speed only.
+    """
+
+    name: str
+    unit: Literal["fraction"] | None = None
+    margin: float | None = None
+
+
+class Setup(Record):
+    """What was compared, and how it was measured.
+
+    Attributes:
+        seeds: of the trainings of each variant.
+        inference_batch_sizes: that were timed.
+        task: what was trained.
+        data: the images; None for other tasks.
+        protocol, configuration: of the measurement; None if a training of the baseline failed.
+        xla: variants that were compiled with XLA.
+        warnings: by variant, about its trace and memory.
+        manifests: sha256 of the manifest of each folder that was read, by its path.
+    """
+
+    seeds: tuple[int, ...]
+    inference_batch_sizes: tuple[int, ...]
+    task: TaskInfo
+    data: PreparedInfo | None = None
+    protocol: Protocol | None = None
+    configuration: Configuration | None = None
+    xla: tuple[str, ...] = ()
+    warnings: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    manifests: dict[str, str] = Field(default_factory=dict)
+
+
+class Candidate(Record):
     """One candidate. `verdict` is on training; `verdict_inference_b<n>` are further keys.
 
     Speed-ups, factors and tests are keyed by measure: `train`, `inference_b<n>`. Without measurements only verdicts,
@@ -236,6 +348,7 @@ class CandidateResult(Record):
         factors: only where other settings than the precision differ from the baseline's.
         quality: of two trainings.
         quality_same_weights: of the baseline's trained weights in the candidate's precision.
+        limit: best speed-up that the baseline's trace and its wait for input allow.
         tests: those of the verdicts.
         waiting: of a training step for its input.
         reconciliation: of training; only with traces.
@@ -244,22 +357,22 @@ class CandidateResult(Record):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Verdict]
 
-    speedup: dict[str, SpeedupResult] | None = None
-    factors: dict[str, FactorsResult] | None = None
-    quality: QualityResult | None = None
-    quality_same_weights: QualityResult | None = None
+    speedup: dict[str, MeasuredSpeedup] | None = None
+    factors: dict[str, Factors] | None = None
+    quality: Quality | None = None
+    quality_same_weights: Quality | None = None
     limit: dict[Literal["train"], float] | None = None
     waiting: Waiting | None = None
     verdict: Verdict
-    tests: dict[str, VerdictTestResult] | None = None
+    tests: dict[str, VerdictTest] | None = None
     sentence: str
     next_steps: tuple[str, ...] | None = None
     reasons: tuple[Reason, ...]
     peak_memory_mib: BeforeAfter | None = None
     max_batch_size: BeforeAfter | None = None
     same_weights: SameWeights | None = None
-    operations: dict[Literal["gained", "lost"], tuple[OpChangeResult, ...]] | None = None
-    reconciliation: ReconciliationResult | None = None
+    operations: dict[Literal["gained", "lost"], tuple[OpChange, ...]] | None = None
+    reconciliation: Reconciliation | None = None
 
     @model_validator(mode="after")
     def _no_other_keys(self) -> Self:
@@ -272,37 +385,60 @@ class CandidateResult(Record):
     def verdicts(self) -> dict[str, Verdict]:
         """The verdicts by measure."""
         others = {key.removeprefix("verdict_"): verdict for key, verdict in self.__pydantic_extra__.items()}
-        return {"train": self.verdict, **others}
+        return {TRAIN: self.verdict, **others}
+
+    @property
+    def speedups(self) -> dict[str, MeasuredSpeedup]:
+        """The speed-ups by measure; empty where nothing could be compared."""
+        return self.speedup or {}
+
+    def has_reason(self, code: str, measure: str) -> bool:
+        """Whether a reason is given for what a measure shows."""
+        return any((reason.code, reason.measure) == (code, measure) for reason in self.reasons)
 
 
-class ComparisonResult(Document):
+class Comparison(Document):
     """All candidates against the baseline.
 
     Attributes:
         environment: the machine, as in `data/environment.json`.
         control: the A/A comparison by measure.
         noise_floor: by measure, how far the control's interval reaches from 1.
+        throttled: share of the rounds in which the GPU was throttled, of each measure that therefore decides nothing.
         min_speedup: smallest speed-up worth having.
+        score: what the quality is judged by.
         speed_only: true where nothing was trained, so that verdicts say nothing about quality; None otherwise.
         gate: None without `compare.gate`.
+        failed: variants with a training that failed.
         baseline_reasons: what limits the baseline by itself.
         train_time_s: seconds of a whole training by variant, validation and compilation included; mean over seeds.
         startup_s: processor seconds to import, to build the model and to run the first step, by variant.
         notes: sentences on what limits all of it, such as a measure that decides nothing.
+        setup: what was compared, and how it was measured.
     """
 
     VERSION: ClassVar[int] = 3
 
     baseline: str
     environment: dict[str, Any]
-    control: dict[str, ControlResult]
+    control: dict[str, Control]
     noise_floor: dict[str, float]
+    throttled: dict[str, float] | None = None
     min_speedup: float
+    score: Score | None = None
     speed_only: Literal[True] | None = None
     gate: Literal["passed", "failed"] | None = None
-    time_to_accuracy: TimeToAccuracyResult | None = None
+    failed: tuple[str, ...] | None = None
+    time_to_accuracy: TimeToAccuracy | None = None
     baseline_reasons: tuple[Reason, ...] | None = None
     train_time_s: dict[str, float] | None = None
     startup_s: dict[str, float] | None = None
     notes: tuple[str, ...] | None = None
-    candidates: dict[str, CandidateResult]
+    setup: Setup | None = None
+    candidates: dict[str, Candidate]
+
+    def is_void(self, measure: str) -> bool:
+        """Whether a measure decides nothing."""
+        control = self.control.get(measure)
+        is_throttled = measure in (self.throttled or {})
+        return is_throttled or (control is not None and (control.differs or control.throttled is not None))

@@ -16,16 +16,14 @@ from pydantic import ConfigDict, model_validator
 
 from stages import files
 from stages.errors import ComparisonError, DataError
-from stages.results.artifact import Document, corrupt, read_array, read_table
+from stages.results.artifact import Document, read_array, read_table
 from stages.results.task import TaskInfo
-from stages.stats.resampling import array_length
 
 METRICS, HISTORY = "metrics.json", "history.csv"
 MODEL, WEIGHTS = "model.keras", "model.weights.h5"
 PREDICTIONS, SCORES = "predictions.npy", "scores.npy"  # of images, of other tasks
 HISTORY_COLUMNS = ("epoch", "loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s")
 OWN_HISTORY_COLUMNS = ("epoch", "epoch_time_s")  # of other tasks: further columns are the task's
-LOSS_SCALE_COLUMNS = ("loss_scale", "skipped_steps")  # only with loss scaling
 _TRACKED = ("test_accuracy", "test_loss", "train_time_s", "train_images_per_s", "loss_scale")
 _TEST = "test_"
 
@@ -142,7 +140,8 @@ def write_training(
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True, exist_ok=True)
     metrics.write(directory / METRICS)
-    table = pd.DataFrame(list(history)) if history else pd.DataFrame(columns=list(HISTORY_COLUMNS))
+    columns = HISTORY_COLUMNS if outputs_file == PREDICTIONS else OWN_HISTORY_COLUMNS
+    table = pd.DataFrame(list(history)) if history else pd.DataFrame(columns=list(columns))
     files.write_text(directory / HISTORY, table.to_csv(index=False, na_rep="nan"))
     with files.atomic_path(directory / model) as temporary_path:
         save_model(temporary_path)
@@ -205,15 +204,12 @@ def read_scores(path: Path, task: TaskInfo) -> NDArray[np.float64]:
 
     Raises:
         DataError: the file is missing.
-        CorruptFileError: it holds no finite numbers, or not those of a metric on so many test examples.
+        CorruptFileError: it holds no finite numbers.
         ComparisonError: it is of another number of test examples.
     """
     scores = read_array(path, dimensions=1).astype(np.float64)
     if task.score_kind == "score":
         check_test_examples(path, len(scores), task)
-    elif len(scores) != array_length(task.examples):
-        wanted = array_length(task.examples)
-        raise corrupt(path, f"a metric on {task.examples:,} test examples has {wanted:,} values, not {len(scores):,}")
     return scores
 
 

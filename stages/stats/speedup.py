@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from stages.errors import ComparisonError
+from stages.text import batch_size_of
 
 CONFIDENCE = 0.95
 # Repeats after which a measure may end early. Each of these interim looks spends 0.5 % of the 5 % that an interval may
@@ -31,8 +32,6 @@ REPEAT_SD = 0.01  # smallest standard deviation of a repeat: few repeats that ha
 MOST_DEGREES = 1.5
 MIN_ROUNDS_FOR_PAIRS = 8  # of a repeat, for its unit of spread to be two rounds
 TRIMMED_SHARE = 0.25  # of the rounds of a repeat, at each end, for the ratio of typical steps
-
-TRAIN = "train"  # the measure; those of inference are `inference_b<n>`
 
 Interval = tuple[float, float]
 Times = tuple[pd.DataFrame, pd.DataFrame]  # rounds.csv and inference.csv of an arm
@@ -321,16 +320,6 @@ def inference_speedup(
 
     what = f"inference.csv at batch size {batch_size}"
     return _speedup(what, turns, (baseline, candidate), confidence, interleaved, fewest)
-
-
-def inference_measure(batch_size: int) -> str:
-    """Name of the measure of inference at a batch size."""
-    return f"inference_b{batch_size}"
-
-
-def batch_size_of(measure: str) -> int | None:
-    """Batch size of a measure of inference; None for training."""
-    return None if measure == TRAIN else int(measure.removeprefix("inference_b"))
 
 
 def speedup_of(

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -27,29 +26,14 @@ MIN_PROCESSES = 3  # that stand in two groups
 _NULL_SAMPLES = 2000
 
 
-@dataclass(frozen=True)
-class State:
-    """The rounds in one state of the machine.
-
-    Attributes:
-        baseline_time_ms: mean time of a step of the baseline.
-        ratio, low, high: the speed-up with its interval over the processes.
-        rounds: number of rounds, of the processes that were in both states.
-    """
-
-    baseline_time_ms: float
-    ratio: float
-    low: float
-    high: float
-    rounds: int
-
-
 def find_states(
     baseline_rounds: pd.DataFrame,
     candidate_rounds: pd.DataFrame,
     confidence: float = CONFIDENCE,
-) -> tuple[State, ...]:
-    """The two states of the machine, the fast one first; empty unless the speed-up differs between them.
+) -> tuple[Speedup, ...]:
+    """The speed-up in each of the two states of the machine, the fast one first; empty unless it differs between them.
+
+    The rounds are those of the processes that were in both states.
 
     Args:
         baseline_rounds, candidate_rounds: tables with the columns of `Round`, of which the counted ones are used.
@@ -67,7 +51,7 @@ def find_states(
     low, high = t_interval(differences, confidence)
     if low <= 0 <= high:
         return ()
-    return _state(fast, confidence), _state(slow, confidence)
+    return Speedup(tuple(fast), confidence), Speedup(tuple(slow), confidence)
 
 
 def _times(baseline_rounds: pd.DataFrame, candidate_rounds: pd.DataFrame) -> pd.DataFrame:
@@ -118,8 +102,3 @@ def _smallest_group(count: int) -> int:
 
 def _log_ratio(process: ProcessTimes) -> float:
     return math.log(process.baseline_ms / process.candidate_ms)
-
-
-def _state(processes: list[ProcessTimes], confidence: float) -> State:
-    found = Speedup(tuple(processes), confidence)
-    return State(found.baseline_time_ms, found.ratio, found.low, found.high, found.rounds)

@@ -30,7 +30,6 @@ class ReadyTask:
         test: one pass over the test data.
         keeps_predictions: whether the predictions themselves are stored, and not the scores.
         test_metrics: returns numbers for `metrics.json` by name, given what `outputs` returned.
-        classes: number of classes; None if the task has none.
         data_sha256: sha256 of the manifest of `data/prepared`.
         replicas: the replicas of the model; None at one.
         validation_shares: with replicas, what they take of the validation data, again and again.
@@ -43,7 +42,6 @@ class ReadyTask:
     test: tf.data.Dataset
     keeps_predictions: bool
     test_metrics: Callable[[NDArray[Any]], dict[str, float]]
-    classes: int | None
     data_sha256: str
     replicas: Replicas | None = None
     validation_shares: Any = None
@@ -92,7 +90,6 @@ def from_task(
         test=ordered_data(task.test, TEST_BATCH_SIZE, "test"),
         keeps_predictions=False,
         test_metrics=functools.partial(_test_metrics, task),
-        classes=None,
         data_sha256=data_sha256,
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from stages.params import TrackingParams
 from stages.tracking import provenance
 from stages.tracking.tracker import RunIdentity, Tracker
@@ -11,7 +9,7 @@ from stages.tracking.tracker import RunIdentity, Tracker
 REASON = "its machine or process was lost, and the training has ended elsewhere"
 
 
-def close_abandoned(tracking: TrackingParams, identity: RunIdentity, keep: Collection[str] = ()) -> int:
+def close_abandoned(tracking: TrackingParams, identity: RunIdentity) -> int:
     """Ends the runs of one training that the fleet of this checkout left RUNNING: as KILLED unless complete.
 
     A run belongs to the fleet of this checkout if its tag `halfstep.fleet` says so. Runs of other checkouts, of other
@@ -20,7 +18,6 @@ def close_abandoned(tracking: TrackingParams, identity: RunIdentity, keep: Colle
     Args:
         tracking: section `tracking` of the parameters.
         identity: the training. No process trains it any more for this checkout; the caller makes sure of that.
-        keep: identifiers of runs that are not ended.
 
     Returns:
         The number of runs that were ended.
@@ -29,4 +26,4 @@ def close_abandoned(tracking: TrackingParams, identity: RunIdentity, keep: Colle
         TrackingError: the store cannot be used.
     """
     tags = {provenance.FLEET_TAG: provenance.checkout_id(), **identity.tags()}
-    return Tracker(tracking).close_running(tags, keep, REASON)
+    return Tracker(tracking).close_running(tags, REASON)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -116,8 +116,8 @@ class Tracker:
         with self._store_errors():
             self._close(run for run in self._abandoned(identity) if run.info.run_id != keep)
 
-    def close_running(self, tags: Mapping[str, str], keep: Collection[str], reason: str) -> int:
-        """Ends the RUNNING runs that have `tags`, but for those in `keep`: as KILLED unless complete.
+    def close_running(self, tags: Mapping[str, str], reason: str) -> int:
+        """Ends the RUNNING runs that have `tags`: as KILLED unless complete.
 
         The caller knows that no process writes to them any more. They get the tag `CLOSED_TAG` with the reason.
 
@@ -125,7 +125,7 @@ class Tracker:
             The number of runs that were ended.
         """
         with self._store_errors():
-            found = [run for run in self._search(tags, "RUNNING") if run.info.run_id not in keep]
+            found = self._search(tags, "RUNNING")
             for run in found:
                 self.client.set_tag(run.info.run_id, CLOSED_TAG, reason)
             self._close(found)

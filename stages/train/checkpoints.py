@@ -26,7 +26,6 @@ from stages.train.callbacks import Epoch
 FOLDER_VARIABLE = "HALFSTEP_CHECKPOINTS"  # of each machine
 SHARED_WAIT_S = 120.0  # a file server notices within this time that a machine has died, and frees its locks
 MAX_KEPT = 2  # if the newest is damaged, the one before it is used
-_CODE = ("train", "tasks", "distribution", "precision.py", "stats/resampling.py")
 _WITHOUT_EFFECT = {"variants", "seeds", "checkpoint_every", "require_gpu"}  # do not change the result of a training
 _RELEASES = ("tensorflow", "keras", "numpy")
 _STATE = "state"
@@ -191,7 +190,7 @@ def checkpoint_key(settings: Params, variant: str, seed: int, data_sha256: str) 
         "name": variant,
         "seed": seed,
         "data": data_sha256,
-        "code": digests.code_digest(_CODE),
+        "code": digests.code_digest("train"),
         "releases": {name: metadata.version(name) for name in _RELEASES},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -23,7 +23,8 @@ from stages.profile.schedule import Schedule
 from stages.profile.stopping_rule import Key, StoppingRule, Target
 from stages.profile.turns import CONTROL_PAIRS
 from stages.results.profile import InForce
-from stages.stats.speedup import TRAIN, Speedup, inference_measure, times_of_rounds
+from stages.stats.speedup import Speedup, times_of_rounds
+from stages.text import TRAIN, inference_measure
 from tests.profile.fake_worker import CONFIGURATION
 
 BASELINE, CANDIDATES = "float32", ("mixed_float16", "mixed_bfloat16")

@@ -34,9 +34,10 @@ from stages.profile.repeats import Repeats, amounts
 from stages.profile.runner import Context, measure
 from stages.profile.stopping_rule import tables
 from stages.profile.worker_process import WorkerProcess
-from stages.stats.speedup import TRAIN, Speedup, speedup_of
+from stages.stats.speedup import Speedup, speedup_of
 from stages.tasks.images.preparation.pipeline import prepare
 from stages.tasks.spec import TaskSpec
+from stages.text import TRAIN
 from tests.benchmarks.load import other_load
 from tests.benchmarks.slowed import SlowedConfig, serve
 

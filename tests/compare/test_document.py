@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from stages import files
-from stages.compare.comparison import Comparison
-from stages.compare.document import comparison_result, dvc_metrics, tracking_metrics, tracking_tags
-from stages.compare.explain.reconcile import Reconciliation
+from stages.compare.judge import document_of
+from stages.compare.judging import Judging
+from stages.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
+from stages.results.comparison import Reconciliation, State
 from stages.results.profile import same_weights_file
-from stages.stats.states import State
 from tests.small_study import IMAGES, SEEDS, SmallStudy
 
 
-def test_comparison_json_has_the_keys_of_its_contract(comparison: Comparison) -> None:
-    found = comparison_result(comparison).as_json()
+def test_comparison_json_has_the_keys_of_its_contract(comparison: Judging) -> None:
+    found = document_of(comparison).as_json()
     assert set(found) == {
         "schema_version",
         "baseline",
@@ -30,17 +30,18 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Comparison) ->
         "train_time_s",
         "startup_s",
         "candidates",
+        "failed",
+        "score",
+        "setup",
     }
     assert found["train_time_s"] == pytest.approx(dict.fromkeys(("float32", "mixed_float16", "mixed_bfloat16"), 12.0))
     assert found["startup_s"]["mixed_float16"] == pytest.approx(26.0)
     assert found["schema_version"] == 3
     assert found["baseline"] == "float32"
     fast = found["candidates"]["mixed_bfloat16"]
-    intervals = {"ratio", "low", "high"}
+    intervals = {"ratio", "low", "high", "confidence", "processes", "unit"}
     assert set(fast["speedup"]["train"]) == intervals | {
-        "confidence",
         "rounds",
-        "processes",
         "typical_ratio",
         "baseline_time_ms",
         "candidate_time_ms",
@@ -53,6 +54,7 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Comparison) ->
     assert set(fast["tests"]) == set(fast["speedup"])
     assert set(fast["tests"]["train"]) == {"p", "p_adjusted"}
     keys = {"name", "baseline", "candidate", "delta", "low", "high", "margin", "seeds", "examples", "unit", "outcome"}
+    keys |= {"confidence", "kind", "sentence"}
     assert set(fast["quality"]) == set(fast["quality_same_weights"]) == keys
     assert set(fast["same_weights"]) == {"images", "agreement", "max_probability_difference", "accuracy"}
     assert set(found["control"]["train"]) == intervals | {"differs"}
@@ -61,8 +63,8 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Comparison) ->
     json.dumps(found, allow_nan=False)
 
 
-def test_comparison_json_has_the_known_numbers(comparison: Comparison) -> None:
-    found = comparison_result(comparison).as_json()
+def test_comparison_json_has_the_known_numbers(comparison: Judging) -> None:
+    found = document_of(comparison).as_json()
     slow, fast = found["candidates"]["mixed_float16"], found["candidates"]["mixed_bfloat16"]
     assert slow["speedup"]["train"]["ratio"] == pytest.approx(0.25)
     assert fast["speedup"]["train"]["ratio"] == pytest.approx(1.6)
@@ -96,8 +98,8 @@ def test_comparison_json_has_the_known_numbers(comparison: Comparison) -> None:
     assert "limit" not in slow  # no hardware for float16
 
 
-def test_noise_floor_is_the_distance_of_the_control_from_1(comparison: Comparison) -> None:
-    found = comparison_result(comparison)
+def test_noise_floor_is_the_distance_of_the_control_from_1(comparison: Judging) -> None:
+    found = document_of(comparison)
     assert set(found.control) == set(found.noise_floor) == {"train", "inference_b1", "inference_b32"}
     control = found.control["train"]
     assert control.ratio == pytest.approx(1.0)
@@ -109,7 +111,7 @@ def test_noise_floor_is_the_distance_of_the_control_from_1(comparison: Compariso
 @pytest.mark.parametrize(("measure", "ratio"), [("rounds.csv", "train"), ("inference.csv", "inference_b1")])
 def test_control_that_differs_is_marked(project: SmallStudy, measure: str, ratio: str) -> None:
     project.scale_times("_control", measure, 1.2)
-    found = comparison_result(project.compare())
+    found = document_of(project.compare())
     assert found.control[ratio].differs
     assert found.control[ratio].ratio == pytest.approx(1 / 1.2)
     assert found.candidates["mixed_bfloat16"].verdicts[ratio] == "inconclusive"
@@ -119,13 +121,13 @@ def test_control_that_differs_is_marked(project: SmallStudy, measure: str, ratio
 def test_quotient_of_the_times_is_the_ratio(project: SmallStudy) -> None:
     project.spread_processes("mixed_bfloat16", "rounds.csv", 1.2)
     project.scale_times("_control", "rounds.csv", 1.01)
-    for candidate in comparison_result(project.compare()).candidates.values():
+    for candidate in document_of(project.compare()).candidates.values():
         for speedup in (candidate.speedup or {}).values():
             assert speedup.baseline_time_ms / speedup.candidate_time_ms == pytest.approx(speedup.ratio)
 
 
 def test_open_quality_has_a_sample_size(project: SmallStudy) -> None:
-    fast = comparison_result(project.compare(quality_margin=0.004)).candidates["mixed_bfloat16"]
+    fast = document_of(project.compare(quality_margin=0.004)).candidates["mixed_bfloat16"]
     assert fast.verdict == "inconclusive"
     assert fast.quality is not None
     assert fast.quality.outcome == "not established"
@@ -134,15 +136,15 @@ def test_open_quality_has_a_sample_size(project: SmallStudy) -> None:
     assert fast.next_steps is not None
 
 
-def test_decided_quality_has_no_sample_size(comparison: Comparison) -> None:
-    for candidate in comparison_result(comparison).candidates.values():
+def test_decided_quality_has_no_sample_size(comparison: Judging) -> None:
+    for candidate in document_of(comparison).candidates.values():
         for quality in (candidate.quality, candidate.quality_same_weights):
             assert quality is None or quality.sample_size is None
 
 
-def test_same_weights_are_compared_with_the_predictions_of_the_baseline(comparison: Comparison) -> None:
+def test_same_weights_are_compared_with_the_predictions_of_the_baseline(comparison: Judging) -> None:
     """One image of 1,200 differs in each seed: 0.687 instead of 0.1, and 0.1 instead of 0.7."""
-    slow, fast, failed = comparison_result(comparison).candidates.values()
+    slow, fast, failed = document_of(comparison).candidates.values()
     assert slow.same_weights is not None
     assert fast.same_weights is not None
     assert slow.same_weights.model_dump() == pytest.approx(
@@ -167,24 +169,26 @@ def test_overflow_of_the_same_weights_is_a_wrong_answer(project: SmallStudy) -> 
         probabilities[100], probabilities[400, 0] = np.nan, np.inf
         np.save(path, probabilities)
         files.write_manifest(path.parent)
-    same = comparison_result(project.compare()).candidates["mixed_float16"].same_weights
+    same = document_of(project.compare()).candidates["mixed_float16"].same_weights
     assert same is not None
     assert (same.agreement, same.accuracy) == pytest.approx((1 - 2 / IMAGES, 1 - 26 / IMAGES))
     assert same.max_probability_difference == pytest.approx(0.013, rel=1e-5)
 
 
-def test_states_and_reconciliation_are_passed_on(comparison: Comparison) -> None:
-    state = State(baseline_time_ms=12.0, ratio=1.4, low=1.3, high=1.5, rounds=7)
-    sums = Reconciliation(2.0, 1.5, 2.5, operations_ms=1.25, unexplained_ms=0.75, floor_ms=0.125, scale=0.5)
+def test_states_and_reconciliation_are_passed_on(comparison: Judging) -> None:
+    state = State(baseline_time_ms=12.0, value=1.4, low=1.3, high=1.5, rounds=7)
+    sums = Reconciliation(
+        measured_ms=2.0, low_ms=1.5, high_ms=2.5, operations_ms=1.25, unexplained_ms=0.75, floor_ms=0.125, scale=0.5
+    )
     fast = replace(comparison.candidates[1], states={"train": (state, state)}, reconciliation=sums)
-    found = comparison_result(replace(comparison, candidates=(fast,))).as_json()["candidates"]["mixed_bfloat16"]
-    assert found["speedup"]["train"]["states"] == [vars(state)] * 2
+    found = document_of(replace(comparison, candidates=(fast,))).as_json()["candidates"]["mixed_bfloat16"]
+    assert found["speedup"]["train"]["states"] == [state.model_dump(by_alias=True, exclude_none=True)] * 2
     assert "states" not in found["speedup"]["inference_b1"]
-    assert found["reconciliation"] == vars(sums)
+    assert found["reconciliation"] == sums.model_dump()
 
 
-def test_failed_candidate_has_only_verdicts_and_reasons(comparison: Comparison) -> None:
-    failed = comparison_result(comparison).as_json()["candidates"]["float16"]
+def test_failed_candidate_has_only_verdicts_and_reasons(comparison: Judging) -> None:
+    failed = document_of(comparison).as_json()["candidates"]["float16"]
     verdicts = {"verdict", "verdict_inference_b1", "verdict_inference_b32"}
     assert set(failed) == verdicts | {"sentence", "next_steps", "reasons"}
     assert failed["next_steps"] == [failed["reasons"][0]["advice"]]
@@ -194,7 +198,7 @@ def test_failed_candidate_has_only_verdicts_and_reasons(comparison: Comparison) 
 
 def test_failed_baseline_decides_nothing(project: SmallStudy) -> None:
     project.edit_training("float32", 2, status="failed", reason="the loss is inf")
-    found = comparison_result(project.compare())
+    found = document_of(project.compare())
     assert (found.control, found.noise_floor) == ({}, {})
     for candidate in found.candidates.values():
         assert set(candidate.verdicts.values()) == {"inconclusive"}
@@ -203,14 +207,12 @@ def test_failed_baseline_decides_nothing(project: SmallStudy) -> None:
 
 
 def test_baseline_alone_has_no_candidates(project: SmallStudy) -> None:
-    found = comparison_result(
-        Comparison(project.load(variants=("float32",)), project.compare().params, {}, frozenset(), ())
-    )
+    found = document_of(Judging(project.load(variants=("float32",)), project.compare().params, {}, frozenset(), ()))
     assert found.candidates == {}
 
 
-def test_dvc_metrics_are_grouped_by_variant(comparison: Comparison) -> None:
-    metrics = dvc_metrics(comparison, comparison_result(comparison))
+def test_dvc_metrics_are_grouped_by_variant(comparison: Judging) -> None:
+    metrics = dvc_metrics(comparison.study, document_of(comparison))
     baseline = comparison.study.baseline.profile
     assert baseline is not None
     assert list(metrics) == ["float32", "mixed_float16", "mixed_bfloat16", "_control"]  # float16 failed
@@ -224,8 +226,8 @@ def test_dvc_metrics_are_grouped_by_variant(comparison: Comparison) -> None:
     assert set(metrics["_control"]) == {"noise_floor_train", "noise_floor_inference_b1", "noise_floor_inference_b32"}
 
 
-def test_tracking_names_are_those_of_the_contract(comparison: Comparison) -> None:
-    result = comparison_result(comparison)
+def test_tracking_names_are_those_of_the_contract(comparison: Judging) -> None:
+    result = document_of(comparison)
     metrics, tags = tracking_metrics(result), tracking_tags(result)
     speedups = ("speedup_train", "speedup_inference_b1", "speedup_inference_b32")
     for end in ("", "_low", "_high"):

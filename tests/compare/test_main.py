@@ -15,16 +15,17 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from stages import files
-from stages.compare.__main__ import main, write_results
-from stages.compare.comparison import Comparison
-from stages.compare.document import comparison_result
+from stages.compare.__main__ import main
+from stages.compare.judge import document_of
+from stages.compare.judging import Judging
 from stages.compare.report.markdown import render_markdown
-from stages.results.comparison import COMPARISON, ComparisonResult
-from tests.small_study import CONFIGURATION, SmallStudy
+from stages.results import comparison as document
+from stages.results.comparison import COMPARISON
+from tests.small_study import CONFIGURATION, SmallStudy, write_results_of
 
 
-def test_results_are_written_to_the_files_of_the_contract(comparison: Comparison) -> None:
-    result = write_results(comparison)
+def test_results_are_written_to_the_files_of_the_contract(comparison: Judging) -> None:
+    result = write_results_of(comparison)
     found = sorted(path.relative_to(files.COMPARE).as_posix() for path in files.COMPARE.rglob("*") if path.is_file())
     assert found == [
         "comparison.json",
@@ -36,12 +37,12 @@ def test_results_are_written_to_the_files_of_the_contract(comparison: Comparison
         "plots/step_breakdown.csv",
         "report.html",
     ]
-    assert ComparisonResult.read(COMPARISON) == result == comparison_result(comparison)
+    assert document.Comparison.read(COMPARISON) == result == document_of(comparison)
 
 
 def test_failed_baseline_has_a_report(project: SmallStudy) -> None:
     project.edit_training("float32", 2, status="failed", reason="the loss is inf")
-    write_results(project.compare())
+    write_results_of(project.compare())
     assert "the loss is inf" in (files.COMPARE / "report.html").read_text()
 
 
@@ -96,7 +97,7 @@ def test_failed_gate_leaves_files_and_one_finished_run(
     (run,) = _compare_runs()
     assert (run.info.status, run.data.tags["gate"]) == ("FINISHED", "failed")
     assert run.data.tags["verdict.mixed_float16"] == "reject"
-    assert run.data.tags["mlflow.note.content"] == render_markdown(ComparisonResult.read(COMPARISON))
+    assert run.data.tags["mlflow.note.content"] == render_markdown(document.Comparison.read(COMPARISON))
     logged = {item.path for item in _client().list_artifacts(run.info.run_id)}
     assert {"report.html", "comparison.json", "plots"} <= logged
 

@@ -11,20 +11,20 @@ import pytest
 from rich.console import Console
 
 from stages import files
-from stages.compare.__main__ import write_results
 from stages.compare.champion import best_training
-from stages.compare.comparison import Comparison
-from stages.compare.document import comparison_result, tracking_metrics
+from stages.compare.judge import document_of
+from stages.compare.judging import Judging
+from stages.compare.metrics import tracking_metrics
+from stages.compare.next_steps import next_steps
 from stages.compare.report.markdown import render_markdown
-from stages.compare.report.next_steps import next_steps
-from stages.compare.report.terminal import render
-from stages.compare.report.verdicts import verdict_sentence
+from stages.compare.sentences import verdict_sentence
 from stages.errors import ComparisonError, CorruptFileError, DataError, ParameterError
-from stages.results.comparison import COMPARISON, ComparisonResult
+from stages.results import comparison as document
+from stages.results.comparison import COMPARISON
 from stages.results.training import SCORES
 from stages.stats.bootstrap import MetricChange
 from stages.stats.scores import ScoreChange
-from tests.small_study import FAILED, IMAGES, SEEDS, SmallStudy
+from tests.small_study import FAILED, IMAGES, SEEDS, SmallStudy, terminal_of, write_results_of
 
 MARGIN = 0.02
 FAST = "mixed_bfloat16"
@@ -37,7 +37,7 @@ def own(request: pytest.FixtureRequest, project: SmallStudy) -> SmallStudy:
 
 
 @pytest.fixture
-def comparison(own: SmallStudy) -> Comparison:
+def comparison(own: SmallStudy) -> Judging:
     return own.compare(quality_margin=MARGIN)
 
 
@@ -51,7 +51,7 @@ def test_study_has_scores_and_nothing_of_images(own: SmallStudy) -> None:
     assert set(study.candidates[1].same_weights) == set(SEEDS)
 
 
-def test_change_is_that_of_the_scores(comparison: Comparison) -> None:
+def test_change_is_that_of_the_scores(comparison: Judging) -> None:
     found = comparison.candidates[1]
     assert isinstance(found.quality, MetricChange if comparison.study.task.score_kind == "metric" else ScoreChange)
     assert found.quality.seeds == 3
@@ -64,9 +64,9 @@ def test_change_is_that_of_the_scores(comparison: Comparison) -> None:
     assert found.verdict == "adopt"
 
 
-def test_document_has_the_scores_name_and_units(comparison: Comparison) -> None:
-    result = write_results(comparison)
-    assert ComparisonResult.read(COMPARISON) == result
+def test_document_has_the_scores_name_and_units(comparison: Judging) -> None:
+    result = write_results_of(comparison)
+    assert document.Comparison.read(COMPARISON) == result
     quality = json.loads(COMPARISON.read_text())["candidates"][FAST]["quality"]
     assert (quality["name"], quality["margin"], quality["outcome"]) == ("iou", MARGIN, "shown")
     assert not {"unit", "reason", "mcnemar_p"} & set(quality)
@@ -75,23 +75,23 @@ def test_document_has_the_scores_name_and_units(comparison: Comparison) -> None:
     assert result.time_to_accuracy.name == "iou"
 
 
-def test_metrics_are_named_for_the_score(comparison: Comparison) -> None:
-    metrics = tracking_metrics(comparison_result(comparison))
+def test_metrics_are_named_for_the_score(comparison: Judging) -> None:
+    metrics = tracking_metrics(document_of(comparison))
     assert {f"{FAST}/iou_delta", f"{FAST}/iou_delta_low", f"{FAST}/iou_same_weights_delta"} <= set(metrics)
     assert f"{FAST}/time_to_iou_s" in metrics
     assert [name for name in metrics if "accuracy" in name] == []
-    write_results(comparison)
+    write_results_of(comparison)
     dvc = json.loads((files.COMPARE / "metrics.json").read_text())
     assert dvc["float32"]["test_iou"] == pytest.approx(comparison.study.baseline.mean_test_score)
 
 
-def test_texts_are_in_units_of_the_score(comparison: Comparison) -> None:
-    write_results(comparison)
+def test_texts_are_in_units_of_the_score(comparison: Judging) -> None:
+    write_results_of(comparison)
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(render(comparison))
+        console.print(terminal_of(comparison))
     page = (files.COMPARE / "report.html").read_text()
-    for text in (capture.get(), page, render_markdown(comparison_result(comparison))):
+    for text in (capture.get(), page, render_markdown(document_of(comparison))):
         assert "iou is the same within 0.02" in text
         for word in ("accuracy", "percentage", "test images", "images/s"):
             assert word not in text, text[max(0, text.find(word) - 200) : text.find(word) + 100]
@@ -102,8 +102,8 @@ def test_texts_are_in_units_of_the_score(comparison: Comparison) -> None:
     assert f"−{abs(found.delta):.4f}" in page
 
 
-def test_plots_have_the_score_by_epoch_and_no_confusion(comparison: Comparison) -> None:
-    write_results(comparison)
+def test_plots_have_the_score_by_epoch_and_no_confusion(comparison: Judging) -> None:
+    write_results_of(comparison)
     epochs = pd.read_csv(files.COMPARE / "plots/score_by_epoch.csv")
     assert epochs["val_score"].notna().all()
     assert epochs["score"].isna().all()  # the task has it on the validation set only
@@ -117,17 +117,17 @@ def test_task_without_epochs_of_its_score(own: SmallStudy) -> None:
             pd.read_csv(path)[["epoch", "epoch_time_s"]].to_csv(path, index=False)
             files.write_manifest(path.parent)
     comparison = own.compare(quality_margin=MARGIN)
-    result = write_results(comparison)
+    result = write_results_of(comparison)
     assert result.time_to_accuracy is None
     assert "by epoch</h2>" not in (files.COMPARE / "report.html").read_text()
-    assert best_training(comparison.candidates[1].result, "iou").seed == SEEDS[0]
+    assert best_training(comparison.candidates[1].result.trainings, "iou").seed == SEEDS[0]
 
 
-def test_champion_is_chosen_by_the_score_or_the_loss(comparison: Comparison) -> None:
+def test_champion_is_chosen_by_the_score_or_the_loss(comparison: Judging) -> None:
     result = comparison.candidates[1].result
     final = {item.seed: item.history["val_iou"].iloc[-1] for item in result.trainings if item.history is not None}
-    assert best_training(result, "iou").seed == max(final, key=final.__getitem__)
-    assert best_training(result, "dice").seed == SEEDS[0], "all have the same validation loss"
+    assert best_training(result.trainings, "iou").seed == max(final, key=final.__getitem__)
+    assert best_training(result.trainings, "dice").seed == SEEDS[0], "all have the same validation loss"
 
 
 def test_margin_must_be_declared(own: SmallStudy) -> None:
@@ -139,7 +139,7 @@ def test_margin_need_not_be_declared_where_nothing_was_trained(own: SmallStudy) 
     own.make_speed_only()
     comparison = own.compare_speed_only()
     assert comparison.speed_only
-    write_results(comparison)
+    write_results_of(comparison)
 
 
 def test_too_few_examples_are_named_wherever_the_outcome_stands(own: SmallStudy) -> None:
@@ -151,7 +151,7 @@ def test_too_few_examples_are_named_wherever_the_outcome_stands(own: SmallStudy)
     candidate = comparison.candidates[1]
     reason = "a score that is not 0 or 1 takes at least 1,000 test examples, and there are 400"
     assert candidate.verdict == "inconclusive"
-    quality = write_results(comparison).candidates[FAST].quality
+    quality = write_results_of(comparison).candidates[FAST].quality
     assert quality is not None
     assert (quality.outcome, quality.reason) == ("not established", reason)
     assert quality.sample_size is not None
@@ -189,7 +189,7 @@ def test_scores_that_cannot_be_used(
         before = path.read_bytes()
         _replace(path, content)
         with pytest.raises(error, match=message) as caught:
-            own.load()
+            own.compare(quality_margin=MARGIN)
         assert str(path) in str(caught.value)
         assert "run `dvc repro -f -s " in str(caught.value)
         path.write_bytes(before)

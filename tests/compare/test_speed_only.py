@@ -15,18 +15,17 @@ from mlflow import MlflowClient
 from rich.console import Console
 
 from stages import files
-from stages.compare.__main__ import main, write_results
-from stages.compare.comparison import Comparison
-from stages.compare.document import comparison_result, dvc_metrics, tracking_metrics, tracking_tags
+from stages.compare.__main__ import main
 from stages.compare.gate import refusal
-from stages.compare.report.html import render_report
+from stages.compare.judge import document_of
+from stages.compare.judging import Judging
+from stages.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
+from stages.compare.next_steps import next_steps
 from stages.compare.report.markdown import render_markdown
-from stages.compare.report.next_steps import next_steps
-from stages.compare.report.terminal import render
-from stages.compare.report.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE
-from stages.compare.report.verdicts import verdict_sentence
+from stages.compare.sentences import verdict_sentence
+from stages.compare.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE
 from stages.errors import ComparisonError
-from tests.small_study import SPEEDUPS, SmallStudy
+from tests.small_study import SPEEDUPS, SmallStudy, html_of, terminal_of, write_results_of
 
 RATIO = SPEEDUPS["mixed_bfloat16"]  # 1.6
 
@@ -46,14 +45,14 @@ def keys(value: Any) -> Iterator[str]:
         yield from keys(inner)
 
 
-def terminal(comparison: Comparison) -> str:
+def terminal(comparison: Judging) -> str:
     console = Console(file=io.StringIO(), width=120)
-    console.print(render(comparison))
+    console.print(terminal_of(comparison))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-def training_at(speed_only: SmallStudy, ratio: float, spread: float = 1.0) -> Comparison:
+def training_at(speed_only: SmallStudy, ratio: float, spread: float = 1.0) -> Judging:
     """The comparison if mixed_bfloat16 trains at this ratio."""
     speed_only.scale_times("mixed_bfloat16", "rounds.csv", RATIO / ratio)
     speed_only.spread_processes("mixed_bfloat16", "rounds.csv", spread)
@@ -70,8 +69,8 @@ def test_verdicts_are_faster_and_slower(speed_only: SmallStudy) -> None:
 
 def test_numbers_have_no_quality(speed_only: SmallStudy) -> None:
     comparison = speed_only.compare_speed_only()
-    result = comparison_result(comparison)
-    metrics = dvc_metrics(comparison, result)
+    result = document_of(comparison)
+    metrics = dvc_metrics(comparison.study, result)
     found = {*keys(result.as_json()), *keys(metrics), *tracking_metrics(result)}
     assert [name for name in found if re.search("quality|accuracy|same_weights|tests", name)] == []
     assert metrics["mixed_bfloat16"]["speedup_train"] == pytest.approx(RATIO)
@@ -79,27 +78,27 @@ def test_numbers_have_no_quality(speed_only: SmallStudy) -> None:
 
 
 def test_comparison_json_and_tags_say_that_it_is_speed_only(speed_only: SmallStudy) -> None:
-    result = comparison_result(speed_only.compare_speed_only())
+    result = document_of(speed_only.compare_speed_only())
     assert result.as_json()["speed_only"] is True
     assert tracking_tags(result)["speed_only"] == "true"
     assert tracking_tags(result)["verdict.mixed_bfloat16"] == "faster"
     assert tracking_tags(result)["verdict_inference_b1.mixed_float16"] == "slower"
 
 
-def test_comparison_of_trainings_does_not_say_so(comparison: Comparison) -> None:
-    result = comparison_result(comparison)
+def test_comparison_of_trainings_does_not_say_so(comparison: Judging) -> None:
+    result = document_of(comparison)
     assert "speed_only" not in {*keys(result.as_json()), *tracking_tags(result)}
-    for text in (render_report(comparison), render_markdown(result), terminal(comparison)):
+    for text in (html_of(comparison), render_markdown(result), terminal(comparison)):
         assert "speed only" not in text.lower()
 
 
 def test_every_verdict_stands_beside_the_words_speed_only(speed_only: SmallStudy) -> None:
     comparison = speed_only.compare_speed_only()
-    page = render_report(comparison)
+    page = html_of(comparison)
     words = re.findall(r'<span class="word[^>]*>([^<]*)<', page)
     assert words == ["slower, speed only"] * 3 + ["faster, speed only"] * 3
     assert re.findall(r"<td>((?:faster|slower)[^<]*)</td>", page) == words
-    markdown = render_markdown(comparison_result(comparison))
+    markdown = render_markdown(document_of(comparison))
     assert re.findall(r"\*\*mixed\\_\w*: ([^*]*)\.\*\*", markdown) == ["slower, speed only", "faster, speed only"]
     assert "| 95 % interval | verdict, speed only |" in markdown
     assert "verdict, training, speed only" in terminal(comparison)
@@ -109,7 +108,7 @@ def test_every_verdict_stands_beside_the_words_speed_only(speed_only: SmallStudy
 
 def test_texts_note_that_nothing_was_trained_and_claim_no_quality(speed_only: SmallStudy) -> None:
     comparison = speed_only.compare_speed_only()
-    page, markdown = render_report(comparison), render_markdown(comparison_result(comparison))
+    page, markdown = html_of(comparison), render_markdown(document_of(comparison))
     for text in (page, markdown.replace("\\", ""), " ".join(terminal(comparison).split())):
         assert text.count(SPEED_ONLY_NOTE) == 1
         assert "percentage point" not in text
@@ -121,7 +120,7 @@ def test_texts_note_that_nothing_was_trained_and_claim_no_quality(speed_only: Sm
 def test_note_replaces_that_on_synthetic_images(speed_only: SmallStudy) -> None:
     speed_only.make_synthetic()
     comparison = speed_only.compare_speed_only()
-    for text in (render_report(comparison), " ".join(terminal(comparison).split())):
+    for text in (html_of(comparison), " ".join(terminal(comparison).split())):
         assert SPEED_ONLY_NOTE in text
         assert SYNTHETIC_NOTE not in text
 
@@ -198,8 +197,10 @@ def test_speedup_is_open_exactly_where_its_low_end_misses_the_required_one(speed
 
 def test_nothing_is_adopted(speed_only: SmallStudy) -> None:
     comparison = speed_only.compare_speed_only()
-    assert comparison.adopted == ()
-    assert refusal(comparison) == "no candidate was adopted (mixed_float16 slower, mixed_bfloat16 faster)"
+    assert (
+        refusal(document_of(comparison).candidates, ())
+        == "no candidate was adopted (mixed_float16 slower, mixed_bfloat16 faster)"
+    )
 
 
 def test_trained_and_untrained_variants_are_not_compared(project: SmallStudy) -> None:
@@ -210,7 +211,7 @@ def test_trained_and_untrained_variants_are_not_compared(project: SmallStudy) ->
 
 
 def test_tables_of_the_plots_have_headers_only_where_a_training_is_needed(speed_only: SmallStudy) -> None:
-    write_results(speed_only.compare_speed_only())
+    write_results_of(speed_only.compare_speed_only())
     rows = {path.stem: len(pd.read_csv(path)) for path in (files.COMPARE / "plots").iterdir()}
     assert rows.pop("score_by_epoch") == rows.pop("confusion") == 0
     assert set(rows) == {"step_breakdown", "latency", "speedups"}

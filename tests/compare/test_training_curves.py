@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from stages.compare.study import VariantResult
 from stages.compare.training_curves import loss_scaling, time_to_score
-from stages.results.study import VariantResult
 from stages.results.training import Training
 from tests.small_study import training_metrics
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from stages.compare.comparison import Comparison
-from stages.compare.document import comparison_result
-from stages.compare.report.html import render_report
-from stages.compare.report.next_steps import next_steps
-from stages.compare.report.verdicts import verdict_sentence
-from tests.small_study import SmallStudy
+from stages.compare.judge import document_of
+from stages.compare.judging import Judging
+from stages.compare.next_steps import next_steps
+from stages.compare.sentences import verdict_sentence
+from tests.small_study import SmallStudy, html_of
 
 
-def _compared(project: SmallStudy, cached_ms: float, ratio: float = 1.02, spread: float = 1.3) -> Comparison:
+def _compared(project: SmallStudy, cached_ms: float, ratio: float = 1.02, spread: float = 1.3) -> Judging:
     """The study with a noisy ratio of training around 1, and a step of 137 ms, of which all but `cached_ms` waits."""
     project.scale_times("mixed_bfloat16", "rounds.csv", 1.6 / ratio)
     project.spread_processes("mixed_bfloat16", "rounds.csv", spread)
@@ -30,9 +29,9 @@ def test_task_that_waits_for_its_input_is_not_worth_having(project: SmallStudy) 
     assert sentence.startswith("Do not use mixed_bfloat16 for training: 13")
     assert " ms of a training step wait for input, so no precision can bring the required 1.05× (speed-up" in sentence
     assert next_steps(candidate, comparison) == ()
-    assert sentence in render_report(comparison).replace("&#39;", "'")
+    assert sentence in html_of(comparison).replace("&#39;", "'")
     assert [reason.code for reason in comparison.baseline_reasons][:1] == ["input_bound"]
-    stored = comparison_result(comparison).candidates["mixed_bfloat16"].waiting
+    stored = document_of(comparison).candidates["mixed_bfloat16"].waiting
     assert stored is not None
     assert 1 / stored.low < 1.05
 

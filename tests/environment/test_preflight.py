@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from stages.environment.preflight import input_problems, keras_applications
-from stages.own_model import own_model_file
 from stages.params import DataParams, ModelParams, Params, TrackingParams
 
 
@@ -109,11 +108,6 @@ def test_valid_user_model_is_accepted(project: Path, source: str) -> None:
     (project / "package").mkdir()
     (project / "package" / "own.py").write_text(source)
     assert model_problems("package.own:build") == []
-    assert own_model_file("package.own:build") == project / "package" / "own.py"
-
-
-def test_built_in_model_has_no_user_file() -> None:
-    assert own_model_file("cnn") is None
 
 
 def test_unusable_directories_are_rejected(project: Path) -> None:

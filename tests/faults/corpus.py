@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from stages import files, fingerprint
+from stages.compare.study import load_study
 from stages.errors import CorruptFileError, DataError
 from stages.params import DataParams
-from stages.results.study import load_study
 from stages.results.task import TASK_INFO, images_task
 from stages.results.training import finished_scores
 from stages.tasks.images.preparation.pipeline import prepare

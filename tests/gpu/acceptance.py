@@ -56,9 +56,10 @@ from stages.profile.stopping_rule import tables
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import Kernel, Operation, Trace, read_trace
 from stages.results.profile import TABLES, Profile, ProfileSummary
-from stages.stats.speedup import TRAIN, Speedup, train_speedup
+from stages.stats.speedup import Speedup, train_speedup
 from stages.tasks.images.preparation.pipeline import prepare
 from stages.tasks.spec import TaskSpec
+from stages.text import TRAIN
 from tests.gpu.acceptance_report import markdown
 
 ROOT = Path(__file__).parents[2]

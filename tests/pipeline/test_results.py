@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stages.results.comparison import ComparisonResult
+from stages.results.comparison import Comparison
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -124,7 +124,7 @@ def test_tracking_json_contains_only_a_digest(finished: Checkout) -> None:
 def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
     written = finished.json("data/compare/comparison.json")
     assert written["schema_version"] == 3
-    found = ComparisonResult.read(finished.root / "data/compare/comparison.json")
+    found = Comparison.read(finished.root / "data/compare/comparison.json")
     assert found.as_json() == written
     candidate = found.candidates["mixed_bfloat16"]
     assert candidate.speedup is not None
@@ -132,11 +132,11 @@ def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
     assert set(candidate.speedup) == set(candidate.verdicts) == set(found.control) == {"train", "inference_b1"}
     ratio = candidate.speedup["train"]
     assert ratio.low < ratio.ratio < ratio.high
-    assert (ratio.processes, ratio.confidence) == (2, 0.95)
+    assert (ratio.n, ratio.confidence) == (2, 0.95)
     assert 2 <= ratio.rounds <= 4
     assert ratio.baseline_time_ms / ratio.candidate_time_ms == pytest.approx(ratio.ratio)
     labels = np.load(finished.root / "data/prepared/test_labels.npy")
-    assert (candidate.quality.name, candidate.quality.examples) == ("accuracy", len(labels))
+    assert (candidate.quality.name, candidate.quality.n) == ("accuracy", len(labels))
     assert found.environment == finished.json("data/environment.json")
 
 

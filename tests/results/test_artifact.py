@@ -18,23 +18,26 @@ from stages.results.artifact import Document, read_array, read_table, write_tabl
 from stages.results.comparison import (
     COMPARISON,
     BeforeAfter,
-    CandidateResult,
-    ComparisonResult,
-    ControlResult,
-    FactorsResult,
-    OpChangeResult,
-    QualityResult,
-    RatioResult,
+    Candidate,
+    Comparison,
+    Control,
+    Factors,
+    MeasuredSpeedup,
+    OpChange,
+    Quality,
+    Ratio,
     Reason,
-    ReconciliationResult,
+    Reconciliation,
     SameWeights,
-    SpeedupResult,
-    StateResult,
-    TimeToAccuracyResult,
-    VerdictTestResult,
+    Score,
+    Setup,
+    State,
+    TimeToAccuracy,
+    VerdictTest,
 )
 from stages.results.prepared import PreparedInfo
 from stages.results.profile import SUMMARY, GpuConditions, LargestBatch, ProfileSummary, Round
+from stages.results.task import images_task
 from stages.results.training import METRICS, TrainingMetrics
 from tests.small_study import CONFIGURATION, ENVIRONMENT, PROTOCOL, operation, summary, training_metrics
 
@@ -50,43 +53,43 @@ GPU = GpuConditions(
 )
 
 SAME_WEIGHTS = SameWeights(images=400, agreement=0.995, max_probability_difference=1 / 3, accuracy=0.98)
-RATIO = RatioResult(ratio=1.3, low=1.2, high=1.4)
-QUALITY = QualityResult(
+RATIO = Ratio(value=1.3, low=1.2, high=1.4)
+QUALITY = Quality(
     name="accuracy",
     baseline=0.98,
     candidate=0.97,
-    delta=-0.01,
+    value=-0.01,
     low=-0.02,
     high=0.01,
     margin=0.01,
     seeds=1,
-    examples=400,
+    n=400,
     outcome="not established",
     mcnemar_p=0.25,
     sample_size={"examples": 1000, "seeds": 4},
 )
-LEAST_CANDIDATE = CandidateResult(verdict="inconclusive", sentence="x could not be compared.", reasons=())
-FULL_CANDIDATE = CandidateResult(
+LEAST_CANDIDATE = Candidate(verdict="inconclusive", sentence="x could not be compared.", reasons=())
+FULL_CANDIDATE = Candidate(
     speedup={
-        "train": SpeedupResult(
-            ratio=1.6,
+        "train": MeasuredSpeedup(
+            value=1.6,
             low=1.5,
             high=1.7,
             confidence=0.95,
             rounds=20,
-            processes=4,
+            n=4,
             typical_ratio=1.61,
             baseline_time_ms=16.0,
             candidate_time_ms=10.0,
-            states=(StateResult(baseline_time_ms=15.0, ratio=1.7, low=1.6, high=1.8, rounds=11),),
+            states=(State(baseline_time_ms=15.0, value=1.7, low=1.6, high=1.8, rounds=11),),
         )
     },
-    factors={"train": FactorsResult(settings=RATIO, precision=RATIO)},
+    factors={"train": Factors(settings=RATIO, precision=RATIO)},
     quality=QUALITY,
     quality_same_weights=QUALITY,
     limit={"train": 1.9},
     verdict="adopt",
-    tests={"train": VerdictTestResult(p=0.001, p_adjusted=0.006)},
+    tests={"train": VerdictTest(p=0.001, p_adjusted=0.006)},
     sentence="Use x: …",
     next_steps=("set profile.max_seconds to about 60",),
     reasons=(
@@ -97,14 +100,14 @@ FULL_CANDIDATE = CandidateResult(
     peak_memory_mib=BeforeAfter(baseline=210.0, candidate=180.5),
     max_batch_size=BeforeAfter(baseline=512, candidate=896),
     same_weights=SAME_WEIGHTS,
-    operations={"lost": (OpChangeResult(layer="cnn", operation="Cast", candidate_ms=0.5, delta_ms=0.5),)},
-    reconciliation=ReconciliationResult(
+    operations={"lost": (OpChange(layer="cnn", operation="Cast", candidate_ms=0.5, delta_ms=0.5),)},
+    reconciliation=Reconciliation(
         measured_ms=2.0, low_ms=1.5, high_ms=2.5, operations_ms=1.25, unexplained_ms=0.75, floor_ms=0.125, scale=0.5
     ),
     verdict_inference_b1="reject",
     verdict_inference_b32="inconclusive",
 )
-LEAST_COMPARISON = ComparisonResult(
+LEAST_COMPARISON = Comparison(
     baseline="float32", environment=ENVIRONMENT, control={}, noise_floor={}, min_speedup=1.05, candidates={}
 )
 
@@ -166,19 +169,31 @@ KINDS = (
         ),
     ),
     Kind(
-        ComparisonResult,
+        Comparison,
         COMPARISON,
         "compare",
         (
             LEAST_COMPARISON,
-            ComparisonResult(
+            Comparison(
                 baseline="float32",
                 environment=ENVIRONMENT | {"gpus": [{"name": "A100", "driver": None}]},
-                control={"train": ControlResult(ratio=1.001, low=0.985, high=1.016, differs=True)},
+                control={"train": Control(value=1.001, low=0.985, high=1.016, differs=True)},
                 noise_floor={"train": 0.016},
                 min_speedup=1.05,
                 gate="passed",
-                time_to_accuracy=TimeToAccuracyResult(val_accuracy=0.9, time_to_accuracy_s={"float32": 1.5}),
+                score=Score(name="accuracy", unit="fraction", margin=0.01),
+                throttled={"train": 0.25},
+                setup=Setup(
+                    seeds=(0, 1),
+                    inference_batch_sizes=(1, 32),
+                    task=images_task(400),
+                    protocol=PROTOCOL,
+                    configuration=CONFIGURATION,
+                    xla=("x",),
+                    warnings={"x": ("…",)},
+                    manifests={"data/prepared": "0" * 64},
+                ),
+                time_to_accuracy=TimeToAccuracy(val_accuracy=0.9, time_to_accuracy_s={"float32": 1.5}),
                 baseline_reasons=(Reason(code="no_16bit_ops", measure="train", text="…", evidence={}, advice="…"),),
                 candidates={"x": FULL_CANDIDATE, "y": LEAST_CANDIDATE},
             ),
@@ -257,7 +272,7 @@ def test_unknown_key_of_a_candidate_is_rejected(key: str, value: Any) -> None:
 def test_verdict_of_inference_is_one_of_three(tmp_path: Path) -> None:
     _write(KINDS[-1], lambda content: content["candidates"]["x"].update(verdict_inference_b8="maybe"))
     with pytest.raises(CorruptFileError, match=r"candidates\.x\.verdict_inference_b8"):
-        ComparisonResult.read(COMPARISON)
+        Comparison.read(COMPARISON)
 
 
 def test_candidate_gives_its_verdicts_by_measure() -> None:
@@ -283,7 +298,7 @@ def test_missing_file_is_named(kind: Kind) -> None:
 def test_json_that_is_not_an_object_is_rejected(text: str) -> None:
     files.write_text(COMPARISON, text)
     with pytest.raises(CorruptFileError, match="it is not a JSON object"):
-        ComparisonResult.read(COMPARISON)
+        Comparison.read(COMPARISON)
 
 
 def test_fields_that_do_not_apply_are_absent_from_the_file() -> None:

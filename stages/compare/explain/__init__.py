@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from stages.compare.explain.emulation import emulated_float16, no_16bit_instructions, slow_16bit_ops
-from stages.compare.explain.evidence import TRAIN, Evidence
+from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.headroom import at_limit, memory_bound
 from stages.compare.explain.overhead import cast_overhead, input_bound, kernel_launch, model_too_small
 from stages.compare.explain.precision import mostly_32bit_ops, no_16bit_ops, no_tensor_cores, tensor_cores_idle
@@ -28,6 +28,7 @@ from stages.compare.explain.stability import arm_failed, loss_scale_collapse, sa
 from stages.compare.explain.timing import control_differs, fixed_overhead, machine_states, stalls, throttled
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
+from stages.text import TRAIN
 
 __all__ = ["RULES", "TRAIN_RULES", "arm_failed", "explain", "explain_profile"]
 

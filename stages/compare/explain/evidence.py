@@ -10,14 +10,12 @@ from typing import Any
 
 from stages.compare.explain.hardware import compute_capability, has_16bit_matrix_work, instruction_sets
 from stages.compare.explain.limit import compute_ms, compute_operations, train_limit
-from stages.compare.explain.reconcile import Reconciliation
 from stages.op_types import plain_type
+from stages.results.comparison import Reconciliation, State
 from stages.results.profile import OperationTime, Profile
 from stages.results.training import Training
-from stages.stats.speedup import TRAIN as TRAIN
 from stages.stats.speedup import Speedup
-from stages.stats.states import State
-from stages.text import ms_text
+from stages.text import TRAIN, ms_text
 
 STEP = "profiler/step_time_ms"
 _FLOAT16_INSTRUCTIONS = {"avx512_fp16", "amx_fp16", "asimdhp"}

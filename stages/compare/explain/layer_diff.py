@@ -18,43 +18,12 @@ from numpy.typing import NDArray
 
 from stages.compare.explain.limit import compute_operations
 from stages.op_pairing import Key, PairedTime, paired_times
+from stages.results.comparison import OpChange
 from stages.results.profile import Profile
 
 _SIMILAR = 20  # operations of similar time
 _USUAL_SHARE = 0.95
 _AGREE = 0.25  # of the mean time: largest difference of two traces of the same code that agree
-
-
-@dataclass(frozen=True)
-class OpChange:
-    """The operations of one type in one layer, in milliseconds a step; None for a side without them.
-
-    Attributes:
-        layer: path of the layer, such as `cnn/conv2d`; empty for operations outside layers.
-        operation: op type, such as `Conv2D` or `Mul (gradient)`.
-        baseline_dtype, candidate_dtype: the data type with the most time.
-        floor_ms: the change that noise alone may make; None without a trace of the control.
-        is_clear: whether the traces of the baseline and of the control agree; true for operations that neither has.
-    """
-
-    layer: str
-    operation: str
-    baseline_ms: float | None
-    candidate_ms: float | None
-    baseline_dtype: str | None
-    candidate_dtype: str | None
-    floor_ms: float | None = None
-    is_clear: bool = True
-
-    @property
-    def delta_ms(self) -> float:
-        """Candidate − baseline: negative if the step gained. A side without the operations counts as 0."""
-        return (self.candidate_ms or 0.0) - (self.baseline_ms or 0.0)
-
-    @property
-    def beyond_floor(self) -> bool:
-        """Whether the change is larger than its floor; false if the floor is unknown, or the two traces disagree."""
-        return self.floor_ms is not None and self.is_clear and abs(self.delta_ms) > self.floor_ms
 
 
 def op_changes(baseline: Profile, candidate: Profile, control: Profile | None = None) -> tuple[OpChange, ...]:
@@ -109,7 +78,9 @@ class _Noise:
         return cls(own_ms, unclear, np.log(list(means.values())), np.array(relative))
 
     def floor_ms(self, key: Key, time_ms: float) -> float:
-        """The floor of an operation that takes `time_ms` on its longer side."""
+        """The floor of an operation that takes `time_ms` on its longer side; infinite where the two traces disagree."""
+        if key in self.unclear:
+            return math.inf
         if not self.relative.size or time_ms <= 0:
             return self.own_ms.get(key, 0.0)
         nearest = np.argsort(np.abs(self.logs - math.log(time_ms)), kind="stable")[:_SIMILAR]
@@ -122,12 +93,14 @@ def _total_ms(time: PairedTime | None) -> float:
 
 
 def _change(key: Key, before: PairedTime | None, after: PairedTime | None, noise: _Noise | None) -> OpChange:
+    layer, operation = key
     return OpChange(
-        *key,
+        layer=layer,
+        operation=operation,
         baseline_ms=before.total_ms if before else None,
         candidate_ms=after.total_ms if after else None,
         baseline_dtype=before.dtype if before else None,
         candidate_dtype=after.dtype if after else None,
+        delta_ms=_total_ms(after) - _total_ms(before),
         floor_ms=noise.floor_ms(key, max(_total_ms(before), _total_ms(after))) if noise else None,
-        is_clear=noise is None or key not in noise.unclear,
     )

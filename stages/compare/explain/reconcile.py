@@ -11,47 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from stages.compare.explain.layer_diff import OpChange, op_changes
+from stages.compare.explain.layer_diff import op_changes
 from stages.compare.explain.limit import compute_operations
+from stages.results.comparison import OpChange, Reconciliation
 from stages.results.profile import Profile
 from stages.stats.speedup import Speedup
-
-
-@dataclass(frozen=True)
-class Reconciliation:
-    """The change of a training step, candidate − baseline, in milliseconds.
-
-    Attributes:
-        measured_ms, low_ms, high_ms: the timed change, with the interval of the speed-up.
-        operations_ms: sum of the changes of all operations, multiplied by `scale`.
-        unexplained_ms: measured − operations.
-        floor_ms: what `operations_ms` may be by noise alone: the larger of the sum of the changes between the baseline
-            and its second copy and of their root sum of squares, multiplied by `scale`.
-        scale: time of the timed step for each millisecond of the traces.
-    """
-
-    measured_ms: float
-    low_ms: float
-    high_ms: float
-    operations_ms: float
-    unexplained_ms: float
-    floor_ms: float
-    scale: float = 1.0
-
-    @property
-    def contradicts(self) -> bool:
-        """Whether the operations say faster where the timing says slower, or the other way round."""
-        slower, faster = self.low_ms > 0, self.high_ms < 0
-        return (slower and self.operations_ms < 0) or (faster and self.operations_ms > 0)
-
-    def holds(self, lost_ms: float, gained_ms: float) -> bool:
-        """Whether operations can have lost `lost_ms` of the timed step if the others have gained `gained_ms` of it.
-
-        They cannot have lost more than was measured, what the others gained back, and the floor.
-        """
-        return not self.contradicts and lost_ms <= self.measured_ms + gained_ms + self.floor_ms
 
 
 def reconcile(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from stages.compare.explain.evidence import TRAIN, Evidence, Factors, measure_text, part_of_compute_ms
+from stages.compare.explain.evidence import Evidence, Factors, part_of_compute_ms
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
 from stages.stats.speedup import Speedup
+from stages.text import TRAIN, measure_text
 
 LAYOUT_PERCENT = 5.0  # of the compute time
 UNKNOWN_PERCENT = 10.0

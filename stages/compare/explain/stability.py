@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from stages.compare.explain.evidence import TRAIN, Evidence, measure_text
+from stages.compare.explain.evidence import Evidence
+from stages.compare.study import VariantResult
 from stages.results.comparison import Reason
-from stages.results.study import VariantResult
+from stages.text import TRAIN, measure_text
 
 
 def loss_scale_collapse(data: Evidence) -> Reason | None:

@@ -7,14 +7,14 @@ import re
 import numpy as np
 import pandas as pd
 
-from stages.compare.explain.evidence import Evidence, measure_text
-from stages.results.comparison import Reason
+from stages.compare.explain.evidence import Evidence
+from stages.compare.verdict import CONTROL_ERROR
+from stages.results.comparison import Reason, State
 from stages.results.profile import GpuConditions, Profile
 from stages.stats.speedup import t_interval
-from stages.text import ms_text, number_text, percent_text, signed_text
+from stages.text import measure_text, ms_text, number_text, percent_text, signed_text
 
 STALLS = 0.02  # disagreement of the ratio and the typical ratio
-CONTROL_ERROR = 0.01  # over all measures of a report
 FIXED_SHARE = 0.5  # of a call
 MIN_PROCESSES = 3
 
@@ -111,10 +111,15 @@ def machine_states(data: Evidence, measure: str) -> Reason | None:
         code="machine_states",
         measure=measure,
         text=f"In {measure_text(measure)}, the machine was in two states: the speed-up is {shown[0]}, and {shown[1]}.",
-        evidence={name: vars(state) for name, state in (("fast", fast), ("slow", slow))},
+        evidence={"fast": _numbers(fast), "slow": _numbers(slow)},
         advice="Ask for the state in which you will train: look at the processor's clock, its temperature and other "
         "programs on the machine.",
     )
+
+
+def _numbers(state: State) -> dict[str, float]:
+    names = ("baseline_time_ms", "ratio", "low", "high", "rounds")
+    return {name: getattr(state, name) for name in names}
 
 
 def fixed_overhead(data: Evidence, measure: str) -> Reason | None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from stages.results.comparison import Estimate
+
 WIDTH, HEIGHT = 400, 220  # units of the line chart's SVG: one CSS pixel each on a phone
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 8, 8, 28
 
@@ -63,13 +65,10 @@ class Interval:
     is_factor: bool = False
 
 
-def interval(
-    axis: Axis, label: str, text: str, estimate: Sequence[float], good: bool, *, is_factor: bool = False
-) -> Interval:
-    """Places (estimate, low, high) on an axis."""
-    here, low, high = estimate
-    start = axis.at(low)
-    return Interval(label, text, axis.at(here), start, round(axis.at(high) - start, 2), good, is_factor)
+def interval(axis: Axis, label: str, text: str, found: Estimate, good: bool, *, is_factor: bool = False) -> Interval:
+    """Places an estimate on an axis."""
+    start = axis.at(found.low)
+    return Interval(label, text, axis.at(found.value), start, round(axis.at(found.high) - start, 2), good, is_factor)
 
 
 @dataclass(frozen=True)

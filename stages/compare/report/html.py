@@ -8,30 +8,27 @@ from typing import Any
 
 import jinja2
 
-from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.compare.report import sections, speed, tables
 from stages.compare.report.charts import HEIGHT, WIDTH, score_chart
-from stages.compare.report.next_steps import next_steps
-from stages.compare.report.scale import scale_of
-from stages.compare.report.text import (
-    SPEED_ONLY_NOTE,
-    SYNTHETIC_NOTE,
-    measure_label,
-    notes,
-    ratio_text,
-    verdict_text,
-)
-from stages.compare.report.verdicts import verdict_sentence
+from stages.compare.scale import Scale
+from stages.compare.study import Study
+from stages.compare.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE, ratio_text, verdict_text
 from stages.errors import printable
-from stages.results.comparison import Reason
+from stages.results.comparison import Candidate, Comparison, Reason, Setup
 from stages.results.profile import GpuConditions, Protocol
-from stages.results.study import Study
-from stages.text import number_text, percent_text
+from stages.text import TRAIN, measure_label, number_text, percent_text
+
+NO_STUDY_NOTE = "The tables of metrics and the curves are left out: the folders of this study are not here."
 
 
-def render_report(comparison: Comparison) -> str:
-    """The whole page."""
-    return page_environment().get_template("report.html.j2").render(report_view(comparison))
+def render_report(comparison: Comparison, study: Study | None) -> str:
+    """The whole page.
+
+    Args:
+        comparison: what is shown.
+        study: from which the tables of metrics and the curves come, which are left out without it.
+    """
+    return page_environment().get_template("report.html.j2").render(report_view(comparison, study))
 
 
 def page_environment(*packages: str) -> jinja2.Environment:
@@ -52,46 +49,67 @@ def _shown(value: Any) -> Any:
     return printable(value) if type(value) is str else value  # Markup is the output of a macro
 
 
-def report_view(comparison: Comparison) -> dict[str, Any]:
+def report_view(comparison: Comparison, study: Study | None) -> dict[str, Any]:
     """Everything that the page shows, as text, numbers with units, and positions."""
-    study = comparison.study
+    candidates, setup = comparison.candidates, comparison.setup
+    is_fraction = comparison.score is not None and comparison.score.unit == "fraction"
     return {
-        "device": study.environment["device"],
-        "notes": notes(comparison),
-        "note": SPEED_ONLY_NOTE if comparison.speed_only else SYNTHETIC_NOTE if study.is_synthetic else None,
+        "device": comparison.environment["device"],
+        "notes": [*([] if study else [NO_STUDY_NOTE]), *(comparison.notes or ())],
+        "note": headline_note(comparison),
         "speed_only": comparison.speed_only,
-        "interleaved": study.baseline.profile is None or study.baseline.profile.summary.protocol.interleaved,
-        "baseline": study.baseline.variant,
-        "variants": [result.variant for result in study.variants],
-        "verdicts": [_verdict(candidate, comparison) for candidate in comparison.candidates],
+        "interleaved": setup is None or setup.protocol is None or setup.protocol.interleaved,
+        "baseline": comparison.baseline,
+        "variants": [comparison.baseline, *candidates],
+        "verdicts": [_verdict(name, item, comparison) for name, item in candidates.items()],
         "reasons": _reasons(comparison),
         "speed": speed.speed(comparison),
         "limits": speed.limits(comparison),
-        "to_score": sections.to_score(comparison),
-        "quality": sections.quality(comparison),
-        "loss_scales": sections.loss_scales(study),
-        "rows": _metric_rows(comparison),
-        "breakdown": sections.breakdown(study),
-        "operations": [view for item in comparison.candidates if (view := sections.operations(item))],
-        "epochs": score_chart(tables.score_by_epoch(study), is_fraction=comparison.is_fraction),
-        "score": study.score_name,
+        "quality": sections.quality(comparison, setup.task.examples_word if setup else "examples"),
+        "operations": [view for name, item in candidates.items() if (view := sections.operations(name, item))],
+        "memory": sections.memory(comparison, study),
+        "score": comparison.score.name if comparison.score else "score",
+        "settings": _settings(comparison),
+        "machine": [pair for pair in flat(comparison.environment) if pair[0] != "sha256"],
+        "warnings": _warnings(setup) if setup else [],
+        "verdict_count": max(1, sum(len(item.tests or ()) for item in candidates.values())),
         "chart_width": WIDTH,
         "chart_height": HEIGHT,
-        "latency": sections.latency(comparison),
-        "memory": sections.memory(comparison),
-        "settings": _settings(comparison),
-        "machine": [pair for pair in flat(study.environment) if pair[0] != "sha256"],
-        "warnings": _warnings(comparison),
-        "verdict_count": comparison.number_of_tests,
+        **(_of_study(comparison, study, is_fraction=is_fraction) if study else _WITHOUT_STUDY),
     }
 
 
-def _verdict(candidate: Candidate, comparison: Comparison) -> dict[str, Any]:
+_WITHOUT_STUDY: dict[str, Any] = dict.fromkeys(
+    ("to_score", "loss_scales", "rows", "breakdown", "epochs", "latency")  # the sections of `_of_study`
+)
+
+
+def _of_study(comparison: Comparison, study: Study, *, is_fraction: bool) -> dict[str, Any]:
+    """The tables of metrics and the curves."""
     return {
-        "variant": candidate.variant,
+        "to_score": sections.to_score(study, is_fraction=is_fraction),
+        "loss_scales": sections.loss_scales(study),
+        "rows": _metric_rows(comparison, study),
+        "breakdown": sections.breakdown(study),
+        "epochs": score_chart(tables.score_by_epoch(study), is_fraction=is_fraction),
+        "latency": sections.latency(study),
+    }
+
+
+def headline_note(comparison: Comparison) -> str | None:
+    """What the whole comparison does not say, if anything."""
+    if comparison.speed_only:
+        return SPEED_ONLY_NOTE
+    data = comparison.setup.data if comparison.setup else None
+    return SYNTHETIC_NOTE if data is not None and data.synthetic else None
+
+
+def _verdict(name: str, candidate: Candidate, comparison: Comparison) -> dict[str, Any]:
+    return {
+        "variant": name,
         "verdict": candidate.verdict,
         "word": verdict_text(candidate.verdict, speed_only=comparison.speed_only),
-        "sentence": verdict_sentence(candidate, comparison),
+        "sentence": candidate.sentence,
         "others": [
             {
                 "label": measure_label(measure),
@@ -101,21 +119,16 @@ def _verdict(candidate: Candidate, comparison: Comparison) -> dict[str, Any]:
             for measure, verdict in candidate.verdicts.items()
             if measure != TRAIN and candidate.speedups
         ],
-        "next_steps": next_steps(candidate, comparison),
+        "next_steps": candidate.next_steps,
     }
 
 
 def _reasons(comparison: Comparison) -> list[dict[str, Any]]:
     """The reasons of every variant that has some, the baseline first."""
-    by_variant: dict[str, tuple[Reason, ...]] = {comparison.study.baseline.variant: comparison.baseline_reasons}
-    by_variant |= {candidate.variant: candidate.reasons for candidate in comparison.candidates}
+    by_variant = {comparison.baseline: comparison.baseline_reasons or ()}
+    by_variant |= {name: candidate.reasons for name, candidate in comparison.candidates.items()}
     return [
-        {
-            "variant": variant,
-            "entries": list(map(_reason, reasons)),
-        }
-        for variant, reasons in by_variant.items()
-        if reasons
+        {"variant": name, "entries": list(map(_reason, reasons))} for name, reasons in by_variant.items() if reasons
     ]
 
 
@@ -123,60 +136,56 @@ def _reason(reason: Reason) -> dict[str, Any]:
     return {"reason": reason, "measure": measure_label(reason.measure), "evidence": list(flat(reason.evidence))}
 
 
-def _metric_rows(comparison: Comparison) -> list[dict[str, Any]]:
+def _metric_rows(comparison: Comparison, study: Study) -> list[dict[str, Any]]:
     """The rows of the table of all metrics: cells of value and comparison with the baseline, the baseline first."""
-    baseline = comparison.study.baseline.variant
     return [
         {
             "label": row.label,
             "unit": row.unit,
             "cells": [
-                (row.text(baseline), ""),
-                *((row.text(item.variant), _compared(row.measure, item, comparison)) for item in comparison.candidates),
+                (row.text(comparison.baseline), ""),
+                *((row.text(name), compared(row.measure, item)) for name, item in comparison.candidates.items()),
             ],
         }
-        for row in tables.metric_rows(comparison)
+        for row in tables.metric_rows(study, comparison.score)
     ]
 
 
-def _compared(measure: str | None, candidate: Candidate, comparison: Comparison) -> str:
+def compared(measure: str | None, candidate: Candidate) -> str:
+    """What stands below a metric of a candidate: the comparison with the baseline, if there is one."""
     if measure == tables.QUALITY and candidate.quality is not None:
-        return scale_of(comparison).change(candidate.quality)
+        return Scale.of(candidate.quality).change(candidate.quality)
     return ratio_text(candidate.speedups[measure]) if measure in candidate.speedups else ""
 
 
 def _settings(comparison: Comparison) -> list[tuple[str, str]]:
     """What all variants have in common, and what was declared beforehand."""
-    study, params = comparison.study, comparison.params
-    has_quality = any(item.quality for item in comparison.candidates)
-    found = [
-        _data(study),
-        *([("quality margin", scale_of(comparison).margin_text)] if has_quality else []),
-        ("smallest speed-up worth having", f"{params.min_speedup:g}×"),
-    ]
-    training = next((item.speedups[TRAIN] for item in comparison.candidates if item.speedups), None)
+    setup, candidates = comparison.setup, comparison.candidates.values()
+    found = [_data(setup)] if setup else []
+    quality = next((item.quality for item in candidates if item.quality), None)
+    if quality is not None:
+        found.append(("quality margin", Scale.of(quality).margin_text))
+    found.append(("smallest speed-up worth having", f"{comparison.min_speedup:g}×"))
+    training = next((item.speedups[TRAIN] for item in candidates if item.speedups), None)
     if training is not None:
-        found.append(("counted rounds of training", f"{training.rounds:,} in {training.processes} repeats"))
-    if study.baseline.profile is None:
+        found.append(("counted rounds of training", f"{training.rounds:,} in {training.n} repeats"))
+    if setup is None or setup.protocol is None or setup.configuration is None:
         return found
-    summary = study.baseline.profile.summary
-    found.append(("compiled with XLA", _compiled(study)))
-    return [*found, *_protocol(summary.protocol), *flat(summary.configuration.model_dump(mode="json"))]
+    found.append(("compiled with XLA", _compiled(setup, 1 + sum(bool(item.speedups) for item in candidates))))
+    return [*found, *_protocol(setup.protocol), *flat(setup.configuration.model_dump(mode="json"))]
 
 
-def _compiled(study: Study) -> str:
+def _compiled(setup: Setup, variants: int) -> str:
     """The variants that were compiled with XLA: the verdicts are about that program."""
-    xla = {item.variant: item.profile.summary.in_force.xla for item in study.variants if item.profile is not None}
-    on = [variant for variant, value in xla.items() if value]
-    return "no variant" if not on else "all variants" if len(on) == len(xla) else ", ".join(on)
+    return "no variant" if not setup.xla else "all variants" if len(setup.xla) == variants else ", ".join(setup.xla)
 
 
-def _data(study: Study) -> tuple[str, str]:
+def _data(setup: Setup) -> tuple[str, str]:
     """What was trained on."""
-    if study.data is None:
-        return "task", f"{study.task.name}: {study.task.examples:,} test examples"
-    counts = ", ".join(f"{count:,} {split}" for split, count in study.data.images.items())
-    return "images", f"{study.data.source}: {counts}"
+    if setup.data is None:
+        return "task", f"{setup.task.name}: {setup.task.examples:,} test examples"
+    counts = ", ".join(f"{count:,} {split}" for split, count in setup.data.images.items())
+    return "images", f"{setup.data.source}: {counts}"
 
 
 def _protocol(protocol: Protocol) -> Iterator[tuple[str, str]]:
@@ -220,16 +229,12 @@ def _gpu(gpu: GpuConditions) -> Iterator[tuple[str, str]]:
         yield "other programs on it", f"{gpu.other_processes}"
 
 
-def _warnings(comparison: Comparison) -> list[dict[str, str]]:
+def _warnings(setup: Setup) -> list[dict[str, str]]:
     """Warnings about the whole measurement, then those about each variant."""
-    baseline = comparison.study.baseline.profile
-    common = baseline.summary.protocol.warnings if baseline else ()
-    return [{"variant": "all variants", "text": warning} for warning in common] + [
-        {"variant": result.variant, "text": warning}
-        for result in comparison.study.variants
-        if result.profile is not None
-        for warning in result.profile.summary.warnings
-    ]
+    common = setup.protocol.warnings if setup.protocol else ()
+    own = [(variant, text) for variant, texts in setup.warnings.items() for text in texts]
+    found = [("all variants", text) for text in common] + own
+    return [{"variant": variant, "text": text} for variant, text in found]
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stages.compare.report.scale import Scale
-from stages.compare.report.text import SPEED_ONLY_NOTE, measure_label, timed_label, verdict_text
+from stages.compare.scale import Scale
+from stages.compare.text import SPEED_ONLY_NOTE, verdict_text
 from stages.errors import cli_entry
 from stages.escaping import markdown_text, truncated_markdown
-from stages.results.comparison import COMPARISON, CandidateResult, ComparisonResult, QualityResult, RatioResult
-from stages.text import ms_text, number_text
+from stages.results.comparison import COMPARISON, Candidate, Comparison, Quality, Ratio
+from stages.text import measure_label, ms_text, number_text, timed_label
 
 MAX_DESCRIPTION = 7900  # characters; a tag of MLflow holds 8,000
 
 
-def render_markdown(comparison: ComparisonResult) -> str:
+def render_markdown(comparison: Comparison) -> str:
     """The verdicts, a table of the numbers, and for each candidate its reasons and next steps."""
     candidates = comparison.candidates
     device = markdown_text(comparison.environment["device"])
@@ -45,14 +45,14 @@ def render_markdown(comparison: ComparisonResult) -> str:
     return "\n".join(lines) + "\n"
 
 
-def description(comparison: ComparisonResult) -> str:
+def description(comparison: Comparison) -> str:
     """The same, truncated at the end of a line to what MLflow stores."""
     return truncated_markdown(render_markdown(comparison), MAX_DESCRIPTION, "The rest is in report.html.")
 
 
-def _rows(name: str, item: CandidateResult) -> Iterator[str]:
+def _rows(name: str, item: Candidate) -> Iterator[str]:
     """The table's rows of a candidate; times are of a step or a call, and their quotient is the ratio."""
-    for measure, found in (item.speedup or {}).items():
+    for measure, found in item.speedups.items():
         times = [ms_text(time_ms) for time_ms in (found.baseline_time_ms, found.candidate_time_ms)]
         yield _row(name, timed_label(measure), *times, *_ratio_cells(found), item.verdicts[measure])
         if (factors := (item.factors or {}).get(measure)) is not None:
@@ -64,7 +64,7 @@ def _rows(name: str, item: CandidateResult) -> Iterator[str]:
             yield _quality_row(name, what, quality)
 
 
-def _cost_rows(name: str, comparison: ComparisonResult) -> Iterator[str]:
+def _cost_rows(name: str, comparison: Comparison) -> Iterator[str]:
     """What stands beside the speed-ups: a whole training, and the start of a process."""
     costs = {"wall time of a training": comparison.train_time_s, "processor time to start": comparison.startup_s}
     for label, seconds in costs.items():
@@ -73,8 +73,8 @@ def _cost_rows(name: str, comparison: ComparisonResult) -> Iterator[str]:
             yield _row(name, label, *times, "", "", "")
 
 
-def _quality_row(name: str, what: str, quality: QualityResult) -> str:
-    scale = Scale(quality.name, quality.unit == "fraction", quality.margin)
+def _quality_row(name: str, what: str, quality: Quality) -> str:
+    scale = Scale.of(quality)
     levels = [scale.value(level) for level in (quality.baseline, quality.candidate)]
     found = {"shown": "excluded", "refuted": "shown", "not established": "neither excluded nor shown"}
     outcome = f"a loss of more than {scale.margin_number} is {found[quality.outcome]}"
@@ -82,7 +82,7 @@ def _quality_row(name: str, what: str, quality: QualityResult) -> str:
     return _row(name, label, *levels, scale.signed(quality.delta), scale.interval(quality), outcome)
 
 
-def _ratio_cells(found: RatioResult) -> tuple[str, str]:
+def _ratio_cells(found: Ratio) -> tuple[str, str]:
     return f"{found.ratio:.2f}×", f"{found.low:.2f} to {found.high:.2f}"
 
 
@@ -90,7 +90,7 @@ def _row(name: str, *cells: str) -> str:
     return f"| {' | '.join([markdown_text(name), *cells])} |"
 
 
-def _details(name: str, item: CandidateResult) -> list[str]:
+def _details(name: str, item: Candidate) -> list[str]:
     lines = [
         f"- {markdown_text(f'{reason.text} {reason.advice}')} (`{reason.code}`, {measure_label(reason.measure)})"
         for reason in item.reasons
@@ -102,7 +102,7 @@ def _details(name: str, item: CandidateResult) -> list[str]:
 @cli_entry
 def main() -> None:
     """Prints the Markdown of `data/compare/comparison.json`."""
-    print(render_markdown(ComparisonResult.read(COMPARISON)), end="")
+    print(render_markdown(Comparison.read(COMPARISON)), end="")
 
 
 if __name__ == "__main__":

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from stages.compare.comparison import LARGEST_BATCH, PEAK_MEMORY, Candidate, Comparison, inference_measure
-from stages.compare.explain.layer_diff import OpChange, gained, lost
+from stages.compare.metrics import PEAK_MEMORY, metric_values
 from stages.compare.report import tables
 from stages.compare.report.charts import Axis, Interval, interval, loss_scale_chart
-from stages.compare.report.next_steps import too_few_of
-from stages.compare.report.quality_text import quality_sentence, same_weights_sentence, seeds_note
-from stages.compare.report.scale import Scale, scale_of
-from stages.compare.report.text import signed, unsteady_measures
+from stages.compare.scale import Scale
+from stages.compare.study import Study
 from stages.compare.training_curves import loss_scaling, time_to_score
-from stages.results.study import Study
-from stages.stats.bootstrap import MetricChange
-from stages.stats.quality import QualityChange
-from stages.stats.scores import ScoreChange
-from stages.text import decimals, ms_text, number_text, percent_text
+from stages.results.comparison import BeforeAfter, Candidate, Comparison, OpChange, Quality, Reconciliation
+from stages.text import decimals, inference_measure, ms_text, number_text, percent_text, signed
 
 NOTABLE_MEMORY = 0.05  # of the baseline's peak; less is not listed as a difference
 SMALLEST_PART = 0.005  # of the longest step; smaller parts are not drawn
 
 
-def to_score(comparison: Comparison) -> dict[str, Any] | None:
+def to_score(study: Study, *, is_fraction: bool) -> dict[str, Any] | None:
     """Seconds until the best validation score that all variants reach."""
-    found = time_to_score(comparison.study.variants, comparison.study.score_name)
+    found = time_to_score(study.variants, study.score_name)
     if found is None:
         return None
     longest_s = max(chain.from_iterable(found.seconds.values()))
     return {
-        "target": f"{100 * found.target:.2f} %" if comparison.is_fraction else number_text(found.target),
+        "target": f"{100 * found.target:.2f} %" if is_fraction else number_text(found.target),
         "bars": [
             {
                 "variant": variant,
@@ -47,57 +42,50 @@ def _range_text(seconds: tuple[float, ...]) -> str:
     return f" ({number_text(min(seconds))} to {number_text(max(seconds))})" if len(seconds) > 1 else ""
 
 
-def quality(comparison: Comparison) -> dict[str, Any] | None:
-    """Changes of the score on one axis, with the declared margin."""
-    changes = _changes(comparison, "quality")
+def quality(comparison: Comparison, examples: str) -> dict[str, Any] | None:
+    """Changes of the score on one axis, with the declared margin; `examples` is the word for them."""
+    items = comparison.candidates.items()
+    changes = {name: item.quality for name, item in items if item.quality is not None}
+    same = {name: item.quality_same_weights for name, item in items if item.quality_same_weights is not None}
     if not changes:
         return None
-    same, scale = _changes(comparison, "quality_same_weights"), scale_of(comparison)
-    margin, examples = scale.margin, comparison.study.task.examples_word
-    ends = chain.from_iterable((change.low, change.high) for change in (*changes.values(), *same.values()))
-    axis = Axis.around([-margin, 0.0, margin / 2, *ends])
     change = next(iter(changes.values()))
-    sentences = [text for item in comparison.candidates if (text := same_weights_sentence(item, comparison))]
+    scale = Scale.of(change)
+    ends = chain.from_iterable((found.low, found.high) for found in (*changes.values(), *same.values()))
+    axis = Axis.around([-scale.margin, 0.0, scale.margin / 2, *ends])
     return {
-        "intervals": _change_intervals(changes, axis, scale),
+        "intervals": _change_intervals(changes, axis),
         "ticks": [(axis.at(tick), scale.signed(tick)) for tick in axis.ticks(4)],
         "zero": axis.at(0.0),
-        "margin": axis.at(-margin),
+        "margin": axis.at(-scale.margin),
         "margin_text": f"−{scale.margin_text}",
         "seeds": change.seeds,
-        "examples": f"{change.examples:,} test {examples}",
+        "examples": f"{change.n:,} test {examples}",
         "unit": "in percentage points, " if scale.is_fraction else "",
         "method": _method(change, examples),
-        "sentences": [quality_sentence(name, found, comparison) for name, found in changes.items()],
-        "notes": [
-            seeds_note(change, examples),
-            too_few_of(change, comparison),
-        ],
-        "same_weights": {"intervals": _change_intervals(same, axis, scale), "sentences": sentences} if same else None,
+        "sentences": [found.sentence for found in changes.values()],
+        "notes": [_seeds_note(change.seeds, examples), change.too_few],
+        "same_weights": {
+            "intervals": _change_intervals(same, axis),
+            "sentences": [found.sentence for found in same.values()],
+        }
+        if same
+        else None,
     }
 
 
-def _changes(comparison: Comparison, name: str) -> dict[str, QualityChange]:
-    found = {candidate.variant: getattr(candidate, name) for candidate in comparison.candidates}
-    return {variant: change for variant, change in found.items() if change is not None}
-
-
-def _change_intervals(changes: dict[str, QualityChange], axis: Axis, scale: Scale) -> list[Interval]:
+def _change_intervals(changes: dict[str, Quality], axis: Axis) -> list[Interval]:
     return [
-        interval(axis, name, scale.change(found), (found.delta, found.low, found.high), _is_shown(found, scale))
+        interval(axis, name, Scale.of(found).change(found), found, found.outcome == "shown")
         for name, found in changes.items()
     ]
 
 
-def _is_shown(change: QualityChange, scale: Scale) -> bool:
-    return change.outcome(scale.margin) == "shown"
-
-
-def _method(change: QualityChange, examples: str) -> str:
+def _method(change: Quality, examples: str) -> str:
     """How the interval of a change is computed, for any number of seeds."""
-    if isinstance(change, MetricChange):
+    if change.kind == "metric":
         how = f"by the paired bootstrap over the test {examples} (BCa)"
-    elif isinstance(change, ScoreChange):
+    elif change.kind == "score":
         how = f"over the test {examples}, of the means over seeds, by Johnson's modified t"
     else:
         one = examples.removesuffix("s")
@@ -107,6 +95,15 @@ def _method(change: QualityChange, examples: str) -> str:
             "seeds."
         )
     return f"is paired: {how}, and from three seeds on by the wider of that and the interval over seeds."
+
+
+def _seeds_note(seeds: int, examples: str) -> str:
+    """What an answer on quality applies to."""
+    if seeds == 1:
+        return "One seed: the answer applies to these two trainings. Other seeds may give another."
+    if seeds == 2:
+        return f"Two seeds: the answer applies to these trainings on other test {examples}, not to other seeds."
+    return f"{seeds} seeds: the answer applies to other test {examples} and to other seeds; the wider interval counts."
 
 
 def loss_scales(study: Study) -> dict[str, Any] | None:
@@ -143,20 +140,18 @@ def breakdown(study: Study) -> dict[str, Any] | None:
     }
 
 
-def operations(candidate: Candidate) -> dict[str, Any] | None:
+def operations(variant: str, candidate: Candidate) -> dict[str, Any] | None:
     """The operations that gained and lost most time a step; None without a trace."""
-    found = {"gained": gained(candidate.op_changes), "lost": lost(candidate.op_changes)}
-    rows = [{"title": title, "rows": list(map(_op_row, changes))} for title, changes in found.items() if changes]
+    found = candidate.operations or {}
+    rows = [{"title": title, "rows": list(map(_op_row, changes))} for title, changes in found.items()]
     if not rows and candidate.reconciliation is None:
         return None
-    return {"variant": candidate.variant, "tables": rows, "reconciliation": reconciliation_text(candidate)}
+    text = None if candidate.reconciliation is None else reconciliation_text(candidate.reconciliation)
+    return {"variant": variant, "tables": rows, "reconciliation": text}
 
 
-def reconciliation_text(candidate: Candidate) -> str | None:
-    """The timed change of a training step against the sum over the operations of the traces; None without traces."""
-    found = candidate.reconciliation
-    if found is None:
-        return None
+def reconciliation_text(found: Reconciliation) -> str:
+    """The timed change of a training step against the sum over the operations of the traces."""
     times_ms = (found.measured_ms, found.low_ms, found.high_ms, found.operations_ms, found.unexplained_ms)
     digits = decimals(*times_ms)
     measured, low, high, operations_ms, unexplained = (signed(value_ms, digits) for value_ms in times_ms)
@@ -195,9 +190,9 @@ def _dtypes(change: OpChange) -> str:
     return after if before == after else f"{before} → {after}"
 
 
-def latency(comparison: Comparison) -> list[dict[str, Any]]:
+def latency(study: Study) -> list[dict[str, Any]]:
     """Bars of inference latency, a group a batch size, each group on its own scale."""
-    unsteady = unsteady_measures(comparison)
+    unsteady = study.baseline.profile.summary.protocol.unsteady if study.baseline.profile else ()
     return [
         {
             "batch_size": size,
@@ -212,15 +207,14 @@ def latency(comparison: Comparison) -> list[dict[str, Any]]:
                 for row in rows.itertuples()
             ],
         }
-        for size, rows in tables.latency(comparison).groupby("batch_size", sort=False)
+        for size, rows in tables.latency(study).groupby("batch_size", sort=False)
     ]
 
 
-def memory(comparison: Comparison) -> dict[str, Any] | None:
+def memory(comparison: Comparison, study: Study | None) -> dict[str, Any] | None:
     """Bars of peak memory, the difference to the baseline, and the largest batch that fits."""
-    study = comparison.study
-    peaks = tables.metric_values(study.variants, PEAK_MEMORY)
-    lines = [line for candidate in comparison.candidates for line in _memory_lines(candidate, comparison)]
+    peaks = metric_values(study.variants, PEAK_MEMORY) if study else {}
+    lines = [line for name, item in comparison.candidates.items() for line in _memory_lines(name, item, comparison)]
     if not peaks and not lines:
         return None
     widest = max(peaks.values(), default=1.0) or 1.0
@@ -228,21 +222,24 @@ def memory(comparison: Comparison) -> dict[str, Any] | None:
         {"variant": name, "text": f"{number_text(mib)} MiB", "width": round(100 * mib / widest, 2)}
         for name, mib in peaks.items()
     ]
-    on_gpu = study.baseline.profile is not None and study.baseline.profile.on_gpu
+    on_gpu = study is not None and study.baseline.profile is not None and study.baseline.profile.on_gpu
     what = "Peak of the GPU's allocator" if on_gpu else "Peak of the process's resident memory"
     return {"bars": bars, "lines": lines, "note": f"{what} during training steps."}
 
 
-def _memory_lines(candidate: Candidate, comparison: Comparison) -> list[str]:
-    lines, name, examples = [], candidate.variant, comparison.study.task.examples_word
-    if (peak := comparison.before_after(PEAK_MEMORY, candidate)) is not None:
-        saved = peak.baseline - peak.candidate
-        if abs(saved) >= NOTABLE_MEMORY * peak.baseline:
-            share = f"{percent_text(abs(saved) / peak.baseline)} of that of {comparison.study.baseline.variant}"
-            lines.append(f"{name} needs {number_text(abs(saved))} MiB {'less' if saved > 0 else 'more'}, {share}.")
-    if (largest := comparison.before_after(LARGEST_BATCH, candidate)) is not None:
-        lines.append(
+def _memory_lines(name: str, candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+    if candidate.peak_memory_mib is not None:
+        yield from _saved(name, candidate.peak_memory_mib, comparison.baseline)
+    if (largest := candidate.max_batch_size) is not None:
+        examples = comparison.setup.task.examples_word if comparison.setup else "examples"
+        yield (
             f"The largest batch that fits is {largest.candidate:,.0f} {examples} with {name}, "
-            f"{largest.baseline:,.0f} with {comparison.study.baseline.variant}."
+            f"{largest.baseline:,.0f} with {comparison.baseline}."
         )
-    return lines
+
+
+def _saved(name: str, peak: BeforeAfter, baseline: str) -> Iterator[str]:
+    saved = peak.baseline - peak.candidate
+    if abs(saved) >= NOTABLE_MEMORY * peak.baseline:
+        share = f"{percent_text(abs(saved) / peak.baseline)} of that of {baseline}"
+        yield f"{name} needs {number_text(abs(saved))} MiB {'less' if saved > 0 else 'more'}, {share}."

@@ -6,105 +6,87 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from stages.compare.comparison import TRAIN, Candidate, Comparison
 from stages.compare.report.charts import Axis, Interval, interval
-from stages.compare.report.text import p_text, ratio_text, timed_label, verdict_text
-from stages.stats.speedup import Speedup
-from stages.text import ms_text
+from stages.compare.text import p_text, ratio_text, verdict_text
+from stages.results.comparison import Candidate, Comparison, Ratio
+from stages.text import TRAIN, ms_text, timed_label
 
 
 def speed(comparison: Comparison) -> dict[str, Any] | None:
     """Speed-ups by measure on one logarithmic axis, with the noise floor of each measure."""
-    measures = list(dict.fromkeys(measure for item in comparison.candidates for measure in item.speedups))
+    candidates = comparison.candidates
+    measures = list(dict.fromkeys(measure for item in candidates.values() for measure in item.speedups))
     if not measures:
         return None
-    required = comparison.params.min_speedup
+    required = comparison.min_speedup
     axis = Axis.around([1.0, required, *_ends(comparison)], logarithmic=True)
+    rows = (_test_rows(name, item, comparison.speed_only) for name, item in candidates.items())
     return {
         "groups": [_group(measure, comparison, axis) for measure in measures],
         "ticks": [(axis.at(tick), f"{tick:g}×") for tick in axis.ticks()],
         "one": axis.at(1.0),
         "required": axis.at(required),
         "required_text": f"{required:g}×",
-        "has_factors": any(candidate.factors for candidate in comparison.candidates),
-        "tests": [row for candidate in comparison.candidates for row in _test_rows(candidate, comparison.speed_only)],
+        "has_factors": any(item.factors for item in candidates.values()),
+        "tests": list(chain.from_iterable(rows)),
     }
 
 
 def limits(comparison: Comparison) -> list[dict[str, str]]:
     """The speed-up of training and the limit of the baseline's trace."""
     return [
-        {"variant": item.variant, "reached": ratio_text(item.speedups[TRAIN]), "limit": f"{item.limit:.2f}×"}
-        for item in comparison.candidates
+        {"variant": name, "reached": ratio_text(item.speedups[TRAIN]), "limit": f"{item.limit['train']:.2f}×"}
+        for name, item in comparison.candidates.items()
         if item.limit is not None
     ]
 
 
 def _ends(comparison: Comparison) -> Iterator[float]:
     """Everything that the axis must contain."""
-    for control in comparison.control.values():
-        yield 1 + control.noise_floor
-    for candidate in comparison.candidates:
-        parts = chain.from_iterable((item.settings, item.precision) for item in candidate.factors.values())
-        for speedup in (*candidate.speedups.values(), *parts):
-            yield from (speedup.low, speedup.high)
+    for floor in comparison.noise_floor.values():
+        yield 1 + floor
+    for candidate in comparison.candidates.values():
+        factors = (candidate.factors or {}).values()
+        parts = chain.from_iterable((item.settings, item.precision) for item in factors)
+        for found in (*candidate.speedups.values(), *parts):
+            yield from (found.low, found.high)
 
 
 def _group(measure: str, comparison: Comparison, axis: Axis) -> dict[str, Any]:
-    control = comparison.control.get(measure)
-    floor = control.noise_floor if control else 0.0
+    control, floor = comparison.control.get(measure), comparison.noise_floor.get(measure, 0.0)
     start = axis.at(max(1 - floor, axis.low))
-    compared = [item for item in comparison.candidates if measure in item.speedups]
+    compared = {name: item for name, item in comparison.candidates.items() if measure in item.speedups}
     return {
         "label": timed_label(measure),
         "control_text": f"control {ratio_text(control)}, noise floor {100 * floor:.1f} %" if control else "no control",
         "floor_start": start,
         "floor_width": round(axis.at(1 + floor) - start, 2),
-        "throttled": measure in comparison.throttled,
-        "differs": measure in comparison.differing,
-        "intervals": list(chain.from_iterable(_intervals(item, measure, axis) for item in compared)),
-        "notes": list(chain.from_iterable(_notes(item, measure, comparison) for item in compared)),
+        "is_void": comparison.is_void(measure),
+        "intervals": [place for name, item in compared.items() for place in _intervals(name, item, measure, axis)],
+        "notes": [text for item in compared.values() for text in item.speedups[measure].warnings or ()],
     }
 
 
-def _intervals(candidate: Candidate, measure: str, axis: Axis) -> Iterator[Interval]:
+def _intervals(name: str, candidate: Candidate, measure: str, axis: Axis) -> Iterator[Interval]:
     """The speed-up, and its factors below it."""
     is_adopted = candidate.verdicts[measure] in ("adopt", "faster")
-    yield _interval(axis, candidate.variant, candidate.speedups[measure], is_adopted)
-    if (factors := candidate.factors.get(measure)) is not None:
+    yield _interval(axis, name, candidate.speedups[measure], is_adopted)
+    if (factors := (candidate.factors or {}).get(measure)) is not None:
         yield _interval(axis, "= settings", factors.settings, is_factor=True)
         yield _interval(axis, "× precision", factors.precision, is_factor=True)
 
 
-def _interval(axis: Axis, label: str, found: Speedup, good: bool = False, *, is_factor: bool = False) -> Interval:
-    estimate = (found.ratio, found.low, found.high)
-    return interval(axis, label, ratio_text(found), estimate, good, is_factor=is_factor)
+def _interval(axis: Axis, label: str, found: Ratio, good: bool = False, *, is_factor: bool = False) -> Interval:
+    return interval(axis, label, ratio_text(found), found, good, is_factor=is_factor)
 
 
-def _notes(candidate: Candidate, measure: str, comparison: Comparison) -> Iterator[str]:
-    """What disturbed a speed-up: stalls, and a machine in two states."""
-    speedup, baseline = candidate.speedups[measure], comparison.study.baseline.variant
-    if any(reason.code == "stalls" and reason.measure == measure for reason in candidate.reasons):
-        yield (
-            f"{candidate.variant}: {speedup.ratio:.2f}× counts stalls. The ratio of typical steps, which stalls do not "
-            f"change, is {speedup.typical_ratio:.2f}×."
-        )
-    states = [
-        f"{state.ratio:.2f}× ({state.low:.2f} to {state.high:.2f}) in the {state.rounds:,} rounds in which a step of "
-        f"{baseline} took {ms_text(state.baseline_time_ms)}"
-        for state in candidate.states.get(measure, ())
-    ]
-    if states:
-        yield f"{candidate.variant}: the machine was in two states. The speed-up was {', and '.join(states)}."
-
-
-def _test_rows(candidate: Candidate, speed_only: bool) -> Iterator[dict[str, Any]]:
+def _test_rows(name: str, candidate: Candidate, speed_only: bool | None) -> Iterator[dict[str, Any]]:
     """What the verdict on each measure rests on. Verdicts on speed only have no p-values."""
     for measure, speedup in candidate.speedups.items():
-        test = candidate.tests.get(measure)
+        test = (candidate.tests or {}).get(measure)
         p_values = [] if test is None else [p_text(test.p), p_text(test.p_adjusted)]
         yield {
-            "variant": candidate.variant,
+            "variant": name,
             "measure": timed_label(measure),
             "cells": (
                 ms_text(speedup.baseline_time_ms),

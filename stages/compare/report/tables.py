@@ -6,25 +6,17 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from statistics import fmean
 
 import pandas as pd
 
-from stages.compare.comparison import (
-    LARGEST_BATCH,
-    PEAK_MEMORY,
-    STARTUP,
-    TRAIN,
-    Candidate,
-    Comparison,
-    inference_measure,
-)
-from stages.compare.report.scale import scale_of
+from stages.compare.metrics import LARGEST_BATCH, PEAK_MEMORY, STARTUP, metric_values, train_times_s
+from stages.compare.scale import Scale
+from stages.compare.study import Study, VariantResult
 from stages.escaping import table_text
 from stages.files import COMPARE, atomic_path
+from stages.results.comparison import Candidate, Comparison, Score
 from stages.results.profile import Profile
-from stages.results.study import Study, VariantResult
-from stages.text import number_text
+from stages.text import TRAIN, inference_measure, number_text
 
 STEP_PARTS = (  # of a traced step, in the order in which they are drawn
     "device_compute",
@@ -67,13 +59,12 @@ class MetricRow:
         return number_text(value) if self.digits is None else f"{value:,.{self.digits}f}"
 
 
-def metric_rows(comparison: Comparison) -> list[MetricRow]:
+def metric_rows(study: Study, score: Score | None) -> list[MetricRow]:
     """The metrics that at least one variant has."""
-    study = comparison.study
     rows = [
-        *_score_rows(comparison),
-        *_train_rows(comparison),
-        *chain.from_iterable(_inference_rows(comparison, size) for size in study.inference_batch_sizes),
+        *_score_rows(study, score),
+        *_train_rows(study),
+        *chain.from_iterable(_inference_rows(study, size) for size in study.inference_batch_sizes),
         _row(study, PEAK_MEMORY, "peak memory of training steps", "MiB", headline=True),
         _row(study, "memory/allocator_peak_mib", "peak of oneDNN's allocator", "MiB"),
         _row(study, LARGEST_BATCH, "largest batch that trains", study.task.examples_word, 0),
@@ -92,12 +83,11 @@ def metric_rows(comparison: Comparison) -> list[MetricRow]:
     return [item for item in rows if item.values]
 
 
-def _score_rows(comparison: Comparison) -> Iterator[MetricRow]:
-    study = comparison.study
+def _score_rows(study: Study, score: Score | None) -> Iterator[MetricRow]:
     scores = {item.variant: value for item in study.variants if (value := item.mean_test_score) is not None}
-    if scores:
-        scale = scale_of(comparison)
-        shown = {variant: 100 * score if scale.is_fraction else score for variant, score in scores.items()}
+    if scores and score is not None and score.margin is not None:
+        scale = Scale(score.name, score.unit == "fraction", score.margin)
+        shown = {variant: 100 * value if scale.is_fraction else value for variant, value in scores.items()}
         yield MetricRow(f"test {scale.name}", scale.unit, shown, scale.digits, QUALITY, headline=True)
 
 
@@ -107,8 +97,8 @@ def _row(
     return MetricRow(label, unit, metric_values(study.variants, metric), digits, headline=headline)
 
 
-def _train_rows(comparison: Comparison) -> list[MetricRow]:
-    study, means_ms = comparison.study, metric_values(comparison.study.variants, "step_time_ms/mean")
+def _train_rows(study: Study) -> list[MetricRow]:
+    means_ms = metric_values(study.variants, "step_time_ms/mean")
     profile, examples = study.baseline.profile, study.task.examples_word
     batch_size = profile.summary.configuration.batch_size if profile else 0
     return [
@@ -121,17 +111,15 @@ def _train_rows(comparison: Comparison) -> list[MetricRow]:
     ]
 
 
-def _inference_rows(comparison: Comparison, size: int) -> list[MetricRow]:
+def _inference_rows(study: Study, size: int) -> list[MetricRow]:
     measure = inference_measure(size)
-    means_ms, at = metric_values(comparison.study.variants, f"inference/b{size}/mean_ms"), f"batch {size}"
+    means_ms, at = metric_values(study.variants, f"inference/b{size}/mean_ms"), f"batch {size}"
     labels = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile", "cold": "first call of a turn"}
-    times = {key: metric_values(comparison.study.variants, f"inference/b{size}/{key}_ms") for key in labels}
+    times = {key: metric_values(study.variants, f"inference/b{size}/{key}_ms") for key in labels}
     return [
         _time_row(f"latency, {at}, mean", means_ms, measure),
         *(_time_row(f"latency, {at}, {label}", times[key]) for key, label in labels.items()),
-        MetricRow(
-            f"inference throughput, {at}", f"{comparison.study.task.examples_word}/s", _per_second(size, means_ms)
-        ),
+        MetricRow(f"inference throughput, {at}", f"{study.task.examples_word}/s", _per_second(size, means_ms)),
     ]
 
 
@@ -141,23 +129,6 @@ def _time_row(label: str, times_ms: dict[str, float], measure: str | None = None
 
 def _per_second(images: int, times_ms: dict[str, float]) -> dict[str, float]:
     return {variant: 1000 * images / time_ms for variant, time_ms in times_ms.items()}
-
-
-def train_times_s(variants: Iterable[VariantResult]) -> dict[str, float]:
-    """Seconds of a whole training by variant, the mean over the seeds; variants that were not trained are absent."""
-    found = {
-        item.variant: [training.metrics.train_time_s for training in item.trainings]
-        for item in variants
-        if not item.failures
-    }
-    known = {name: [time_s for time_s in times_s if time_s is not None] for name, times_s in found.items()}
-    return {name: fmean(times_s) for name, times_s in known.items() if times_s}
-
-
-def metric_values(variants: Iterable[VariantResult], metric: str) -> dict[str, float]:
-    """A metric by variant; variants without it are absent."""
-    profiles = _profiles(variants)
-    return {name: profile.metrics[metric] for name, profile in profiles.items() if metric in profile.metrics}
 
 
 def _profiles(variants: Iterable[VariantResult]) -> dict[str, Profile]:
@@ -171,13 +142,13 @@ def speedups(comparison: Comparison) -> pd.DataFrame:
     """
     rows = [
         {
-            "variant": candidate.variant,
+            "variant": name,
             "measure": measure,
-            **{name: getattr(speedup, name) for name in _SPEEDUP_COLUMNS},
+            **{column: getattr(speedup, column) for column in _SPEEDUP_COLUMNS},
             **_factor_columns(candidate, measure),
-            "noise_floor": comparison.control[measure].noise_floor if measure in comparison.control else None,
+            "noise_floor": comparison.noise_floor.get(measure),
         }
-        for candidate in comparison.candidates
+        for name, candidate in comparison.candidates.items()
         for measure, speedup in candidate.speedups.items()
     ]
     columns = ["variant", "measure", *_SPEEDUP_COLUMNS, "settings", "precision", "noise_floor"]
@@ -185,7 +156,7 @@ def speedups(comparison: Comparison) -> pd.DataFrame:
 
 
 def _factor_columns(candidate: Candidate, measure: str) -> dict[str, float]:
-    factors = candidate.factors.get(measure)
+    factors = (candidate.factors or {}).get(measure)
     return {} if factors is None else {"settings": factors.settings.ratio, "precision": factors.precision.ratio}
 
 
@@ -216,9 +187,8 @@ def step_breakdown(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["variant", "part", "time_ms"])
 
 
-def latency(comparison: Comparison) -> pd.DataFrame:
+def latency(study: Study) -> pd.DataFrame:
     """A row a variant and batch size: mean, median and 95th percentile of the steady calls, in milliseconds."""
-    study = comparison.study
     rows = [
         {"variant": name, "batch_size": size}
         | {f"{key}_ms": profile.metrics[f"inference/b{size}/{key}_ms"] for key in ("p50", "p95", "mean")}
@@ -257,14 +227,14 @@ def _plotted_name(name: str) -> str:
     return re.sub(r"<(?=[!/])", "<\u200b", table_text(name))
 
 
-def write_plots(comparison: Comparison) -> None:
+def write_plots(comparison: Comparison, study: Study) -> None:
     """Writes `data/compare/plots/*.csv`, which `dvc plots` draws."""
     tables = {
-        "score_by_epoch": score_by_epoch(comparison.study),
-        "step_breakdown": step_breakdown(comparison.study),
-        "latency": latency(comparison),
+        "score_by_epoch": score_by_epoch(study),
+        "step_breakdown": step_breakdown(study),
+        "latency": latency(study),
         "speedups": speedups(comparison),
-        "confusion": confusion(comparison.study),
+        "confusion": confusion(study),
     }
     for name, table in tables.items():
         with atomic_path(COMPARE / "plots" / f"{name}.csv") as path:

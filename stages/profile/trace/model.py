@@ -10,8 +10,7 @@ from typing import Any
 
 from stages.op_types import SIXTEEN_BIT, OpCategory, is_cast, op_category
 from stages.profile.trace.kernels import is_cast_kernel, is_layout_kernel, kernel_category
-
-MIB = 1024 * 1024
+from stages.text import MIB
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from stages.op_pairing import INLINED
 from stages.profile.trace.diagnostics import notes
 from stages.profile.trace.kernels import canonical_dtype, is_compute, kernel_dtype, shapes_dtype, uses_tensor_cores
 from stages.profile.trace.locate import find_trace_files
@@ -31,8 +32,6 @@ _PART_COLUMNS = {
 _DEVICE_PARTS = frozenset({"device_compute_ms", "kernel_launch_ms", "device_to_device_ms", "device_collectives_ms"})
 _COMPLETE_STEPS = 5  # of more, xprof drops the first and the last
 _GPU_TRACES = re.compile(r"^gpu_|^GPU_\d+|tf_gpu_|GPU_Event_Manager", re.IGNORECASE)
-# The runtime puts names of inlined functions before a node's name; branches and loops have a number.
-_INLINED = re.compile(r"^(?:.*/)?(?:StatefulPartitionedCall|PartitionedCall|(?:then|else|body|cond)/_\d+)/")
 
 
 def read_trace(path: Path, graph_dtypes: Mapping[str, str] | None = None, timeout_s: float = 120) -> Trace:
@@ -74,7 +73,7 @@ def node_name(operation: str) -> str:
 
     `StatefulPartitionedCall/cond/then/_52/cond/adam/Mul_27` is node `cond/adam/Mul_27` of the branch's function.
     """
-    return _INLINED.sub("", operation)
+    return INLINED.sub("", operation)
 
 
 def _device_type(conversion: Conversion) -> str:

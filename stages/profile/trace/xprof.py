@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from stages.errors import TraceError
+from stages.imports import search_path
 from stages.profile.trace.locate import SUFFIX
 from stages.profile.trace.xspace import KernelShapes, Scan, scan_files, without_loops
 
-ROOT = Path(__file__).parents[3]
 # Not `-m`: reading a trace needs only some of the packages whose absence ends `python -m stages...`.
 _CHILD = "import sys; from stages.profile.trace.xprof import main; sys.exit(main(sys.argv[1:]))"
 UNKNOWN_STEPS = ("No step marker observed", "Incomplete step observed")  # how messages begin that say so
@@ -100,11 +100,10 @@ def _link(paths: Sequence[Path], folder: Path) -> list[Path]:
 
 
 def _run_child(path: Path, arguments: list[str], timeout_s: float) -> None:
-    search_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     try:
         child = subprocess.run(
             [sys.executable, "-c", _CHILD, *arguments],
-            env={**os.environ, "PYTHONPATH": search_path},
+            env={**os.environ, **search_path()},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=timeout_s,

@@ -38,7 +38,6 @@ class PreparedImages:
     test: Split
     classes: tuple[str, ...]
     image_shape: tuple[int, int, int]
-    synthetic: bool
     sha256: str
 
 
@@ -59,9 +58,7 @@ def open_prepared(directory: Path = files.PREPARED, verified_sha256: str | None 
     )
     info = PreparedInfo.read(directory / "info.json")
     splits = {name: _open_split(directory, name) for name in SPLITS}
-    return PreparedImages(
-        **splits, classes=info.classes, image_shape=info.image_shape, synthetic=info.synthetic, sha256=digest
-    )
+    return PreparedImages(**splits, classes=info.classes, image_shape=info.image_shape, sha256=digest)
 
 
 def views_of_one_image(directory: Path, examples: int, seed: int) -> PreparedImages:
@@ -76,9 +73,7 @@ def views_of_one_image(directory: Path, examples: int, seed: int) -> PreparedIma
     image = draw.integers(0, 256, (1, *info.image_shape), np.uint8)
     labels = draw.integers(0, len(info.classes), examples, np.int32)
     split = Split(np.broadcast_to(image, (examples, *info.image_shape)), labels)
-    return PreparedImages(
-        **dict.fromkeys(SPLITS, split), classes=info.classes, image_shape=info.image_shape, synthetic=True, sha256=""
-    )
+    return PreparedImages(**dict.fromkeys(SPLITS, split), classes=info.classes, image_shape=info.image_shape, sha256="")
 
 
 def _verify_small_files(directory: Path, expected_sha256: str) -> str:

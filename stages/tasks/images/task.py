@@ -67,7 +67,6 @@ def build(spec: TaskSpec, seed: int, strategy: Any = None, *, one_image: bool = 
         test=task.test,
         keeps_predictions=True,
         test_metrics=functools.partial(_test_metrics, prepared.test.labels),
-        classes=len(prepared.classes),
         data_sha256=prepared.sha256,
     )
     if strategy is None:

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from stages.compare.comparison import Comparison, compare
 from stages.compare.explain import arm_failed, explain, explain_profile
-from stages.compare.explain.evidence import TRAIN, Evidence, time_by_type
+from stages.compare.explain.evidence import Evidence, time_by_type
 from stages.compare.explain.layer_diff import op_changes
 from stages.compare.explain.reconcile import reconcile
+from stages.compare.judging import Judging, compare
+from stages.compare.study import VariantResult
 from stages.params import CompareParams
 from stages.results.profile import Profile
-from stages.results.study import VariantResult
 from stages.results.training import Training
+from stages.text import TRAIN
 from tests.small_study import SmallStudy, environment, measured_speedup, operation, profile, training_metrics
 
 A100 = environment(gpu={"name": "NVIDIA A100-SXM4-40GB", "compute_capability": "8.0"})
@@ -168,7 +169,7 @@ def test_fused_operations_of_two_libraries_count_as_moved_to_float16() -> None:
     assert reason.evidence["operations"] == [{"type": "MatMul", "baseline_ms": 10.0, "float16_ms": 50.0}]
 
 
-def test_comparison_explains_its_baseline_and_its_candidates(comparison: Comparison) -> None:
+def test_comparison_explains_its_baseline_and_its_candidates(comparison: Judging) -> None:
     assert comparison.baseline_reasons == ()  # mixed_bfloat16 need not be advised: it is one of the candidates
     codes = {item.variant: [reason.code for reason in item.reasons] for item in comparison.candidates}
     assert codes == {

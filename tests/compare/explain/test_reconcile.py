@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
-from stages.compare.comparison import Comparison
 from stages.compare.explain import explain
-from stages.compare.explain.evidence import TRAIN, Evidence
+from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.layer_diff import op_changes
-from stages.compare.explain.reconcile import Reconciliation, reconcile
-from stages.results.comparison import Reason
+from stages.compare.explain.reconcile import reconcile
+from stages.compare.judging import Judging
+from stages.results.comparison import Reason, Reconciliation
 from stages.results.profile import OperationTime, Profile
 from stages.stats.speedup import ProcessTimes, Speedup
+from stages.text import TRAIN
 from tests.small_study import environment, operation, profile
 
 
@@ -99,7 +99,7 @@ def test_reason_is_withheld_if_the_traces_contradict_the_timing() -> None:
     assert found.low_ms > 0 > found.operations_ms
     assert found.contradicts
     assert _codes(CONTRADICTION, slower) == []
-    assert not replace(found, low_ms=-0.01).contradicts
+    assert not found.model_copy(update={"low_ms": -0.01}).contradicts
     assert _codes([*CONTRADICTION, operation("Cast", 0.3, "float32")], slower) == ["emulated_float16"]
     assert _codes(CONTRADICTION, same) == []  # and an interval that holds 1 is no reason either
 
@@ -125,7 +125,7 @@ def test_reason_of_a_size_that_noise_has_is_withheld() -> None:
     assert _codes(SLOWER, _speedup(4.0, 6.1), again) == []
 
 
-def test_comparison_reconciles_every_candidate(comparison: Comparison) -> None:
+def test_comparison_reconciles_every_candidate(comparison: Judging) -> None:
     for candidate in comparison.candidates[:2]:
         found, speedup = candidate.reconciliation, candidate.speedups[TRAIN]
         assert found is not None

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from stages.compare.explain import explain
-from stages.compare.explain.evidence import TRAIN, Evidence, Factors
+from stages.compare.explain.evidence import Evidence, Factors
 from stages.compare.explain.layer_diff import op_changes
 from stages.compare.explain.reconcile import reconcile
 from stages.results.training import Training
+from stages.text import TRAIN
 from tests.small_study import environment, measured_speedup, operation, profile, training_metrics
 
 STEP = {"profiler/step_time_ms": 100.0}

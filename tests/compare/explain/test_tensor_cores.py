@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from stages.compare.explain import explain
-from stages.compare.explain.evidence import TRAIN, Evidence
+from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.hardware import peak_ratios
 from stages.compare.explain.limit import train_limit
 from stages.profile.trace import Kernel, Trace
 from stages.profile.trace.kernels import kernel_dtype, uses_tensor_cores
 from stages.results.comparison import Reason
 from stages.results.profile import OperationTime, Profile
+from stages.text import TRAIN
 from tests.small_study import environment, measured_speedup, operation, profile
 
 NAMES = Path(__file__).parents[2] / "profile/trace/kernel_names.txt"  # with their sources

@@ -11,11 +11,12 @@ import pytest
 from numpy.typing import NDArray
 
 from stages.compare.explain import explain, explain_profile
-from stages.compare.explain.evidence import TRAIN, Evidence, Factors
+from stages.compare.explain.evidence import Evidence, Factors
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
 from stages.stats.speedup import Speedup, train_speedup
 from stages.stats.states import find_states
+from stages.text import TRAIN
 from tests.small_study import environment, measured_speedup, profile, speedup_between
 
 CPU = environment("avx2", "avx512_bf16")

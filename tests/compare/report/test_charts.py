@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stages.compare.comparison import Comparison
+from stages.compare.judging import Judging
 from stages.compare.report.charts import Axis, loss_scale_chart, score_chart
 from stages.compare.report.tables import score_by_epoch
 
@@ -18,7 +18,7 @@ def test_axis_places_values_and_ticks_inside() -> None:
     assert Axis(-0.011, 0.006).ticks(4) == [-0.01, -0.005, 0.0, 0.005]
 
 
-def test_score_chart_has_a_line_for_each_seed_and_their_mean(comparison: Comparison) -> None:
+def test_score_chart_has_a_line_for_each_seed_and_their_mean(comparison: Judging) -> None:
     chart = score_chart(score_by_epoch(comparison.study))
     assert chart is not None
     assert len(chart.labelled) == 3

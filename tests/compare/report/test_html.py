@@ -8,17 +8,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from stages.compare.comparison import Comparison, VerdictTest, compare
-from stages.compare.explain.layer_diff import OpChange
-from stages.compare.explain.reconcile import Reconciliation
-from stages.compare.report.html import render_report
-from stages.compare.report.text import SYNTHETIC_NOTE
-from stages.compare.report.verdicts import verdict_sentence
+from stages.compare.judging import Judging, compare
+from stages.compare.sentences import verdict_sentence
+from stages.compare.text import SYNTHETIC_NOTE
 from stages.params import CompareParams
-from stages.results.comparison import Reason
+from stages.results.comparison import OpChange, Reason, Reconciliation, State, VerdictTest
 from stages.results.profile import read_profile
-from stages.stats.states import State
-from tests.small_study import ENDING, PROTOCOL, SEEDS, STEP_MS, SmallStudy
+from tests.small_study import ENDING, PROTOCOL, SEEDS, STEP_MS, SmallStudy, html_of
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -43,20 +39,20 @@ class _Balance(HTMLParser):
         self.text.append(data)
 
 
-def _text(comparison: Comparison) -> str:
+def _text(comparison: Judging) -> str:
     """The text of the report, whose tags must be balanced."""
     parser = _Balance()
-    parser.feed(render_report(comparison))
+    parser.feed(html_of(comparison))
     assert parser.open == []
     return " ".join(" ".join(parser.text).split())
 
 
-def test_report_opens_offline(comparison: Comparison) -> None:
-    html = render_report(comparison)
+def test_report_opens_offline(comparison: Judging) -> None:
+    html = html_of(comparison)
     assert not re.search(r"(?:src|href)=|url\(|@import|<script|https?://", html)
 
 
-def test_report_starts_with_the_verdicts(comparison: Comparison) -> None:
+def test_report_starts_with_the_verdicts(comparison: Judging) -> None:
     text = _text(comparison)
     sentence = verdict_sentence(comparison.candidates[1], comparison)
     assert sentence in text
@@ -82,20 +78,29 @@ def test_report_starts_with_the_verdicts(comparison: Comparison) -> None:
         "looks at an interval, the last included at most 2; each interval is 95 % over all looks",
     ],
 )
-def test_report_contains(comparison: Comparison, expected: str) -> None:
+def test_report_contains(comparison: Judging, expected: str) -> None:
     assert expected in _text(comparison)
 
 
 def test_warnings_are_escaped(project: SmallStudy) -> None:
     project.edit_profile("mixed_bfloat16", warnings=("<script>alert(1)</script>",))
-    html = render_report(project.compare())
+    html = html_of(project.compare())
     assert "<script>" not in html
     assert "&lt;script&gt;alert(1)" in html
 
 
-def test_names_of_layers_are_escaped(comparison: Comparison) -> None:
-    change = OpChange("<b>layer", "Conv2D", 1.0, 2.0, "float32", "<i>half", 0.1)
-    html = render_report(replace(comparison, candidates=(replace(comparison.candidates[1], op_changes=(change,)),)))
+def test_names_of_layers_are_escaped(comparison: Judging) -> None:
+    change = OpChange(
+        layer="<b>layer",
+        operation="Conv2D",
+        baseline_ms=1.0,
+        candidate_ms=2.0,
+        baseline_dtype="float32",
+        candidate_dtype="<i>half",
+        delta_ms=1.0,
+        floor_ms=0.1,
+    )
+    html = html_of(replace(comparison, candidates=(replace(comparison.candidates[1], op_changes=(change,)),)))
     assert "&lt;b&gt;layer" in html
     assert "<i>half" not in html
 
@@ -158,7 +163,7 @@ def test_one_seed_applies_to_two_trainings_only(project: SmallStudy) -> None:
     assert "only the candidate classifies 0 images correctly, only the baseline 1 (McNemar's exact test: p = 1)" in text
 
 
-def test_baselines_weights_in_the_precision_of_a_candidate_are_shown(comparison: Comparison) -> None:
+def test_baselines_weights_in_the_precision_of_a_candidate_are_shown(comparison: Judging) -> None:
     text = _text(comparison)
     expected = "The weights of float32 in the precision of mixed_bfloat16: accuracy changes by −0.08 (−0.33 to +0.17)"
     assert (
@@ -178,7 +183,7 @@ def test_variants_that_were_compiled_with_xla_are_named(project: SmallStudy) -> 
         assert text is None or f"compiled with XLA {text}" in _text(project.compare())
 
 
-def test_factors_are_below_their_speedup(comparison: Comparison) -> None:
+def test_factors_are_below_their_speedup(comparison: Judging) -> None:
     text = _text(comparison)
     expected = "mixed_float16 0.25× (0.25 to 0.25) = settings 0.80× (0.79 to 0.81) × precision 0.31× (0.31 to 0.32)"
     assert text.count(expected) == 3
@@ -186,7 +191,7 @@ def test_factors_are_below_their_speedup(comparison: Comparison) -> None:
     assert "is the product of two factors" not in _text(replace(comparison, candidates=comparison.candidates[1:]))
 
 
-def test_tests_of_the_verdicts_are_shown(comparison: Comparison) -> None:
+def test_tests_of_the_verdicts_are_shown(comparison: Judging) -> None:
     test = VerdictTest(p=0.0123, p_adjusted=0.0492)
     text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], tests={"train": test}),)))
     assert "mixed_bfloat16 training step 13.0 ms 8.12 ms 1.60× (1.57 to 1.63) 1.60× 0.012 0.049 adopt" in text
@@ -194,15 +199,18 @@ def test_tests_of_the_verdicts_are_shown(comparison: Comparison) -> None:
     assert "The intervals are plain 95 %" in text
 
 
-def test_control_and_void_measures_are_shown(comparison: Comparison) -> None:
+def test_control_and_void_measures_are_shown(comparison: Judging) -> None:
     text = _text(comparison)
     assert "Inference, batch 1 control 1.00× (0.98 to 1.02), noise floor" in text
     assert "Void:" not in text
     assert _text(replace(comparison, void=frozenset({"inference_b1"}))).count("Void: this measure decides nothing") == 1
 
 
-def test_states_of_the_machine_are_shown_with_both_ratios(comparison: Comparison) -> None:
-    states = (State(131.0, 1.12, 1.09, 1.15, 40), State(171.0, 1.04, 1.01, 1.07, 20))
+def test_states_of_the_machine_are_shown_with_both_ratios(comparison: Judging) -> None:
+    states = (
+        State(baseline_time_ms=131.0, value=1.12, low=1.09, high=1.15, rounds=40),
+        State(baseline_time_ms=171.0, value=1.04, low=1.01, high=1.07, rounds=20),
+    )
     text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], states={"train": states}),)))
     assert (
         "mixed_bfloat16: the machine was in two states. The speed-up was 1.12× (1.09 to 1.15) in the 40 rounds in "
@@ -211,15 +219,29 @@ def test_states_of_the_machine_are_shown_with_both_ratios(comparison: Comparison
     )
 
 
-def test_ratio_of_typical_steps_is_shown_beside_stalls(comparison: Comparison) -> None:
+def test_ratio_of_typical_steps_is_shown_beside_stalls(comparison: Judging) -> None:
     stalls = Reason(code="stalls", text="It stalls.", evidence={}, advice="")
     text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], reasons=(stalls,)),)))
     assert "1.60× counts stalls. The ratio of typical steps, which stalls do not change, is 1.60×." in text
     assert "counts stalls" not in _text(comparison)
 
 
-def test_operations_are_reconciled_with_the_timing(comparison: Comparison) -> None:
-    found = Reconciliation(0.12, 0.08, 0.16, -0.08, 0.2, 0.03, scale=0.8)
+def _sums(
+    measured: float, low: float, high: float, of_operations: float, unexplained: float, scale: float
+) -> Reconciliation:
+    return Reconciliation(
+        measured_ms=measured,
+        low_ms=low,
+        high_ms=high,
+        operations_ms=of_operations,
+        unexplained_ms=unexplained,
+        floor_ms=0.03,
+        scale=scale,
+    )
+
+
+def test_operations_are_reconciled_with_the_timing(comparison: Judging) -> None:
+    found = _sums(0.12, 0.08, 0.16, -0.08, 0.2, scale=0.8)
     text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], reconciliation=found),)))
     assert (
         "Measured +0.120 ms a step (+0.080 to +0.160) = operations −0.080 ms + unexplained +0.200 ms. By noise alone "
@@ -229,15 +251,15 @@ def test_operations_are_reconciled_with_the_timing(comparison: Comparison) -> No
     assert "contradict each other" in text
 
 
-def test_operations_that_fit_the_timing_do_not_contradict_it(comparison: Comparison) -> None:
-    found = Reconciliation(-0.12, -0.16, -0.08, -0.11, -0.01, 0.03, scale=1.0)
+def test_operations_that_fit_the_timing_do_not_contradict_it(comparison: Judging) -> None:
+    found = _sums(-0.12, -0.16, -0.08, -0.11, -0.01, scale=1.0)
     text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], reconciliation=found),)))
     assert "Measured −0.120 ms a step (−0.160 to −0.080) = operations −0.110 ms + unexplained −0.010 ms." in text
     assert "contradict" not in text
     assert "times here" not in text
 
 
-def test_times_of_the_table_of_metrics_have_their_ratio(comparison: Comparison) -> None:
+def test_times_of_the_table_of_metrics_have_their_ratio(comparison: Judging) -> None:
     text = _text(comparison)
     assert "training step, mean ms 13.0 52.0 0.25× (0.25 to 0.25) 8.12 1.60× (1.57 to 1.63)" in text
     assert "latency, batch 1, first call of a turn ms" in text
@@ -273,7 +295,7 @@ def test_report_describes_the_measurement(project: SmallStudy, ended_by: str, te
 def test_loss_scale_is_drawn_if_a_training_has_one(project: SmallStudy) -> None:
     assert "Loss scaling" not in _text(compare(project.load(variants=("float32", "mixed_bfloat16")), CompareParams()))
     comparison = project.compare()
-    assert "Loss scale at the end of each epoch" in render_report(comparison)
+    assert "Loss scale at the end of each epoch" in html_of(comparison)
     assert (
         "mixed_float16, seed 1: the loss scale was 32,768 after the first epoch and 32,768 after the last; "
         "5 steps skipped for overflow." in _text(comparison)
@@ -291,7 +313,7 @@ def test_report_contains_the_largest_batch_and_the_limit(project: SmallStudy) ->
 
 
 def test_synthetic_images_are_named_at_the_top(project: SmallStudy) -> None:
-    assert SYNTHETIC_NOTE not in render_report(project.compare())
+    assert SYNTHETIC_NOTE not in html_of(project.compare())
     project.make_synthetic()
     text = _text(project.compare())
     assert text.index(SYNTHETIC_NOTE) < text.index("Use mixed_bfloat16")

@@ -6,21 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from stages.compare.__main__ import write_results
-from stages.compare.comparison import Comparison
-from stages.compare.document import comparison_result
+from stages.compare.judge import document_of
+from stages.compare.judging import Judging
 from stages.compare.report.markdown import MAX_DESCRIPTION, description, main, render_markdown
-from stages.results.comparison import ComparisonResult
-from tests.small_study import PROTOCOL, SEEDS, SmallStudy
+from stages.results import comparison as document
+from tests.small_study import PROTOCOL, SEEDS, SmallStudy, write_results_of
 
 
-def _with_candidate(result: ComparisonResult, name: str, **changes: object) -> ComparisonResult:
+def _with_candidate(result: document.Comparison, name: str, **changes: object) -> document.Comparison:
     changed = result.candidates[name].model_copy(update=changes)
     return result.model_copy(update={"candidates": result.candidates | {name: changed}})
 
 
-def test_markdown_contains_verdicts_numbers_and_reasons(comparison: Comparison) -> None:
-    text = render_markdown(comparison_result(comparison))
+def test_markdown_contains_verdicts_numbers_and_reasons(comparison: Judging) -> None:
+    text = render_markdown(document_of(comparison))
     assert "**mixed\\_bfloat16: adopt.** Use mixed\\_bfloat16" in text
     assert "| mixed\\_bfloat16 | training step | 13.0 ms | 8.12 ms | 1.60× | 1.57 to 1.63 | adopt |" in text
     assert "(`emulated_float16`, training)" in text
@@ -28,8 +27,8 @@ def test_markdown_contains_verdicts_numbers_and_reasons(comparison: Comparison) 
     assert "Gate" not in text
 
 
-def test_factors_and_both_accuracies_have_rows(comparison: Comparison) -> None:
-    lines = render_markdown(comparison_result(comparison)).splitlines()
+def test_factors_and_both_accuracies_have_rows(comparison: Judging) -> None:
+    lines = render_markdown(document_of(comparison)).splitlines()
     number = next(number for number, line in enumerate(lines) if line.startswith("| mixed\\_float16 | training step |"))
     assert lines[number + 1] == "|  | = settings |  |  | 0.80× | 0.79 to 0.81 |  |"
     assert lines[number + 2] == "|  | × precision |  |  | 0.31× | 0.31 to 0.32 |  |"
@@ -42,48 +41,48 @@ def test_factors_and_both_accuracies_have_rows(comparison: Comparison) -> None:
     assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
 
 
-def test_void_measures_are_named(comparison: Comparison) -> None:
-    assert "Void" not in render_markdown(comparison_result(comparison))
-    void = comparison_result(replace(comparison, void=frozenset({"inference_b1"})))
+def test_void_measures_are_named(comparison: Judging) -> None:
+    assert "Void" not in render_markdown(document_of(comparison))
+    void = document_of(replace(comparison, void=frozenset({"inference_b1"})))
     expected = "The two copies of float32 differ by more than noise in inference at batch size 1, which"
     assert expected in render_markdown(void)
 
 
 def test_gate_is_shown(project: SmallStudy) -> None:
-    assert "Gate: **failed**" in render_markdown(comparison_result(project.compare(gate=True)))
+    assert "Gate: **failed**" in render_markdown(document_of(project.compare(gate=True)))
 
 
-def test_markup_in_names_is_escaped(comparison: Comparison) -> None:
+def test_markup_in_names_is_escaped(comparison: Judging) -> None:
     sentence = "<img src=x> | [a](b)\n# title"
-    text = render_markdown(_with_candidate(comparison_result(comparison), "mixed_bfloat16", sentence=sentence))
+    text = render_markdown(_with_candidate(document_of(comparison), "mixed_bfloat16", sentence=sentence))
     assert "<img" not in text.replace("\\<", "")
     assert "\n# title" not in text
 
 
-def test_description_fits_into_a_tag(comparison: Comparison) -> None:
-    result = comparison_result(comparison)
+def test_description_fits_into_a_tag(comparison: Judging) -> None:
+    result = document_of(comparison)
     text = description(_with_candidate(result, "float16", reasons=result.candidates["float16"].reasons * 100))
     assert len(text) <= 8000
     assert len(text) > MAX_DESCRIPTION - 1000
     assert text.endswith("The rest is in report.html.\n")
 
 
-def test_markdown_is_printed_from_the_file(comparison: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
-    write_results(comparison)
+def test_markdown_is_printed_from_the_file(comparison: Judging, capsys: pytest.CaptureFixture[str]) -> None:
+    write_results_of(comparison)
     assert main() == 0
-    assert capsys.readouterr().out == render_markdown(comparison_result(comparison))
+    assert capsys.readouterr().out == render_markdown(document_of(comparison))
 
 
 def test_costs_beside_the_speedups_have_rows(project: SmallStudy) -> None:
     for seed, seconds in zip(SEEDS, (1250.0, 1300.0, 1350.0), strict=True):
         project.edit_training("mixed_bfloat16", seed, train_time_s=seconds)
-    lines = render_markdown(comparison_result(project.compare())).splitlines()
+    lines = render_markdown(document_of(project.compare())).splitlines()
     assert "| mixed\\_bfloat16 | wall time of a training | 12.0 s | 1,300 s |  |  |  |" in lines
     assert "| mixed\\_float16 | processor time to start | 6.50 s | 26.0 s |  |  |  |" in lines
 
 
 def test_notes_are_in_the_text(project: SmallStudy) -> None:
-    assert "steady" not in render_markdown(comparison_result(project.compare()))
+    assert "steady" not in render_markdown(document_of(project.compare()))
     project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"unsteady": ("inference_b1",)}))
-    text = render_markdown(comparison_result(project.compare()))
+    text = render_markdown(document_of(project.compare()))
     assert "The latency of inference at batch size 1 is not steady: it still fell at the end of a turn." in text

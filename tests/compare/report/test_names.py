@@ -14,17 +14,16 @@ from dvc_render.html import HTML
 from rich.console import Console
 
 from stages import files
-from stages.compare.comparison import Comparison
-from stages.compare.explain.layer_diff import OpChange
-from stages.compare.report.html import render_report
+from stages.compare.judge import document_of
+from stages.compare.judging import Judging
 from stages.compare.report.tables import write_plots
-from stages.compare.report.terminal import render
+from stages.compare.study import VariantResult
 from stages.errors import printable
 from stages.escaping import table_text
-from stages.results.study import VariantResult
+from stages.results.comparison import OpChange
 from tests.compare.report.test_html import _Balance
 from tests.hostile_names import NAMES
-from tests.small_study import SmallStudy, operation
+from tests.small_study import SmallStudy, html_of, operation, terminal_of
 
 
 class _Page(_Balance):
@@ -43,7 +42,7 @@ class _Page(_Balance):
         self.attributes |= {name for name, _ in attrs}
 
 
-def _renamed(comparison: Comparison, name: str) -> Comparison:
+def _renamed(comparison: Judging, name: str) -> Judging:
     """The comparison with this name for its second candidate."""
 
     def named(result: VariantResult) -> VariantResult:
@@ -54,19 +53,32 @@ def _renamed(comparison: Comparison, name: str) -> Comparison:
     return replace(comparison, study=study, candidates=candidates)
 
 
+def _change(name: str) -> OpChange:
+    return OpChange(
+        layer=name,
+        operation=name,
+        baseline_ms=1.0,
+        candidate_ms=2.0,
+        baseline_dtype=name,
+        candidate_dtype=name,
+        delta_ms=1.0,
+        floor_ms=0.1,
+    )
+
+
 def test_page_shows_any_name_as_text(project: SmallStudy) -> None:
-    plain = _Page(render_report(project.compare()))
+    plain = _Page(html_of(project.compare()))
     operations = tuple(operation("Conv2D", 5.0, "float32", name=f"{name}/Conv2D") for name in NAMES)
     project.edit_profile("mixed_bfloat16", warnings=NAMES, operations=operations)
     found = project.compare()
     environment = found.study.environment | {"device": NAMES[0], "settings": {f"A{n}": x for n, x in enumerate(NAMES)}}
-    changes = tuple(OpChange(name, name, 1.0, 2.0, name, name, 0.1) for name in NAMES)
+    changes = tuple(_change(name) for name in NAMES)
     found = replace(
         found,
         study=replace(found.study, environment=environment),
         candidates=tuple(replace(item, op_changes=changes) for item in found.candidates),
     )
-    html = render_report(_renamed(found, "".join(NAMES)))
+    html = html_of(_renamed(found, "".join(NAMES)))
     page = _Page(html)
     assert page.tags <= plain.tags
     assert page.attributes <= plain.attributes
@@ -76,9 +88,9 @@ def test_page_shows_any_name_as_text(project: SmallStudy) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if len(name) < 20 and printable(name) == name])
-def test_terminal_shows_any_name_as_text(comparison: Comparison, name: str) -> None:
+def test_terminal_shows_any_name_as_text(comparison: Judging, name: str) -> None:
     console = Console(file=io.StringIO(), width=300, color_system="truecolor", force_terminal=True)
-    console.print(render(_renamed(comparison, name)))
+    console.print(terminal_of(_renamed(comparison, name)))
     assert isinstance(console.file, io.StringIO)
     header = console.file.getvalue().splitlines()[1]
     assert name in header
@@ -93,7 +105,8 @@ def _confusion() -> list[dict[str, str]]:
 def plotted(project: SmallStudy) -> list[dict[str, str]]:
     """`confusion.csv` of a study with all of `NAMES`."""
     project.rename_classes(NAMES)
-    write_plots(project.compare())
+    found = project.compare()
+    write_plots(document_of(found), found.study)
     return _confusion()
 
 

@@ -9,10 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from stages import files
-from stages.compare.comparison import Comparison
-from stages.compare.report.next_steps import MOST_PROCESSES, next_steps
-from stages.compare.report.text import ratio_text
-from stages.compare.report.verdicts import verdict_sentence
+from stages.compare.judging import Judging
+from stages.compare.next_steps import MOST_PROCESSES, next_steps
+from stages.compare.sentences import verdict_sentence
+from stages.compare.text import ratio_text
 from stages.params.schema import ProfileParams
 from tests.small_study import BRIDGE, PROTOCOL, SmallStudy
 
@@ -23,7 +23,7 @@ def _spread(project: SmallStudy, by: float, *, target_precision: float = 0.02) -
     project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"target_precision": target_precision}))
 
 
-def _training_only(comparison: Comparison) -> Comparison:
+def _training_only(comparison: Judging) -> Judging:
     """The comparison with the second candidate's training alone."""
     found = comparison.candidates[1]
     tests = {"train": found.tests["train"]}
@@ -33,7 +33,7 @@ def _training_only(comparison: Comparison) -> Comparison:
     return replace(comparison, candidates=(candidate,))
 
 
-def test_decided_verdict_needs_nothing(comparison: Comparison) -> None:
+def test_decided_verdict_needs_nothing(comparison: Judging) -> None:
     for candidate in comparison.candidates[:2]:
         assert next_steps(candidate, comparison) == ()
 
@@ -96,7 +96,7 @@ def test_open_factor_of_the_precision_is_named(project: SmallStudy) -> None:
     assert [text for text in sentences if text.startswith("Training step, factor of the precision, 1.07× (")] != []
 
 
-def test_void_measures_are_measured_again(comparison: Comparison) -> None:
+def test_void_measures_are_measured_again(comparison: Judging) -> None:
     verdicts = comparison.candidates[1].verdicts | {"train": "inconclusive", "inference_b1": "inconclusive"}
     void = replace(comparison, void=frozenset({"train", "inference_b1"}))
     assert next_steps(replace(comparison.candidates[1], verdicts=verdicts), void) == (

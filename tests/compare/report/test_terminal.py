@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from stages.compare.comparison import Comparison
-from stages.compare.report.terminal import CAPTION, METRIC_WIDTH, render
-from stages.compare.report.text import SYNTHETIC_NOTE
+from stages.compare.judging import Judging
+from stages.compare.report.terminal import CAPTION, METRIC_WIDTH
+from stages.compare.text import SYNTHETIC_NOTE
 from stages.results.comparison import Reason
-from tests.small_study import SmallStudy
+from tests.small_study import SmallStudy, terminal_of
 
 
-def _lines(comparison: Comparison, width: int) -> list[str]:
+def _lines(comparison: Judging, width: int) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
-    console.print(render(comparison))
+    console.print(terminal_of(comparison))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
 
-def _with_candidates(comparison: Comparison, number: int) -> Comparison:
+def _with_candidates(comparison: Judging, number: int) -> Judging:
     """The comparison with `number` candidates like its second one, called `variant_<n>`."""
     first = comparison.candidates[1]
     found = tuple(replace(first, result=replace(first.result, variant=f"variant_{n}")) for n in range(number))
@@ -34,14 +34,14 @@ def _with_candidates(comparison: Comparison, number: int) -> Comparison:
     return replace(comparison, study=study, candidates=found)
 
 
-def test_all_candidates_are_in_one_table_if_it_fits(comparison: Comparison) -> None:
+def test_all_candidates_are_in_one_table_if_it_fits(comparison: Judging) -> None:
     lines = _lines(comparison, 120)
     assert [line for line in lines if line.startswith("┏")] == lines[:1]
     assert all(f" {name} " in lines[1] for name in ("float32", "mixed_float16", "mixed_bfloat16", "float16"))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_table_is_split_by_candidates_if_it_is_too_wide(comparison: Comparison, width: int) -> None:
+def test_table_is_split_by_candidates_if_it_is_too_wide(comparison: Judging, width: int) -> None:
     lines = _lines(_with_candidates(comparison, 10), width)
     assert max(map(len, lines)) <= width
     headers = [lines[number + 1] for number, line in enumerate(lines) if line.startswith("┏")]
@@ -55,7 +55,7 @@ def test_table_is_split_by_candidates_if_it_is_too_wide(comparison: Comparison, 
 
 
 @pytest.mark.parametrize("width", [30, 40])
-def test_narrow_terminal_shows_all_numbers(comparison: Comparison, width: int) -> None:
+def test_narrow_terminal_shows_all_numbers(comparison: Judging, width: int) -> None:
     lines = _lines(comparison, width)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
@@ -63,7 +63,7 @@ def test_narrow_terminal_shows_all_numbers(comparison: Comparison, width: int) -
     assert all(number in text for number in ("52.0", "8.12", "3,940", "615", "210"))
 
 
-def test_times_divide_to_the_ratio_below_them(comparison: Comparison) -> None:
+def test_times_divide_to_the_ratio_below_them(comparison: Judging) -> None:
     lines = _lines(comparison, 120)
     number = next(number for number, line in enumerate(lines) if "training step, mean, ms" in line)
     times = [float(cell) for cell in lines[number].split("│")[2:5]]
@@ -71,7 +71,7 @@ def test_times_divide_to_the_ratio_below_them(comparison: Comparison) -> None:
     assert ratios == [f"{times[0] / time:.2f}" for time in times[1:]] == ["0.25", "1.60"]
 
 
-def test_factors_are_rows_of_their_own(comparison: Comparison) -> None:
+def test_factors_are_rows_of_their_own(comparison: Judging) -> None:
     lines = _lines(comparison, 120)
     rows = {line.split("│")[1].strip(): line.split("│")[3:5] for line in lines if line.count("│") == 6}
     assert [cell.strip() for cell in rows["= settings"]] == ["0.80× (0.79 to 0.81)", ""]
@@ -79,7 +79,7 @@ def test_factors_are_rows_of_their_own(comparison: Comparison) -> None:
     assert sum("= settings" in line for line in lines) == 3  # training, and two batch sizes
 
 
-def test_typical_steps_are_shown_where_stalls_are(comparison: Comparison) -> None:
+def test_typical_steps_are_shown_where_stalls_are(comparison: Judging) -> None:
     assert "typical steps" not in "\n".join(_lines(comparison, 120))
     stalls = Reason(code="stalls", text="", evidence={}, advice="")
     candidates = (comparison.candidates[0], replace(comparison.candidates[1], reasons=(stalls,)))
@@ -99,7 +99,7 @@ def test_small_test_set_is_noted(project: SmallStudy) -> None:
     assert "Note: 1,200 test examples cannot show compare.quality_margin 0.002 for 6 verdicts" in noted
 
 
-def test_void_measures_are_noted(comparison: Comparison) -> None:
+def test_void_measures_are_noted(comparison: Judging) -> None:
     assert "decides nothing" not in "\n".join(_lines(comparison, 200))
     noted = "\n".join(_lines(replace(comparison, void=frozenset({"train", "inference_b32"})), 200))
     assert (
@@ -108,19 +108,18 @@ def test_void_measures_are_noted(comparison: Comparison) -> None:
     )
 
 
-def test_study_without_candidates_has_a_table(comparison: Comparison) -> None:
+def test_study_without_candidates_has_a_table(comparison: Judging) -> None:
     assert " 210 " in "\n".join(_lines(_with_candidates(comparison, 0), 80))
 
 
 def test_locale_without_these_characters_does_not_end_the_stage(root: Path, project: SmallStudy) -> None:
     code = (
         "from rich.console import Console\n"
-        "from stages.compare.report.terminal import render\n"
         "from stages.errors import cli_entry\n"
         "from pathlib import Path\n"
-        "from tests.small_study import SmallStudy\n"
+        "from tests.small_study import SmallStudy, terminal_of\n"
         "@cli_entry\n"
-        "def main(): Console().print(render(SmallStudy(Path.cwd()).compare()))\n"
+        "def main(): Console().print(terminal_of(SmallStudy(Path.cwd()).compare()))\n"
         "raise SystemExit(main())\n"
     )
     done = subprocess.run(

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stages.compare.comparison import Comparison
-from stages.compare.report.text import (
-    p_text,
-    settings_text,
-    signed,
-    time_text,
-)
+from stages.compare.judging import Judging
+from stages.compare.notes import settings_text
+from stages.compare.text import p_text, time_text
+from stages.text import signed
 
 
 @pytest.mark.parametrize(
@@ -38,5 +35,5 @@ def test_small_p_is_cut_off() -> None:
     assert [p_text(p) for p in (0.0, 0.00234, 0.5, 1.0)] == ["< 0.0001", "0.0023", "0.5", "1"]
 
 
-def test_settings_beside_the_policy_are_named(comparison: Comparison) -> None:
+def test_settings_beside_the_policy_are_named(comparison: Judging) -> None:
     assert [settings_text(item, comparison) for item in comparison.candidates] == ["`onednn: false`", "", ""]

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from stages.compare.comparison import Candidate, Comparison, VerdictTest, compare
-from stages.compare.report.verdicts import verdict_sentence
+from stages.compare.judging import JudgedCandidate, Judging, compare
+from stages.compare.sentences import verdict_sentence
 from stages.params import CompareParams
-from stages.results.comparison import Reason
+from stages.results.comparison import Reason, VerdictTest
 from stages.stats.proportions import BinaryChange
 from tests.small_study import BRIDGE, SmallStudy
 
 
-def _sentence(comparison: Comparison, number: int = 1, **changes: Any) -> str:
+def _sentence(comparison: Judging, number: int = 1, **changes: Any) -> str:
     return verdict_sentence(replace(comparison.candidates[number], **changes), comparison)
 
 
-def _with_measured(project: SmallStudy, *, settings: float, precision: float) -> Comparison:
+def _with_measured(project: SmallStudy, *, settings: float, precision: float) -> Judging:
     """The study with these factors of mixed_float16's speed-ups of training."""
     project.scale_times(BRIDGE, "rounds.csv", 0.8 / settings)
     project.scale_times("mixed_float16", "rounds.csv", 0.25 / (settings * precision))
@@ -35,7 +35,7 @@ def _with_measured(project: SmallStudy, *, settings: float, precision: float) ->
         (("adopt", "inconclusive", "reject"), "do not use it at batch size 32 and it is undecided at batch size 1."),
     ],
 )
-def test_training_and_inference_may_differ(comparison: Comparison, verdicts: tuple[str, ...], clause: str) -> None:
+def test_training_and_inference_may_differ(comparison: Judging, verdicts: tuple[str, ...], clause: str) -> None:
     sentence = _sentence(comparison, verdicts=dict(zip(comparison.candidates[1].verdicts, verdicts, strict=True)))
     assert sentence.endswith(clause)
     assert sentence.startswith(
@@ -43,7 +43,7 @@ def test_training_and_inference_may_differ(comparison: Comparison, verdicts: tup
     )
 
 
-def test_sentence_of_an_adoption_is_about_the_time(comparison: Comparison) -> None:
+def test_sentence_of_an_adoption_is_about_the_time(comparison: Judging) -> None:
     assert _sentence(comparison) == (
         "Use mixed_bfloat16: a training step takes 38 % less time (speed-up 1.60×, 1.57 to 1.63), and the accuracy is "
         "the same within 1 percentage point; use it for inference too."
@@ -66,7 +66,7 @@ def test_sentence_of_an_inconclusive_verdict_names_what_is_open(project: SmallSt
     assert "does not exclude a loss of more than 0.2 percentage points" in sentence
 
 
-def test_sentence_says_that_the_baseline_is_tf32(comparison: Comparison) -> None:
+def test_sentence_says_that_the_baseline_is_tf32(comparison: Judging) -> None:
     def sentence(percent: float) -> str:
         evidence = {"baseline_compute_tf32_percent": percent, "baseline_tf32": True}
         reason = Reason(code="baseline_is_tf32", text="", evidence=evidence, advice="")
@@ -78,13 +78,13 @@ def test_sentence_says_that_the_baseline_is_tf32(comparison: Comparison) -> None
     assert "TF32" not in _sentence(comparison)
 
 
-def test_parts_that_are_shown_by_themselves_may_be_open_together(comparison: Comparison) -> None:
+def test_parts_that_are_shown_by_themselves_may_be_open_together(comparison: Judging) -> None:
     verdicts = {"train": "inconclusive"}
-    sentence = _sentence(comparison, verdicts=verdicts, tests={"train": VerdictTest(0.03, 0.18)})
+    sentence = _sentence(comparison, verdicts=verdicts, tests={"train": VerdictTest(p=0.03, p_adjusted=0.18)})
     assert "are each shown by themselves, but not together with the other verdicts: the 6 of this report" in sentence
 
 
-def test_void_training_is_undecided(comparison: Comparison) -> None:
+def test_void_training_is_undecided(comparison: Judging) -> None:
     void = replace(comparison, void=frozenset({"train"}))
     sentence = _sentence(void, verdicts={"train": "inconclusive"})
     assert "the second copy of the baseline differs from the first by more than noise, at 1.00× (" in sentence
@@ -96,13 +96,13 @@ def test_sentence_of_a_rejection_names_the_required_speedup(project: SmallStudy)
     assert "a training step takes 38 % less time (speed-up 1.60×, 1.57 to 1.63), below the required 2×" in sentence
 
 
-def test_sentence_of_a_slower_candidate(comparison: Comparison) -> None:
+def test_sentence_of_a_slower_candidate(comparison: Judging) -> None:
     assert _sentence(comparison, 0).startswith(
         "Do not use mixed_float16: a training step takes 4.0 times as long (speed-up 0.25×, 0.25 to 0.25);"
     )
 
 
-def test_sentence_of_a_rejection_names_the_lost_accuracy(comparison: Comparison) -> None:
+def test_sentence_of_a_rejection_names_the_lost_accuracy(comparison: Judging) -> None:
     quality = comparison.candidates[1].quality
     assert isinstance(quality, BinaryChange)
     correct = quality.candidate_correct.copy()
@@ -124,7 +124,7 @@ def test_gain_of_the_settings_is_no_gain_of_the_precision(project: SmallStudy) -
 
 def test_factor_that_is_open_is_named(project: SmallStudy) -> None:
     comparison = _with_measured(project, settings=1.34, precision=1.05)
-    candidate: Candidate = comparison.candidates[0]
+    candidate: JudgedCandidate = comparison.candidates[0]
     assert candidate.verdict == "inconclusive"
     sentence = verdict_sentence(candidate, comparison)
     assert "its factor of the precision of 1.05× (" in sentence

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stages import files
-from stages.compare.document import comparison_result
+from stages.compare.judge import document_of
 from stages.fleet.machines import COMPARISON, ENVIRONMENT, PROVENANCE, Provenance, result_params, write_machine
 from stages.params import Params
 from tests.small_study import ENVIRONMENT as DESCRIPTION
@@ -16,7 +16,7 @@ from tests.small_study import SmallStudy
 def measure(project: SmallStudy, device: str, *, speed_only: bool = False, **origin: Any) -> Path:
     """Compares what `project` holds as if `device` had measured it. `origin` are fields of `Provenance`."""
     files.write_json(files.ENVIRONMENT_FILE, files.with_checksum(DESCRIPTION | {"device": device}))
-    found = comparison_result(project.compare_speed_only() if speed_only else project.compare())
+    found = document_of(project.compare_speed_only() if speed_only else project.compare())
     home = project.root / "home"
     found.write(home / COMPARISON)
     values = {

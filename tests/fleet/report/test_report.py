@@ -17,7 +17,7 @@ from stages.fleet.machines import Machine, read_machines
 from stages.fleet.report import report, write_report
 from stages.fleet.report_html import render_html
 from stages.fleet.report_text import render_markdown, render_terminal, sentence
-from stages.results.comparison import VerdictTestResult
+from stages.results.comparison import VerdictTest
 from stages.stats.multiple import holm
 from tests.fleet.report.machine_results import measure
 from tests.small_study import ENVIRONMENT, SmallStudy
@@ -96,7 +96,7 @@ def test_on_at_least_one_shares_the_error_of_all_machines(unlike: FleetReport) -
 def weakened(machine: Machine, p: float) -> Machine:
     """The machine as if training had this p-value, with the verdict of its own report unchanged."""
     candidate = machine.comparison.candidates[FAST]
-    tests = (candidate.tests or {}) | {"train": VerdictTestResult(p=p, p_adjusted=p)}
+    tests = (candidate.tests or {}) | {"train": VerdictTest(p=p, p_adjusted=p)}
     changed = candidate.model_copy(update={"tests": tests})
     candidates = machine.comparison.candidates | {FAST: changed}
     comparison = machine.comparison.model_copy(update={"candidates": candidates})

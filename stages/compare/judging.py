@@ -1,23 +1,23 @@
-"""Compares every candidate with the baseline: intervals, verdicts and reasons."""
+"""Compares every candidate with the baseline: the statistical objects, of which `judge` makes the document."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stages import files
-from stages.compare.compatibility import check_profiles, check_trainings
+from stages.compare.compatibility import check_metrics, check_profiles, check_trainings
 from stages.compare.explain import arm_failed, explain, explain_profile
-from stages.compare.explain.evidence import TRAIN as TRAIN
-from stages.compare.explain.evidence import Evidence
-from stages.compare.explain.evidence import Factors as Factors
-from stages.compare.explain.layer_diff import OpChange, op_changes
+from stages.compare.explain.evidence import Evidence, Factors
+from stages.compare.explain.layer_diff import op_changes
 from stages.compare.explain.limit import precision_bound
-from stages.compare.explain.reconcile import Reconciliation, reconcile
+from stages.compare.explain.reconcile import reconcile
+from stages.compare.scale import Scale
+from stages.compare.study import Study, VariantResult
 from stages.compare.verdict import (
     Key,
     Parts,
@@ -27,25 +27,30 @@ from stages.compare.verdict import (
     verdicts,
     void_measures,
 )
-from stages.compare.verdict import VerdictTest as VerdictTest
 from stages.params import CompareParams, quality_margin_for
-from stages.results.comparison import BeforeAfter, Reason, Verdict, Waiting
+from stages.results.comparison import (
+    BeforeAfter,
+    OpChange,
+    Reason,
+    Reconciliation,
+    State,
+    Verdict,
+    VerdictTest,
+    Waiting,
+)
 from stages.results.profile import Profile
-from stages.results.study import Study, VariantResult
 from stages.stats.bootstrap import MetricChange
 from stages.stats.quality import QualityChange
 from stages.stats.scores import score_change
 from stages.stats.speedup import CONFIDENCE, Speedup, Times, shared_repeats, speedup_of
-from stages.stats.speedup import inference_measure as inference_measure
-from stages.stats.states import State, find_states
-
-PEAK_MEMORY, LARGEST_BATCH, STARTUP = "memory/peak_mib", "memory/max_batch_size", "startup_s"  # of a profile
+from stages.stats.states import find_states
+from stages.text import TRAIN, inference_measure
 
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class JudgedCandidate:
     """One candidate against the baseline. Measures are named `train` and `inference_b<n>`, in that order.
 
     If a training failed there is nothing to compare: no speed-ups, no quality, and every verdict is `inconclusive`.
@@ -96,7 +101,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Judging:
     """All candidates against the baseline.
 
     Attributes:
@@ -109,7 +114,7 @@ class Comparison:
     params: CompareParams
     control: dict[str, Speedup]
     void: frozenset[str]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[JudgedCandidate, ...]
     baseline_reasons: tuple[Reason, ...] = ()
     throttled: Mapping[str, float] = field(default_factory=dict)
 
@@ -127,6 +132,11 @@ class Comparison:
     def margin(self) -> float:
         """Largest loss of the score that counts as the same, in its units; not for speed only."""
         return quality_margin_for(self.study.score_name, self.params)
+
+    @property
+    def scale(self) -> Scale:
+        """How the score is written; not for speed only."""
+        return Scale(self.study.score_name, self.is_fraction, self.margin)
 
     @property
     def is_fraction(self) -> bool:
@@ -156,17 +166,7 @@ class Comparison:
         protocol = self.study.baseline.profile.summary.protocol
         return processes * (protocol.stage_seconds or protocol.timing_seconds) / protocol.processes / 60
 
-    @property
-    def adopted(self) -> tuple[Candidate, ...]:
-        """Candidates that are adopted for training."""
-        return tuple(candidate for candidate in self.candidates if candidate.verdict == "adopt")
-
-    @property
-    def failed(self) -> tuple[VariantResult, ...]:
-        """Variants with a training that failed, the baseline included."""
-        return tuple(result for result in self.study.variants if result.failures)
-
-    def before_after(self, metric: str, candidate: Candidate) -> BeforeAfter | None:
+    def before_after(self, metric: str, candidate: JudgedCandidate) -> BeforeAfter | None:
         """A metric of the baseline's and of a candidate's profile; None unless both have it."""
         before, after = self.study.baseline.profile, candidate.result.profile
         if before is None or after is None or metric not in before.metrics or metric not in after.metrics:
@@ -179,12 +179,13 @@ def is_traced(profile: Profile) -> bool:
     return any(name.startswith("profiler/") for name in profile.metrics)
 
 
-def compare(study: Study, params: CompareParams) -> Comparison:
+def compare(study: Study, params: CompareParams) -> Judging:
     """Compares every candidate of a study with its baseline.
 
     Raises:
         ComparisonError: variants were not trained or measured under the same conditions, or not measured together.
     """
+    check_metrics(study)
     check_trainings(study)
     check_profiles(study)
     baseline = study.baseline.profile
@@ -198,19 +199,19 @@ def compare(study: Study, params: CompareParams) -> Comparison:
     candidates = tuple(_explained(study, item, params, control, void, throttled, rejected) for item in judged)
     tried = {profile.policy for item in study.candidates if (profile := item.profile) is not None}
     baseline_reasons = explain_profile(baseline, study.environment, tried) if baseline else ()
-    return Comparison(study, params, control, void, candidates, baseline_reasons, throttled)
+    return Judging(study, params, control, void, candidates, baseline_reasons, throttled)
 
 
-def _measured(study: Study, result: VariantResult) -> Candidate:
+def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
     """A candidate's numbers, without verdicts and reasons."""
     baseline, profile = study.baseline.profile, result.profile
     if baseline is None or profile is None:
         measures = [TRAIN, *map(inference_measure, study.inference_batch_sizes)]
-        return Candidate(result, dict.fromkeys(measures, "inconclusive"), ())
+        return JudgedCandidate(result, dict.fromkeys(measures, "inconclusive"), ())
     speedups = _speedups(study, result.variant, baseline, profile)
     changes = op_changes(baseline, profile, study.control)
     states = _states(study, result.variant, baseline, profile)
-    return Candidate(
+    return JudgedCandidate(
         result=result,
         verdicts={},
         reasons=(),
@@ -226,8 +227,8 @@ def _measured(study: Study, result: VariantResult) -> Candidate:
 
 
 def _judged(
-    study: Study, measured: Sequence[Candidate], void: frozenset[str], params: CompareParams
-) -> list[Candidate]:
+    study: Study, measured: Sequence[JudgedCandidate], void: frozenset[str], params: CompareParams
+) -> list[JudgedCandidate]:
     """The candidates with their verdicts, which share the 5 % that an `adopt` may be wrong."""
     parts = {
         (candidate.variant, measure): Parts(
@@ -250,23 +251,23 @@ def _judged(
     ]
 
 
-def _undecided(candidate: Candidate) -> dict[str, Verdict]:
+def _undecided(candidate: JudgedCandidate) -> dict[str, Verdict]:
     """Each measure as it is where its quality is not known: `inconclusive`."""
     return {**dict.fromkeys(candidate.speedups, "inconclusive"), **candidate.verdicts}
 
 
-def _lacks_precision(study: Study, candidate: Candidate, measure: str) -> bool:
+def _lacks_precision(study: Study, candidate: JudgedCandidate, measure: str) -> bool:
     """Whether other settings than the precision differ, and it is not known what the precision brings."""
     profile = candidate.result.profile
     return profile is not None and study.bridge_name(profile) is not None and candidate.precision(measure) is None
 
 
 def _judged_by_speed(
-    study: Study, measured: Sequence[Candidate], void: frozenset[str], params: CompareParams
-) -> list[Candidate]:
+    study: Study, measured: Sequence[JudgedCandidate], void: frozenset[str], params: CompareParams
+) -> list[JudgedCandidate]:
     """The candidates with their verdicts on speed only."""
 
-    def verdict(candidate: Candidate, measure: str) -> Verdict:
+    def verdict(candidate: JudgedCandidate, measure: str) -> Verdict:
         speedup, precision = candidate.speedups[measure], candidate.precision(measure)
         lacks_precision = _lacks_precision(study, candidate, measure)
         return decide_speed(speedup, precision, params, void=measure in void, lacks_precision=lacks_precision)
@@ -277,26 +278,26 @@ def _judged_by_speed(
     ]
 
 
-def _rejected_policies(judged: Sequence[Candidate]) -> frozenset[str]:
+def _rejected_policies(judged: Sequence[JudgedCandidate]) -> frozenset[str]:
     """Policies of candidates that are rejected for training, or slower."""
     found = (item.result.profile for item in judged if item.verdict in ("reject", "slower"))
     return frozenset(profile.policy for profile in found if profile is not None)
 
 
-def _own(by_key: Mapping[Key, _Value], candidate: Candidate) -> dict[str, _Value]:
+def _own(by_key: Mapping[Key, _Value], candidate: JudgedCandidate) -> dict[str, _Value]:
     """A candidate's values by measure."""
     return {measure: value for (variant, measure), value in by_key.items() if variant == candidate.variant}
 
 
 def _explained(
     study: Study,
-    candidate: Candidate,
+    candidate: JudgedCandidate,
     params: CompareParams,
     control: dict[str, Speedup],
     void: frozenset[str],
     throttled: Mapping[str, float],
     rejected: frozenset[str],
-) -> Candidate:
+) -> JudgedCandidate:
     """The candidate with its reasons and its limit."""
     baseline, result = study.baseline, candidate.result
     if baseline.profile is None or result.profile is None:
@@ -337,7 +338,22 @@ def _states(study: Study, variant: str, baseline: Profile, candidate: Profile) -
     protocol = baseline.summary.protocol
     if not protocol.interleaved:
         return ()
-    return find_states(baseline.rounds, candidate.rounds, protocol.confidence_of(variant, TRAIN))
+    found = find_states(baseline.rounds, candidate.rounds, protocol.confidence_of(variant, TRAIN))
+    return tuple(
+        State(**ratio_of(speedup), baseline_time_ms=speedup.baseline_time_ms, rounds=speedup.rounds)
+        for speedup in found
+    )
+
+
+def ratio_of(speedup: Speedup) -> dict[str, Any]:
+    """A ratio with its interval, which is 95 % over all looks, as the fields of `Ratio`."""
+    return {
+        "value": speedup.ratio,
+        "low": speedup.low,
+        "high": speedup.high,
+        "confidence": CONFIDENCE,
+        "n": speedup.processes,
+    }
 
 
 def _speedups(study: Study, variant: str, before: Profile, after: Profile) -> dict[str, Speedup]:
@@ -364,7 +380,7 @@ def _speedups(study: Study, variant: str, before: Profile, after: Profile) -> di
     }
 
 
-def _control(study: Study, baseline: Profile, measured: Sequence[Candidate]) -> dict[str, Speedup]:
+def _control(study: Study, baseline: Profile, measured: Sequence[JudgedCandidate]) -> dict[str, Speedup]:
     """The ratios of the baseline to its own second copy, by measure."""
     if study.control is None:
         return {}

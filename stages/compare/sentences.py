@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stages.compare.comparison import TRAIN, Candidate, Comparison
-from stages.compare.report.scale import Scale, scale_of
-from stages.compare.report.text import interval_text, joined, ratio_text, settings_text, step_clause
+from stages.compare.judging import JudgedCandidate, Judging
+from stages.compare.notes import settings_text
+from stages.compare.scale import Scale
+from stages.compare.text import interval_text, ratio_text, step_clause
 from stages.compare.verdict import is_bounded
 from stages.stats.quality import QualityChange
 from stages.stats.speedup import Speedup
-from stages.text import percent_text
+from stages.text import TRAIN, joined, percent_text
 
 
-def verdict_sentence(candidate: Candidate, comparison: Comparison) -> str:
+def verdict_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
     """One sentence on a candidate: about training, then about inference. Another one where settings cause the gain."""
     if not candidate.speedups:
         return f"{candidate.variant} could not be compared. " + " ".join(reason.text for reason in candidate.reasons)
-    if comparison.speed_only:
-        return " ".join([_speed_sentence(candidate, comparison), *_further_sentences(candidate, comparison)])
-    scale, inference = scale_of(comparison), _inference_clause(candidate) + _why_undecided(candidate, comparison)
+    if judging.speed_only:
+        return " ".join([_speed_sentence(candidate, judging), *_further_sentences(candidate, judging)])
+    scale, inference = judging.scale, _inference_clause(candidate) + _why_undecided(candidate, judging)
     differing = len(set(candidate.verdicts.values())) > 1
     name = f"{candidate.variant} for training" if differing else candidate.variant
     if candidate.verdict == "adopt":
         speed, quality = step_clause(candidate.speedups[TRAIN]), _quality_clause(candidate.quality, scale)
         sentence = f"Use {name}: {speed}, and {quality}{inference}."
     elif candidate.verdict == "reject":
-        sentence = f"Do not use {name}: {' and '.join(_refuted(candidate, comparison))}{inference}."
+        sentence = f"Do not use {name}: {' and '.join(_refuted(candidate, judging))}{inference}."
     else:
-        sentence = f"{name} is undecided: {' and '.join(_open(candidate, comparison))}{inference}."
-    return " ".join([sentence, *_further_sentences(candidate, comparison)])
+        sentence = f"{name} is undecided: {' and '.join(_open(candidate, judging))}{inference}."
+    return " ".join([sentence, *_further_sentences(candidate, judging)])
 
 
 def _quality_clause(change: QualityChange | None, scale: Scale) -> str:
@@ -41,19 +42,19 @@ def _quality_clause(change: QualityChange | None, scale: Scale) -> str:
     )
 
 
-def _speed_sentence(candidate: Candidate, comparison: Comparison) -> str:
+def _speed_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
     """One sentence on a candidate where nothing was trained. It recommends nothing: quality is not known."""
-    missed = [] if TRAIN in comparison.void else list(_refuted(candidate, comparison))
+    missed = [] if TRAIN in judging.void else list(_refuted(candidate, judging))
     if candidate.verdict != "inconclusive":
         found = f"is {candidate.verdict}: {step_clause(candidate.speedups[TRAIN])}"
     elif missed:
         found = f"is not faster as required: {' and '.join(missed)}"
     else:
-        found = f"is undecided: {' and '.join(_open(candidate, comparison))}"
+        found = f"is undecided: {' and '.join(_open(candidate, judging))}"
     return f"Speed only: {candidate.variant} {found}{_inference_clause(candidate, 'inconclusive')}."
 
 
-def _inference_clause(candidate: Candidate, undecided: str = "undecided") -> str:
+def _inference_clause(candidate: JudgedCandidate, undecided: str = "undecided") -> str:
     """The verdicts on inference, after a semicolon; empty if only training was measured."""
     sizes_by_verdict: dict[str, list[str]] = {}
     for measure, verdict in candidate.verdicts.items():
@@ -75,16 +76,16 @@ def _inference_clause(candidate: Candidate, undecided: str = "undecided") -> str
     return f"; for inference, {joined(parts)}"
 
 
-def _why_undecided(candidate: Candidate, comparison: Comparison) -> str:
+def _why_undecided(candidate: JudgedCandidate, judging: Judging) -> str:
     """Why no verdict on inference is possible, where that is not the speed."""
     if not any(reason.code == "same_weights_missing" for reason in candidate.reasons):
         return ""
-    return f", because the weights of {comparison.study.baseline.variant} were not evaluated in its precision"
+    return f", because the weights of {judging.study.baseline.variant} were not evaluated in its precision"
 
 
-def _refuted(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+def _refuted(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     """What speaks against training with a candidate."""
-    params, speedup = comparison.params, candidate.speedups[TRAIN]
+    params, speedup = judging.params, candidate.speedups[TRAIN]
     precision, quality = candidate.precision(TRAIN), candidate.quality
     if speedup.high < params.min_speedup:
         yield f"{step_clause(speedup)}{_below(speedup, params.min_speedup)}"
@@ -98,8 +99,8 @@ def _refuted(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
             f"of its speed-up of {ratio_text(speedup)} the precision by itself gives {ratio_text(precision)}, below "
             f"the required {params.min_speedup:g}×"
         )
-    if quality is not None and quality.outcome(comparison.margin) == "refuted":
-        scale = scale_of(comparison)
+    if quality is not None and quality.outcome(judging.margin) == "refuted":
+        scale = judging.scale
         yield f"it loses {scale.size(quality.delta)}, more than {scale.margin_text}"
 
 
@@ -108,66 +109,66 @@ def _below(speedup: Speedup, min_speedup: float) -> str:
     return "" if speedup.high < 1 else f", below the required {min_speedup:g}×"
 
 
-def _open(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+def _open(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     """What is not known about training with a candidate."""
-    if (share := comparison.throttled.get(TRAIN)) is not None:
+    if (share := judging.throttled.get(TRAIN)) is not None:
         yield f"the GPU was throttled in {percent_text(share)} of the rounds, so its times are void"
         return
-    if TRAIN in comparison.void:
-        yield f"the second copy of the baseline differs from the first by more than noise, {_control(comparison)}"
+    if TRAIN in judging.void:
+        yield f"the second copy of the baseline differs from the first by more than noise, {_control(judging)}"
         return
-    found = [*_open_speeds(candidate, comparison), *_open_quality(candidate.quality, comparison)]
-    yield from found or _open_together(candidate, comparison)
+    found = [*_open_speeds(candidate, judging), *_open_quality(candidate.quality, judging)]
+    yield from found or _open_together(candidate, judging)
 
 
-def _control(comparison: Comparison) -> str:
-    return f"at {ratio_text(comparison.control[TRAIN])}, so its times are void"
+def _control(judging: Judging) -> str:
+    return f"at {ratio_text(judging.control[TRAIN])}, so its times are void"
 
 
-def _open_speeds(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
-    required = comparison.params.min_speedup
+def _open_speeds(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
+    required = judging.params.min_speedup
     named = {"speed-up": candidate.speedups[TRAIN], "factor of the precision": candidate.precision(TRAIN)}
     for name, speedup in named.items():
         if speedup is not None and speedup.low < required:
             yield f"its {name} of {ratio_text(speedup)} is not clearly above {required:g}×"
 
 
-def _open_quality(change: QualityChange | None, comparison: Comparison) -> Iterator[str]:
-    if change is not None and change.outcome(comparison.margin) == "not established":
-        scale, reason = scale_of(comparison), change.reason(comparison.margin)
+def _open_quality(change: QualityChange | None, judging: Judging) -> Iterator[str]:
+    if change is not None and change.outcome(judging.margin) == "not established":
+        scale, reason = judging.scale, change.reason(judging.margin)
         yield (
             f"its {scale.name} changes by {scale.change(change)}{scale.points}, which does not exclude a loss of more "
             f"than {scale.margin_text}{f', because {reason}' if reason else ''}"
         )
 
 
-def _open_together(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+def _open_together(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     """Where each part is shown by itself, but not with all verdicts of the report together."""
     yield (
-        f"its speed-up of {ratio_text(candidate.speedups[TRAIN])} and its {comparison.study.score_name} are each shown "
-        f"by themselves, but not together with the other verdicts: the {comparison.number_of_tests} of this report "
+        f"its speed-up of {ratio_text(candidate.speedups[TRAIN])} and its {judging.study.score_name} are each shown "
+        f"by themselves, but not together with the other verdicts: the {judging.number_of_tests} of this report "
         "share an error of 5 %"
     )
 
 
-def _further_sentences(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+def _further_sentences(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     """What the speed-ups are over, and where other settings gain."""
     percents = [reason.evidence for reason in candidate.reasons if reason.code == "baseline_is_tf32"]
     if any(evidence["baseline_compute_tf32_percent"] > 0 for evidence in percents):
         yield (
-            f"{comparison.study.baseline.variant} here means TF32 on tensor cores: a variant with tf32: false measures "
+            f"{judging.study.baseline.variant} here means TF32 on tensor cores: a variant with tf32: false measures "
             "true float32."
         )
-    yield from _settings_sentences(candidate, comparison)
+    yield from _settings_sentences(candidate, judging)
 
 
-def _settings_sentences(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+def _settings_sentences(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     """Where other settings gain and the precision may not: in which measures, and what to try instead."""
-    required, baseline = comparison.params.min_speedup, comparison.study.baseline.variant
-    settings, found = settings_text(candidate, comparison), dict[str, list[str]]()
+    required, baseline = judging.params.min_speedup, judging.study.baseline.variant
+    settings, found = settings_text(candidate, judging), dict[str, list[str]]()
     for measure, factors in candidate.factors.items():
         pays = factors.settings.low > 1 and factors.settings.high >= required
-        if measure not in comparison.void and pays and factors.precision.low < required:
+        if measure not in judging.void and pays and factors.precision.low < required:
             origin = _origin(settings, candidate.speedups[measure], factors.precision, required)
             product = f"{factors.settings.ratio:.2f}× settings × {factors.precision.ratio:.2f}× precision"
             found.setdefault(origin, []).append(f"{_where(measure)} ({product})")

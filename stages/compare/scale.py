@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from stages.compare.comparison import Comparison
-from stages.compare.report.text import signed
+from stages.results.comparison import Quality
+from stages.text import signed
 
 
 class _Estimate(Protocol):
@@ -32,6 +32,11 @@ class Scale:
     name: str
     is_fraction: bool
     margin: float
+
+    @classmethod
+    def of(cls, quality: Quality) -> Scale:
+        """How a change of quality is written."""
+        return cls(quality.name, quality.unit == "fraction", quality.margin)
 
     @property
     def digits(self) -> int:
@@ -88,8 +93,3 @@ class Scale:
 
     def _scaled(self, value: float) -> float:
         return 100 * value if self.is_fraction else value
-
-
-def scale_of(comparison: Comparison) -> Scale:
-    """How a comparison writes its score; not for speed only."""
-    return Scale(comparison.study.score_name, comparison.is_fraction, comparison.margin)

@@ -8,33 +8,32 @@ from typing import Literal
 
 from scipy import stats
 
-from stages.compare.comparison import TRAIN, Candidate, Comparison
-from stages.compare.explain.evidence import measure_text
-from stages.compare.report.scale import scale_of
-from stages.compare.report.text import joined, ratio_text, timed_label
+from stages.compare.judging import JudgedCandidate, Judging
 from stages.compare.slow_rounds import SlowRounds, widening_rounds
+from stages.compare.text import ratio_text
 from stages.compare.verdict import is_bounded
 from stages.stats.proportions import BinaryChange
 from stages.stats.quality import QualityChange
 from stages.stats.sample_size import ADOPT_ERROR, examples_needed, processes_needed, seeds_needed, too_few_examples
 from stages.stats.speedup import CONFIDENCE, Speedup
+from stages.text import TRAIN, joined, measure_text, timed_label
 
 MOST_PROCESSES = 50  # that profile.processes allows
 ESTIMATE = "with 80 % probability, by the spread so far"
 
 
-def next_steps(candidate: Candidate, comparison: Comparison) -> tuple[str, ...]:
+def next_steps(candidate: JudgedCandidate, judging: Judging) -> tuple[str, ...]:
     """A sentence for each open question of a candidate; none if every verdict is decided."""
     measures = [measure for measure, verdict in candidate.verdicts.items() if verdict == "inconclusive"]
     if not candidate.speedups:
         return tuple(reason.advice for reason in candidate.reasons if reason.code == "arm_failed")
-    void = [measure for measure in measures if measure in comparison.void]
-    others = [measure for measure in measures if measure not in comparison.void]
+    void = [measure for measure in measures if measure in judging.void]
+    others = [measure for measure in measures if measure not in judging.void]
     return (
-        *_measure_again(void, comparison),
-        *_evaluate_again(candidate, comparison),
-        *_speed(candidate, others, comparison),
-        *_quality(candidate, others, comparison),
+        *_measure_again(void, judging),
+        *_evaluate_again(candidate, judging),
+        *_speed(candidate, others, judging),
+        *_quality(candidate, others, judging),
     )
 
 
@@ -49,54 +48,54 @@ def quality_sample_size(
     return {name: number for name, number in found.items() if number is not None}
 
 
-def _measure_again(void: list[str], comparison: Comparison) -> Iterator[str]:
-    if throttled := [measure_text(measure) for measure in void if measure in comparison.throttled]:
+def _measure_again(void: list[str], judging: Judging) -> Iterator[str]:
+    if throttled := [measure_text(measure) for measure in void if measure in judging.throttled]:
         yield (
             f"The GPU was throttled in too many rounds of {joined(throttled)}: look at its cooling and power supply, "
             "then measure again with `dvc repro -f -s profile`."
         )
-    if differing := [measure_text(measure) for measure in void if measure in comparison.differing]:
+    if differing := [measure_text(measure) for measure in void if measure in judging.differing]:
         yield (
-            f"The two copies of {comparison.study.baseline.variant} differ by more than noise in {joined(differing)}: "
+            f"The two copies of {judging.study.baseline.variant} differ by more than noise in {joined(differing)}: "
             "measure again with `dvc repro -f -s profile`, with no other program running."
         )
 
 
-def _evaluate_again(candidate: Candidate, comparison: Comparison) -> Iterator[str]:
+def _evaluate_again(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     if any(reason.code == "same_weights_missing" for reason in candidate.reasons):
         yield (
-            f"The weights of {comparison.study.baseline.variant} were not evaluated in the precision of "
+            f"The weights of {judging.study.baseline.variant} were not evaluated in the precision of "
             f"{candidate.variant}: measure again with `dvc repro -f -s profile`. The warnings of the report have the "
             "cause."
         )
 
 
-def _speed(candidate: Candidate, measures: list[str], comparison: Comparison) -> Iterator[str]:
+def _speed(candidate: JudgedCandidate, measures: list[str], judging: Judging) -> Iterator[str]:
     """What each open ratio costs, and how to measure as long as the costliest of those that can be settled."""
-    found = [item for measure in measures for item in _open_ratios(candidate, measure, comparison)]
+    found = [item for measure in measures for item in _open_ratios(candidate, measure, judging)]
     processes = {
-        label: processes_needed(speedup, comparison.params.min_speedup, comparison.alpha) for label, speedup in found
+        label: processes_needed(speedup, judging.params.min_speedup, judging.alpha) for label, speedup in found
     }
     affordable = {label: number for label, number in processes.items() if number and number <= MOST_PROCESSES}
-    stalled = _stalled(candidate, measures, comparison)
+    stalled = _stalled(candidate, measures, judging)
     for label, speedup in found:
         if label in stalled:
-            yield _measure_longer(label, speedup, stalled[label], comparison)
+            yield _measure_longer(label, speedup, stalled[label], judging)
     for label, speedup in found:
         if label in affordable:
-            yield _cost(label, speedup, affordable[label], comparison)
+            yield _cost(label, speedup, affordable[label], judging)
     if affordable:
         longest = max(affordable, key=affordable.__getitem__)
-        yield _how(affordable[longest], dict(found)[longest], comparison)
+        yield _how(affordable[longest], dict(found)[longest], judging)
     rest = [item for item in found if item[0] not in affordable | stalled]
     too_close = [f"{label}, {ratio_text(speedup)}" for label, speedup in rest]
     if too_close:
-        yield _too_close(too_close, comparison)
+        yield _too_close(too_close, judging)
 
 
-def _stalled(candidate: Candidate, measures: list[str], comparison: Comparison) -> dict[str, SlowRounds]:
+def _stalled(candidate: JudgedCandidate, measures: list[str], judging: Judging) -> dict[str, SlowRounds]:
     """Slow rounds that make the interval of a speed-up wide, by the label of the measure."""
-    before, after = comparison.study.baseline.profile, candidate.result.profile
+    before, after = judging.study.baseline.profile, candidate.result.profile
     if before is None or after is None:
         return {}
     found = {
@@ -106,9 +105,9 @@ def _stalled(candidate: Candidate, measures: list[str], comparison: Comparison) 
     return {label: slow for label, slow in found.items() if slow is not None}
 
 
-def _measure_longer(label: str, speedup: Speedup, slow: SlowRounds, comparison: Comparison) -> str:
+def _measure_longer(label: str, speedup: Speedup, slow: SlowRounds, judging: Judging) -> str:
     """Four times as long, which halves the width of an interval."""
-    profile = comparison.study.baseline.profile
+    profile = judging.study.baseline.profile
     assert profile is not None, "there are speed-ups"
     seconds = _rounded_up(4 * profile.summary.protocol.timing_seconds)
     return _sentence(
@@ -117,26 +116,26 @@ def _measure_longer(label: str, speedup: Speedup, slow: SlowRounds, comparison: 
     )
 
 
-def _open_ratios(candidate: Candidate, measure: str, comparison: Comparison) -> Iterator[tuple[str, Speedup]]:
+def _open_ratios(candidate: JudgedCandidate, measure: str, judging: Judging) -> Iterator[tuple[str, Speedup]]:
     """The speed-up and the factor of the precision, where it is open on which side of the required ratio they are."""
-    required, label = comparison.params.min_speedup, timed_label(measure)
+    required, label = judging.params.min_speedup, timed_label(measure)
     precision, bound = candidate.precision(measure), candidate.waiting.bound if candidate.waiting else None
-    if measure == TRAIN and is_bounded(candidate.speedups[measure], bound, comparison.params):
+    if measure == TRAIN and is_bounded(candidate.speedups[measure], bound, judging.params):
         return
     named = {label: candidate.speedups[measure], f"{label}, factor of the precision": precision}
     for name, speedup in named.items():
-        if speedup is not None and speedup.high >= required and speedup.p_below(required) > comparison.alpha:
+        if speedup is not None and speedup.high >= required and speedup.p_below(required) > judging.alpha:
             yield name, speedup
 
 
-def _cost(label: str, speedup: Speedup, processes: int, comparison: Comparison) -> str:
+def _cost(label: str, speedup: Speedup, processes: int, judging: Judging) -> str:
     """What it costs to settle a ratio if it is the one seen, and if it is on the other side."""
-    required = comparison.params.min_speedup
+    required = judging.params.min_speedup
     ends = [end for end in (speedup.low, speedup.high) if (end >= required) != (speedup.ratio >= required)]
-    costs = [_side(speedup.ratio, processes, comparison)]
+    costs = [_side(speedup.ratio, processes, judging)]
     for end in ends:
-        if (others := processes_needed(speedup, required, comparison.alpha, true_ratio=end)) is not None:
-            costs.append(_side(end, others, comparison))
+        if (others := processes_needed(speedup, required, judging.alpha, true_ratio=end)) is not None:
+            costs.append(_side(end, others, judging))
     where = f"on no clear side of {required:g}×"
     if speedup.low >= required:
         where = f"above {required:g}× by itself, but not shown together with the other verdicts,"
@@ -145,14 +144,14 @@ def _cost(label: str, speedup: Speedup, processes: int, comparison: Comparison) 
     )
 
 
-def _side(true_ratio: float, processes: int, comparison: Comparison) -> str:
+def _side(true_ratio: float, processes: int, judging: Judging) -> str:
     """What one side costs, such as `if it is 1.03×, reject takes about 40 processes, about 25 minutes`."""
-    required = comparison.params.min_speedup
-    if comparison.speed_only:
+    required = judging.params.min_speedup
+    if judging.speed_only:
         settled = "`faster`" if true_ratio > required else f"showing that it is below {required:g}×"
     else:
         settled = "adopt" if true_ratio > required else "reject"
-    minutes = comparison.minutes(processes)
+    minutes = judging.minutes(processes)
     time = "" if minutes is None else f", {_minutes_text(minutes)}"
     return f"if it is {true_ratio:.2f}×, {settled} takes about {processes} repeats{time}"
 
@@ -161,9 +160,9 @@ def _minutes_text(minutes: float) -> str:
     return f"about {max(1, math.ceil(minutes))} min" if minutes < 100 else f"about {minutes / 60:.1f} hours"
 
 
-def _too_close(found: list[str], comparison: Comparison) -> str:
+def _too_close(found: list[str], judging: Judging) -> str:
     return _sentence(
-        f"{'; '.join(found)}: so close to {comparison.params.min_speedup:g}× that more than {MOST_PROCESSES} repeats "
+        f"{'; '.join(found)}: so close to {judging.params.min_speedup:g}× that more than {MOST_PROCESSES} repeats "
         "would be needed, the most that are possible. Treat it as not worth having, or declare another "
         "compare.min_speedup."
     )
@@ -173,9 +172,9 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _how(processes: int, speedup: Speedup, comparison: Comparison) -> str:
+def _how(processes: int, speedup: Speedup, judging: Judging) -> str:
     """Which parameters to change to measure so many processes."""
-    profile = comparison.study.baseline.profile
+    profile = judging.study.baseline.profile
     assert profile is not None, "there are speed-ups"
     protocol, factor = profile.summary.protocol, processes / speedup.processes
     changes = [
@@ -208,9 +207,9 @@ def _rounded_up(value: float) -> int:
     return math.ceil(value / step) * step
 
 
-def _quality(candidate: Candidate, measures: list[str], comparison: Comparison) -> Iterator[str]:
+def _quality(candidate: JudgedCandidate, measures: list[str], judging: Judging) -> Iterator[str]:
     """What settles the quality, where the speed does not point to `reject` by itself."""
-    required = comparison.params.min_speedup
+    required = judging.params.min_speedup
     open_measures = [
         measure
         for measure in measures
@@ -220,22 +219,22 @@ def _quality(candidate: Candidate, measures: list[str], comparison: Comparison) 
     if TRAIN in open_measures and candidate.quality is not None:
         changes[""] = candidate.quality
     if set(open_measures) - {TRAIN} and candidate.quality_same_weights is not None:
-        of_weights = f" of the weights of {comparison.study.baseline.variant} in {candidate.variant}, for inference"
+        of_weights = f" of the weights of {judging.study.baseline.variant} in {candidate.variant}, for inference"
         changes[of_weights] = candidate.quality_same_weights
-    found = [text for whose, change in changes.items() for text in _quality_sentences(whose, change, comparison)]
+    found = [text for whose, change in changes.items() for text in _quality_sentences(whose, change, judging)]
     yield from dict.fromkeys(found)  # a test set that is too small is too small for both
 
 
-def _quality_sentences(whose: str, change: QualityChange, comparison: Comparison) -> Iterator[str]:
-    scale, margin, alpha = scale_of(comparison), comparison.margin, comparison.alpha
+def _quality_sentences(whose: str, change: QualityChange, judging: Judging) -> Iterator[str]:
+    scale, margin, alpha = judging.scale, judging.margin, judging.alpha
     found = f"does not settle whether the loss is larger than {scale.margin_text}"
     if change.outcome(margin) == "shown":
         found = f"excludes a loss of {scale.margin_text} by itself, but not together with the other verdicts"
     if change.p_loss(margin) <= alpha or change.outcome(margin) == "refuted":
         return
-    if (impossible := too_few_of(change, comparison)) is not None:
+    if (impossible := too_few_of(change, judging)) is not None:
         yield f"{impossible}."
-    sizes, examples = quality_sample_size(change, margin, alpha), comparison.study.task.examples_word
+    sizes, examples = quality_sample_size(change, margin, alpha), judging.study.task.examples_word
     ways = []
     if "examples" in sizes:
         ways.append(f"about {sizes['examples']:,} test {examples} instead of {change.examples:,}")
@@ -253,9 +252,9 @@ def _quality_sentences(whose: str, change: QualityChange, comparison: Comparison
         yield f"{text}: {what} would ({ESTIMATE})."
 
 
-def too_few_of(change: QualityChange, comparison: Comparison) -> str | None:
+def too_few_of(change: QualityChange, judging: Judging) -> str | None:
     """A line if the test set can never show the margin of a 0/1 score; None otherwise."""
     if not isinstance(change, BinaryChange):
         return None
-    margin, verdicts = comparison.margin, comparison.number_of_tests
-    return too_few_examples(change.examples, comparison.study.score_name, margin, change.seeds, verdicts)
+    margin, verdicts = judging.margin, judging.number_of_tests
+    return too_few_examples(change.examples, judging.study.score_name, margin, change.seeds, verdicts)

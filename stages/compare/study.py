@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ class Study:
         labels: int64 `(test images,)`; None for tasks that are not `images`.
         data: description of the images; None for other tasks.
         bridges: by the arm's name, the baseline's policy with the other settings of a candidate.
+        manifests: sha256 of the manifest of each folder that was read, by its path.
     """
 
     baseline: VariantResult
@@ -64,6 +65,7 @@ class Study:
     environment: dict[str, Any]
     inference_batch_sizes: tuple[int, ...]
     bridges: Mapping[str, Profile] = field(default_factory=dict)
+    manifests: Mapping[str, str] = field(default_factory=dict)
 
     def bridge(self, candidate: Profile) -> Profile | None:
         """The arm between the baseline and a candidate; None where no other setting differs, or it was not needed."""
@@ -83,11 +85,6 @@ class Study:
     def score_name(self) -> str:
         """Name of the score."""
         return self.task.score_name
-
-    @property
-    def is_synthetic(self) -> bool:
-        """Whether the images are generated, so that an accuracy on them has no meaning."""
-        return self.data is not None and self.data.synthetic
 
     @property
     def variants(self) -> tuple[VariantResult, ...]:
@@ -113,7 +110,7 @@ def load_study(
     candidates = tuple(
         _load_variant(variant, seeds, task, labels, same_weights) for variant in variants if variant != baseline
     )
-    return Study(
+    study = Study(
         baseline=before,
         candidates=candidates,
         control=None if before.failures else read_profile(files.CONTROL),
@@ -124,6 +121,18 @@ def load_study(
         inference_batch_sizes=tuple(inference_batch_sizes),
         bridges=_load_bridges(before, candidates),
     )
+    return replace(study, manifests=_manifests(study))
+
+
+def _manifests(study: Study) -> dict[str, str]:
+    profiled = [item.variant for item in study.variants if item.profile is not None]
+    folders = [
+        files.PREPARED,
+        *(files.train_dir(item.variant, training.seed) for item in study.variants for training in item.trainings),
+        *(files.profile_dir(name) for name in (*profiled, *study.bridges)),
+        *([files.profile_dir(files.CONTROL)] if study.control else []),
+    ]
+    return {folder.as_posix(): files.sha256_file(folder / files.MANIFEST) for folder in folders}
 
 
 def _read_labels() -> NDArray[np.int64]:

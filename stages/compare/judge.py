@@ -1,0 +1,229 @@
+"""Turns a study into `comparison.json`: every number, verdict, reason and sentence that the renderers show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import numpy as np
+
+from stages.compare.explain.layer_diff import gained, lost
+from stages.compare.gate import gate_state
+from stages.compare.judging import JudgedCandidate, Judging, compare, ratio_of
+from stages.compare.metrics import LARGEST_BATCH, PEAK_MEMORY, STARTUP, metric_values, train_times_s
+from stages.compare.next_steps import next_steps, quality_sample_size, too_few_of
+from stages.compare.notes import notes
+from stages.compare.quality_sentences import quality_sentence, same_weights_sentence
+from stages.compare.sentences import verdict_sentence
+from stages.compare.study import Study
+from stages.compare.training_curves import time_to_score
+from stages.params import CompareParams
+from stages.results import comparison as document
+from stages.stats.bootstrap import MetricChange
+from stages.stats.proportions import BinaryChange
+from stages.stats.quality import QualityChange
+from stages.stats.speedup import CONFIDENCE
+from stages.text import TRAIN, ms_text
+
+
+def judge(study: Study, params: CompareParams) -> document.Comparison:
+    """Compares every candidate of a study with its baseline.
+
+    Raises:
+        ComparisonError: variants were not trained or measured under the same conditions, or not measured together.
+    """
+    return document_of(compare(study, params))
+
+
+def document_of(judging: Judging) -> document.Comparison:
+    """The content of `comparison.json`."""
+    study = judging.study
+    failed = tuple(result.variant for result in study.variants if result.failures)
+    candidates = {item.variant: _candidate(item, judging) for item in judging.candidates}
+    return document.Comparison(
+        baseline=study.baseline.variant,
+        environment=study.environment,
+        control={
+            measure: document.Control(
+                **ratio_of(speedup),
+                differs=measure in judging.differing,
+                throttled=judging.throttled.get(measure),
+            )
+            for measure, speedup in judging.control.items()
+        },
+        noise_floor={measure: speedup.noise_floor for measure, speedup in judging.control.items()},
+        throttled=dict(judging.throttled) or None,
+        min_speedup=judging.params.min_speedup,
+        score=_score(judging),
+        speed_only=judging.speed_only or None,
+        gate=gate_state(candidates, failed) if judging.params.gate else None,
+        failed=failed or None,
+        time_to_accuracy=_time_to_accuracy(study),
+        baseline_reasons=judging.baseline_reasons or None,
+        train_time_s=train_times_s(study.variants) or None,
+        startup_s=metric_values(study.variants, STARTUP) or None,
+        notes=notes(judging) or None,
+        setup=_setup(study),
+        candidates=candidates,
+    )
+
+
+def _score(judging: Judging) -> document.Score:
+    if judging.speed_only:
+        return document.Score(name=judging.study.score_name)
+    unit: Literal["fraction"] | None = "fraction" if judging.is_fraction else None
+    return document.Score(name=judging.study.score_name, unit=unit, margin=judging.margin)
+
+
+def _time_to_accuracy(study: Study) -> document.TimeToAccuracy | None:
+    found = time_to_score(study.variants, study.score_name)
+    if found is None:
+        return None
+    return document.TimeToAccuracy(name=study.score_name, val_accuracy=found.target, time_to_accuracy_s=found.means_s)
+
+
+def _setup(study: Study) -> document.Setup:
+    profiles = {item.variant: item.profile for item in study.variants if item.profile is not None}
+    summary = study.baseline.profile.summary if study.baseline.profile else None
+    return document.Setup(
+        seeds=tuple(training.seed for training in study.baseline.trainings),
+        inference_batch_sizes=study.inference_batch_sizes,
+        task=study.task,
+        data=study.data,
+        protocol=summary.protocol if summary else None,
+        configuration=summary.configuration if summary else None,
+        xla=tuple(name for name, profile in profiles.items() if profile.summary.in_force.xla),
+        warnings={name: found for name, profile in profiles.items() if (found := profile.summary.warnings)},
+        manifests=dict(study.manifests),
+    )
+
+
+def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candidate:
+    operations = {"gained": gained(candidate.op_changes), "lost": lost(candidate.op_changes)}
+    return document.Candidate(
+        speedup={measure: _speedup(candidate, measure, judging) for measure in candidate.speedups} or None,
+        factors={
+            measure: document.Factors(
+                settings=document.Ratio(**ratio_of(found.settings)),
+                precision=document.Ratio(**ratio_of(found.precision)),
+            )
+            for measure, found in candidate.factors.items()
+        }
+        or None,
+        quality=_quality(candidate, judging),
+        quality_same_weights=_quality_same_weights(candidate, judging),
+        limit=None if candidate.limit is None else {TRAIN: candidate.limit},
+        waiting=candidate.waiting,
+        tests=candidate.tests or None,
+        sentence=verdict_sentence(candidate, judging),
+        next_steps=next_steps(candidate, judging) or None,
+        reasons=candidate.reasons,
+        peak_memory_mib=judging.before_after(PEAK_MEMORY, candidate),
+        max_batch_size=judging.before_after(LARGEST_BATCH, candidate),
+        same_weights=_same_weights(candidate, judging.study),
+        operations={side: changes for side, changes in operations.items() if changes} or None,
+        reconciliation=candidate.reconciliation,
+        **{document.verdict_key(measure): verdict for measure, verdict in candidate.verdicts.items()},
+    )
+
+
+def _speedup(candidate: JudgedCandidate, measure: str, judging: Judging) -> document.MeasuredSpeedup:
+    speedup = candidate.speedups[measure]
+    return document.MeasuredSpeedup(
+        **ratio_of(speedup),
+        warnings=tuple(_disturbances(candidate, measure, judging.study.baseline.variant)) or None,
+        rounds=speedup.rounds,
+        typical_ratio=speedup.typical_ratio,
+        baseline_time_ms=speedup.baseline_time_ms,
+        candidate_time_ms=speedup.candidate_time_ms,
+        states=candidate.states.get(measure) or None,
+    )
+
+
+def _disturbances(candidate: JudgedCandidate, measure: str, baseline: str) -> Iterator[str]:
+    """What disturbed a speed-up: stalls, and a machine in two states."""
+    speedup = candidate.speedups[measure]
+    if any(reason.code == "stalls" and reason.measure == measure for reason in candidate.reasons):
+        yield (
+            f"{candidate.variant}: {speedup.ratio:.2f}× counts stalls. The ratio of typical steps, which stalls do not "
+            f"change, is {speedup.typical_ratio:.2f}×."
+        )
+    states = [
+        f"{state.ratio:.2f}× ({state.low:.2f} to {state.high:.2f}) in the {state.rounds:,} rounds in which a step of "
+        f"{baseline} took {ms_text(state.baseline_time_ms)}"
+        for state in candidate.states.get(measure, ())
+    ]
+    if states:
+        yield f"{candidate.variant}: the machine was in two states. The speed-up was {', and '.join(states)}."
+
+
+def _quality(candidate: JudgedCandidate, judging: Judging) -> document.Quality | None:
+    """The quality that the verdict on training asks for."""
+    change = candidate.quality
+    if change is None:
+        return None
+    sentence = quality_sentence(candidate.variant, change, judging)
+    return _change(change, {TRAIN}, sentence, candidate, judging)
+
+
+def _quality_same_weights(candidate: JudgedCandidate, judging: Judging) -> document.Quality | None:
+    """The quality that the verdicts on inference ask for."""
+    change = candidate.quality_same_weights
+    if change is None:
+        return None
+    sentence = same_weights_sentence(candidate.variant, change, judging)
+    return _change(change, candidate.verdicts.keys() - {TRAIN}, sentence, candidate, judging)
+
+
+def _change(
+    change: QualityChange, measures: Iterable[str], sentence: str, candidate: JudgedCandidate, judging: Judging
+) -> document.Quality:
+    """A change of quality, with a sample size where one of the verdicts on `measures` is open."""
+    margin = judging.margin
+    is_open = any(candidate.verdicts[measure] == "inconclusive" for measure in measures)
+    return document.Quality(
+        value=change.delta,
+        low=change.low,
+        high=change.high,
+        confidence=CONFIDENCE,
+        n=change.examples,
+        unit="fraction" if change.is_fraction else None,
+        name=judging.study.score_name,
+        baseline=change.baseline,
+        candidate=change.candidate,
+        margin=margin,
+        seeds=change.seeds,
+        kind=_kind(change),
+        outcome=change.outcome(margin),
+        reason=change.reason(margin),
+        mcnemar_p=change.mcnemar_p,
+        sample_size=quality_sample_size(change, margin, judging.alpha) or None if is_open else None,
+        sentence=sentence,
+        too_few=too_few_of(change, judging),
+    )
+
+
+def _kind(change: QualityChange) -> Literal["binary", "score", "metric"]:
+    if isinstance(change, BinaryChange):
+        return "binary"
+    return "metric" if isinstance(change, MetricChange) else "score"
+
+
+def _same_weights(candidate: JudgedCandidate, study: Study) -> document.SameWeights | None:
+    """The baseline's weights in the candidate's precision against the baseline's predictions, all seeds together.
+
+    None for tasks that are not `images`, whose predictions are not kept.
+    """
+    quality, profile = candidate.quality_same_weights, candidate.result.profile
+    if quality is None or profile is None or not study.task.is_images:
+        return None
+    trainings = study.baseline.trainings
+    before = np.stack([training.probabilities for training in trainings if training.probabilities is not None])
+    after = np.stack([profile.same_weights[training.seed] for training in trainings])
+    is_finite = np.isfinite(after).all(axis=2)
+    return document.SameWeights(
+        images=quality.examples,
+        agreement=float(((before.argmax(axis=2) == after.argmax(axis=2)) & is_finite).mean()),
+        max_probability_difference=float(np.abs(after - before)[is_finite].max(initial=0.0)),
+        accuracy=quality.candidate,
+    )

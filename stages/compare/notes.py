@@ -1,0 +1,55 @@
+"""What limits a judging, in sentences; and the settings in which a candidate differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stages.compare.judging import JudgedCandidate, Judging, is_traced
+from stages.text import TRAIN, inference_measure, joined, measure_text
+
+CONTROL_NAME = "the control"
+
+
+def void_texts(judging: Judging) -> list[str]:
+    """Which measures are void, a sentence for each cause."""
+    baseline, sizes = judging.study.baseline.variant, judging.study.inference_batch_sizes
+    order = [TRAIN, *map(inference_measure, sizes)]
+    causes = {
+        "The GPU was throttled in too many rounds of": judging.throttled,
+        f"The two copies of {baseline} differ by more than noise in": judging.differing,
+    }
+    found = {
+        cause: joined([measure_text(measure) for measure in order if measure in measures])
+        for cause, measures in causes.items()
+    }
+    return [f"{cause} {void}, which therefore decides nothing." for cause, void in found.items() if void]
+
+
+def notes(judging: Judging) -> tuple[str, ...]:
+    """What limits a judging: void measures, latencies that still fell, and what could not be measured."""
+    return (*void_texts(judging), *_unsteady_texts(judging), *_missing_texts(judging))
+
+
+def _unsteady_texts(judging: Judging) -> Iterator[str]:
+    profile = judging.study.baseline.profile
+    if profile is not None and (unsteady := joined(list(map(measure_text, profile.summary.protocol.unsteady)))):
+        yield f"The latency of {unsteady} is not steady: it still fell at the end of a turn."
+
+
+def _missing_texts(judging: Judging) -> Iterator[str]:
+    """A line on traces that are missing; no reason rests on those."""
+    study = judging.study
+    profiles = {item.variant: item.profile for item in study.variants} | {CONTROL_NAME: study.control}
+    missing = [name for name, profile in profiles.items() if profile is not None and not is_traced(profile)]
+    if missing:
+        yield f"There is no trace of {joined(missing)}, so no reasons come from one."
+
+
+def settings_text(candidate: JudgedCandidate, judging: Judging) -> str:
+    """The settings in force beside the policy that differ from the baseline's, such as `` `onednn: false` ``."""
+    before, after = judging.study.baseline.profile, candidate.result.profile
+    if before is None or after is None:
+        return ""
+    device = before.summary.configuration.device
+    old, new = (profile.summary.in_force.other_settings(device) for profile in (before, after))
+    return joined([f"`{name}: {str(value).lower()}`" for name, value in new.items() if value != old[name]])

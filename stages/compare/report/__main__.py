@@ -1,0 +1,52 @@
+"""`python -m stages.compare.report FILE` renders a `comparison.json` again, also without the files of its study."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from stages import files
+from stages.compare.report.html import NO_STUDY_NOTE, render_report
+from stages.compare.report.terminal import render
+from stages.compare.study import Study, load_study
+from stages.errors import HalfstepError, cli_entry
+from stages.results.comparison import COMPARISON, Comparison
+
+
+@cli_entry
+def main() -> None:
+    """Prints the terminal's text, and writes the page with `--html`."""
+    parser = argparse.ArgumentParser(prog="python -m stages.compare.report", description=__doc__)
+    parser.add_argument("file", type=Path, nargs="?", default=COMPARISON, help="a comparison.json")
+    parser.add_argument("--html", type=Path, metavar="PATH", help="where to write the page")
+    arguments = parser.parse_args()
+    comparison = Comparison.read(arguments.file)
+    study = study_of(comparison, arguments.file)
+    Console().print(render(comparison, study))
+    if study is None:
+        print(NO_STUDY_NOTE)
+    if arguments.html is not None:
+        files.write_text(arguments.html, render_report(comparison, study))
+
+
+def study_of(comparison: Comparison, file: Path) -> Study | None:
+    """The study that a comparison was made from; None unless it is in the working folder, as it was then."""
+    setup = comparison.setup
+    if setup is None or file.resolve() != COMPARISON.resolve() or not _is_unchanged(setup.manifests):
+        return None
+    variants = [comparison.baseline, *comparison.candidates]
+    try:
+        return load_study(comparison.baseline, variants, setup.seeds, setup.inference_batch_sizes)
+    except HalfstepError:  # a file of it is damaged or missing
+        return None
+
+
+def _is_unchanged(manifests: dict[str, str]) -> bool:
+    paths = {Path(folder) / files.MANIFEST: digest for folder, digest in manifests.items()}
+    return all(path.is_file() and files.sha256_file(path) == digest for path, digest in paths.items())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,75 @@
+"""Ratios, verdicts and p-values as text, the same in sentences, in the terminal and in the reports."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from stages.results.comparison import Verdict
+
+SYNTHETIC_NOTE = "Measured on synthetic images: this run measures speed only, and its accuracy has no meaning."
+SPEED_ONLY_NOTE = "Speed only: nothing was trained (train.epochs is 0), so the verdicts say nothing about quality."
+SAME_TIME = 0.005  # a change of time that rounds to 0 %
+
+
+class RatioLike(Protocol):
+    """A ratio of times with its interval, while it is judged and in the document."""
+
+    @property
+    def ratio(self) -> float:
+        """The ratio."""
+        ...
+
+    @property
+    def low(self) -> float:
+        """Lower end of its interval."""
+        ...
+
+    @property
+    def high(self) -> float:
+        """Upper end of its interval."""
+        ...
+
+
+def interval_text(speedup: RatioLike) -> str:
+    """The interval of a ratio, such as `1.57 to 1.63`."""
+    return f"{speedup.low:.2f} to {speedup.high:.2f}"
+
+
+def ratio_text(speedup: RatioLike) -> str:
+    """The ratio with its interval, such as `1.60× (1.57 to 1.63)`."""
+    return f"{speedup.ratio:.2f}× ({interval_text(speedup)})"
+
+
+def time_text(ratio: float) -> str:
+    """What a speed-up means in words, which are always about the time, never about the speed.
+
+    Above 1 it `takes 22 % less time` (1.28×: 1 − 1 / 1.28), below 1 it `takes 5 % longer` (0.95×: 1 / 0.95 − 1), and
+    from twice the time on it `takes 4.0 times as long` (0.25×). A change that rounds to 0 % `takes the same time`.
+
+    Args:
+        ratio: time of the baseline / time of the candidate.
+    """
+    change = 1 / ratio - 1
+    if abs(change) < SAME_TIME:
+        return "takes the same time"
+    if change < 0:
+        return f"takes {-100 * change:.0f} % less time"
+    return f"takes {100 * change:.0f} % longer" if change < 1 else f"takes {1 + change:.1f} times as long"
+
+
+def step_clause(speedup: RatioLike) -> str:
+    """What a speed-up of training is about, such as `a training step takes 4 % longer (speed-up 0.96×, 0.94 to 0.98)`.
+
+    A whole training also validates, ends epochs and starts; its time is a row of its own.
+    """
+    return f"a training step {time_text(speedup.ratio)} (speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
+
+
+def verdict_text(verdict: Verdict, *, speed_only: bool | None) -> str:
+    """A verdict as it is shown, such as `adopt`, or `faster, speed only` where nothing was trained."""
+    return f"{verdict}, speed only" if speed_only else verdict
+
+
+def p_text(p: float) -> str:
+    """A p-value with two digits; very small ones are cut off."""
+    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"

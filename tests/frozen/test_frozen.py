@@ -1,0 +1,83 @@
+"""What a release said of its studies is still said: every number and every sentence. More may be said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from stages.compare.judge import judge
+from stages.compare.report.html import render_report
+from stages.compare.report.markdown import render_markdown
+from stages.compare.report.terminal import render
+from stages.compare.study import Study, load_study
+from stages.params import CompareParams
+from stages.results.comparison import Comparison
+from tests.frozen import COLUMNS, FOLDER, text_of_page, unpack
+
+STUDIES = sorted(path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz"))
+
+
+def judged(name: str, folder: Path) -> tuple[Comparison, Study]:
+    """A frozen study, compared again; `folder` is the working folder."""
+    unpack(name, folder)
+    params: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.params.yaml").read_text(encoding="utf-8"))
+    settings = CompareParams(**params["compare"])
+    train, sizes = params["train"], params["profile"]["inference_batch_sizes"]
+    study = load_study(settings.baseline, train["variants"], train["seeds"], sizes)
+    return judge(study, settings), study
+
+
+def differences(frozen: Any, found: Any, where: str = "") -> list[str]:
+    """Where a value is not as it was; keys may have been added."""
+    if isinstance(frozen, dict) and isinstance(found, dict):
+        missing = [f"{where}.{key}: missing" for key in frozen.keys() - found.keys()]
+        shared = frozen.keys() & found.keys()
+        return missing + [text for key in shared for text in differences(frozen[key], found[key], f"{where}.{key}")]
+    if isinstance(frozen, list) and isinstance(found, list) and len(frozen) == len(found):
+        return [
+            text
+            for n, pair in enumerate(zip(frozen, found, strict=True))
+            for text in differences(*pair, f"{where}[{n}]")
+        ]
+    is_same = frozen == (pytest.approx(found, rel=1e-6) if isinstance(frozen, float) else found)
+    return [] if is_same else [f"{where}: {frozen!r} has become {found!r}"]
+
+
+def lost(frozen: str, found: str) -> list[str]:
+    """Lines that are no longer there, in their order."""
+    rest = iter(line.strip() for line in found.splitlines())
+    return [line for line in (line.strip() for line in frozen.splitlines()) if line and line not in rest]
+
+
+def test_there_are_six_studies() -> None:
+    assert STUDIES == ["bridge", "default", "failed_arm", "own_task", "speed_only", "two_seeds"]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_key_and_sentence_is_as_it_was(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    comparison, study = judged(name, tmp_path)
+    frozen = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    assert differences(frozen, comparison.as_json()) == []
+    console = Console(width=COLUMNS, color_system=None)
+    with console.capture() as capture:
+        console.print(render(comparison, study))
+    texts = {
+        "terminal": capture.get(),
+        "page": text_of_page(render_report(comparison, study)),
+        "markdown": render_markdown(comparison),
+    }
+    for kind, text in texts.items():
+        assert lost((FOLDER / f"{name}.{kind}.txt").read_text(encoding="utf-8"), text) == [], kind
+
+
+def test_difference_is_found() -> None:
+    assert differences({"a": [1.0, {"b": "x"}]}, {"a": [1.0 + 1e-9, {"b": "x", "c": 1}]}) == []
+    assert differences({"a": [1.0], "b": 1}, {"a": [1.1]}) == [".b: missing", ".a[0]: 1.0 has become 1.1"]
+    assert lost("a\nb\nc", "a\nc\nd") == ["b", "c"]
+    assert lost("a\nc", "a\nb\nc") == []
