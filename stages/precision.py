@@ -9,10 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from stages import gpu_failures, gpus
 from stages.errors import PrecisionError
-from stages.gpu_failures import Explanation
+from stages.machine import gpu_failures, gpus
+from stages.machine.gpu_failures import Explanation
 from stages.params import Variant
+from stages.policies import POLICIES, PRECISIONS
 from stages.tensorflow_import import captured_stderr, is_onednn_enabled, keras, tf
 
 _XLA_OFF = (
@@ -137,7 +138,7 @@ def _problems(model: keras.Model, variant: Variant, is_own: bool) -> Iterator[st
     if model.dtype_policy.name != variant.policy:
         yield f"the model's policy is {model.dtype_policy.name}; build it after the policy is set"
     wrapped = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-    if wrapped != (variant.policy == "mixed_float16"):
+    if wrapped != POLICIES[variant.policy].scales_loss:
         yield f"the optimizer {'has' if wrapped else 'has no'} loss scaling"
     if variant.xla is not None and bool(model.jit_compile) != variant.xla:
         yield f"jit_compile is {model.jit_compile}" + (f": {_XLA_OFF}" if variant.xla else "")
@@ -157,7 +158,7 @@ def _layer_problems(model: keras.Model, variant: Variant) -> Iterator[str]:
     if quantized := [f"{layer.name} ({layer.dtype_policy.name})" for layer in leaves]:
         yield (
             f"layers are quantized: {_first_five(quantized)}; "
-            "build the model without quantization (supported are float32, float16 and bfloat16)"
+            f"build the model without quantization (supported are {', '.join(PRECISIONS)})"
         )
     kernels = _layers_with_kernel(model)
     if kernels and all(layer.compute_dtype != expected for layer in kernels):

@@ -15,7 +15,7 @@ from PIL import Image
 from xdist.scheduler import LoadFileScheduling
 
 from stages import files
-from stages.fingerprint import fingerprint
+from stages.machine.fingerprint import fingerprint
 from stages.params import DataParams
 
 ROOT = Path(__file__).parents[1]
@@ -81,7 +81,7 @@ def restore_precision() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def prepared_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepared images: 64 images of 8 x 8 pixels in 4 classes."""
-    from stages.tasks.images.preparation.pipeline import prepare
+    from stages.prepare.images.pipeline import prepare
 
     directory = tmp_path_factory.mktemp("prepared")
     prepare(DataParams(source="synthetic", synthetic_images=64, synthetic_classes=4, image_size=8), directory)

@@ -296,7 +296,7 @@ def summary(name: str, **changes: Any) -> ProfileSummary:
     peak_mib = 210.0 if policy == "float32" else 180.0
     values: dict[str, Any] = {
         "variant": name,
-        "entry": Variant(policy=policy, onednn=ONEDNN[name]),  # type: ignore[arg-type]
+        "entry": Variant(policy=policy, onednn=ONEDNN[name]),
         "configuration": CONFIGURATION,
         "in_force": InForce(policy=policy, xla=False, tf32=True, onednn=ONEDNN[name]),
         "protocol": PROTOCOL,
@@ -492,7 +492,7 @@ def profile(
     configuration: dict[str, Any] | None = None,
 ) -> Profile:
     """A profile without raw times, as a rule sees it: what is in force is what the entry requests, unless given."""
-    variant = Variant(policy=policy, **(entry or {}))  # type: ignore[arg-type]
+    variant = Variant(policy=policy, **(entry or {}))
     empty = pd.DataFrame()
     return Profile(
         summary(

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from stages.digests import code_of
+from stages.inputs.digests import code_of
 from stages.params import Params, TrainParams, Variant, load
 from tests.test_layers import reached
 
@@ -19,26 +19,22 @@ WITHOUT_EFFECT_ON_A_RESULT = {"require_gpu", "checkpoint_every"}
 CODE_WITHOUT_EFFECT = {
     "stages/__init__.py": "what a signal does",
     "stages/cache.py": "messages on DVC's cache",
-    "stages/cgroups.py": "limits of memory and processors, which are those of the machine",
-    "stages/contents.py": "how data/source.json and data/task.json are computed, on which the stages depend",
-    "stages/digests.py": "the same",
     "stages/errors.py": "messages",
     "stages/escaping.py": "names in tables, which `prepare` and `compare` write",
     "stages/files.py": "where and how files are written, not what is in them",
-    "stages/fingerprint.py": "how data/environment.json is computed",
-    "stages/gpu_failures.py": "messages",
-    "stages/gpus/": "which GPUs there are, which data/environment.json says",
-    "stages/head_digests.py": "digests of a fleet, on which its nodes depend as on their own",
     "stages/imports.py": "how fast Python imports",
+    "stages/inputs/": "how the digests in data/ are computed, on which the stages depend",
     "stages/locking.py": "which process may write",
-    "stages/own_model.py": "how data/model.json and data/task.json are computed",
+    "stages/machine/": "what the machine has, and how data/environment.json is computed; messages",
     "stages/params/": "how params.yaml is read: what else changes results, the stages list",
+    "stages/telling.py": "messages to a fleet",
     "stages/tracking/": "MLflow is a view of the results",
 }
 IMPORTED_ONLY = {  # for a type, a message or a warning, by stage
     "prepare": {
         "stages/distribution/cluster.py",
         "stages/distribution/replicas.py",
+        "stages/policies.py",
         "stages/precision.py",
         "stages/results/profile.py",
         "stages/results/training.py",
@@ -51,7 +47,12 @@ IMPORTED_ONLY = {  # for a type, a message or a warning, by stage
         "stages/tensorflow_import.py",
         "stages/text.py",
     },
-    "train": {"stages/results/profile.py", "stages/tasks/__init__.py", "stages/tasks/images/__init__.py"},
+    "train": {
+        "stages/results/profile.py",
+        "stages/tasks/__init__.py",
+        "stages/tasks/images/__init__.py",
+        "stages/text.py",
+    },
     "profile": {
         "stages/stats/proportions.py",
         "stages/stats/quality.py",

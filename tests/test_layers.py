@@ -12,12 +12,12 @@ import pytest
 
 # From the lowest to the highest. Packages of one layer do not import each other.
 LAYERS = (
-    {"errors", "imports"},
-    {"cache", "cgroups", "escaping", "gpu_failures", "gpus", "op_types", "own_model", "text"},
-    {"files", "op_pairing"},
-    {"contents", "fingerprint", "head_digests", "locking"},
+    {"errors", "imports", "policies", "telling"},
+    {"cache", "escaping", "operations", "text"},
+    {"files"},
+    {"locking", "machine"},
     {"params"},
-    {"digests", "stats", "tensorflow_import"},
+    {"inputs", "stats", "tensorflow_import"},
     {"results"},
     {"tracking", "precision", "distribution"},
     {"tasks"},

@@ -9,8 +9,9 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from stages import gpus, precision
+from stages import precision
 from stages.errors import PrecisionError
+from stages.machine import gpus
 from stages.params import Variant
 
 POLICIES = ["float32", "mixed_float16", "mixed_bfloat16"]
@@ -40,14 +41,14 @@ def refused(model: keras.Model, variant: Variant) -> str:
 @pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("tf32", [False, True])
 def test_variant_in_force_is_verified(policy: str, xla: bool, tf32: bool) -> None:
-    variant = Variant(policy=policy, xla=xla, tf32=tf32)  # type: ignore[arg-type]
+    variant = Variant(policy=policy, xla=xla, tf32=tf32)
     precision.activate(variant)
     precision.verify(compiled(jit_compile=xla), variant)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_last_layer_with_a_kernel_may_compute_in_float32(policy: str) -> None:
-    variant = Variant(policy=policy)  # type: ignore[arg-type]
+    variant = Variant(policy=policy)
     precision.activate(variant)
     model = keras.Sequential([keras.Input((4,)), layers.Dense(4), layers.Dense(2, dtype="float32")])
     model.compile("adam", "mse", jit_compile=False)
@@ -170,7 +171,7 @@ def test_other_tf32_setting_is_refused(tf32: bool) -> None:
 
 @pytest.mark.parametrize(("policy", "found"), [("mixed_float16", "float16"), ("mixed_bfloat16", "bfloat16")])
 def test_16_bit_output_is_refused(policy: str, found: str) -> None:
-    variant = Variant(policy=policy)  # type: ignore[arg-type]
+    variant = Variant(policy=policy)
     precision.activate(variant)
     assert f"the output is {found}; give the last activation dtype='float32'" in refused(
         compiled(output_dtype=found), variant
@@ -189,13 +190,13 @@ def test_layers_of_nested_models_are_checked() -> None:
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_int8_quantized_layer_is_refused_by_name(policy: str) -> None:
-    variant = Variant(policy=policy)  # type: ignore[arg-type]
+    variant = Variant(policy=policy)
     precision.activate(variant)
     model = compiled()
     model.quantize("int8", filters="head")
     message = refused(model, variant)
     assert f"layers are quantized: head (int8_from_{policy}); build the model without quantization" in message
-    assert "supported are float32, float16 and bfloat16" in message
+    assert "supported are float32, float16, bfloat16" in message
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4/128", "float8", "gptq/4/128", "awq/4/128"])
@@ -215,5 +216,5 @@ def test_layer_with_a_quantized_dtype_policy_is_refused(mode: str) -> None:
     [("float32", "float32"), ("mixed_float16", "float16"), ("mixed_bfloat16", "bfloat16"), ("bfloat16", "bfloat16")],
 )
 def test_compute_dtypes_agree_with_keras(policy: str, dtype: str) -> None:
-    variant = Variant(policy=policy)  # type: ignore[arg-type]
+    variant = Variant(policy=policy)
     assert variant.compute_dtype == dtype == keras.dtype_policies.get(policy).compute_dtype

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages import files, fingerprint
+from stages import files
+from stages.machine import fingerprint
 from stages.results.artifact import read_array
 from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.results.profile import Profile, bridge_name, read_profile, same_weights_file

@@ -10,12 +10,14 @@ from typing import Any
 from stages.imports import quick_imports
 
 with quick_imports():
-    from stages import digests, files, fingerprint
+    from stages import files
     from stages.distribution import cluster
     from stages.environment import gpu_preflight, preflight
-    from stages.errors import ParameterError, cli_entry
-    from stages.head_digests import HEAD_DIGESTS, HeadDigests, read_head_digests
-    from stages.params import Params, TrainParams, examine, read
+    from stages.errors import cli_entry
+    from stages.inputs import digests
+    from stages.inputs.head_digests import HEAD_DIGESTS, HeadDigests, read_head_digests
+    from stages.machine import fingerprint
+    from stages.params import Params, TrainParams
     from stages.tracking import store
 
 
@@ -27,7 +29,7 @@ def main() -> None:
     """
     preflight.require_writable_checkout()
     head = read_head_digests()
-    params = checked_params(has_data=head is None)
+    params = preflight.checked_params(has_data=head is None)
     cluster.from_environment(params.train.replicas)  # refuses what is none
     preflight.require_address_space()
     machine = fingerprint.fingerprint()
@@ -58,22 +60,6 @@ def write_head_digests(head: HeadDigests) -> None:
     files.write_json(files.SOURCE_FILE, head.source)
     files.write_json(files.MODEL_FILE, head.model)
     files.write_json(files.TASK_FILE, head.task)
-
-
-def checked_params(*, has_data: bool = True) -> Params:
-    """Reads the parameters, and checks them and everything that they name, `data.path` only if it must be here.
-
-    Raises:
-        ParameterError: one line for each problem.
-    """
-    params, lines = examine(read())
-    if params is not None:
-        lines += [f"params.yaml: {line}" for line in preflight.input_problems(params, has_data=has_data)]
-    if params is not None and not lines:  # other errors are reported without waiting for the network
-        lines = [f"params.yaml: {line}" for line in preflight.server_problems(params)]
-    if lines or params is None:
-        raise ParameterError(*lines)
-    return params
 
 
 def remove_unlisted_arms(train: TrainParams) -> None:

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages import files, fingerprint, gpu_failures
+from stages import files
 from stages.errors import HalfstepError, one_line
-from stages.gpus import nvml
 from stages.imports import search_path
+from stages.machine import fingerprint, gpu_failures
+from stages.machine.gpus import nvml
 from stages.params import Params
 
 LIMIT_S = 600.0  # the driver may have to compile the kernels first
@@ -32,7 +33,7 @@ _REFUSING_MODES = {2: "prohibited", 3: "exclusive-process"}  # NVML_COMPUTEMODE_
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Trial:
     """What the process printed, and how it ended.
 
     Attributes:
@@ -68,10 +69,10 @@ def check(params: Params, machine: Mapping[str, Any]) -> None:
     key = _key(machine, command)
     bus = _passed_on(key)
     if bus is None:
-        outcome = run(command)
-        created = _CREATED.search(outcome.log)  # with several GPUs, CUDA's first may be another than the driver's
+        trial = run(command)
+        created = _CREATED.search(trial.log)  # with several GPUs, CUDA's first may be another than the driver's
         name, bus = created.group("name", "bus") if created else (name, "")
-        warnings = judge(outcome, name, required=params.train.require_gpu)
+        warnings = judge(trial, name, required=params.train.require_gpu)
         _warn(warnings)
         if not warnings:
             files.write_json(PASSED, {"key": key, "bus": bus})
@@ -87,7 +88,7 @@ def operations(params: Params, device: str = "GPU") -> list[str]:
     return [sys.executable, "-m", "stages.environment.gpu_operations", "--device", device, *xla, *dtypes]
 
 
-def run(command: Sequence[str], limit_s: float = LIMIT_S) -> Outcome:
+def run(command: Sequence[str], limit_s: float = LIMIT_S) -> Trial:
     """Runs the process that tries the device, for `limit_s` seconds at most."""
     variables = os.environ | gpu_failures.LOG_VARIABLES | search_path()
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
@@ -103,7 +104,7 @@ def run(command: Sequence[str], limit_s: float = LIMIT_S) -> Outcome:
         stdout.seek(0)
         stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _LOG_BYTES))
         lines = stdout.read().decode(errors="replace").splitlines()
-        return Outcome(status, tuple(_events(lines)), stderr.read().decode(errors="replace"))
+        return Trial(status, tuple(_events(lines)), stderr.read().decode(errors="replace"))
 
 
 def _events(lines: Sequence[str]) -> Iterator[Mapping[str, Any]]:
@@ -114,31 +115,31 @@ def _events(lines: Sequence[str]) -> Iterator[Mapping[str, Any]]:
                 yield event
 
 
-def judge(outcome: Outcome, name: str, *, required: bool) -> list[str]:
+def judge(trial: Trial, name: str, *, required: bool) -> list[str]:
     """Warnings about a GPU that was tried.
 
     Raises:
         HalfstepError: it cannot be used although it is `required`, or TensorFlow lists it and it fails.
     """
-    step, error = outcome.last("step"), outcome.last("error")
-    explanation = gpu_failures.explain(f"{outcome.log}\n{error or ''}")
-    if step is None and outcome.status:
-        lines = outcome.log.strip().splitlines() or [f"status {outcome.status}"]
+    step, error = trial.last("step"), trial.last("error")
+    explanation = gpu_failures.explain(f"{trial.log}\n{error or ''}")
+    if step is None and trial.status:
+        lines = trial.log.strip().splitlines() or [f"status {trial.status}"]
         raise HalfstepError(f"TensorFlow cannot be imported: {one_line(lines[-1], 500)}")
-    if outcome.status != 0:
+    if trial.status != 0:
         if explanation.cure == gpu_failures.DOCS and error:
             explanation = explanation._replace(reason=one_line(error, 300))
         raise HalfstepError(
-            f"{name} does not work: {step or 'the import of TensorFlow'} {_ending(outcome.status)} {explanation}; "
+            f"{name} does not work: {step or 'the import of TensorFlow'} {_ending(trial.status)} {explanation}; "
             f"{_without_xla(step)}{gpu_failures.ON_THE_CPU}"
         )
-    if outcome.last("devices") == 0:
+    if trial.last("devices") == 0:
         text = f"TensorFlow cannot use {name} {explanation}"
         if required:
             raise HalfstepError(f"train.require_gpu is true, and {text}")
         return [f"{text}; computing on the CPU"]
-    if outcome.last("traced") is False:
-        found = gpu_failures.explain(outcome.log, gpu_failures.PROFILER_FAILURES)
+    if trial.last("traced") is False:
+        found = gpu_failures.explain(trial.log, gpu_failures.PROFILER_FAILURES)
         return [f"{name} is timed, but cannot be traced, so that reasons will be missing {found}"]
     return []
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stages import files
 from stages.errors import one_line
-from stages.own_model import OWN_MODEL, module_file, parse_source
+from stages.inputs.own_model import OWN_MODEL, module_file, parse_source
 from stages.params import TaskParams
 from stages.params.rules import did_you_mean
 

@@ -9,19 +9,35 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from stages import gpu_failures, gpus
 from stages.environment.own_code_preflight import LONGEST_VALUE, model_problems, task_problems
 from stages.environment.server_preflight import server_problem
-from stages.errors import HalfstepError, one_line
+from stages.errors import HalfstepError, ParameterError, one_line
 from stages.files import resolve_data_path
-from stages.own_model import OWN_MODEL
-from stages.params import DataParams, Params, TrackingParams, TrainParams
+from stages.inputs.own_model import OWN_MODEL
+from stages.machine import gpu_failures, gpus
+from stages.params import DataParams, Params, TrackingParams, TrainParams, examine, read
 from stages.params.rules import did_you_mean
 from stages.tracking import store
 
 BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
 APPLICATIONS = "keras.applications."
 MIN_ADDRESS_SPACE_BYTES = 7 * 2**29  # measured: 2.4 GiB are too little for one training of a small network
+
+
+def checked_params(*, has_data: bool = True) -> Params:
+    """Reads the parameters, and checks them and everything that they name, `data.path` only if it must be here.
+
+    Raises:
+        ParameterError: one line for each problem.
+    """
+    params, lines = examine(read())
+    if params is not None:
+        lines += [f"params.yaml: {line}" for line in input_problems(params, has_data=has_data)]
+    if params is not None and not lines:  # other errors are reported without waiting for the network
+        lines = [f"params.yaml: {line}" for line in server_problems(params)]
+    if lines or params is None:
+        raise ParameterError(*lines)
+    return params
 
 
 def input_problems(params: Params, *, has_data: bool = True) -> list[str]:

@@ -7,15 +7,12 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stages.errors import FleetError, one_line
 from stages.fleet import bootstrap
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CONNECT_S = 5.0
 POLL_S = 0.5
@@ -202,45 +199,3 @@ def first_line(error: BaseException) -> str:
     cause = getattr(error, "cause", None)
     lines = [line.strip() for line in str(cause or error).splitlines() if line.strip()]
     return one_line(lines[0] if lines else type(error).__name__, 300)
-
-
-def run(jobs: Sequence[Job], parcel: Handle, on_event: OnEvent, retries: int) -> list[Outcome]:
-    """Runs jobs on the cluster, as many at once as its resources allow, and waits for all of them.
-
-    Args:
-        jobs: with different names.
-        parcel: handle of what `parcel.build` returned.
-        on_event: called in this thread with the job, what happened and a text: `started` (host), `line` (of the
-            output), `retry` (why), `ended` (reason, empty if it succeeded).
-        retries: how often a job is tried again that lost its node, or that ended with status 75.
-
-    Returns:
-        The outcomes in the order of `jobs`.
-
-    Raises:
-        FleetError: the cluster ended.
-        KeyboardInterrupt: after Ctrl-C, when all jobs are cancelled. Their processes end by themselves within 15 s.
-    """
-    from stages.fleet.running import Running
-
-    running = Running(jobs, parcel, on_event, retries)
-    try:
-        return running.until_all_ended()
-    except BaseException:
-        with suppress(Exception):
-            running.cancel()
-        raise
-
-
-def options_of(job: Job, rank: int, variables: Mapping[str, str]) -> dict[str, Any]:
-    """The `order` of `bootstrap.run` for one host of a job."""
-    ranked = ("--rank", str(rank)) if job.hosts > 1 else ()
-    return {
-        "name": job.name,
-        "module": job.module,
-        "arguments": [*job.arguments, *ranked],
-        "collect": list(job.collect) if rank == 0 else [],
-        "gpus": job.gpus,
-        "threads": job.threads,
-        "variables": {**job.variables, **variables},
-    }

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from stages import files, fingerprint
+from stages import files
 from stages.errors import CorruptFileError, DataError, HalfstepError
+from stages.machine import fingerprint
 from stages.params import Params
 from stages.results.artifact import Document
 from stages.results.comparison import Comparison

@@ -14,6 +14,7 @@ from stages.fleet.machines import PROVENANCE, Provenance, result_params
 from stages.fleet.unfinished import unfinished_trainings
 from stages.params import Params
 from stages.results.comparison import COMPARISON
+from stages.telling import MEASURES, tell
 
 PROVENANCE_FILE = files.WORK_DIR / PROVENANCE
 COLLECTED: tuple[Path, ...] = (COMPARISON, files.ENVIRONMENT_FILE, PROVENANCE_FILE)
@@ -48,7 +49,8 @@ def _compare(settings: Params) -> None:
     """`dvc repro --pull`. That `compare.gate` is not passed on this machine is a result."""
     COMPARISON.unlink(missing_ok=True)  # that of an earlier measurement, which DVC restores if it still holds
     try:
-        node.dvc("repro", "--pull")
+        if MEASURES not in node.dvc("repro", "--pull"):
+            tell("was measured before")
     except node.StepError:
         if not (settings.compare.gate and COMPARISON.is_file()):
             raise

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from stages import files
 from stages.errors import HalfstepError, LostRankError, cli_entry, one_line
 from stages.fleet.remote import dvc_error
+from stages.telling import told
 
 LOST = LostRankError.exit_status
 _STATUS = re.compile(r"exited with (-?\d+)")
@@ -66,19 +67,21 @@ def prepare_clone() -> None:
     dvc("pull", str(files.PREPARED))
 
 
-def dvc(*arguments: str) -> None:
-    """Runs DVC and passes its output on.
+def dvc(*arguments: str) -> list[str]:
+    """Runs DVC and passes its output on. Returns what its stages told of their progress.
 
     Raises:
         StepError: with the message of the stage, or else of DVC.
     """
-    status, lines = _run("dvc", *arguments)
+    status, printed = _run("dvc", *arguments)
+    lines = [line for line in printed if told(line) is None]
     if status:
         own = [line for line in lines if not line.startswith(_DVC_ERRORS)]
         found = _STATUS.search("\n".join(lines))
         is_stage = found is not None and own
         reason = own[-1] if is_stage else f"dvc {arguments[0]}: {dvc_error(chr(10).join(lines))}"
         raise StepError(reason, int(found[1]) if found else 1)
+    return [text for line in printed if (text := told(line)) is not None]
 
 
 def run_module(name: str, *arguments: str) -> None:

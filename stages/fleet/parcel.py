@@ -15,7 +15,7 @@ from stages import files
 from stages.errors import FleetError, one_line
 from stages.fleet import remote
 from stages.fleet.bootstrap import REF
-from stages.head_digests import HEAD_DIGESTS, HeadDigests
+from stages.inputs.head_digests import HEAD_DIGESTS, HeadDigests
 from stages.tracking import provenance
 
 _DIGESTS = {"source": files.SOURCE_FILE, "model": files.MODEL_FILE, "task": files.TASK_FILE}

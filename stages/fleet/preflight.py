@@ -8,12 +8,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from stages import digests, files
-from stages.environment.__main__ import checked_params
+from stages import files
+from stages.environment.preflight import checked_params
 from stages.errors import FleetError, one_line, without_password
 from stages.fleet import bootstrap, cluster, parcel, remote
 from stages.fleet.cluster import Node
-from stages.own_model import own_model_files
+from stages.inputs import digests
+from stages.inputs.own_model import own_model_files
 from stages.params import Params
 from stages.tracking import store
 

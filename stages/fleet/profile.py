@@ -8,20 +8,17 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from stages import files, fingerprint
+from stages import files
 from stages.errors import FleetError, HalfstepError
-from stages.fleet import cluster, measurement, parcel, preflight, remote
+from stages.fleet import cluster, measurement, parcel, preflight, remote, running
 from stages.fleet.cluster import Job, Node, Outcome
 from stages.fleet.machines import COMPARISON, write_machine
 from stages.fleet.report import report
 from stages.fleet.unfinished import unfinished_trainings
 from stages.locking import stage_lock
+from stages.machine import fingerprint
 from stages.params import Params
-
-_STATES = {  # how lines of DVC begin that are shown, and as what
-    "Running stage 'profile'": "measures",
-    "Stage 'profile' ": "was measured before",
-}
+from stages.telling import told
 
 
 def profile() -> None:
@@ -84,13 +81,13 @@ def require_trainings(settings: Params) -> None:
 def _measure(nodes: Sequence[Node], packed: dict[str, Any], retries: int) -> list[str]:
     """Measures one node of each kind. Returns a line for each node that failed."""
     sent = cluster.put(packed)
-    described = cluster.run([_describing(node) for node in nodes], sent, _on_event, retries)
+    described = running.run([_describing(node) for node in nodes], sent, _on_event, retries)
     failed = [_failure(outcome) for outcome in described if outcome.status]
     found = kinds(nodes, described)
     _say(f"fingerprints of the {len(nodes)} nodes: {', '.join(found) or 'none'}")
     measuring = [_measuring(digest, node, packed) for digest, node in found.items()]
     for jobs in turns(measuring, list(found.values())):
-        for outcome in cluster.run(jobs, sent, _on_event, retries):
+        for outcome in running.run(jobs, sent, _on_event, retries):
             if problem := _failure(outcome) if outcome.status else _bring_home(outcome):
                 failed.append(problem)
     return failed
@@ -155,7 +152,7 @@ def _failure(outcome: Outcome) -> str:
 
 def _on_event(job: Job, kind: str, text: str) -> None:
     if kind == "line":
-        if state := next((state for start, state in _STATES.items() if text.startswith(start)), None):
+        if state := told(text):
             _say(f"{job.name}: {state}")
     elif kind == "started":
         _say(f"{job.name}: started")

@@ -1,26 +1,48 @@
-"""Jobs on the cluster until they end: attempts, the nodes they lose, gangs of several hosts, and their cancelling.
-
-Used by `cluster.run` alone, which has imported Ray.
-"""
+"""Jobs on the cluster until they end: attempts, the nodes they lose, gangs of several hosts, and their cancelling."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stages.errors import FleetError, LostRankError
 from stages.fleet import bootstrap, cluster
-
-if TYPE_CHECKING:
-    from stages.fleet.cluster import Handle, Job, OnEvent, Outcome
+from stages.fleet.cluster import Handle, Job, OnEvent, Outcome
+from stages.telling import ASKED
 
 LOST = LostRankError.exit_status
 GANG_END_S = 60.0  # for the other hosts, after one of a gang has ended
 NO_NODE_S = 120.0  # for a machine with enough resources to come back
 _LOST_RESULT: dict[str, Any] = {"host": "", "status": LOST, "files": {}}
+
+
+def run(jobs: Sequence[Job], parcel: Handle, on_event: OnEvent, retries: int) -> list[Outcome]:
+    """Runs jobs on the cluster, as many at once as its resources allow, and waits for all of them.
+
+    Args:
+        jobs: with different names.
+        parcel: handle of what `parcel.build` returned.
+        on_event: called in this thread with the job, what happened and a text: `started` (host), `line` (of the
+            output), `retry` (why), `ended` (reason, empty if it succeeded).
+        retries: how often a job is tried again that lost its node, or that ended with status 75.
+
+    Returns:
+        The outcomes in the order of `jobs`.
+
+    Raises:
+        FleetError: the cluster ended.
+        KeyboardInterrupt: after Ctrl-C, when all jobs are cancelled. Their processes end by themselves within 15 s.
+    """
+    running = Running(jobs, parcel, on_event, retries)
+    try:
+        return running.until_all_ended()
+    except BaseException:
+        with suppress(Exception):
+            running.cancel()
+        raise
 
 
 class Attempt:
@@ -117,7 +139,7 @@ class Running:
         attempt = Attempt(job, number)
         if job.hosts == 1:
             task = cluster.task(bootstrap.run, job.cpus, job.gpus, job.node_id)
-            attempt.references = [task.remote(self._parcel, cluster.options_of(job, 0, {}), self._events)]
+            attempt.references = [task.remote(self._parcel, options_of(job, 0, {}), self._events)]
             return attempt
         from ray.util.placement_group import placement_group
 
@@ -146,7 +168,7 @@ class Running:
             return
         for rank in range(attempt.job.hosts):
             config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
-            order = cluster.options_of(attempt.job, rank, {"TF_CONFIG": json.dumps(config)})
+            order = options_of(attempt.job, rank, {"TF_CONFIG": json.dumps(config)})
             events = self._events
             task = _placed(attempt, bootstrap.run, rank, attempt.job.gpus, attempt.job.cpus)
             attempt.references.append(task.remote(self._parcel, order, events))
@@ -159,7 +181,7 @@ class Running:
             self._attempts[job.name] = self._start(job, attempt.number + 1)
             return
         del self._attempts[job.name]
-        self._outcomes[job.name] = cluster.Outcome(job=job, **result_fields(result))
+        self._outcomes[job.name] = Outcome(job=job, **result_fields(result))
         self._on_event(job, "ended", result["reason"])
 
 
@@ -222,3 +244,17 @@ def _remove(attempt: Attempt) -> None:
     if attempt.group is not None:
         with suppress(Exception):
             remove_placement_group(attempt.group)
+
+
+def options_of(job: Job, rank: int, variables: Mapping[str, str]) -> dict[str, Any]:
+    """The `order` of `bootstrap.run` for one host of a job."""
+    ranked = ("--rank", str(rank)) if job.hosts > 1 else ()
+    return {
+        "name": job.name,
+        "module": job.module,
+        "arguments": [*job.arguments, *ranked],
+        "collect": list(job.collect) if rank == 0 else [],
+        "gpus": job.gpus,
+        "threads": job.threads,
+        "variables": {**ASKED, **job.variables, **variables},
+    }

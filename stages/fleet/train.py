@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from stages import files
 from stages.errors import FleetError
-from stages.fleet import cluster, parcel, preflight, remote
+from stages.fleet import cluster, parcel, preflight, remote, running
 from stages.fleet.cluster import Job, Outcome
-from stages.fleet.progress import Progress
+from stages.fleet.progress import JobProgress
 from stages.fleet.unfinished import unfinished_trainings
 from stages.locking import stage_lock
 from stages.params import Params
@@ -66,9 +66,9 @@ def _job(settings: Params, variant: str, seed: int) -> Job:
 def _run(jobs: Sequence[Job], settings: Params) -> list[Outcome]:
     remote.push([str(files.PREPARED)])
     sent = cluster.put(parcel.build())
-    with Progress(jobs) as progress:
+    with JobProgress(jobs) as progress:
         try:
-            return cluster.run(jobs, sent, progress.on_event, settings.fleet.retries)
+            return running.run(jobs, sent, progress.on_event, settings.fleet.retries)
         except KeyboardInterrupt:
             print("fleet: cancelled what was running; the same command continues it", file=sys.stderr)
             raise

@@ -20,8 +20,3 @@ def variables_of(*, onednn: bool) -> dict[str, str]:
 def jit_compile_of(xla: bool | None) -> bool | Literal["auto"]:
     """The argument `jit_compile` of `model.compile`. `auto` is Keras's default."""
     return "auto" if xla is None else xla
-
-
-def compute_dtype_of(policy: str) -> str:
-    """Data type that layers compute in."""
-    return policy.removeprefix("mixed_")

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from stages.files import resolve_data_path
 from stages.params import derived
+from stages.policies import POLICIES, computes_in
 
-Policy = Literal["float32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16"]
+if TYPE_CHECKING:
+    Policy = str
+else:
+    Policy = Literal[tuple(POLICIES)]
 QUANTIZED_POLICIES = ("int8", "float8", "int4", "gptq", "awq")  # how Keras's names of quantized policies begin
 
 # pydantic's metaclass has a method `register`, like the parameter `compare.register`.
@@ -169,7 +173,7 @@ class Variant(Section):
     @property
     def compute_dtype(self) -> str:
         """Data type that layers compute in."""
-        return derived.compute_dtype_of(self.policy)
+        return computes_in(self.policy).name
 
 
 class ProfileParams(Section):

@@ -9,11 +9,11 @@ with quick_imports():
     from stages.errors import cli_entry
     from stages.locking import stage_lock
     from stages.params import Params, quality_margin_for
+    from stages.prepare.images.pipeline import prepare
+    from stages.prepare.images.reports import conflicts_line, summary_line
     from stages.results.prepared import PREPARED_INFO, PreparedInfo
     from stages.results.task import TASK_INFO, TaskInfo
     from stages.stats.sample_size import number_of_verdicts, too_few_examples
-    from stages.tasks.images.preparation.pipeline import prepare
-    from stages.tasks.images.preparation.reports import conflicts_line, summary_line
     from stages.tracking import run_logging
     from stages.tracking.tracker import Tracker
 

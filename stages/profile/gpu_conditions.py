@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from stages.gpus import Gpu, Visible, nvml
+from stages.machine.gpus import Gpu, Visible, nvml
 from stages.results.profile import THROTTLING, GpuConditions
 
 THROTTLED_SHARE = 0.01  # of the time between two readings

@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 
 import psutil
 
-from stages import cgroups
 from stages.errors import HalfstepError, ProfileError
+from stages.machine import cgroups
 from stages.params import ProfileParams
 from stages.profile.fork_server import start_process
 from stages.profile.records import ArmConfig

@@ -8,6 +8,7 @@ from stages.profile.plan import Plan
 from stages.profile.schedule import Schedule
 from stages.profile.stopping_rule import StoppingRule
 from stages.stats.speedup import CONFIDENCE, Speedup
+from stages.telling import MEASURES, tell
 
 INTERVAL_S = 15.0
 
@@ -21,6 +22,7 @@ class Progress:
 
     def begin(self) -> None:
         """Prints the plan."""
+        tell(MEASURES)
         plan = self._plan
         how = "in turns" if plan.interleaved else "one at a time, in turns"
         print(

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from stages import digests, files, locking
+from stages import files, locking
 from stages.errors import BusyError, DataError
+from stages.inputs import digests
 from stages.params import Params, ProfileParams, Variant
 from stages.profile.plan import Plan
 from stages.profile.records import ArmRecord, ArmSettings, Calibration, TraceRecord

@@ -15,7 +15,7 @@ from typing import TypeVar
 import psutil
 
 from stages import files
-from stages.gpus import visible
+from stages.machine.gpus import visible
 from stages.params import ProfileParams
 from stages.profile.arms import Arms
 from stages.profile.extras import Extras, Wanted

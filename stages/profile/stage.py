@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from stages import files, fingerprint
+from stages import files
 from stages.distribution.cluster import from_environment
 from stages.errors import HalfstepError, ProfileError
+from stages.machine import fingerprint
 from stages.params import Params, ProfileParams, TrainParams
 from stages.profile import extras, repeats, runner
 from stages.profile.max_batch import largest_batch

@@ -19,10 +19,10 @@ import numpy as np
 from stages import files, precision
 from stages.errors import HalfstepError, ProfileError
 from stages.profile import memory
+from stages.profile.graph_dtypes import graph_dtypes
 from stages.profile.plan import DROPPED_STEPS, plain_steps
 from stages.profile.records import ArmConfig, ArmSettings, Calibration, TraceRecord
 from stages.profile.steady_state import warm_up_length
-from stages.profile.trace.graph_dtypes import graph_dtypes
 from stages.profile.worker_process import OutOfMemory
 from stages.results.artifact import read_array
 from stages.results.profile import Configuration, InForce

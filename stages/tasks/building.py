@@ -12,6 +12,7 @@ from stages import files, precision
 from stages.distribution.connecting import strategy_of
 from stages.errors import TaskError
 from stages.params import Variant
+from stages.policies import POLICIES
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.tasks import own, user_code
 from stages.tasks.batches import TrainingData
@@ -72,7 +73,7 @@ def _compile(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
     else:
         _build_metrics(model, found.training)
     precision.verify(model, variant, is_own=is_own)
-    if is_own and variant.policy == "mixed_float16" and not _has_step_of_keras(model):
+    if is_own and POLICIES[variant.policy].scales_loss and not _has_step_of_keras(model):
         with user_code.explained(spec.subject, "cannot be trained", TaskError):
             scales = _scales_its_loss(model, found.training)
         if not scales:

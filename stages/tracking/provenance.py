@@ -7,8 +7,9 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from stages import files, fingerprint
-from stages.head_digests import read_head_digests
+from stages import files
+from stages.inputs.head_digests import read_head_digests
+from stages.machine import fingerprint
 
 CHECKOUT_TAG = "halfstep.checkout"
 FOLDER_TAG = "halfstep.folder"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stages import precision
+from stages.telling import tell
 from stages.tensorflow_import import keras
 
 
@@ -155,8 +156,16 @@ def epoch_line(name: str, epochs: int) -> Callable[[Epoch], None]:
     def show(row: Epoch) -> None:
         numbers = ", ".join(f"{key} {value:.4f}" for key, value in row.logs.items())
         print(f"{name}: epoch {row.epoch + 1}/{epochs}: {numbers}, {row.epoch_time_s:.1f} s", flush=True)
+        tell(", ".join([f"epoch {row.epoch + 1}/{epochs}", *_score(row.logs)]))
 
     return show
+
+
+def _score(logs: Mapping[str, float]) -> list[str]:
+    """The validation's score, or else its loss, or the loss."""
+    scores = [name for name in logs if name.startswith("val_") and name != "val_loss"]
+    names = [*scores, *(name for name in ("val_loss", "loss") if name in logs)]
+    return [f"{name} {logs[name]:.4f}" for name in names[:1]]
 
 
 def verbosity() -> int:

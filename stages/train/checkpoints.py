@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from stages import digests, files, locking
+from stages import files, locking
 from stages.errors import DataError
+from stages.inputs import digests
 from stages.params import Params
 from stages.train.callbacks import Epoch
 

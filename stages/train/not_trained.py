@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stages import files, fingerprint
+from stages import files
+from stages.machine import fingerprint
 from stages.params import Params
 from stages.results.training import TrainingMetrics, write_not_trained
 from stages.tracking import run_logging

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from stages import files
 from stages.distribution.cluster import from_environment
-from stages.errors import HalfstepError
 from stages.params import Params
-from stages.results.profile import SUMMARY, ProfileSummary
 from stages.results.training import METRICS, MODEL, PREDICTIONS, SCORES, TrainingMetrics, write_training
 from stages.tasks.images.dataset import open_prepared
 from stages.tasks.spec import TaskSpec
+from stages.telling import say
 from stages.tracking import models, run_logging
 from stages.tracking.active_run import ActiveRun
 from stages.tracking.tracker import Tracker
@@ -61,7 +60,7 @@ def _log_start(run: ActiveRun, start: Checkpoint, spec: TaskSpec, settings: Para
     if start.step:
         epochs = settings.train.epochs
         epoch = min(len(start.epochs) + 1, epochs)
-        print(f"{name}: resumed from step {start.step}, in epoch {epoch}/{epochs}", flush=True)
+        say(name, f"resumed from step {start.step}, in epoch {epoch}/{epochs}")
         _log_missed_epochs(run, start.epochs)
 
 
@@ -80,14 +79,7 @@ def _train(spec: TaskSpec, settings: Params, variant: str, seed: int, run: Activ
     name = run_logging.training(variant, seed).name
     show = () if verbosity() else (epoch_line(name, settings.train.epochs),)
     try:
-        return train(
-            spec,
-            settings.variants[variant],
-            seed,
-            listeners=(log_epoch, *show),
-            session=session,
-            known_to_fit=_known_to_fit(variant),
-        )
+        return train(spec, settings.variants[variant], seed, listeners=(log_epoch, *show), session=session)
     except (KeyboardInterrupt, SystemExit):
         if session.interruption.requested and session.save:
             print(f"{name}: interrupted; the next `dvc repro` resumes it", file=sys.stderr)
@@ -96,15 +88,6 @@ def _train(spec: TaskSpec, settings: Params, variant: str, seed: int, run: Activ
 
 def _saver(store: Checkpoints | None, run: ActiveRun) -> Callable[[Checkpoint], None] | None:
     return None if store is None else lambda checkpoint: store.save(replace(checkpoint, run_id=run.run_id))
-
-
-def _known_to_fit(variant: str) -> int | None:
-    """The largest batch size that `profile` found to fit in memory; None if unknown."""
-    try:
-        found = ProfileSummary.read(files.profile_dir(variant) / SUMMARY).largest_batch
-        return found.batch_size if found else None
-    except HalfstepError:
-        return None
 
 
 def _write_results(trained: Trained, directory: Path, run: ActiveRun) -> None:
@@ -128,6 +111,6 @@ def _print_result(name: str, directory: Path, score_name: str) -> None:
     metrics = TrainingMetrics.read(directory / METRICS)
     if metrics.failed:
         command = f"`dvc repro -f -s train@{directory.name}`"
-        print(f"{name}: failed: {metrics.reason}; the comparison leaves it out; {command} tries again")
+        say(name, f"failed: {metrics.reason}; the comparison leaves it out; {command} tries again")
     else:
-        print(f"{name}: test {score_name} {metrics.test_score:.4f}, {metrics.train_time_s:.1f} s")
+        say(name, f"test {score_name} {metrics.test_score:.4f}, {metrics.train_time_s:.1f} s")

@@ -11,12 +11,13 @@ from typing import Any
 import psutil
 from numpy.typing import NDArray
 
-from stages import files, fingerprint, precision
+from stages import files, precision
 from stages.distribution.cluster import from_environment
 from stages.distribution.connecting import lost_ranks_explained
 from stages.errors import HalfstepError, ModelError, TaskError
 from stages.files import require_free_space
-from stages.own_model import OWN_MODEL
+from stages.inputs.own_model import OWN_MODEL
+from stages.machine import fingerprint
 from stages.params import TrainParams, Variant
 from stages.results.training import TrainingMetrics
 from stages.tasks import building, user_code
@@ -87,7 +88,6 @@ def train(
     seed: int,
     listeners: tuple[Callable[[Epoch], None], ...] = (),
     session: Session | None = None,
-    known_to_fit: int | None = None,
 ) -> Trained:
     """Trains a variant and tests it on the test data.
 
@@ -97,7 +97,6 @@ def train(
         seed: seed of the initial weights, the order of the examples and the augmentation.
         listeners: called with each `Epoch` when it ends.
         session: checkpoint to resume from, and the request to end early; None for an uninterrupted training.
-        known_to_fit: batch size that fits in the memory of the device, for the error message.
 
     Raises:
         DataError: a batch is larger than the training set, or the disk has too little space for the results.
@@ -108,7 +107,7 @@ def train(
     session = session or Session()
     ready = _ready(spec, variant, seed)
     _require_space_for(ready)
-    fitted = _fit(ready, spec, listeners, session, known_to_fit)
+    fitted = _fit(ready, spec, listeners, session)
     if fitted.state is not None:
         ready = _at_one_replica(fitted.state, spec, variant, seed)
     return _test(ready, spec.train, fitted.callbacks, fitted.train_time_s)
@@ -125,7 +124,7 @@ class _Fitted:
 
 def follow(spec: TaskSpec, variant: Variant, seed: int, session: Session) -> None:
     """Trains with the chief on another host; arguments and errors as of `train`. Writes and tests nothing."""
-    _fit(_ready(spec, variant, seed), spec, (), session, None)
+    _fit(_ready(spec, variant, seed), spec, (), session)
 
 
 def _ready(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
@@ -138,12 +137,11 @@ def _fit(
     spec: TaskSpec,
     listeners: tuple[Callable[[Epoch], None], ...],
     session: Session,
-    known_to_fit: int | None,
 ) -> _Fitted:
     """Trains. All hosts of a training must call it."""
     callbacks = _callbacks(listeners, session, spec.train, ready)
     cluster = from_environment(spec.train.replicas)
-    explained = _explain_own_code(spec, session), _explain_out_of_memory(spec.train, known_to_fit)
+    explained = _explain_own_code(spec, session), _explain_out_of_memory(spec.train)
     with session.interruption.deferred(), explained[0], explained[1], lost_ranks_explained(cluster):
         if ready.replicas is None:
             Fit(ready, spec.train.epochs, callbacks).resume(session.start)
@@ -215,14 +213,14 @@ def _explain_own_code(spec: TaskSpec, session: Session) -> Iterator[None]:
 
 
 @contextmanager
-def _explain_out_of_memory(settings: TrainParams, fits: int | None) -> Iterator[None]:
+def _explain_out_of_memory(settings: TrainParams) -> Iterator[None]:
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
-        known = f" ({fits} is known to fit)" if fits else ""
         raise ModelError(
             f"train.batch_size is {settings.batch_size}, for which the memory of {_memory()} is too small; "
-            f"reduce it{known}, or choose a smaller model or data.image_size"
+            "reduce it, or choose a smaller model or data.image_size; with a batch that fits, profile.find_max_batch: "
+            "true finds the largest"
         ) from error
 
 

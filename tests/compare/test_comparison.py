@@ -27,7 +27,7 @@ def test_xla_that_is_requested_but_not_in_force_is_a_reason(project: SmallStudy)
     project.add_bridge("_bridge_onednn_off_xla_off", onednn=False)  # of mixed_float16, whose entry has no XLA
     project.add_bridge("_bridge_xla_off")
     for name, policy in (("float32", "float32"), ("_control", "float32"), ("mixed_bfloat16", "mixed_bfloat16")):
-        project.edit_profile(name, entry=Variant(policy=policy, xla=True), in_force=_in_force(policy, xla=True))  # type: ignore[arg-type]
+        project.edit_profile(name, entry=Variant(policy=policy, xla=True), in_force=_in_force(policy, xla=True))
     assert "xla_differs" not in _codes(project.compare().candidates[1])
     project.edit_profile("mixed_bfloat16", in_force=_in_force("mixed_bfloat16"))
     candidate = project.compare().candidates[1]

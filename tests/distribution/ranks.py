@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from stages import files
-from stages.fingerprint import fingerprint
+from stages.machine.fingerprint import fingerprint
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 150.0

@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 from stages.params import DataParams
+from stages.prepare.images.pipeline import prepare
 from stages.tasks.batches import ShuffledOrder
 from stages.tasks.images import dataset
-from stages.tasks.images.preparation.pipeline import prepare
 from tests.distribution import ranks
 from tests.distribution.driver import SEED
 

@@ -13,7 +13,7 @@ import pytest
 
 from stages import files
 from stages.environment.__main__ import remove_unlisted_arms
-from stages.head_digests import HEAD_DIGESTS
+from stages.inputs.head_digests import HEAD_DIGESTS
 from stages.params import TrainParams
 
 OUTPUTS = ["environment.json", "model.json", "source.json", "task.json", "tracking.json"]

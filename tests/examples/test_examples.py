@@ -47,7 +47,7 @@ def test_example_is_trained(folder: Path, name: str, policy: str) -> None:
     task = TaskParams(name=f"examples.{name}:build", arguments=arguments)
     settings = TrainParams(epochs=epochs, batch_size=batch_size)
     info = prepare_task(task, settings, files.PREPARED)
-    result = train(TaskSpec(task, ModelParams(), settings), Variant(policy=policy), 0)  # type: ignore[arg-type]
+    result = train(TaskSpec(task, ModelParams(), settings), Variant(policy=policy), 0)
     assert result.failure is None
     assert result.outputs is not None
     ((metric, value),) = result.ready.test_metrics(result.outputs).items()

@@ -15,7 +15,7 @@ from PIL import Image
 
 from stages import files
 from tests.faults.cases import Arrange, Case
-from tests.tasks.images.preparation.test_folder import LOOKALIKES, UNUSABLE
+from tests.prepare.images.test_folder import LOOKALIKES, UNUSABLE
 
 _FOLDER = {"data": {"source": "folder", "path": "pictures", "image_size": 8}}
 _SYNTHETIC = {"source": "synthetic", "synthetic_images": 40, "synthetic_classes": 2, "image_size": 8}

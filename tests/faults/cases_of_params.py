@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from stages import fingerprint
+from stages.machine import fingerprint
 from tests.faults.cases import Arrange, Case
 from tests.params.test_loading import NOT_A_PARAMETER_FILE, ONE_ERROR
-from tests.params.test_reading import DIFFERENT, HOSTILE
+from tests.params.test_reading import HOSTILE
 
 CLOSED = "127.0.0.1:9"  # no service listens on this port
 HOSTILE_NAMES = (
@@ -139,10 +139,6 @@ CASES = [
     rejected("params.yaml is missing", "params.yaml is missing: run from the root", arrange=_no_params),
     rejected("params.yaml is a folder", "params.yaml cannot be read (", arrange=_params_folder),
     rejected("params.yaml is not a text file", "it must be a UTF-8 text file", arrange=_params_bytes),
-    *(
-        rejected(f"params.yaml, read by DVC and halfstep: {name}", fragment, text)
-        for name, (text, fragment) in DIFFERENT.items()
-    ),
     *(rejected(f"params.yaml contains {name}", fragment, text) for name, (text, fragment) in HOSTILE.items()),
     *(
         rejected(f"params.yaml: {name} contains a control character", f"params.yaml: {name} is 'a", _with_control(name))

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from stages import files, fingerprint
+from stages import files
 from stages.compare.study import load_study
 from stages.errors import CorruptFileError, DataError
+from stages.machine import fingerprint
 from stages.params import DataParams
+from stages.prepare.images.pipeline import prepare
 from stages.results.task import TASK_INFO, images_task
 from stages.results.training import finished_scores
-from stages.tasks.images.preparation.pipeline import prepare
 
 POSITIONS = 16
 VARIANT = "float32"

@@ -32,9 +32,9 @@ import yaml
 from mlflow import MlflowClient
 
 from stages import files
-from stages.fingerprint import fingerprint
+from stages.machine.fingerprint import fingerprint
 from stages.params import DataParams
-from stages.tasks.images.preparation.pipeline import prepare
+from stages.prepare.images.pipeline import prepare
 
 ROOT = Path(__file__).parents[2]
 MARK = "HALFSTEP_KILLS"  # environment variable of every process that is started here

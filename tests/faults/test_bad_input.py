@@ -16,7 +16,7 @@ import yaml
 
 from stages import files
 from stages.errors import cli_entry
-from stages.fingerprint import fingerprint
+from stages.machine.fingerprint import fingerprint
 from tests.faults.cases import Case, all_cases
 
 CASES = all_cases()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stages import fingerprint, gpus, precision
+from stages import precision
 from stages.errors import PrecisionError
-from stages.gpu_failures import Explanation
+from stages.machine import fingerprint, gpus
+from stages.machine.gpu_failures import Explanation
 from stages.params import Variant
 
 PLAIN = Variant(policy="float32")

@@ -16,7 +16,7 @@ import pytest
 from stages import files
 from stages.errors import DataError
 from stages.params import DataParams
-from stages.tasks.images.preparation.pipeline import prepare
+from stages.prepare.images.pipeline import prepare
 
 SIZE_KIB = 256
 
@@ -75,7 +75,7 @@ def test_images_that_do_not_fit_are_refused_before_writing(small_disk: Path) -> 
 
 
 def test_disk_that_fills_up_while_images_are_written(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stages.tasks.images.preparation.pipeline.require_free_space", lambda *_: None)
+    monkeypatch.setattr("stages.prepare.images.pipeline.require_free_space", lambda *_: None)
     data = DataParams(source="synthetic", synthetic_images=1000, synthetic_classes=2, image_size=16)
     with pytest.raises(
         DataError, match=r"prepared: cannot be written \(No space left on device\); free disk space"

@@ -16,7 +16,7 @@ from werkzeug.serving import make_ssl_devcert
 from stages import files
 from stages.environment import __main__ as environment
 from stages.environment import server_preflight
-from stages.fingerprint import fingerprint
+from stages.machine.fingerprint import fingerprint
 from stages.params import TrackingParams
 from stages.prepare import __main__ as prepare
 from stages.tracking import deadline

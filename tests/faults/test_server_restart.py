@@ -11,7 +11,7 @@ import pytest
 from mlflow import MlflowClient
 
 from stages import files
-from stages.fingerprint import fingerprint
+from stages.machine.fingerprint import fingerprint
 from stages.params import Params
 from stages.tracking import active_run, run_logging
 from stages.tracking.active_run import ActiveRun

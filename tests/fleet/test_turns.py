@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from stages import files, fingerprint
+from stages import files
 from stages.errors import FleetError
 from stages.fleet.cluster import Job, Node, Outcome
 from stages.fleet.profile import kinds, require_no_register, turns
+from stages.machine import fingerprint
 from stages.params import CompareParams, Params
 
 
@@ -20,7 +21,7 @@ def node(name: str, host: str) -> Node:
 def described(name: str, machine: dict[str, str] | None) -> Outcome:
     content = {} if machine is None else {str(files.ENVIRONMENT_FILE): json.dumps(machine).encode()}
     status, reason = (0, "") if machine else (1, "no driver")
-    return Outcome(Job(name, "stages.environment"), "host", status, reason, content, {})
+    return Outcome(Job(name, "stages.environment"), "host", status, reason, content)
 
 
 def test_two_nodes_of_one_host_take_turns() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.fingerprint import gpus
+from stages.machine.fingerprint import gpus
 
 ROOT = Path(__file__).parents[2]
 ASK = "import sys; from stages.tensorflow_import import tf; sys.exit(not tf.config.list_physical_devices('GPU'))"

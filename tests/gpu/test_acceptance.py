@@ -1,4 +1,4 @@
-"""`python -m tests.gpu.acceptance`: its time budget, its report, and a whole run on the CPU. No GPU is needed."""
+"""`python -m tools.acceptance`: its time budget, its report, and a whole run on the CPU. No GPU is needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from stages.errors import HalfstepError
 from stages.profile.trace.xspace import scan_files
-from tests.gpu.acceptance import CPU_PARTS, GPU_PARTS, Part, entries, run
+from tools.acceptance import CPU_PARTS, GPU_PARTS, Part, entries, run
 
 MACHINE: dict[str, Any] = {
     "device": "NVIDIA H100",
@@ -126,14 +126,14 @@ def test_arms_are_tf32_true_float32_and_both_mixed_policies() -> None:
 
 @pytest.mark.slow
 def test_whole_run_on_the_cpu_of_a_copied_folder(tmp_path: Path, root: Path) -> None:
-    """With only `stages` and `tests/gpu`, and without the packages that are not listed in the program's docstring."""
+    """With only `stages` and `tools`, and without the packages that are not listed in the program's docstring."""
     carried, site, out = tmp_path / "carried", tmp_path / "site", tmp_path / "out"
-    for folder in ("stages", "tests/gpu"):
+    for folder in ("stages", "tools"):
         shutil.copytree(root / folder, carried / folder, ignore=shutil.ignore_patterns("__pycache__"))
     site.mkdir()
     (site / "sitecustomize.py").write_text(ABSENT)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.gpu.acceptance", "--out", str(out), "--cpu", "--minutes", "10"],
+        [sys.executable, "-m", "tools.acceptance", "--out", str(out), "--cpu", "--minutes", "10"],
         cwd=carried,
         env=os.environ | {"PYTHONPATH": str(site)},
         capture_output=True,

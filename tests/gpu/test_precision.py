@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stages.fingerprint import gpus
+from stages.machine.fingerprint import gpus
 from stages.profile.trace import Trace, read_trace
 
 pytestmark = pytest.mark.gpu

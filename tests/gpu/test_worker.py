@@ -15,6 +15,7 @@ import pytest
 
 from stages import files
 from stages.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from stages.prepare.images.pipeline import prepare
 from stages.profile import xla_choices
 from stages.profile.extras import Wanted
 from stages.profile.fork_server import stop_servers
@@ -26,7 +27,6 @@ from stages.profile.runner import measure
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import Trace, read_trace
 from stages.profile.worker_process import WorkerProcess, serve_worker
-from stages.tasks.images.preparation.pipeline import prepare
 from stages.tasks.spec import TaskSpec
 
 pytestmark = pytest.mark.gpu

@@ -235,7 +235,7 @@ def test_listed_variant_without_an_entry() -> None:
     ]
 
 
-@pytest.mark.parametrize(("text", "rate"), [("1e-05", 1e-5), ("'0.1'", 0.1), ("1", 1.0), ("2.5e-3", 0.0025)])
+@pytest.mark.parametrize(("text", "rate"), [("1e-05", 1e-5), ("1", 1.0), ("2.5e-3", 0.0025)])
 def test_numbers_are_read_as_dvc_writes_them(text: str, rate: float) -> None:
     assert parse(f"train: {{learning_rate: {text}}}").train.learning_rate == rate
 

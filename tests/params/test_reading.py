@@ -49,7 +49,12 @@ def test_number_that_dvc_writes_is_accepted(tmp_path: Path) -> None:
 def test_file_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read_texts: list[str] = []
     load = YAML.load
-    monkeypatch.setattr(YAML, "load", lambda self, text: (read_texts.append(text), load(self, text))[1])
+
+    def recorded(self: YAML, text: str) -> object:
+        read_texts.append(text)
+        return load(self, text)
+
+    monkeypatch.setattr(YAML, "load", recorded)
     parse("train: {epochs: 3}")
     assert read_texts == ["train: {epochs: 3}"]
 

@@ -42,7 +42,7 @@ CHANGES = [
     Change("smallest speed-up", {"profile", "compare"}, {"compare.min_speedup": 1.1}),
     Change("quality margin", {"compare"}, {"compare.quality_margin": 0.02}),
     Change("tracking experiment", {"compare"}, {"tracking.experiment": "another"}),
-    Change("code of prepare", {"prepare"}, source="stages/tasks/images/preparation/splitting.py"),
+    Change("code of prepare", {"prepare"}, source="stages/prepare/images/splitting.py"),
     Change("code of the models", BOTH | {"profile"}, source="stages/tasks/images/models/parts.py"),
     Change("code of tracking", set(), source="stages/tracking/tracker.py"),
     Change("error messages", set(), source="stages/errors.py"),

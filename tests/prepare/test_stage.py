@@ -20,7 +20,7 @@ from PIL import Image, PngImagePlugin
 from PIL.TiffImagePlugin import IFDRational
 
 from stages import files
-from stages.fingerprint import fingerprint
+from stages.machine.fingerprint import fingerprint
 
 MARKER = "S3CRETPLACE"  # in every kind of metadata
 GPS_TAG, CAMERA_TAGS = 0x8825, (0x010F, 0x0110, 0x0131, 0x013B, 0x8298)

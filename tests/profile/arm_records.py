@@ -21,4 +21,4 @@ ARMS = [*ENTRIES, files.CONTROL, BRIDGE]
 def arm_record(policy: str = "float32") -> ArmRecord:
     """A record without times."""
     in_force = InForce(policy=policy, xla=False, tf32=True, onednn=True)
-    return ArmRecord(Variant(policy=policy), ArmSettings(CONFIGURATION, in_force))  # type: ignore[arg-type]
+    return ArmRecord(Variant(policy=policy), ArmSettings(CONFIGURATION, in_force))

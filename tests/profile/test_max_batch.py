@@ -7,14 +7,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stages import cgroups, files
+from stages import files
 from stages.errors import ProfileError
+from stages.machine import cgroups
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.profile import max_batch
-from stages.profile.max_batch import LARGEST, MIB, Attempt, largest_batch, search, try_batch
+from stages.profile.max_batch import LARGEST, Attempt, largest_batch, search, try_batch
 from stages.profile.records import ArmConfig
 from stages.results.prepared import PreparedInfo
 from stages.tasks.spec import TaskSpec
+from stages.text import MIB
 
 MODELS = """
 import os

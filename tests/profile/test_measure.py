@@ -16,7 +16,7 @@ import pytest
 
 from stages import files
 from stages.errors import ProfileError
-from stages.gpus import cuda
+from stages.machine.gpus import cuda
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from stages.profile import extras, fork_server, runner
 from stages.profile.extras import Wanted

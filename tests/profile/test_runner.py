@@ -21,8 +21,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stages import files, fingerprint
+from stages import files
 from stages.errors import ProfileError
+from stages.machine import fingerprint
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.profile.arms import Arms
 from stages.profile.differences import bridging_arms

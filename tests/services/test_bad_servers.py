@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 
 from stages import files
 from stages.environment import __main__ as environment
-from stages.fingerprint import fingerprint
+from stages.machine.fingerprint import fingerprint
 from stages.prepare import __main__ as prepare
 from tests.faults.servers import SMALL
 from tests.services.conftest import Team, allow

@@ -27,7 +27,7 @@ def prepared(task: TaskParams) -> TaskInfo:
 
 
 def ready(task: TaskParams, policy: str = "float32", seed: int = 0) -> ReadyTask:
-    variant = Variant(policy=policy)  # type: ignore[arg-type]
+    variant = Variant(policy=policy)
     return building.ready(TaskSpec(task, ModelParams(), TRAIN), variant, seed)
 
 

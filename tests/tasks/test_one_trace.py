@@ -97,7 +97,7 @@ def images_spec(directory: Path, model: str = "cnn") -> TaskSpec:
 
 
 def ready(spec: TaskSpec, policy: str = "float32") -> ReadyTask:
-    return building.ready(spec, Variant(policy=policy), 3)  # type: ignore[arg-type]
+    return building.ready(spec, Variant(policy=policy), 3)
 
 
 def run_steps(found: ReadyTask, steps: int = 3) -> None:
@@ -125,7 +125,7 @@ def test_training_traces_the_step_once(spec: TaskSpec, traces: list[Any]) -> Non
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
 def test_training_on_images_traces_the_step_once(prepared_template: Path, traces: list[Any], policy: str) -> None:
-    train(images_spec(prepared_template), Variant(policy=policy), 3)  # type: ignore[arg-type]
+    train(images_spec(prepared_template), Variant(policy=policy), 3)
     assert len(traces) == 1
 
 

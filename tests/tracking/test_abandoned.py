@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from stages import files
-from stages.head_digests import HeadDigests
+from stages.inputs.head_digests import HeadDigests
 from stages.params import Params
 from stages.tracking import provenance, run_logging
 from stages.tracking.abandoned import REASON, close_abandoned

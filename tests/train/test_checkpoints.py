@@ -169,6 +169,7 @@ def test_key_depends_on_data_seed_and_variant() -> None:
 
 def test_key_depends_on_the_code(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(root / "stages", tmp_path / "stages", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / "dvc.yaml", tmp_path)
     monkeypatch.setattr(stages, "__file__", str(tmp_path / "stages/__init__.py"))
     before = key(PARAMS)
     for name in (

@@ -32,7 +32,7 @@ def build(*, batch_size, seed):
 
 
 def trained(task: TaskParams, session: Session | None = None, policy: str = "float32") -> Trained:
-    variant = Variant(policy=policy)  # type: ignore[arg-type]
+    variant = Variant(policy=policy)
     return train(TaskSpec(task, ModelParams(), TRAIN), variant, 3, session=session)
 
 

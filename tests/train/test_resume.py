@@ -44,7 +44,7 @@ def prepared(prepared_template: Path) -> Path:
 
 def trained(prepared: Path, policy: str, session: Session, settings: TrainParams = SETTINGS) -> Trained:
     spec = TaskSpec(TaskParams(), ModelParams(), settings, directory=prepared)
-    return train(spec, Variant(policy=policy), 3, session=session)  # type: ignore[arg-type]
+    return train(spec, Variant(policy=policy), 3, session=session)
 
 
 def interrupted(prepared: Path, policy: str, start: Checkpoint, checks: int) -> Checkpoint:

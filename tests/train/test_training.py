@@ -54,7 +54,7 @@ def images(prepared: Path) -> PreparedImages:
 def trained(prepared: Path, policy: str = "float32", model: str = "cnn", seed: int = 3, **options: Any) -> Trained:
     settings = options.pop("settings", SETTINGS)
     spec = TaskSpec(TaskParams(), ModelParams(name=model), settings, directory=prepared)
-    return train(spec, Variant(policy=policy), seed, **options)  # type: ignore[arg-type]
+    return train(spec, Variant(policy=policy), seed, **options)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_listeners_receive_every_epoch(prepared: Path) -> None:
 
 
 def test_training_learns(tmp_path: Path) -> None:
-    from stages.tasks.images.preparation.pipeline import prepare
+    from stages.prepare.images.pipeline import prepare
 
     prepare(DataParams(source="digits", image_size=8, color="grey"), tmp_path)
     settings = TrainParams(epochs=4, batch_size=32, learning_rate=0.02, augment=Augment(shift_fraction=0.05))
@@ -236,10 +236,10 @@ def test_time_of_listeners_is_not_training_time(prepared: Path) -> None:
     assert epochs_s < result.train_time_s < epochs_s + 2.0
 
 
-def test_out_of_memory_error_names_a_batch_size_that_fits() -> None:
+def test_out_of_memory_error_says_how_to_find_the_largest_batch() -> None:
     with (
-        pytest.raises(ModelError, match=r"batch_size is 8, .* \(\d+ GiB\) is too small; reduce it \(4 is known"),
-        _explain_out_of_memory(SETTINGS, 4),
+        pytest.raises(ModelError, match=r"batch_size is 8, .* \(\d+ GiB\) is too small; reduce it, .*find_max_batch"),
+        _explain_out_of_memory(SETTINGS),
     ):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 

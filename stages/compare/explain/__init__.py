@@ -6,7 +6,7 @@ rule whose numbers were not measured returns None, and so does one whose measure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from stages.compare.explain.emulation import emulated_float16, no_16bit_instructions, slow_16bit_ops
@@ -29,6 +29,8 @@ from stages.compare.explain.timing import control_differs, fixed_overhead, machi
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
 from stages.text import TRAIN
+
+Rule = Callable[..., Reason | None]
 
 __all__ = ["RULES", "TRAIN_RULES", "arm_failed", "explain", "explain_profile"]
 
@@ -64,6 +66,13 @@ RULES: tuple[Callable[[Evidence, str], Reason | None], ...] = (
     fixed_overhead,
     same_weights_missing,
 )
+# A rule says nothing about a measure for which one of these has found a reason already.
+_AFTER: Mapping[Rule, tuple[Rule, ...]] = {
+    no_16bit_instructions: (emulated_float16,),
+    slow_16bit_ops: (emulated_float16,),
+    onednn_differs: (settings_not_precision,),
+    xla_differs: (settings_not_precision, xla_not_in_force),
+}
 
 
 def explain(data: Evidence) -> tuple[Reason, ...]:
@@ -71,10 +80,22 @@ def explain(data: Evidence) -> tuple[Reason, ...]:
 
     What makes a measure void comes before all others of it.
     """
-    found = [reason for rule in TRAIN_RULES if (reason := rule(data)) is not None]
+    of_training = _found(TRAIN_RULES, data)
     measures = list(dict.fromkeys((TRAIN, *data.speedups)))
-    found += [reason for measure in measures for rule in RULES if (reason := rule(data, measure)) is not None]
+    found = [*of_training.values()]
+    for measure in measures:
+        found += _found(RULES, data, measure, before=of_training).values()
     return tuple(sorted(found, key=lambda reason: (measures.index(reason.measure), *_order(reason))))
+
+
+def _found(rules: Iterable[Rule], *arguments: Any, before: Collection[Rule] = ()) -> dict[Rule, Reason]:
+    """The reasons of these rules, by rule; `before` are rules that have found one."""
+    found: dict[Rule, Reason] = {}
+    for rule in rules:
+        earlier = {*before, *found}
+        if earlier.isdisjoint(_AFTER.get(rule, ())) and (reason := rule(*arguments)) is not None:
+            found[rule] = reason
+    return found
 
 
 def _order(reason: Reason) -> tuple[bool, float]:

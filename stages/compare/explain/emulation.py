@@ -8,7 +8,8 @@ from typing import Any
 
 from stages.compare.explain.evidence import Evidence, time_by_type
 from stages.compare.explain.hardware import instruction_sets
-from stages.op_types import SIXTEEN_BIT, is_cast
+from stages.operations.op_types import is_cast
+from stages.policies import FLOAT16, SIXTEEN_BIT
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
 from stages.stats.speedup import Speedup
@@ -25,7 +26,7 @@ def emulated_float16(data: Evidence) -> Reason | None:
     Instruction sets do not decide this. TensorFlow's kernels convert each number to float32 and back, even on
     processors with AVX512_FP16; oneDNN takes the forward convolution there but runs its gradients as reference code.
     """
-    if data.on_gpu or not data.is_float16 or data.baseline is None:
+    if data.on_gpu or data.compute is not FLOAT16 or data.baseline is None:
         return None
     precision, moved = data.precision, _moved(data.baseline, data.candidate)
     if precision is None or precision.high >= 1 or moved.total_after_ms < EMULATION_RATIO * moved.total_before_ms:
@@ -33,7 +34,7 @@ def emulated_float16(data: Evidence) -> Reason | None:
     lost_ms = data.explained_ms(moved.lost_ms, moved.before_ms)
     if not moved.before_ms or lost_ms is None or lost_ms <= data.floor_ms:
         return None
-    although = ", although it has float16 instructions" if data.float16_instructions else ""
+    although = ", although it has float16 instructions" if data.has_instructions else ""
     return Reason(
         code="emulated_float16",
         text=f"float16 is emulated on this CPU{although}: in the traces the operations that moved to float16 take "
@@ -50,11 +51,11 @@ def emulated_float16(data: Evidence) -> Reason | None:
 def no_16bit_instructions(data: Evidence) -> Reason | None:
     """The CPU has no instructions for the candidate's type, so that each number is converted, and nothing is gained."""
     precision = data.precision
-    if not data.lacks_instructions or data.baseline is None or precision is None or emulated_float16(data):
+    if not data.lacks_instructions or data.baseline is None or precision is None:
         return None
     if precision.high >= data.min_speedup:
         return None
-    dtype = "float16" if data.is_float16 else "bfloat16"
+    dtype = data.compute.name
     found = sorted(instruction_sets(data.environment))
     return Reason(
         code="no_16bit_instructions",
@@ -76,7 +77,7 @@ def slow_16bit_ops(data: Evidence) -> Reason | None:
     if precision is None or precision.high >= data.min_speedup or not moved.before_ms:
         return None
     lost_ms = data.explained_ms(moved.lost_ms, moved.before_ms)
-    if lost_ms is None or data.reconciliation is None or emulated_float16(data):
+    if lost_ms is None or data.reconciliation is None:
         return None
     notable_ms = (1 - GAINING_RATIO) * moved.total_before_ms * data.reconciliation.scale
     if lost_ms - data.floor_ms < -notable_ms:

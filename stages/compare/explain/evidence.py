@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from stages.compare.explain.hardware import compute_capability, has_16bit_matrix_work, instruction_sets
 from stages.compare.explain.limit import compute_ms, compute_operations, train_limit
-from stages.op_types import plain_type
+from stages.operations.op_types import plain_type
+from stages.policies import Precision, computes_in
 from stages.results.comparison import Reconciliation, State
 from stages.results.profile import OperationTime, Profile
 from stages.results.training import Training
@@ -18,7 +18,6 @@ from stages.stats.speedup import Speedup
 from stages.text import TRAIN, ms_text
 
 STEP = "profiler/step_time_ms"
-_FLOAT16_INSTRUCTIONS = {"avx512_fp16", "amx_fp16", "asimdhp"}
 
 
 @dataclass(frozen=True)
@@ -108,13 +107,13 @@ class Evidence:
 
     @property
     def is_16bit(self) -> bool:
-        """Whether the candidate's policy is a float16 or bfloat16 one."""
-        return "float16" in self.policy  # matches bfloat16 too
+        """Whether the candidate computes in 16 bit."""
+        return self.compute.bits == 16
 
     @property
-    def is_float16(self) -> bool:
-        """Whether the candidate's policy is a float16 one, not bfloat16."""
-        return re.search(r"(?<!b)float16", self.policy) is not None
+    def compute(self) -> Precision:
+        """The precision that the candidate's layers compute in."""
+        return computes_in(self.policy)
 
     @property
     def is_about_16bit(self) -> bool:
@@ -127,9 +126,9 @@ class Evidence:
         return self.candidate.on_gpu
 
     @property
-    def float16_instructions(self) -> bool:
-        """Whether the CPU is known to have float16 arithmetic."""
-        return bool(_FLOAT16_INSTRUCTIONS & instruction_sets(self.environment))
+    def has_instructions(self) -> bool:
+        """Whether the CPU is known to have instructions for the candidate's precision."""
+        return not instruction_sets(self.environment).isdisjoint(self.compute.cpu_ratios)
 
     @property
     def compute_capability(self) -> float | None:

@@ -9,9 +9,12 @@ cache only in 16 bit gain more.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
+
+from stages.policies import computes_in
 
 MEMORY_TRAFFIC_RATIO = 2.0
 
@@ -52,17 +55,7 @@ _GPU_MODELS: tuple[tuple[str, _Rates], ...] = (
     (r"\bG?B200\b", _Rates(75, 2250, 1125)),  # HGX B200 data sheet, half of the rates with sparsity
     (r"GeForce RTX 50[5-9]0", _Rates(104.8, 209.5, 104.8)),  # RTX Blackwell whitepaper, RTX 5090
 )
-# Rate of float16 over float32 arithmetic where there are no tensor cores; 1 elsewhere (CUDA C++ Programming Guide,
-# throughput of native arithmetic instructions).
-_ARITHMETIC_RATIOS = {5.3: 2.0, 6.0: 2.0, 6.2: 2.0}
-_TENSOR_CORES_FROM = {"float16": 7.0, "bfloat16": 8.0}  # compute capability
 _SOME_WITHOUT = 7.5  # the compute capability of models with and without tensor cores
-# Operations a cycle and core over those of AVX-512 in float32, as published: 1,024 with AMX_BF16 against 64. On ARM,
-# those of an instruction: BFMMLA has 16 multiplications for 4 of FMLA in float32, and FMLA in float16 has 8.
-_CPU_MATRIX_RATIOS = {
-    "bfloat16": {"amx_bf16": 16.0, "avx512_bf16": 2.0, "bf16": 4.0},
-    "float16": {"amx_fp16": 16.0, "avx512_fp16": 2.0, "asimdhp": 2.0},
-}
 
 
 @dataclass(frozen=True)
@@ -85,14 +78,14 @@ def peak_ratios(policy: str, environment: dict[str, Any], *, on_gpu: bool) -> Pe
     if on_gpu:
         return _gpu_ratios(policy, environment)
     known = instruction_sets(environment)
-    ratios = [ratio for name, ratio in _CPU_MATRIX_RATIOS[_dtype(policy)].items() if name in known]
+    ratios = [ratio for name, ratio in computes_in(policy).cpu_ratios.items() if name in known]
     return PeakRatios(max(ratios), max(ratios)) if ratios else None
 
 
 def _gpu_ratios(policy: str, environment: dict[str, Any]) -> PeakRatios | None:
     capability, rates = compute_capability(environment), _rates(environment)
     if capability is not None and capability < tensor_cores_from(policy):
-        ratio = _ARITHMETIC_RATIOS.get(capability, 1.0) if _dtype(policy) == "float16" else 1.0
+        ratio = computes_in(policy).arithmetic_ratios.get(capability, 1.0)
         return PeakRatios(ratio, ratio)
     if rates is None:
         return None
@@ -112,8 +105,8 @@ def has_16bit_matrix_work(policy: str, environment: dict[str, Any], *, on_gpu: b
 
 
 def tensor_cores_from(policy: str) -> float:
-    """Compute capability from which tensor cores support the policy's type."""
-    return _TENSOR_CORES_FROM[_dtype(policy)]
+    """Compute capability from which tensor cores support the policy's type; infinite if none do."""
+    return computes_in(policy).tensor_cores_from or math.inf
 
 
 def compute_capability(environment: dict[str, Any]) -> float | None:
@@ -137,7 +130,3 @@ def instruction_sets(environment: dict[str, Any]) -> set[str]:
 def _rates(environment: dict[str, Any]) -> _Rates | None:
     name = gpu_name(environment)
     return next((rates for pattern, rates in _GPU_MODELS if re.search(pattern, name)), None)
-
-
-def _dtype(policy: str) -> str:
-    return "bfloat16" if "bfloat16" in policy else "float16"

@@ -1,4 +1,5 @@
-"""Times of the operations in the baseline and in a candidate, paired by layer and op type (`stages.op_pairing`).
+"""Times of the operations in the baseline and in a candidate, paired by layer and op type
+(`stages.operations.op_pairing`).
 
 A change counts only beyond the operation's floor: what two traces of the same code differ by, those of the baseline and
 of its second copy, the A/A control. One pair of traces says little about one operation, whose two times may agree by
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.compare.explain.limit import compute_operations
-from stages.op_pairing import Key, PairedTime, paired_times
+from stages.operations.op_pairing import Key, PairedTime, paired_times
 from stages.results.comparison import OpChange
 from stages.results.profile import Profile
 

@@ -24,7 +24,8 @@ from typing import Any
 
 from stages.compare.explain.hardware import PeakRatios, peak_ratios
 from stages.compare.explain.waiting import waiting
-from stages.op_types import op_category
+from stages.operations.op_types import op_category
+from stages.policies import lowers_precision
 from stages.results.comparison import Waiting
 from stages.results.profile import InForce, OperationTime, Profile
 
@@ -51,7 +52,7 @@ def train_limit(baseline: Profile, candidate: Profile, environment: dict[str, An
     lower the precision or also changes other settings. The trace counts only on a GPU whose peak rates are known, and
     on a CPU with hardware for the candidate's type.
     """
-    if "float16" in baseline.policy or "float16" not in candidate.policy:
+    if not lowers_precision(baseline.policy, candidate.policy):
         return None
     if _other_settings(baseline) != _other_settings(candidate):
         return None
@@ -64,7 +65,7 @@ def train_limit(baseline: Profile, candidate: Profile, environment: dict[str, An
 
 def precision_bound(baseline: Profile, candidate: Profile) -> Waiting | None:
     """The wait for input that bounds what a lower precision alone can bring; None if it bounds nothing."""
-    if "float16" in baseline.policy or "float16" not in candidate.policy:
+    if not lowers_precision(baseline.policy, candidate.policy):
         return None
     if _other_settings(baseline) != _other_settings(candidate):
         return None

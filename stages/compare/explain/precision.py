@@ -17,7 +17,8 @@ from stages.compare.explain.evidence import (
 from stages.compare.explain.hardware import gpu_name, peak_ratios, tensor_cores_from
 from stages.compare.explain.limit import compute_operations, is_matrix, limit_if_compute_faster
 from stages.compare.explain.settings import odd_sizes
-from stages.op_types import is_cast, plain_type
+from stages.operations.op_types import is_cast, plain_type
+from stages.policies import FLOAT16, computes_in
 from stages.results.comparison import Reason
 from stages.results.profile import OperationTime
 from stages.text import ms_text, number_text
@@ -34,11 +35,12 @@ _OPTIMIZERS = ("adam", "sgd", "rmsprop", "momentum", "optimizer", "apply")
 
 def no_tensor_cores(data: Evidence) -> Reason | None:
     """The GPU has no tensor cores, or none for bfloat16."""
-    capability, required = data.compute_capability, tensor_cores_from(data.policy)
-    if not data.on_gpu or data.has_hardware_for(data.policy) is not False or not data.is_about_16bit:
+    policy = data.policy if data.is_16bit else "mixed_float16"  # which the oldest tensor cores multiply
+    capability, required = data.compute_capability, tensor_cores_from(policy)
+    if not data.on_gpu or data.has_hardware_for(policy) is not False or not data.is_about_16bit:
         return None
-    dtype = "16 bit" if required < 8 else "bfloat16"
-    ratios = peak_ratios(data.policy, data.environment, on_gpu=True)
+    dtype = "16 bit" if computes_in(policy) is FLOAT16 else computes_in(policy).name
+    ratios = peak_ratios(policy, data.environment, on_gpu=True)
     matrix = f"{ratios.matrix:g} times faster at most" if ratios and ratios.matrix > 1 else "no faster"
     return Reason(
         code="no_tensor_cores",

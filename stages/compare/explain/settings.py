@@ -12,7 +12,8 @@ from stages.text import TRAIN, measure_text
 
 LAYOUT_PERCENT = 5.0  # of the compute time
 UNKNOWN_PERCENT = 10.0
-_MULTIPLE_16BIT, _MULTIPLE_TF32 = 8, 4  # 16 bytes of each type
+_MULTIPLE_BITS = 128  # 16 bytes
+_MULTIPLE_TF32 = _MULTIPLE_BITS // 32
 TF32_FROM = 8.0  # compute capability
 _NAMES = {"xla": "XLA", "onednn": "oneDNN", "tf32": "TF32"}
 _XLA_OFF = "Deterministic operations, and layers for augmentation, look-ups, and LSTM and GRU of cuDNN, switch XLA off"
@@ -52,10 +53,10 @@ def odd_sizes(data: Evidence, multiple: int) -> tuple[int | None, list[int]]:
 
 def _multiple(data: Evidence) -> int | None:
     """What the sizes should be multiples of; None where the candidate does not use tensor cores."""
-    if not data.on_gpu or data.has_hardware_for(data.policy) is False:
+    if not data.on_gpu:
         return None
     if data.is_16bit:
-        return _MULTIPLE_16BIT
+        return None if data.has_hardware_for(data.policy) is False else _MULTIPLE_BITS // data.compute.bits
     in_force = data.candidate.summary.in_force
     return _MULTIPLE_TF32 if _has_tf32(data) and in_force.policy == "float32" and in_force.tf32 else None
 
@@ -153,7 +154,7 @@ def xla_chosen_differently(data: Evidence) -> Reason | None:
 
 def xla_differs(data: Evidence, measure: str) -> Reason | None:
     """XLA differs from the baseline."""
-    return None if xla_not_in_force(data) else _setting_differs(data, measure, "xla")
+    return _setting_differs(data, measure, "xla")
 
 
 def onednn_differs(data: Evidence, measure: str) -> Reason | None:
@@ -185,7 +186,7 @@ def settings_not_precision(data: Evidence, measure: str) -> Reason | None:
 def _setting_differs(data: Evidence, measure: str, key: Literal["xla", "onednn"]) -> Reason | None:
     """A setting that differs; not given where its effect was measured and may be none."""
     differing = _differing(data.baseline, data.candidate) if data.baseline else {}
-    if data.baseline is None or key not in differing or settings_not_precision(data, measure):
+    if data.baseline is None or key not in differing:
         return None
     factors, speedup, where = data.factored(measure), data.timed(measure), measure_text(measure)
     after = differing[key]

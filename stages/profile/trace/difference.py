@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stages.op_pairing import PairedTime, paired_times
+from stages.operations.op_pairing import PairedTime, paired_times
 from stages.profile.trace.model import Kernel, Operation, Trace
 
 NOISE = (

@@ -21,7 +21,8 @@ from __future__ import annotations
 import re
 from math import prod
 
-from stages.op_types import SIXTEEN_BIT, OpCategory
+from stages.operations.op_types import OpCategory
+from stages.policies import SIXTEEN_BIT
 
 FLOATING = SIXTEEN_BIT | {"float8", "tf32", "float32", "float64"}
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from stages.op_types import SIXTEEN_BIT, OpCategory, is_cast, op_category
+from stages.operations.op_types import OpCategory, is_cast, op_category
+from stages.policies import SIXTEEN_BIT
 from stages.profile.trace.kernels import is_cast_kernel, is_layout_kernel, kernel_category
 from stages.text import MIB
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from stages.op_pairing import INLINED
+from stages.operations.op_pairing import INLINED
 from stages.profile.trace.diagnostics import notes
 from stages.profile.trace.kernels import canonical_dtype, is_compute, kernel_dtype, shapes_dtype, uses_tensor_cores
 from stages.profile.trace.locate import find_trace_files

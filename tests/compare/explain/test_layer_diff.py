@@ -242,6 +242,6 @@ def test_operations_whose_two_traces_disagree_are_not_listed() -> None:
         changes = op_changes(*(_profile(_convolutions(times)) for times in (before, after, [again, *[10.0] * 30])))
         assert ("cnn/conv_0" in [change.layer for change in lost(changes, 100)]) is listed
         assert len(lost(changes, 100)) == 30 + listed
-    before = [*_convolutions([10.0] * 30), ("Cast", f"{RUN}/cnn/cast", 5.0, "float32")]
-    new = op_changes(_profile(before[:30]), _profile(before), _profile(before[:30]))
+    with_cast = [*_convolutions([10.0] * 30), ("Cast", f"{RUN}/cnn/cast", 5.0, "float32")]
+    new = op_changes(_profile(with_cast[:30]), _profile(with_cast), _profile(with_cast[:30]))
     assert [change.operation for change in lost(new)] == ["Cast"]  # neither trace of the baseline has it

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stages import files, fingerprint
+from stages import files
 from stages.errors import CorruptFileError, HalfstepError
 from stages.fleet.machines import (
     COMPARISON,
@@ -18,6 +18,7 @@ from stages.fleet.machines import (
     result_params,
     write_machine,
 )
+from stages.machine import fingerprint
 from stages.params import CompareParams, Params, TrackingParams, TrainParams
 from tests.fleet.report.machine_results import measure
 from tests.small_study import SmallStudy

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stages.errors import ProfileError
-from stages.profile.trace.graph_dtypes import graph_dtypes
+from stages.profile.graph_dtypes import graph_dtypes
 
 
 @pytest.fixture(scope="module")

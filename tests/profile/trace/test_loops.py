@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from stages.profile.graph_dtypes import graph_dtypes
 from stages.profile.trace import Operation, Trace, read_trace
-from stages.profile.trace.graph_dtypes import graph_dtypes
 from stages.profile.trace.xspace import without_loops
 
 MARKED = 7  # of which xprof drops the first and the last

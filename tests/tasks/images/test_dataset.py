@@ -148,7 +148,6 @@ def test_prepared_images_can_be_opened(prepared_template: Path) -> None:
     prepared = dataset.open_prepared(prepared_template)
     assert prepared.image_shape == (8, 8, 3)
     assert len(prepared.classes) == 4
-    assert prepared.synthetic is True
     assert len(prepared.train) + len(prepared.validation) + len(prepared.test) == 64
     assert prepared.train.images.dtype == np.uint8
     assert isinstance(prepared.train.images, np.memmap)

@@ -31,7 +31,7 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compiled(named: ModelParams, train: TrainParams, policy: str, seed: int) -> keras.Model:
-    variant = Variant(policy=policy)  # type: ignore[arg-type]
+    variant = Variant(policy=policy)
     return building.ready(TaskSpec(TaskParams(), named, train), variant, seed, one_image=True).model
 
 

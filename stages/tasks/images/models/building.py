@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stages.errors import ModelError
-from stages.own_model import OWN_MODEL
+from stages.inputs.own_model import OWN_MODEL
 from stages.params import ModelParams
 from stages.tasks import user_code
 from stages.tasks.images.models import applications, checks, cnn, resnet

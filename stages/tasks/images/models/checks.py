@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from stages.policies import PRECISIONS
 from stages.tensorflow_import import keras
 
 IMAGES = 4
 WEIGHTS_SD = 0.1  # of the difference between the initial weights and the others
 TOLERANCE = 1e-3  # of the sum of a row; a softmax in float32 is exact to 1e-6
-TOLERANCE_16BIT = 1e-2  # a softmax that is rounded to bfloat16 is exact to 0.4 %
+TOLERANCE_SPACINGS = 1.25  # rounding changes a sum by half of the spacing of the precision's numbers at most
 
 _HOW = "end it with keras.layers.Activation('softmax', dtype='float32')"
 _FUNCTIONAL = "return keras.Model(pixels, probabilities) with pixels = keras.Input(input_shape, dtype='uint8')"
@@ -94,7 +95,7 @@ def probabilities_problem(found: np.ndarray, compute_dtype: str) -> str | None:
     if len(finite) < len(found) and is_float32:
         return "returns values that are not finite for random images; check the initial weights and the scaling"
     sums = finite.sum(axis=1)
-    tolerance = TOLERANCE if is_float32 else TOLERANCE_16BIT
+    tolerance = max(TOLERANCE, TOLERANCE_SPACINGS * PRECISIONS[compute_dtype].spacing)
     if (finite < 0).any() or (np.abs(sums - 1) > tolerance).any():
         return (
             f"returns rows that sum to {sums.min():.4g} to {sums.max():.4g}, with values from {finite.min():.4g} to "

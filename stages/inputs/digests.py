@@ -1,0 +1,154 @@
+"""Digests of inputs outside the pipeline: the user's images, and the source of the user's model or task.
+
+DVC cannot depend on a folder that may be missing or that `params.yaml` names, so the stages depend on these digests.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import stages
+from stages.errors import DataError
+from stages.files import resolve_data_path, sha256_file
+from stages.inputs.contents import Contents
+from stages.inputs.own_model import own_model_files
+from stages.params import DataParams, ModelParams, TaskParams
+
+
+def source_digest(data: DataParams) -> dict[str, Any]:
+    """Identifies the images of `data.path` by the name and the content of each file: a copy has the same digest.
+
+    Returns:
+        `source`, and for `folder` the number of `files` and the `sha256` of their names and contents. Unchanged files
+        are not read again. Hidden files and folders are ignored, as in `prepare`. What is removed or renamed meanwhile
+        is left out: the next `dvc repro` finds another digest.
+
+    Raises:
+        DataError: a folder cannot be listed, or a file cannot be read for another reason than its permissions.
+    """
+    if data.source != "folder":
+        return {"source": data.source}
+    root = resolve_data_path(data.path)
+    return {"source": data.source, **_listing_digest(root, Contents("data.path", root))}
+
+
+def code_digest(stage: str) -> str:
+    """Digest of the names and contents of the code that `dvc.yaml` names for a stage: what its results depend on."""
+    root = Path(stages.__file__).parents[1]
+    named = [root / name for name in code_of(stage)]
+    paths = sorted(path for entry in named for path in ([entry] if entry.is_file() else entry.rglob("*.py")))
+    lines = [f"{path.relative_to(root)}\0{sha256_file(path)}\n" for path in paths]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def code_of(stage: str) -> list[str]:
+    """The modules and packages on which a stage depends by `dvc.yaml`, as paths from the root of the project."""
+    pipeline = yaml.safe_load((Path(stages.__file__).parents[1] / "dvc.yaml").read_text(encoding="utf-8"))
+    return [name for name in pipeline["stages"][stage]["deps"] if name.startswith("stages/")]
+
+
+def model_digest(model: ModelParams) -> dict[str, Any]:
+    """Identifies the model by its name, and the user's own model also by the content of its source files.
+
+    Returns:
+        `name`, and for the user's own model the `files` and the `sha256` of their names and contents. Neither depends
+        on modification times or on the folder of the checkout.
+    """
+    return {"name": model.name, **_source_digest(own_model_files(model.name))}
+
+
+def task_digest(task: TaskParams, batch_size: int, seed: int) -> dict[str, Any]:
+    """Identifies the task: `{"name": "images"}`, or the user's own task with all that its function is called with.
+
+    Args:
+        task: section `task` of the parameters.
+        batch_size, seed: what the function is called with.
+
+    Returns:
+        `name`, and for the user's own task the `files` and the `sha256` of their names and contents, `arguments`,
+        `batch_size`, `seed`, and `depends`: for each path of `task.depends` the `sha256` of a file, or the number of
+        `files` in a folder and the `sha256` of their names and contents. Hidden files and what Python compiles are
+        ignored.
+
+    Raises:
+        DataError: a path of `task.depends` does not exist, or cannot be read.
+    """
+    if not task.is_own:
+        return {"name": task.name}
+    found = own_model_files(task.name, task.folder, only_root=task.path is not None)
+    return {
+        "name": task.name,
+        **_source_digest(found),
+        "arguments": task.arguments,
+        "batch_size": batch_size,
+        "seed": seed,
+        "depends": {path: _path_digest(path) for path in task.depends},
+    }
+
+
+def _source_digest(found: dict[str, Path]) -> dict[str, Any]:
+    if not found:
+        return {}
+    lines = [f"{name}\0{sha256_file(path)}\n" for name, path in sorted(found.items())]
+    return {"files": sorted(found), "sha256": hashlib.sha256("".join(lines).encode()).hexdigest()}
+
+
+def _path_digest(name: str) -> dict[str, Any]:
+    path = resolve_data_path(name)
+    if path.is_dir():
+        return _listing_digest(path, Contents("task.depends"))
+    try:
+        with path.open("rb"), Contents("task.depends") as contents:  # to open it tells why it cannot be read
+            return {"sha256": contents.of(path.parent, [path.name])[path.name]}
+    except OSError as error:
+        raise _unreadable("task.depends", error) from error
+
+
+def _listing_digest(root: Path, contents: Contents) -> dict[str, Any]:
+    """Number of files below a folder, and a digest of their names and contents."""
+    listing = hashlib.sha256()
+    count = 0
+    try:
+        for line in _listing(root, contents):
+            listing.update(line.encode("utf-8", "surrogateescape"))
+            count += 1
+    except OSError as error:
+        raise _unreadable(contents.label, error) from error
+    return {"files": count, "sha256": listing.hexdigest()}
+
+
+def _listing(root: Path, contents: Contents) -> Iterator[str]:
+    refuse = functools.partial(_refuse_unless_removed, root, contents.label)
+    with contents:
+        for folder, names in visible_files(root, refuse):
+            found = contents.of(folder, names)
+            above = folder.relative_to(root)
+            yield from (f"{(above / name).as_posix()}\0{found[name]}\n" for name in sorted(found))
+
+
+def visible_files(root: Path, on_error: Callable[[OSError], object] | None = None) -> Iterator[tuple[Path, list[str]]]:
+    """Each folder below `root` with the names of its files, without hidden ones and what Python compiles."""
+    for folder, folders, names in os.walk(root, onerror=on_error):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
+        yield Path(folder), [name for name in names if not name.startswith(".")]
+
+
+def _refuse_unless_removed(root: Path, parameter: str, error: OSError) -> None:
+    if not _is_removed(error) or error.filename == str(root):
+        raise _unreadable(parameter, error) from error
+
+
+def _unreadable(parameter: str, error: OSError) -> DataError:
+    advice = "run `dvc repro` again" if _is_removed(error) else "change its permissions, or move it out of the folder"
+    return DataError(f"{parameter}: {error.filename!r} cannot be read ({error.strerror}); {advice}")
+
+
+def _is_removed(error: OSError) -> bool:
+    return isinstance(error, FileNotFoundError | NotADirectoryError)

@@ -1,0 +1,1 @@
+"""Operations of TensorFlow: what bounds each type, and which operations of two traces are the same."""

@@ -1,0 +1,127 @@
+"""The sources of images, by their names in `data.source`; `reading` has the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from stages.files import resolve_data_path
+from stages.params import DataParams
+from stages.prepare.images import cifar10
+from stages.prepare.images.batches import ImageBatch, Source, images_per_batch
+from stages.prepare.images.decoding import ImageForm, Images, to_array
+from stages.prepare.images.folder import list_images
+from stages.prepare.images.processes import available_workers
+from stages.prepare.images.reading import Folder
+from stages.prepare.images.splitting import TEST, TRAIN, UNASSIGNED
+
+
+@dataclass(frozen=True)
+class Digits:
+    """The UCI handwritten digits as included in scikit-learn: 1,797 images of 8 x 8 pixels."""
+
+    form: ImageForm
+    classes: tuple[str, ...] = tuple("0123456789")
+    expected_images: int = 1797
+
+    def batches(self) -> Iterator[ImageBatch]:
+        """Yields every image once."""
+        from sklearn.datasets import load_digits  # slow to import, and only needed here
+
+        digits = load_digits()
+        native = np.rint(digits.images * (255.0 / 16.0)).astype(np.uint8)  # the values are 0 to 16
+        given = np.full(len(native), UNASSIGNED, dtype=np.int8)
+        yield from _resized_batches(self.form, native, digits.target.astype(np.int32), given, "digits")
+
+
+@dataclass(frozen=True)
+class Cifar10:
+    """CIFAR-10 with its official test set. The validation images are taken from the training set."""
+
+    form: ImageForm
+    archive: cifar10.Archive = cifar10.ARCHIVE
+    classes: tuple[str, ...] = cifar10.CLASSES
+    expected_images: int = 60_000
+
+    def batches(self) -> Iterator[ImageBatch]:
+        """Yields every image once.
+
+        Raises:
+            DataError: the archive is not in Keras's cache and cannot be downloaded.
+        """
+        for member in cifar10.read_batches(cifar10.find_archive(self.archive)):
+            split = TEST if member.name == cifar10.TEST_MEMBER else TRAIN
+            given = np.full(len(member.images), split, dtype=np.int8)
+            yield from _resized_batches(self.form, member.images, member.labels, given, member.name)
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Noise plus a grating whose direction, period and colour depend on the class, in any number and size.
+
+    For measurements of speed: an accuracy on these images has no meaning.
+    """
+
+    form: ImageForm
+    expected_images: int
+    class_count: int
+    seed: int
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names, which sort in the order of the labels."""
+        digits = len(str(self.class_count - 1))
+        return tuple(f"class_{number:0{digits}d}" for number in range(self.class_count))
+
+    def batches(self) -> Iterator[ImageBatch]:
+        """Yields every image once."""
+        step = images_per_batch(self.form, most=1024)
+        for start in range(0, self.expected_images, step):
+            count = min(step, self.expected_images - start)
+            labels = (np.arange(start, start + count) % self.class_count).astype(np.int32)
+            noise = np.random.default_rng((self.seed, start)).integers(0, 256, (count, *self.form.shape), np.uint16)
+            patterns = {label: self._pattern(label) for label in set(labels.tolist())}
+            images = (noise + np.stack([patterns[label] for label in labels.tolist()])) >> 1
+            names = tuple(f"synthetic[{number}]" for number in range(start, start + count))
+            yield ImageBatch(images.astype(np.uint8), labels, np.full(count, UNASSIGNED, dtype=np.int8), names)
+
+    def _pattern(self, label: int) -> NDArray[np.uint16]:
+        side_px, _, channels = self.form.shape
+        angle = np.pi * label / self.class_count
+        across, down = np.meshgrid(np.arange(side_px), np.arange(side_px))
+        waves = (across * np.cos(angle) + down * np.sin(angle)) * (2 + label % 3) / side_px
+        phases = np.arange(channels) * (label + 1) / self.class_count
+        levels: NDArray[np.float64] = 127.5 + 127.5 * np.sin(2 * np.pi * (waves[..., None] + phases))
+        return np.rint(levels).astype(np.uint16)
+
+
+def _resized_batches(
+    form: ImageForm, images: Images, labels: NDArray[np.int32], given: NDArray[np.int8], name: str
+) -> Iterator[ImageBatch]:
+    step = images_per_batch(form, most=1024)
+    for start in range(0, len(images), step):
+        rows = slice(start, start + step)
+        resized = np.stack([to_array(Image.fromarray(image), form) for image in images[rows]])
+        names = tuple(f"{name}[{number}]" for number in range(start, start + len(resized)))
+        yield ImageBatch(resized, labels[rows], given[rows], names)
+
+
+def open_source(data: DataParams, form: ImageForm) -> Source:
+    """Returns the source that the parameters name. A folder is listed; no image is read.
+
+    Raises:
+        DataError: the folder cannot be used.
+    """
+    return _SOURCES[data.source](data, form)
+
+
+_SOURCES: Mapping[str, Callable[[DataParams, ImageForm], Source]] = {
+    "digits": lambda _, form: Digits(form),
+    "cifar10": lambda _, form: Cifar10(form),
+    "folder": lambda data, form: Folder(form, list_images(resolve_data_path(data.path)), available_workers()),
+    "synthetic": lambda data, form: Synthetic(form, data.synthetic_images, data.synthetic_classes, data.split_seed),
+}

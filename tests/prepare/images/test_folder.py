@@ -1,0 +1,300 @@
+"""The listing of image folders."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stages.errors import DataError, printable
+from stages.prepare.images.folder import list_images
+from stages.prepare.images.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION
+
+
+def split_up(root: Path, *names: str) -> Path:
+    """Copies the class folders in `root` to each of the named split folders, and returns their parent."""
+    parent = root.with_name("split")
+    for name in names:
+        shutil.copytree(root, parent / name)
+    return parent
+
+
+def test_classes_and_files_are_sorted_by_name(pictures: Path, draw: Callable[..., Path]) -> None:
+    for name in ("10", "2"):
+        draw(pictures / name / "a.png", 1)
+        draw(pictures / name / "b.png", 2)
+    listing = list_images(pictures)
+    assert listing.classes == ("10", "2", "cat", "dog")
+    assert [file.path for file in listing.files[:5]] == ["10/a.png", "10/b.png", "2/a.png", "2/b.png", "cat/00.png"]
+    assert {file.given for file in listing.files} == {UNASSIGNED}
+    assert [file.label for file in listing.files[2:5]] == [1, 1, 2]
+
+
+def test_class_folders_are_listed_recursively(pictures: Path, draw: Callable[..., Path]) -> None:
+    draw(pictures / "cat" / "kittens" / "small" / "x.png", 5)
+    listing = list_images(pictures)
+    assert ("cat/kittens/small/x.png", 0) in [(file.path, file.label) for file in listing.files]
+    assert listing.classes == ("cat", "dog")
+
+
+def test_hidden_and_system_files_are_ignored(pictures: Path, draw: Callable[..., Path]) -> None:
+    draw(pictures / ".thumbnails" / "a.png", 1)
+    draw(pictures / "cat" / ".hidden.png", 2)
+    draw(pictures / "cat" / ".git" / "b.png", 3)
+    (pictures / "cat" / "Thumbs.db").write_bytes(b"x")
+    (pictures / "README.md").write_text("about")
+    listing = list_images(pictures)
+    assert (len(listing.files), listing.classes) == (30, ("cat", "dog"))
+
+
+@pytest.mark.parametrize("validation", ["validation", "val", "Val"])
+def test_given_splits_are_used(validation: str, pictures: Path) -> None:
+    root = split_up(pictures, "train", validation, "test")
+    (root / "labels.csv").write_text("")
+    (root / "train" / "labels.csv").write_text("")
+    listing = list_images(root)
+    assert listing.classes == ("cat", "dog")
+    assert [file.given for file in listing.files] == [TRAIN] * 30 + [VALIDATION] * 30 + [TEST] * 30
+    assert listing.files[30].path == f"{validation}/cat/00.png"
+
+
+def test_class_may_have_the_name_train(pictures: Path, draw: Callable[..., Path]) -> None:
+    for number in range(3):
+        draw(pictures / "train" / f"{number}.png", number)
+    assert list_images(pictures).classes == ("cat", "dog", "train")
+
+
+def test_links_out_of_the_folder_are_refused(pictures: Path, tmp_path: Path, draw: Callable[..., Path]) -> None:
+    outside = draw(tmp_path / "outside" / "secret.png", 7)
+    (pictures / "cat" / "a_inside.png").symlink_to(pictures / "dog" / "00.png")
+    (pictures / "cat" / "b_outside.png").symlink_to(outside)
+    (pictures / "cat" / "c_relative.png").symlink_to("../../outside/secret.png")
+    (pictures / "cat" / "d_folder").symlink_to(outside.parent)
+    (pictures / "cat" / "e_circle").symlink_to("..")
+    (pictures / "cat" / "f_nothing.png").symlink_to("gone.png")
+    (pictures / "cat" / "g_itself.png").symlink_to("g_itself.png")
+    listing = list_images(pictures)
+    assert "cat/a_inside.png" in [file.path for file in listing.files]
+    assert {rejection.path: rejection.reason for rejection in listing.rejected} == {
+        "cat/b_outside.png": "a link that leads out of the folder",
+        "cat/c_relative.png": "a link that leads out of the folder",
+        "cat/d_folder": "a link that leads out of the folder",
+        "cat/e_circle": "a link to a folder",
+        "cat/f_nothing.png": "a link to nothing",
+        "cat/g_itself.png": "a link to nothing",
+    }
+    assert all(rejection.is_bad for rejection in listing.rejected)
+
+
+def test_root_may_be_a_link(pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(pictures)
+    assert len(list_images(tmp_path / "link").files) == 30
+
+
+def test_names_with_unprintable_characters_are_escaped(pictures: Path, draw: Callable[..., Path]) -> None:
+    draw(pictures / "cat" / "two\nlines.png", 3)
+    not_utf8 = Path(os.fsdecode(os.fsencode(pictures / "cat") + b"/\xff.png"))
+    draw(pictures / "cat" / "x.png", 4).rename(not_utf8)
+    names = {file.name: file.path for file in list_images(pictures).files}
+    assert names["cat/two\\nlines.png"] == "cat/two\nlines.png"
+    assert (pictures / names["cat/\\xff.png"]).exists()
+    assert printable("Übung ✓") == "Übung ✓"
+
+
+def missing(root: Path) -> Path:
+    return root / "nowhere"
+
+
+def a_file(root: Path) -> Path:
+    return root / "cat" / "00.png"
+
+
+def empty(root: Path) -> Path:
+    (root / "empty").mkdir()
+    return root / "empty"
+
+
+def images_only(root: Path) -> Path:
+    return root / "cat"
+
+
+def one_class(root: Path) -> Path:
+    shutil.rmtree(root / "dog")
+    return root
+
+
+def empty_class(root: Path) -> Path:
+    (root / "bird").mkdir()
+    return root
+
+
+def single_image(root: Path) -> Path:
+    (root / "bird").mkdir()
+    shutil.copy(root / "cat" / "00.png", root / "bird")
+    return root
+
+
+def linked_class(root: Path) -> Path:
+    (root / "bird").symlink_to(root / "cat")
+    return root
+
+
+def linked_split(root: Path) -> Path:
+    """A split that is a link to a folder outside."""
+    parent = split_up(root, "train")
+    (parent / "test").symlink_to(root)
+    return parent
+
+
+def no_train(root: Path) -> Path:
+    return split_up(root, "val", "test")
+
+
+def other_folder_next_to_splits(root: Path) -> Path:
+    return split_up(root, "train", "test", "annotations")
+
+
+def two_validation_folders(root: Path) -> Path:
+    return split_up(root, "train", "val", "validation")
+
+
+def splits_without_classes(root: Path) -> Path:
+    (root / "dog").rename(root / "test")
+    (root / "cat").rename(root / "train")
+    return root
+
+
+def class_only_in_test(root: Path) -> Path:
+    parent = split_up(root, "train", "test")
+    (parent / "test" / "cat").rename(parent / "test" / "bird")
+    return parent
+
+
+def class_missing_in_test(root: Path) -> Path:
+    parent = split_up(root, "train", "test")
+    shutil.rmtree(parent / "test" / "cat")
+    return parent
+
+
+def class_in_two_encodings(root: Path) -> Path:
+    for name in ("\u00e9t\u00e9", "e\u0301te\u0301"):  # each é as one character, or as a letter and an accent
+        shutil.copytree(root / "cat", root / name)
+    return root
+
+
+def class_with_a_space_at_the_end(root: Path) -> Path:
+    shutil.copytree(root / "cat", root / "cat ")
+    return root
+
+
+def class_with_two_spaces(root: Path) -> Path:
+    for name in ("stop sign", "stop  sign"):
+        shutil.copytree(root / "cat", root / name)
+    return root
+
+
+def class_with_an_escaped_line_break(root: Path) -> Path:
+    for name in ("two\nlines", r"two\nlines"):
+        shutil.copytree(root / "cat", root / name)
+    return root
+
+
+def class_with_an_escaped_byte(root: Path) -> Path:
+    for name in (os.fsdecode(b"\xff"), r"\xff"):
+        shutil.copytree(root / "cat", root / name)
+    return root
+
+
+def class_in_another_encoding_in_test(root: Path) -> Path:
+    (root / "dog").rename(root / "\u00e9t\u00e9")
+    parent = split_up(root, "train", "test")
+    (parent / "test" / "\u00e9t\u00e9").rename(parent / "test" / "e\u0301te\u0301")
+    return parent
+
+
+LOOKALIKES: list[tuple[Callable[[Path], Path], str]] = [
+    (class_in_two_encodings, r"the class folders 'e\u0301te\u0301' and '\xe9t\xe9' in "),
+    (class_with_a_space_at_the_end, "the class folders 'cat' and 'cat ' in "),
+    (class_with_two_spaces, "the class folders 'stop  sign' and 'stop sign' in "),
+    (class_with_an_escaped_line_break, r"the class folders 'two\nlines' and 'two\\nlines' in "),
+    (class_with_an_escaped_byte, r"the class folders '\\xff' and '\udcff' in "),
+    (class_in_another_encoding_in_test, r"the class folders 'e\u0301te\u0301' and '\xe9t\xe9' in "),
+]
+UNUSABLE: list[tuple[Callable[[Path], Path], str]] = [
+    (missing, "does not exist; set it to a folder that contains one folder for each class"),
+    (a_file, "is not a folder; set it to a folder"),
+    (empty, "contains no class folders; at least 2 are needed"),
+    (images_only, "contains no class folders; at least 2 are needed"),
+    (one_class, "contains only one class folder ('cat'); at least 2 are needed"),
+    (empty_class, "class 'bird' has 0 images in "),
+    (single_image, "class 'bird' has 1 images in "),
+    (linked_class, "'bird' in .* is a link; links to folders are not followed"),
+    (linked_split, "'test' in .* is a link; links to folders are not followed"),
+    (no_train, "contains the folders test, val; allowed are either class folders only, or train with"),
+    (other_folder_next_to_splits, "contains the folders annotations, test, train; allowed are"),
+    (two_validation_folders, "contains the folders train, val, validation; allowed are"),
+    (splits_without_classes, "train contains no class folders; at least 2 are needed"),
+    (class_only_in_test, "'bird' in .*test is not a class of .*train; add training images"),
+    (class_missing_in_test, "class 'cat' has 0 images in .*test and needs at least 1"),
+]
+
+
+@pytest.mark.parametrize(("arrange", "expected"), UNUSABLE)
+def test_unusable_folder_is_refused(arrange: Callable[[Path], Path], expected: str, pictures: Path) -> None:
+    root = arrange(pictures)
+    with pytest.raises(DataError, match=expected.replace("(", r"\(").replace(")", r"\)")) as caught:
+        list_images(root)
+    assert str(caught.value).startswith("data.path: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("arrange", "expected"), LOOKALIKES)
+def test_classes_that_look_the_same_are_refused(arrange: Callable[[Path], Path], expected: str, pictures: Path) -> None:
+    root = arrange(pictures)
+    with pytest.raises(DataError) as caught:
+        list_images(root)
+    message = str(caught.value)
+    assert message.startswith(f"data.path: {expected}")
+    assert message.endswith("have names that look the same; rename one, or move all images into one of them")
+    assert message.isprintable()
+
+
+def test_classes_that_differ_in_case_or_accent_are_used(pictures: Path) -> None:
+    for name in ("Cat", "ete", "\u00e9t\u00e9", " bird"):
+        shutil.copytree(pictures / "cat", pictures / name)
+    assert list_images(pictures).classes == (" bird", "Cat", "cat", "dog", "ete", "\u00e9t\u00e9")
+
+
+def test_folder_that_is_removed_during_the_listing_is_refused(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scandir = os.scandir
+
+    def remove_first(path: Path) -> object:
+        if os.fspath(path).endswith("dog"):
+            (pictures / "dog").rename(pictures / "renamed")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", remove_first)
+    with pytest.raises(DataError) as caught:
+        list_images(pictures)
+    expected = f"data.path: {pictures / 'dog'} was removed or renamed while it was read; run `dvc repro` again"
+    assert str(caught.value) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no such permissions")
+def test_unreadable_folder_is_refused(pictures: Path) -> None:
+    (pictures / "cat").chmod(0)
+    is_root = os.geteuid() == 0  # root may read everything
+    if is_root:
+        pictures.parent.parent.chmod(0o755)
+        pictures.parent.parent.parent.chmod(0o755)
+        os.seteuid(65534)
+    try:
+        with pytest.raises(DataError, match=r"cannot be read \(Permission denied\); change its permissions"):
+            list_images(pictures)
+    finally:
+        if is_root:
+            os.seteuid(0)
+        (pictures / "cat").chmod(0o755)

@@ -1,0 +1,92 @@
+"""The reports on prepared images, with folders whose names are code in a spreadsheet or cannot be drawn."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageFont
+
+from stages.errors import printable
+from stages.params import DataParams
+from stages.prepare.images.batches import Rejection
+from stages.prepare.images.pipeline import prepare
+from stages.prepare.images.reports import rejections_csv
+from stages.prepare.images.samples import draw_grid
+from stages.results.prepared import PreparedInfo
+from tests.hostile_names import FORMULAS, NAMES
+from tests.prepare.images.conftest import Draw
+
+FOLDERS = [name for name in NAMES if "/" not in name and len(name.encode()) < 256]
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, draw: Draw) -> Path:
+    """Six images for each of `FOLDERS`, and one that is damaged."""
+    for label, name in enumerate(FOLDERS):
+        for number in range(6):
+            draw(tmp_path / "pictures" / name / f"{number}.png", 100 * label + number)
+        (tmp_path / "pictures" / name / "=bad.png").write_bytes(b"")
+    return tmp_path / "pictures"
+
+
+def prepared(pictures: Path, directory: Path) -> PreparedInfo:
+    params = {"source": "folder", "path": str(pictures), "image_size": 8, "max_bad_fraction": 1.0}
+    return prepare(DataParams.model_validate(params), directory)
+
+
+def first_column(path: Path) -> list[str]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return [row[0] for row in csv.reader(file)][1:]
+
+
+def test_reports_of_any_class_names(
+    pictures: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = prepared(pictures, tmp_path / "out")
+    assert PreparedInfo.read(tmp_path / "out" / "info.json") == info
+    assert info.classes == tuple(printable(name) for name in sorted(FOLDERS))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # the decoder's limit may be that of another test
+    with Image.open(tmp_path / "out" / "sample_grid.png") as grid:
+        assert grid.height > 1000
+    assert capfd.readouterr().err == ""
+
+
+def test_spreadsheet_computes_no_name(pictures: Path, tmp_path: Path) -> None:
+    info = prepared(pictures, tmp_path / "out")
+    classes = first_column(tmp_path / "out" / "class_counts.csv")
+    assert [name.removeprefix("'") if name[1:] in info.classes else name for name in classes] == list(info.classes)
+    assert [name for name in classes if name[0] in "=@＝"] == []  # noqa: RUF001
+    assert {'\'=HYPERLINK("http:x","y")', "'@SUM(A1)", "-1", "+1", "'single' \"double\""} <= set(classes)
+    rejected = first_column(tmp_path / "out" / "rejected.csv")
+    assert len(rejected) == len(FOLDERS)
+    assert [path for path in rejected if path[0] in "=@＝+-"] == []  # noqa: RUF001
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_rejected_files_are_listed_as_text(name: str) -> None:
+    (_, row) = csv.reader(rejections_csv([Rejection(name, "-reason")]).splitlines())
+    assert row == [f"'{name}", "'-reason"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, ""])
+def test_grid_is_drawn_with_any_name(name: str) -> None:
+    assert draw_grid("title", "subtitle", [(name, "note", [])]).width >= 480  # type: ignore[list-item]
+
+
+def test_grid_that_cannot_be_drawn_costs_only_the_grid(
+    draw: Draw, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(12):
+        draw(tmp_path / "pictures" / "ab"[number % 2] / f"{number}.png", number)
+    prepared(tmp_path / "pictures", tmp_path / "out")
+    expected = {path.name for path in (tmp_path / "out").iterdir()} - {"sample_grid.png"}
+    shutil.rmtree(tmp_path / "out")
+    monkeypatch.setattr(ImageFont, "core", None)  # Pillow without FreeType has no fonts of a given size
+    prepared(tmp_path / "pictures", tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == expected
+    err = capfd.readouterr().err
+    assert err.startswith(f"{tmp_path / 'out' / 'sample_grid.png'} cannot be drawn (")
+    assert err.count("\n") == 1

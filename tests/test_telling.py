@@ -1,0 +1,50 @@
+"""What stages tell a program, and what that program reads of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from stages import telling
+from stages.train.callbacks import Epoch, epoch_line
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in telling.ASKED.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(
+    ("logs", "score"),
+    [
+        ({"loss": 1.2345, "accuracy": 0.5, "val_loss": 1.1, "val_accuracy": 0.6}, "val_accuracy 0.6000"),
+        ({"loss": 1.2345, "val_loss": float("nan")}, "val_loss nan"),
+        ({"loss": 1e-05}, "loss 0.0000"),
+    ],
+)
+@pytest.mark.usefixtures("asked")
+def test_an_epoch_is_told_with_its_score(
+    capsys: pytest.CaptureFixture[str], logs: dict[str, float], score: str
+) -> None:
+    epoch_line("train float32 seed 0", 8)(Epoch(0, logs, 1e-3, 1.2, None, None))
+    people, program = capsys.readouterr().out.splitlines()
+    assert people.startswith("train float32 seed 0: epoch 1/8: loss ")
+    assert telling.told(people) is None
+    assert telling.told(program) == f"epoch 1/8, {score}"
+
+
+@pytest.mark.usefixtures("asked")
+def test_what_is_told_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    telling.tell('a "word"\nand {another}')
+    (line,) = capsys.readouterr().out.splitlines()
+    assert telling.told(line) == 'a "word"\nand {another}'
+
+
+def test_nothing_is_told_where_nobody_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    telling.say("train float32 seed 0", "test accuracy 0.9, 21.3 s")
+    assert capsys.readouterr().out == "train float32 seed 0: test accuracy 0.9, 21.3 s\n"
+
+
+@pytest.mark.parametrize("line", ["Running stage 'profile':", '{"other": 1}', '{"halfstep": "cut o', ""])
+def test_other_lines_tell_nothing(line: str) -> None:
+    assert telling.told(line) is None
