@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import posixpath
+import re
 import sys
 import tempfile
 import time
@@ -17,6 +20,7 @@ from mlflow.exceptions import MlflowException
 
 from stages.errors import one_line
 from stages.tracking.deadline import DeadlineError
+from stages.tracking.store import is_locked
 
 RESULT_TAG = "result.sha256"
 FAILURE_TAG = "failure"  # why a training failed
@@ -25,6 +29,9 @@ RETRY_S = 1.0
 PAUSE_FACTOR = 9.0  # seconds until the next try, for each second that the last one took
 _BATCH = 900  # metrics in one call; the server's limit is 1,000
 _OF_SERVERS = (MlflowException, OSError, DeadlineError)  # OSError: all exceptions of `requests`
+_LONGEST_NAME = 250  # of a metric, in MLflow
+_LOOKS_ESCAPED = re.compile(r"_x(?=[0-9a-f]+_)")
+_NOT_IN_A_PATH, _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_. /-]"), re.compile(r"[^A-Za-z0-9_ -]")
 _TEMPORARY = {408, 425, 429}  # status codes from 400 to 499 after which a request may be repeated
 
 
@@ -76,7 +83,7 @@ class ActiveRun:
         """
         now_ms, started_s = int(time.time() * 1000), time.monotonic()
         finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}
-        self._kept += [Metric(name, value, now_ms, step) for name, value in finite.items()]
+        self._kept += [Metric(logged_name(name), value, now_ms, step) for name, value in finite.items()]
         if self.is_incomplete or not self._kept or started_s < self._next_try_s:
             return
         try:
@@ -179,6 +186,19 @@ class ActiveRun:
             print("MLflow: the store answers again, and has everything that was kept", file=sys.stderr)
 
 
+def logged_name(name: str) -> str:
+    """The name under which a metric is logged: other characters than MLflow allows become `_x40_`, by their code.
+
+    Different names stay different. A user's metric may have any name, and `/` is no folder in some of them.
+    """
+    plain = _LOOKS_ESCAPED.sub("_x5f_x", name)
+    is_path = posixpath.normpath(plain) == plain and not plain.startswith(("/", "."))
+    shown = (_NOT_IN_A_PATH if is_path else _NOT_IN_A_NAME).sub(lambda found: f"_x{ord(found[0]):x}_", plain)
+    if len(shown) <= _LONGEST_NAME:
+        return shown
+    return f"{shown[: _LONGEST_NAME - 17]}_{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
 def is_rejection(error: Exception) -> bool:
     """Whether a server answered that it will not do what was asked: it would answer the same again."""
     return 400 <= http_status(error) < 500 and http_status(error) not in _TEMPORARY
@@ -193,5 +213,7 @@ def http_status(error: Exception) -> int:
 
 def first_line(error: Exception) -> str:
     """The first line of an error message of MLflow, printable and without passwords: drivers include the whole URI."""
+    if is_locked(error):
+        return "another process has locked the database"
     lines = str(error).strip().splitlines()
     return one_line(lines[0], 200) if lines else type(error).__name__

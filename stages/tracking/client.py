@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
 import mlflow
 
 from stages.imports import quick_imports
+from stages.locking import try_lock
 from stages.tracking import deadline, store
 
+_CREATE_S = 60.0  # to create the tables takes seconds
 _UPLOADS = frozenset({"log_artifact", "log_artifacts", "log_model_artifacts"})
 
 
@@ -23,10 +26,23 @@ def connect(uri: str) -> mlflow.MlflowClient:
         Exception: what MLflow or the driver of the database raises.
     """
     create = functools.partial(mlflow.MlflowClient, uri)  # connects to a database at once
-    if store.sqlite_path(uri):
+    if path := store.sqlite_path(uri):
         _import_store_of_databases()
-        return create()
+        with _one_creates(path):
+            return create()
     return cast(mlflow.MlflowClient, _ClientWithDeadline(deadline.call_within(deadline.CONNECT_DATABASE_S, create)))
+
+
+@contextmanager
+def _one_creates(path: Path) -> Iterator[None]:
+    """Waits until no other process creates the tables of a database: two at once would both fail."""
+    lock = path.with_name(f".{path.name}.lock")
+    if not lock.exists() and store.revision(path) is not None:
+        yield
+        return
+    with try_lock(lock, wait_s=_CREATE_S) or nullcontext():
+        yield
+    lock.unlink(missing_ok=True)
 
 
 @functools.cache

@@ -7,13 +7,16 @@ imported for paths alone that it would decode.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import secrets
 import sqlite3
 import uuid
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -32,6 +35,7 @@ _PLAIN_PATH = re.compile(r"[\w./-]+", re.ASCII)
 _SECONDS = re.compile(r"\d+(\.\d+)?")
 _SQLITE_HEADER = b"SQLite format 3\0"
 _ID_FILE = ".halfstep-id"
+LOCKED_S = 30.0  # to wait for a process that has locked a database
 
 
 def resolve_uri(tracking: TrackingParams) -> str:
@@ -141,6 +145,8 @@ def identity(tracking: TrackingParams) -> dict[str, Any]:
     """
     uri = resolve_uri(tracking)
     path = sqlite_path(uri)
+    if path:
+        _require_known_revision(path)
     identifiers = (str(_sqlite_id(path)), _folder_id(artifact_folder(path))) if path else ()
     parts = (without_password(uri), tracking.experiment, _known_id(_log_again_file()), *identifiers)
     return {"sha256": hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()}
@@ -190,7 +196,7 @@ def _known_id(path: Path) -> str:
 def _sqlite_id(path: Path) -> int:
     """The `application_id` of a database file, which MLflow does not use. Sets a random one if it has none."""
     try:
-        connection = sqlite3.connect(path, timeout=30)
+        connection = sqlite3.connect(path, timeout=LOCKED_S)
         try:
             (number,) = connection.execute("PRAGMA application_id").fetchone()
             if number == 0:
@@ -200,6 +206,38 @@ def _sqlite_id(path: Path) -> int:
         finally:
             connection.close()
     except sqlite3.Error as error:
+        if is_locked(error):
+            raise TrackingError(
+                f"{path} is locked by another process for {LOCKED_S:.0f} s at least: wait until it has ended, or end it"
+            ) from error
         raise TrackingError(
             f"{path} cannot be used as a tracking store ({error}): move it away, or choose another path"
         ) from error
+
+
+def is_locked(error: Exception) -> bool:
+    """Whether an error of SQLite, or of what uses it, is that another process has locked the database."""
+    return "database is locked" in str(error) or "database table is locked" in str(error)
+
+
+def revision(path: Path) -> str | None:
+    """The revision of the tables that MLflow has created in a database; None without any."""
+    if not path.is_file():
+        return None
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=LOCKED_S)) as connection:
+        found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        return str(found[0]) if found else None
+    return None
+
+
+def _require_known_revision(path: Path) -> None:
+    """Refuses a database whose tables are of a newer MLflow than the installed one."""
+    found, spec = revision(path), importlib.util.find_spec("mlflow")
+    if found is None or spec is None or spec.origin is None:
+        return
+    known = Path(spec.origin).parent / "store/db_migrations/versions"
+    if re.fullmatch(r"\w+", found) and known.is_dir() and not any(known.glob(f"{found}_*.py")):
+        raise TrackingError(
+            f"{path} was written by a newer MLflow (revision {found}) than the installed {metadata.version('mlflow')}: "
+            "install that MLflow, or choose another path for tracking.uri"
+        )

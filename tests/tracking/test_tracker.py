@@ -97,7 +97,7 @@ def test_run_of_a_terminated_process_is_killed(
 ) -> None:
     code = """
         import time
-        from stages.errors import cli_entry
+        from stages.cli import cli_entry
         from stages.params import Params
         from stages.tracking import run_logging
         from stages.tracking.tracker import Tracker

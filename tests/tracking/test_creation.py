@@ -1,0 +1,102 @@
+"""A database that another process creates, has locked, or has written with a newer MLflow; and names of metrics."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from stages.errors import TrackingError
+from stages.params import TrackingParams
+from stages.tracking import store
+from stages.tracking.active_run import ActiveRun, first_line, logged_name
+
+CREATE = "import sys; from stages.tracking.client import connect; print(len(connect(sys.argv[1]).search_experiments()))"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return tmp_path
+
+
+def test_three_processes_create_one_store(here: Path, root: Path) -> None:
+    command = [sys.executable, "-c", CREATE, f"sqlite:///{here / 'shared.db'}"]
+    started = [
+        subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    ended = [process.communicate(timeout=120) for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], ended
+    assert [out.splitlines()[-1] for out, _ in ended] == ["1", "1", "1"]
+    assert [path.name for path in here.glob(".*.lock")] == []
+
+
+def test_store_of_a_newer_mlflow_is_refused(here: Path, store_template: Path) -> None:
+    path = here / "mlflow.db"
+    path.write_bytes(store_template.read_bytes())
+    assert store.identity(TrackingParams())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
+    with pytest.raises(
+        TrackingError, match=r"was written by a newer MLflow \(revision ffffffffffff\) than the installed"
+    ):
+        store.identity(TrackingParams())
+
+
+@pytest.mark.parametrize("begin", ["BEGIN EXCLUSIVE", "BEGIN IMMEDIATE"])
+def test_locked_store_is_not_to_be_moved_away(here: Path, monkeypatch: pytest.MonkeyPatch, begin: str) -> None:
+    monkeypatch.setattr(store, "LOCKED_S", 0.2)
+    with closing(sqlite3.connect(here / "mlflow.db", isolation_level=None)) as connection:
+        connection.execute(begin)
+        with pytest.raises(TrackingError, match="is locked by another process") as caught:
+            store.identity(TrackingParams())
+    assert "move it away" not in str(caught.value)
+
+
+def test_lock_during_a_run_is_said_in_plain_words() -> None:
+    error = Exception("(raised as a result of Query-invoked autoflush)\n(sqlite3.OperationalError) database is locked")
+    assert first_line(error) == "another process has locked the database"
+
+
+NAMES = [
+    "err@1",
+    "err_x40_1",
+    "a/b",
+    "/a",
+    "../a",
+    "a//b",
+    ".",
+    "..",
+    "a:b",
+    "ä",
+    "F1 (macro)",
+    "top-5",
+    "a" * 300,
+    "a" * 301,
+]
+
+
+def test_names_of_metrics_stay_different() -> None:
+    assert len({logged_name(name) for name in NAMES}) == len(NAMES)
+    assert [logged_name(name) for name in ("val_accuracy", "top-5", "profiler/step_time_ms", "F1 macro")] == [
+        "val_accuracy",
+        "top-5",
+        "profiler/step_time_ms",
+        "F1 macro",
+    ]
+
+
+def test_metric_of_any_name_is_logged(here: Path, store_template: Path) -> None:
+    (here / "mlflow.db").write_bytes(store_template.read_bytes())
+    client = mlflow.MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
+    run = ActiveRun(client, client.create_run("0").info.run_id)
+    run.metrics({name: float(number) for number, name in enumerate(NAMES)})
+    assert not run.is_incomplete
+    logged = client.get_run(run.run_id).data.metrics
+    assert logged == {logged_name(name): float(number) for number, name in enumerate(NAMES)}
