@@ -7,15 +7,17 @@ import atexit
 import os
 import signal
 import sys
+import warnings
 
 
 def _end_at_once(*_: object) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process above forwards the same Ctrl-C
     os.write(2, b"interrupted\n")
     os._exit(128 + signal.SIGINT)
 
 
 # While `python -m stages...` imports its modules, nothing has to be cleaned up. An exception could be lost in a C
-# extension, or become a long traceback. `errors.cli_entry` handles Ctrl-C from then on.
+# extension, or become a long traceback. `cli.cli_entry` handles Ctrl-C from then on.
 if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _end_at_once)
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the result is complete, the status is known
@@ -47,6 +49,15 @@ if sys.argv[:1] == ["-m"] and _problem_with_python():
 
 # Libraries read these variables once, when they are first imported, so they are set before any of them.
 os.environ["KERAS_BACKEND"] = "tensorflow"  # the profiler, tf.data and LossScaleOptimizer belong to TensorFlow
+os.environ["TF_USE_LEGACY_KERAS"] = "0"  # 1 would replace Keras 3 within TensorFlow
+os.environ["MPLBACKEND"] = "agg"  # figures are files
+if os.environ.pop("PYTHONWARNINGS", None) is not None:  # `error` would end the import of a library
+    warnings.resetwarnings()
+    sys.warnoptions.clear()
+    warnings.simplefilter("ignore", DeprecationWarning)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only: information lines hide what a user must read
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # without git, MLflow prints a long warning
+_NARROWEST = 20  # columns; in fewer, a table has no text, and in 0 nothing is printed at all
+if os.environ.get("COLUMNS", "").isdecimal() and int(os.environ["COLUMNS"]) < _NARROWEST:
+    del os.environ["COLUMNS"]

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import codecs
 import errno
-import functools
-import io
-import os
 import re
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^\s@/?#:]*:[^\s@]*|[^/?#\s]*)@")
 _SECRET_FIELDS = re.compile(r"(?i)([?&;](?:password|passwd|pwd|sslpassword|token|access_token)=)[^&;\s'\"]*")
-_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_IN_ASCII = {"−": "-", "–": "-", "×": "x", "…": "...", "±": "+-", "≥": ">=", "≤": "<=", "→": "->", "·": "."}
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # The cause is outside the program: a read-only disk, or a file where a folder should be.
-REFUSALS = _DISK_FULL | frozenset(
+REFUSALS = DISK_FULL | frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
     | {errno.ENAMETOOLONG}
 )
 _LONGEST_LINE = 2000  # characters
-_RESEND_S = 0.01  # the destructor has returned by then
 _ESCAPED_BYTES = range(0xDC80, 0xDD00)  # how Python represents the bytes of a file name that are not UTF-8
 
 
@@ -83,6 +70,10 @@ class TrackingError(HalfstepError):
     """An MLflow tracking store that cannot be used."""
 
 
+class ChangedInputsError(HalfstepError):
+    """Parameters or files that were edited while a stage ran, which began with others."""
+
+
 class LostRankError(HalfstepError):
     """A process of a training on several hosts has ended, or never came. The next start resumes the training."""
 
@@ -131,114 +122,3 @@ def one_line(text: str, limit: int = _LONGEST_LINE) -> str:
     """Returns `text` printable, without passwords, and not longer than `limit`."""
     # It is cut last: without its "@", a password would not be recognised.
     return printable(without_password(printable(text)), limit)
-
-
-def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
-    """Wraps the entry point of a stage: an error that the user caused becomes one line on standard error.
-
-    Returns:
-        A function that returns 0, the `exit_status` of the `HalfstepError` that ended `main`, 1 if the operating
-        system refused to read or write, or 130 after Ctrl-C. Any other exception is a bug and keeps its traceback.
-    """
-
-    @functools.wraps(main)
-    def entry() -> int:
-        # SIGTERM unwinds the stack as Ctrl-C does, so that MLflow runs are ended and temporary files are removed.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        if callable(signal.getsignal(signal.SIGINT)):  # it is ignored in a background job of a shell script
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        _print_in_any_encoding()
-        try:
-            with _no_signal_is_lost():
-                main()
-        except HalfstepError as error:
-            _report(*error.args)
-            return error.exit_status
-        except OSError as error:
-            if error.errno not in REFUSALS:
-                raise
-            _report(_os_error_message(error))
-            return HalfstepError.exit_status
-        except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # another Ctrl-C must not interrupt the end of threads
-            print("interrupted", file=sys.stderr)
-            return 128 + signal.SIGINT
-        return 0
-
-    return entry
-
-
-@contextmanager
-def _no_signal_is_lost() -> Iterator[None]:
-    """In the block, a signal is sent again whose exception Python has ignored: in a destructor, for example."""
-    previous = sys.unraisablehook
-
-    def send_again(ignored: Any) -> None:
-        if issubclass(ignored.exc_type, KeyboardInterrupt):
-            number = signal.SIGINT
-        elif issubclass(ignored.exc_type, SystemExit) and ignored.exc_value.code == 128 + signal.SIGTERM:
-            number = signal.SIGTERM
-        else:
-            previous(ignored)
-            return
-        threading.Timer(_RESEND_S, os.kill, (os.getpid(), number)).start()
-
-    sys.unraisablehook = send_again
-    try:
-        yield
-    finally:
-        sys.unraisablehook = previous
-
-
-def _report(*lines: object) -> None:
-    text = "\n".join(one_line(str(line)) for line in lines)
-    print(f"{text}{_restore_hint()}", file=sys.stderr)
-
-
-def _os_error_message(error: OSError) -> str:
-    path = f"{error.filename}: " if error.filename else ""
-    advice = "free some disk space" if error.errno in _DISK_FULL else "check the path and its permissions"
-    return f"{path}{error.strerror}; {advice}, then run `dvc repro` again"
-
-
-def _restore_hint() -> str:
-    """How to restore the result that DVC removed when it started the stage; empty outside DVC or without one."""
-    stage, lock = os.environ.get("DVC_STAGE", ""), Path("dvc.lock")
-    if stage in ("", "environment") or not lock.is_file():
-        return ""
-    if f"\n  {stage}:\n" not in lock.read_text(encoding="utf-8"):
-        return ""
-    return f"; `dvc checkout {stage}` restores the previous result"
-
-
-@contextmanager
-def ended_by_ctrl_c() -> Iterator[None]:
-    """In the block, Ctrl-C ends the process at once: for a slow import, in which an exception may be lost."""
-    stderr, previous = os.dup(2), signal.getsignal(signal.SIGINT)  # an import may redirect standard error
-
-    def end(*_: object) -> None:
-        os.write(stderr, b"interrupted\n")
-        os._exit(128 + signal.SIGINT)
-
-    if callable(previous):
-        signal.signal(signal.SIGINT, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-        os.close(stderr)
-
-
-def _print_in_any_encoding() -> None:
-    """Replaces characters that the encoding of the terminal or the file does not have, instead of failing."""
-    codecs.register_error("halfstep", _replaced)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="halfstep")
-
-
-def _replaced(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    characters = error.object[error.start : error.end]
-    return "".join(_IN_ASCII.get(one) or ascii(one)[1:-1] for one in characters), error.end

@@ -138,14 +138,20 @@ def read_json(path: Path) -> Any:
 
     Raises:
         DataError: the file is missing.
-        CorruptFileError: the file is not JSON.
+        CorruptFileError: the file is not JSON, or no regular file: a named pipe would never end.
     """
+    if path.exists() and not path.is_file():
+        raise CorruptFileError(f"{path} is not a regular file: remove it and run `{_pipeline_of(path)}`")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing: run `{_pipeline_of(path)}`") from error
     except (ValueError, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path} is not JSON ({error}): remove it and run `{_pipeline_of(path)}`") from error
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def sha256_file(path: Path) -> str:

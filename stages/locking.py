@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 from filelock import FileLock, Timeout
 
+from stages import supervision
 from stages.errors import BusyError, HalfstepError, ProfileError, printable
 from stages.files import WORK_DIR
 
@@ -188,6 +189,8 @@ def _pipeline() -> psutil.Process | None:
     """The nearest ancestor that is not a shell: DVC starts a stage through one. None if it has ended."""
     try:
         process = psutil.Process().parent()
+        if process is not None and supervision.is_supervised():
+            process = process.parent()
         while process is not None and process.name() in _SHELLS:
             process = process.parent()
         return None if process is None or process.name() in _INIT_PROCESSES else process

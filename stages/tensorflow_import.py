@@ -44,6 +44,8 @@ try:
     with captured_stderr(), quick_imports():
         import keras
         import tensorflow as tf
+        from keras.src.utils.rng_utils import get_random_seed as keras_seed  # no public name
+        from tensorflow.python.eager.context import global_seed as tensorflow_seed  # no public name
         from tensorflow.python.framework.config import is_op_determinism_enabled  # no public name
         from tensorflow.python.util._pywrap_util_port import IsMklEnabled as is_onednn_enabled  # noqa: N813  the same
 except (ImportError, MemoryError) as error:  # a library that does not fit in the memory is an ImportError
@@ -52,4 +54,17 @@ except (ImportError, MemoryError) as error:  # a library that does not fit in th
         "4 GB of memory (`ulimit -v unlimited`), or install requirements.txt again"
     ) from error
 
-__all__ = ["captured_stderr", "is_onednn_enabled", "is_op_determinism_enabled", "keras", "tf"]
+# Keras has read them of the user's `keras.json`; results must not depend on that file.
+keras.config.set_floatx("float32")
+keras.config.set_epsilon(1e-7)
+keras.config.set_image_data_format("channels_last")
+
+__all__ = [
+    "captured_stderr",
+    "is_onednn_enabled",
+    "is_op_determinism_enabled",
+    "keras",
+    "keras_seed",
+    "tensorflow_seed",
+    "tf",
+]

@@ -19,6 +19,7 @@ WITHOUT_EFFECT_ON_A_RESULT = {"require_gpu", "checkpoint_every"}
 CODE_WITHOUT_EFFECT = {
     "stages/__init__.py": "what a signal does",
     "stages/cache.py": "messages on DVC's cache",
+    "stages/cli.py": "how a program begins and ends",
     "stages/errors.py": "messages",
     "stages/escaping.py": "names in tables, which `prepare` and `compare` write",
     "stages/files.py": "where and how files are written, not what is in them",
@@ -27,6 +28,7 @@ CODE_WITHOUT_EFFECT = {
     "stages/locking.py": "which process may write",
     "stages/machine/": "what the machine has, and how data/environment.json is computed; messages",
     "stages/params/": "how params.yaml is read: what else changes results, the stages list",
+    "stages/supervision.py": "what is said of a crash",
     "stages/telling.py": "messages to a fleet",
     "stages/tracking/": "MLflow is a view of the results",
 }

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.errors import GateError, HalfstepError, ParameterError, cli_entry, one_line, printable
+from stages.cli import cli_entry
+from stages.errors import GateError, HalfstepError, ParameterError, one_line, printable
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +137,7 @@ def test_success_returns_zero() -> None:
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_text_is_printed_in_any_encoding(encoding: str, printed: str, stream: str, root: Path) -> None:
     check = (
-        "import sys; from stages.errors import cli_entry\n"
+        "import sys; from stages.cli import cli_entry\n"
         f"cli_entry(lambda: print('\u22120.37 to 1.73 \xd7 \u2265 \xe9 \udcff', file=sys.{stream}))()"
     )
     done = subprocess.run(
@@ -206,7 +207,7 @@ def test_message_says_how_to_restore_the_previous_result(
 def test_signal_in_a_destructor_is_not_lost(number: str, status: int, printed: str) -> None:
     """Python ignores exceptions there."""
     code = (
-        "import signal, time; from stages.errors import cli_entry\n"
+        "import signal, time; from stages.cli import cli_entry\n"
         "class Receiver:\n"
         f"    def __del__(self): signal.raise_signal(signal.{number})\n"
         "def main():\n"

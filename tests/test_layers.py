@@ -12,8 +12,8 @@ import pytest
 
 # From the lowest to the highest. Packages of one layer do not import each other.
 LAYERS = (
-    {"errors", "imports", "policies", "telling"},
-    {"cache", "escaping", "operations", "text"},
+    {"errors", "imports", "policies", "supervision", "telling"},
+    {"cache", "cli", "escaping", "operations", "text"},
     {"files"},
     {"locking", "machine"},
     {"params"},

@@ -25,7 +25,7 @@ from stages.locking import is_unlocked, lock_file, machine_lock, stage_lock, try
 HOLD = """
     import sys, time
     from pathlib import Path
-    from stages.errors import cli_entry
+    from stages.cli import cli_entry
     from stages.locking import machine_lock, stage_lock
 
     @cli_entry

@@ -16,7 +16,7 @@ fails is listed with its error, and the others go on. The exit status is 0 if ev
 
 It needs no DVC, MLflow, git or network, so `stages/` and `tools/` can be copied to a machine as a folder. Beside
 TensorFlow, with the packages that it needs itself (keras, numpy, protobuf, rich), these must be there: filelock,
-nvidia-ml-py, pandas, pillow, psutil, pydantic, pyyaml, scipy, xprof.
+nvidia-ml-py, pandas, pillow, psutil, pydantic, pyyaml, ruamel.yaml, scipy, xprof.
 """
 
 from __future__ import annotations

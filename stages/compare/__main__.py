@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from stages.supervision import supervise
+
+supervise(__name__)  # before anything large is imported
+
 import sys
 from contextlib import suppress
 
@@ -11,6 +15,7 @@ with quick_imports():
     from rich.console import Console
 
     from stages import files, params
+    from stages.cli import cli_entry, run
     from stages.compare.champion import register_best
     from stages.compare.gate import check_gate
     from stages.compare.judge import judge
@@ -20,7 +25,8 @@ with quick_imports():
     from stages.compare.report.tables import write_plots
     from stages.compare.report.terminal import render
     from stages.compare.study import Study, load_study
-    from stages.errors import HalfstepError, TrackingError, cli_entry
+    from stages.errors import HalfstepError, TrackingError
+    from stages.inputs.snapshot import Snapshot
     from stages.locking import stage_lock
     from stages.params import Params
     from stages.results.comparison import COMPARISON, Comparison
@@ -36,19 +42,21 @@ def main() -> None:
     Raises:
         GateError: with `compare.gate`, no candidate was adopted, or a training failed.
     """
+    inputs = Snapshot("compare")
     settings = params.load()
     with stage_lock("compare"):
-        comparison = _compare_and_track(settings)
+        comparison = _compare_and_track(settings, inputs)
     if settings.compare.gate:
         check_gate(comparison)
 
 
-def _compare_and_track(settings: Params) -> Comparison:
+def _compare_and_track(settings: Params, inputs: Snapshot) -> Comparison:
     tracker, train = Tracker(settings.tracking), settings.train
     batch_sizes = settings.profile.inference_batch_sizes
     try:
         study = load_study(settings.compare.baseline, train.variants, train.seeds, batch_sizes)
         comparison = judge(study, settings.compare)
+        inputs.require_unchanged()
     except HalfstepError:
         with suppress(TrackingError), tracker.run(run_logging.comparison(), settings):
             raise  # so that the tracking store shows the failure too
@@ -107,4 +115,4 @@ def _log_missing_runs(result: Comparison, settings: Params, tracker: Tracker) ->
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run(main))

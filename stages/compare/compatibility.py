@@ -6,9 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stages import files
 from stages.compare.study import Study
 from stages.errors import ComparisonError
+from stages.policies import FLOAT32, POLICIES
 from stages.results.artifact import corrupt
 from stages.results.profile import same_weights_file
 from stages.results.training import SCORES
@@ -41,6 +45,28 @@ def check_trainings(study: Study) -> None:
                 f"seed {first.seed} ({_differences(expected, found)}): run `dvc repro -f -s train@{folder.name}`, then "
                 "`dvc repro`"
             )
+
+
+def check_initial_weights(study: Study) -> None:
+    """Checks that the trainings of one seed began with the same weights, where their variables are float32.
+
+    Raises:
+        ComparisonError: names two that did not.
+    """
+    first: dict[int, tuple[str, NDArray[np.float64]]] = {}
+    for result in study.variants:
+        for training in result.trainings:
+            found = training.metrics.initial_weights
+            if found is None or result.profile is None or POLICIES[result.profile.policy].variables is not FLOAT32:
+                continue
+            weights = np.array([float(value) for value in found.split()])
+            name, before = first.setdefault(training.seed, (result.variant, weights))
+            if before.shape != weights.shape or not np.allclose(before, weights, rtol=1e-3, atol=1e-6, equal_nan=True):
+                raise ComparisonError(
+                    f"'{name}' and '{result.variant}', seed {training.seed}, began with other initial weights, so "
+                    "their accuracies say nothing about the precision: take all random numbers in your model from "
+                    "Keras, whose seed is set, and train again: `dvc repro -f train`, then `dvc repro`"
+                )
 
 
 def check_metrics(study: Study) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages import files
-from stages.compare.compatibility import check_metrics, check_profiles, check_trainings
+from stages.compare.compatibility import check_initial_weights, check_metrics, check_profiles, check_trainings
 from stages.compare.explain import arm_failed, explain, explain_profile
 from stages.compare.explain.evidence import Evidence, Factors
 from stages.compare.explain.layer_diff import op_changes
@@ -187,6 +187,7 @@ def compare(study: Study, params: CompareParams) -> Judging:
     """
     check_metrics(study)
     check_trainings(study)
+    check_initial_weights(study)
     check_profiles(study)
     baseline = study.baseline.profile
     measured = [_measured(study, result) for result in study.candidates]

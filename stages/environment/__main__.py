@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from stages.supervision import supervise
+
+supervise(__name__)  # before anything large is imported
+
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 from stages.imports import quick_imports
 
 with quick_imports():
     from stages import files
+    from stages.cli import cli_entry, run
     from stages.distribution import cluster
     from stages.environment import gpu_preflight, preflight
-    from stages.errors import cli_entry
     from stages.inputs import digests
     from stages.inputs.head_digests import HEAD_DIGESTS, HeadDigests, read_head_digests
     from stages.machine import fingerprint
@@ -28,6 +31,7 @@ def main() -> None:
     A GPU is tried in another process, which takes longer, until it has passed.
     """
     preflight.require_writable_checkout()
+    preflight.require_usable_process()
     head = read_head_digests()
     params = preflight.checked_params(has_data=head is None)
     cluster.from_environment(params.train.replicas)  # refuses what is none
@@ -42,12 +46,8 @@ def main() -> None:
 
 def write_digests(params: Params) -> None:
     """Writes what identifies the task, and for `images` the images and the model; other tasks do not use these."""
-    task, train = params.task, params.train
-    source: dict[str, Any] = {"source": None} if task.is_own else digests.source_digest(params.data)
-    model: dict[str, Any] = {"name": None} if task.is_own else digests.model_digest(params.model)
-    files.write_json(files.SOURCE_FILE, source)
-    files.write_json(files.MODEL_FILE, model)
-    files.write_json(files.TASK_FILE, digests.task_digest(task, train.batch_size, train.seeds[0]))
+    for path, compute in digests.INPUTS.items():
+        files.write_json(path, compute(params))
 
 
 def write_head_digests(head: HeadDigests) -> None:
@@ -79,4 +79,4 @@ def _remove_others(folder: Path, kept: set[str]) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run(main))

@@ -18,6 +18,8 @@ from stages.params.rules import did_you_mean
 
 LONGEST_VALUE = 300  # characters of a value in a message: what to do comes after it
 _LONGEST_SIGNATURE = 100
+_KERNEL_FOLDERS = ("/proc", "/sys")
+OF_THE_KERNEL = "part of /proc or /sys, or is /dev: its contents are not fixed"
 _NEXT_TO_PARAMS = "next to params.yaml or among installed packages"
 # What halfstep passes to the function of a task, and where else the user sets it.
 _PASSED = {
@@ -198,10 +200,18 @@ def _depends(paths: Iterable[str]) -> Iterator[str]:
         path, subject = files.resolve_data_path(name), f"task.depends contains '{_shown(name)}', which"
         if not os.path.exists(path):  # noqa: PTH110  Path.exists raises an error for a long name
             yield f"{subject} does not exist; correct or remove it"
+        elif is_of_the_kernel(path):
+            yield f"{subject} is {OF_THE_KERNEL}; remove it"
         elif not path.is_file() and not path.is_dir():
             yield f"{subject} is neither a file nor a folder; remove it"
         elif any(folder.is_relative_to(path.resolve()) or path.resolve().is_relative_to(folder) for folder in results):
             yield f"{subject} contains results of the pipeline; list only what your task reads"
+
+
+def is_of_the_kernel(path: Path) -> bool:
+    """Whether a file or folder shows the state of the machine: its contents change, or have no end."""
+    found = path.resolve()
+    return found == Path("/dev") or any(found.is_relative_to(folder) for folder in _KERNEL_FOLDERS)
 
 
 def _shown(text: str) -> str:

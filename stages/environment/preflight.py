@@ -6,10 +6,20 @@ import ast
 import importlib.util
 import os
 import resource
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from stages.environment.own_code_preflight import LONGEST_VALUE, model_problems, task_problems
+from stages import files
+from stages.environment.own_code_preflight import (
+    LONGEST_VALUE,
+    OF_THE_KERNEL,
+    is_of_the_kernel,
+    model_problems,
+    task_problems,
+)
 from stages.environment.server_preflight import server_problem
 from stages.errors import HalfstepError, ParameterError, one_line
 from stages.files import resolve_data_path
@@ -21,6 +31,8 @@ from stages.tracking import store
 
 BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
 APPLICATIONS = "keras.applications."
+MOST_THREADS = 4096
+MIN_TEMPORARY_BYTES = 64 * 2**20
 MIN_ADDRESS_SPACE_BYTES = 7 * 2**29  # measured: 2.4 GiB are too little for one training of a small network
 
 
@@ -76,6 +88,45 @@ def require_writable_checkout() -> None:
         )
 
 
+def require_usable_process() -> None:
+    """Checks the options of Python, the variables of TensorFlow, and the folders for results and temporary files.
+
+    Raises:
+        HalfstepError: one line for each that cannot be used.
+    """
+    if lines := [*_python_options(), *_thread_variables(), *_folders()]:
+        raise HalfstepError(*lines)
+
+
+def _python_options() -> Iterator[str]:
+    if sys.flags.optimize:
+        yield (
+            f"PYTHONOPTIMIZE is {sys.flags.optimize}: it removes checks that halfstep and its libraries need; unset it"
+        )
+
+
+def _thread_variables() -> Iterator[str]:
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        value = os.environ.get(name, "")
+        if value and not (value.isdecimal() and value.isascii() and int(value) <= MOST_THREADS):
+            shown = one_line(value, LONGEST_VALUE)
+            yield f"{name} is {shown!r}; it must be a number of threads, 0 to {MOST_THREADS}, or not be set"
+
+
+def _folders() -> Iterator[str]:
+    if files.DATA.is_symlink():
+        yield (
+            f"{files.DATA} is a symbolic link, through which DVC writes no results; replace it by a folder, and move "
+            "the whole checkout to another disk if this one is too small"
+        )
+    folder = Path(tempfile.gettempdir())
+    if (free := shutil.disk_usage(folder).free) < MIN_TEMPORARY_BYTES:
+        yield (
+            f"{folder}, the folder of temporary files, has {free / 2**20:.0f} MiB free, and at least "
+            f"{MIN_TEMPORARY_BYTES / 2**20:.0f} MiB are needed: free some space, or set TMPDIR to another folder"
+        )
+
+
 def require_address_space() -> None:
     """Checks the limit of virtual memory (`ulimit -v`). With less, TensorFlow ends the process without a message.
 
@@ -96,6 +147,8 @@ def _data_path(data: DataParams) -> Iterator[str]:
     root, shown = resolve_data_path(data.path), one_line(data.path, LONGEST_VALUE)
     if not os.path.exists(root):  # noqa: PTH110  Path.exists raises an error for a long name
         yield f"data.path is '{shown}', which does not exist; create it with a folder of images for each class"
+    elif is_of_the_kernel(root):
+        yield f"data.path is '{shown}', which is {OF_THE_KERNEL}; it must be a folder of images"
     elif not root.is_dir():
         yield f"data.path is '{shown}', which is not a folder; it must hold a folder of images for each class"
     elif not os.access(root, os.R_OK | os.X_OK):

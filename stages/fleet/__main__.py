@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from stages.errors import cli_entry
+from stages.cli import cli_entry
 
 
 @cli_entry

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from stages import files, params
-from stages.errors import cli_entry
+from stages.cli import cli_entry
 from stages.fleet import node
 from stages.fleet.machines import PROVENANCE, Provenance, result_params
 from stages.fleet.unfinished import unfinished_trainings

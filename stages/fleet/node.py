@@ -13,7 +13,8 @@ import sys
 from collections.abc import Sequence
 
 from stages import files
-from stages.errors import HalfstepError, LostRankError, cli_entry, one_line
+from stages.cli import cli_entry
+from stages.errors import HalfstepError, LostRankError, one_line
 from stages.fleet.remote import dvc_error
 from stages.telling import told
 

@@ -39,7 +39,6 @@ def _has_result(repo: Any, name: str) -> bool:
     (stage,) = repo.stage.collect(name)
     if not stage.changed():
         return True
-    stage.save_deps()
     try:
         repo.stage_cache.restore(stage, pull=True)
     except (RunCacheNotFoundError, DvcException):

@@ -8,18 +8,19 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-import stages
+from stages import files
 from stages.errors import DataError
 from stages.files import resolve_data_path, sha256_file
+from stages.imports import ROOT
 from stages.inputs.contents import Contents
 from stages.inputs.own_model import own_model_files
-from stages.params import DataParams, ModelParams, TaskParams
+from stages.params import DataParams, ModelParams, Params, TaskParams
 
 
 def source_digest(data: DataParams) -> dict[str, Any]:
@@ -41,17 +42,21 @@ def source_digest(data: DataParams) -> dict[str, Any]:
 
 def code_digest(stage: str) -> str:
     """Digest of the names and contents of the code that `dvc.yaml` names for a stage: what its results depend on."""
-    root = Path(stages.__file__).parents[1]
-    named = [root / name for name in code_of(stage)]
+    named = [ROOT / name for name in code_of(stage)]
     paths = sorted(path for entry in named for path in ([entry] if entry.is_file() else entry.rglob("*.py")))
-    lines = [f"{path.relative_to(root)}\0{sha256_file(path)}\n" for path in paths]
+    lines = [f"{path.relative_to(ROOT)}\0{sha256_file(path)}\n" for path in paths]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def code_of(stage: str) -> list[str]:
     """The modules and packages on which a stage depends by `dvc.yaml`, as paths from the root of the project."""
-    pipeline = yaml.safe_load((Path(stages.__file__).parents[1] / "dvc.yaml").read_text(encoding="utf-8"))
-    return [name for name in pipeline["stages"][stage]["deps"] if name.startswith("stages/")]
+    return [name for name in listed(stage)["deps"] if name.startswith("stages/")]
+
+
+def listed(stage: str) -> dict[str, Any]:
+    """What `dvc.yaml` says of a stage."""
+    pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+    return dict(pipeline["stages"][stage])
 
 
 def model_digest(model: ModelParams) -> dict[str, Any]:
@@ -152,3 +157,12 @@ def _unreadable(parameter: str, error: OSError) -> DataError:
 
 def _is_removed(error: OSError) -> bool:
     return isinstance(error, FileNotFoundError | NotADirectoryError)
+
+
+# What the stages depend on outside of the pipeline, by the file that has its digest. An own task uses no `data` and no
+# `model`.
+INPUTS: Mapping[Path, Callable[[Params], dict[str, Any]]] = {
+    files.SOURCE_FILE: lambda params: {"source": None} if params.task.is_own else source_digest(params.data),
+    files.MODEL_FILE: lambda params: {"name": None} if params.task.is_own else model_digest(params.model),
+    files.TASK_FILE: lambda params: task_digest(params.task, params.train.batch_size, params.train.seeds[0]),
+}

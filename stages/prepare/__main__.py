@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from stages.supervision import supervise
+
+supervise(__name__)  # before anything large is imported
+
 from stages.imports import quick_imports
 
 with quick_imports():
     from stages import files, params
-    from stages.errors import cli_entry
+    from stages.cli import cli_entry, run
+    from stages.inputs.snapshot import Snapshot
     from stages.locking import stage_lock
     from stages.params import Params, quality_margin_for
     from stages.prepare.images.pipeline import prepare
     from stages.prepare.images.reports import conflicts_line, summary_line
+    from stages.prepare.kept import kept_if_inputs_change
     from stages.results.prepared import PREPARED_INFO, PreparedInfo
     from stages.results.task import TASK_INFO, TaskInfo
     from stages.stats.sample_size import number_of_verdicts, too_few_examples
@@ -21,10 +27,13 @@ with quick_imports():
 @cli_entry
 def main() -> None:
     """Prepares the images that `params.yaml` names, or checks a task of the user's own, and prints a summary."""
+    inputs = Snapshot("prepare")
     settings = params.load()
     with stage_lock("prepare"):
         with Tracker(settings.tracking).run(run_logging.preparation(), settings) as run:
-            _prepare(settings)
+            with kept_if_inputs_change(settings, inputs) as is_there:
+                if not is_there:
+                    _prepare(settings)
             run_logging.log_preparation(run, files.PREPARED, files.verify_manifest(files.PREPARED))
         for line in _summary(settings):
             print(line)
@@ -56,4 +65,4 @@ def _summary(settings: Params) -> list[str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run(main))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stages import files, precision
 from stages.errors import TaskError
@@ -16,7 +19,9 @@ from stages.tasks.ready import ReadyTask, from_task
 from stages.tensorflow_import import keras, tf
 
 COMPARED_BATCHES = 8  # of each part of the data, to see whether the same seed gives the same data
+RELATIVE = 1e-5  # of weights and scores
 FLOAT32 = Variant(policy="float32")
+_SAME = "use `seed` where it shuffles, draws and initializes, so that all variants are trained from the same start"
 
 
 def prepare_task(task: TaskParams, train: TrainParams, directory: Path) -> TaskInfo:
@@ -38,15 +43,13 @@ def prepare_task(task: TaskParams, train: TrainParams, directory: Path) -> TaskI
     precision.activate(FLOAT32, require_gpu=train.require_gpu)
     found = _built(task, train, seed)
     with user_code.explained(subject, "has data that cannot be read", TaskError):
-        digest, examples = _digest(found), _test_examples(found)
-        again = _digest(_built(task, train, seed))
-        if digest["test"] != _digest_of("test", found.test):
-            raise TaskError(f"{subject} gives Task.test in another order when it is read again; do not shuffle it")
-    if changed := [name for name in digest if digest[name] != again[name]]:
-        raise TaskError(
-            f"{subject} gives other data in Task.{changed[0]} when it is built again with the same seed; use `seed` "
-            "where it shuffles and draws, so that all variants are trained on the same data"
-        )
+        examples = _test_examples(found)
+    first = _described(found, subject)
+    del found  # one model is alive at a time
+    found = _built(task, train, seed)
+    again = _described(found, subject)
+    if problem := _difference(first, again):
+        raise TaskError(f"{subject} {problem} when it is built again with the same seed; {_SAME}")
     _try(found, subject)
     info = TaskInfo(
         name=task.name,
@@ -54,7 +57,7 @@ def prepare_task(task: TaskParams, train: TrainParams, directory: Path) -> TaskI
         score_kind="metric" if found.task.score is None else "score",
         examples=examples,
         steps_per_epoch=found.training.steps_per_epoch,
-        data_sha256=hashlib.sha256("".join(digest.values()).encode()).hexdigest(),
+        data_sha256=hashlib.sha256("".join(first.data.values()).encode()).hexdigest(),
     )
     info.write(directory / TASK_INFO.name)
     files.write_manifest(directory)
@@ -66,6 +69,54 @@ def _built(task: TaskParams, train: TrainParams, seed: int) -> ReadyTask:
     built = own.build(task, batch_size=train.batch_size, seed=seed)
     with user_code.explained(f"task.name = {task.name}", "has data that cannot be read", TaskError):
         return from_task(built, train, seed)
+
+
+@dataclass(frozen=True)
+class _Description:
+    """What must be the same when a task is built again.
+
+    Attributes:
+        weights: initial weights, by path.
+        data: a sha256 of the first batches of each part of the data, by name.
+        scores: of the first test data with the initial weights; empty with a metric, which takes all of them.
+    """
+
+    weights: dict[str, NDArray[Any]]
+    data: dict[str, str]
+    scores: NDArray[np.float64]
+
+
+def _described(found: ReadyTask, subject: str) -> _Description:
+    """Reads the data and computes the score with the initial weights."""
+    with user_code.explained(subject, "has data that cannot be read", TaskError):
+        data = _digest(found)
+        if data["test"] != _digest_of("test", found.test):
+            raise TaskError(f"{subject} gives Task.test in another order when it is read again; do not shuffle it")
+    weights = {weight.path: keras.ops.convert_to_numpy(weight) for weight in found.model.weights}
+    with user_code.explained(subject, "cannot be tested", TaskError):
+        scores = scoring.first_scores(found.task, found.test, lambda inputs: found.model(inputs, training=False))
+    return _Description(weights, data, scores)
+
+
+def _difference(first: _Description, again: _Description) -> str | None:
+    """What is not the same, in words; None if everything is."""
+    if changed := [name for name in first.data if first.data[name] != again.data[name]]:
+        return f"gives other data in Task.{changed[0]}"
+    if list(map(np.shape, first.weights.values())) != list(map(np.shape, again.weights.values())):
+        return "has a model with other weights"
+    pairs = zip(first.weights.items(), again.weights.values(), strict=True)
+    if other := [path for (path, before), after in pairs if not _close(before, after)]:
+        return f"has other initial weights ({other[0]})"
+    return None if _close(first.scores, again.scores) else "gives another score with the same weights"
+
+
+def _close(before: NDArray[Any], after: NDArray[Any]) -> bool:
+    """Whether arrays are equal but for what `adapt` computes in another order."""
+    if before.dtype.kind not in "fV":
+        return np.array_equal(before, after)
+    numbers, others = before.astype(np.float64), after.astype(np.float64)
+    scale = float(np.max(np.abs(numbers), initial=0.0))
+    return np.allclose(numbers, others, rtol=RELATIVE, atol=RELATIVE * scale, equal_nan=True)
 
 
 def _digest(found: ReadyTask) -> dict[str, str]:
@@ -96,10 +147,10 @@ def _test_examples(found: ReadyTask) -> int:
 
 
 def _try(found: ReadyTask, subject: str) -> None:
-    """Computes the score on the first test data, and runs one training step: errors show here, not after a training."""
+    """Computes the metric, and runs one training step: errors show here, not after a training."""
     model, task = found.model, found.task
     with user_code.explained(subject, "cannot be tested", TaskError):
-        scoring.check(task, found.test, lambda inputs: model(inputs, training=False))
+        scoring.check_metric_of(task, found.test, lambda inputs: model(inputs, training=False))
     with user_code.explained(subject, "cannot be trained", TaskError):
         model.compile(**task.compile, jit_compile=False)
         model.fit(found.training.from_step(0, 1), steps_per_epoch=1, verbose=0, shuffle=False)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from stages.supervision import supervise
+
+supervise(__name__)  # before anything large is imported
+
 from contextlib import ExitStack
 
 from stages import params
-from stages.errors import cli_entry
+from stages.cli import cli_entry, run
 from stages.imports import quick_imports
+from stages.inputs.snapshot import Snapshot
 from stages.locking import machine_lock, stage_lock
 from stages.profile.fork_server import start_server, stop_servers
 
@@ -14,6 +19,7 @@ from stages.profile.fork_server import start_server, stop_servers
 @cli_entry
 def main() -> None:
     """Measures the variants without a failed training, writes `data/profile/`, and logs one run per variant."""
+    inputs = Snapshot("profile")
     settings = params.load()
     with stage_lock("profile"), machine_lock(), ExitStack() as stack:
         stack.callback(stop_servers)
@@ -21,8 +27,8 @@ def main() -> None:
             start_server(settings.variants[name].variables)
         with quick_imports():
             from stages.profile import stage
-        stage.run(settings)
+        stage.run(settings, inputs)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run(main))

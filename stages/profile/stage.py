@@ -12,6 +12,7 @@ import numpy as np
 from stages import files
 from stages.distribution.cluster import from_environment
 from stages.errors import HalfstepError, ProfileError
+from stages.inputs.snapshot import Snapshot
 from stages.machine import fingerprint
 from stages.params import Params, ProfileParams, TrainParams
 from stages.profile import extras, repeats, runner
@@ -28,10 +29,11 @@ from stages.tracking import run_logging
 from stages.tracking.tracker import Tracker
 
 
-def run(settings: Params) -> None:
+def run(settings: Params, inputs: Snapshot | None = None) -> None:
     """Measures the variants without a failed training, writes `data/profile/`, and logs one run per variant.
 
     Raises:
+        ChangedInputsError: `inputs` are not any more as they were.
         HalfstepError: a stage before this one has not run, a variant cannot be measured, or the results not written.
     """
     _require_one_host(settings.train)
@@ -48,6 +50,8 @@ def run(settings: Params) -> None:
         asked = repeats.amounts(settings.profile, settings.compare.min_speedup)
         kept = stack.enter_context(repeats.opened(key, asked))
         digests = _measure_and_write(settings, configs, trained, kept)
+        if inputs:
+            inputs.require_unchanged("with the former inputs, a run takes over what was timed")
         for variant, run in runs.items():
             scores = finished_scores(variant, settings.train.seeds)
             name = TaskInfo.read(TASK_INFO).score_name

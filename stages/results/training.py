@@ -43,6 +43,8 @@ class TrainingMetrics(Document):
         batch_size: images a step.
         data_sha256: sha256 of the manifest of the prepared images.
         environment: processor and releases of TensorFlow and Keras.
+        initial_weights: the first weights of the largest kernel before the training. Those of one seed are the same in
+            all variants that keep variables in float32.
     """
 
     VERSION: ClassVar[int] = 2
@@ -61,6 +63,7 @@ class TrainingMetrics(Document):
     batch_size: int
     data_sha256: str
     environment: str
+    initial_weights: str | None = None
 
     @model_validator(mode="after")
     def _one_score(self) -> Self:

@@ -76,7 +76,7 @@ def metric_scores(
         HalfstepError: the arrays differ in length, or the metric raises or is not one finite number.
     """
     examples = _length((y_true, y_pred))
-    value = _evaluated(metric, y_true, y_pred, "the test set")
+    value = _on_test_set(metric, y_true, y_pred)
     found = [
         _evaluated(metric, _taken(y_true, chosen), _taken(y_pred, chosen), what)
         for chosen, what in _selections(examples, seed)
@@ -85,8 +85,10 @@ def metric_scores(
 
 
 def check_metric(metric: Callable[[Any, Any], float], y_true: Any, y_pred: Any) -> None:
-    """Calls a metric on the test set and on a few resamples; arguments and errors as of `metric_scores`."""
-    _evaluated(metric, y_true, y_pred, "the test set")
+    """Calls a metric on the test set, twice, and on a few resamples; arguments and errors as of `metric_scores`."""
+    first, again = _on_test_set(metric, y_true, y_pred), _on_test_set(metric, y_true, y_pred)
+    if not math.isclose(first, again, rel_tol=1e-6, abs_tol=1e-9):
+        raise HalfstepError(f"the task's metric is {first}, then {again} for the same data; it must not draw at random")
     for chosen, what in itertools.islice(_selections(_length((y_true, y_pred)), SEED), CHECKED_RESAMPLES):
         _evaluated(metric, _taken(y_true, chosen), _taken(y_pred, chosen), what)
 
@@ -99,6 +101,12 @@ def _selections(examples: int, seed: int) -> Iterator[tuple[NDArray[np.int64], s
     order = generator.permutation(examples) if examples > MOST_GROUPS else np.arange(examples)
     for group in np.array_split(order, jackknife_groups(examples)):
         yield np.delete(np.arange(examples), group), "a part of the test set"
+
+
+def _on_test_set(metric: Callable[[Any, Any], float], y_true: Any, y_pred: Any) -> float:
+    """The metric on copies, which it may write into."""
+    whole = np.arange(_length((y_true, y_pred)))
+    return _evaluated(metric, _taken(y_true, whole), _taken(y_pred, whole), "the test set")
 
 
 def _evaluated(metric: Callable[[Any, Any], float], y_true: Any, y_pred: Any, what: str) -> float:

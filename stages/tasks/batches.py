@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from stages.errors import TaskError
+from stages.tasks.user_code import UNEVEN, counted
 from stages.tensorflow_import import keras, tf
 
 PREFETCHED_BATCHES = 2
@@ -97,7 +98,9 @@ def training_data(data: Any, batch_size: int, seed: int, counted_steps: int | No
     if isinstance(data, TrainingData):
         return data
     if isinstance(data, tf.data.Dataset):
-        return TrainingData(_length(data, counted_steps), functools.partial(_from_step, data.repeat()))
+        steps = _length(data, counted_steps)
+        is_known = int(data.cardinality()) == steps
+        return TrainingData(steps, functools.partial(_from_step, data.repeat() if is_known else _counted(data, steps)))
     if isinstance(data, keras.utils.PyDataset):
         return TrainingData(_batches_of(data), functools.partial(_from_step, _py_dataset(data, epochs=None)))
     arrays = _arrays(data, "train")
@@ -140,10 +143,22 @@ def _length(data: tf.data.Dataset, counted_steps: int | None) -> int:
     if cardinality == tf.data.INFINITE_CARDINALITY:
         raise TaskError("Task.train is endless; end an epoch with .take(steps)")
     if cardinality == tf.data.UNKNOWN_CARDINALITY:
-        cardinality = counted_steps if counted_steps is not None else sum(1 for _ in data)
+        cardinality = counted_steps if counted_steps is not None else sum(1 for _ in counted(data, "Task.train"))
     if cardinality == 0:
         raise TaskError("Task.train is empty; give at least one batch")
     return cardinality
+
+
+def _counted(data: tf.data.Dataset, steps: int) -> tf.data.Dataset:
+    """The data again and again. To read it fails where a pass has another number of batches than `steps`."""
+
+    def checked(number: tf.Tensor, numbered: Any) -> Any:
+        position, batch = numbered
+        expected = tf.debugging.assert_equal(position, number % steps, f"{UNEVEN} ({steps} in the first)")
+        with tf.control_dependencies([expected]):
+            return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+
+    return tf.data.Dataset.zip((tf.data.Dataset.range(ENDLESS), data.enumerate().repeat())).map(checked)
 
 
 def _from_step(batches: tf.data.Dataset, first_step: int, steps: int | None) -> tf.data.Dataset:

@@ -26,7 +26,7 @@ def build(task: TaskParams, *, batch_size: int, seed: int) -> Task:
     Raises:
         TaskError: the function cannot be called, raises, or returns no usable task.
     """
-    subject, policy = f"task.name = {task.name}", keras.config.dtype_policy().name
+    subject = f"task.name = {task.name}"
     keywords = {"batch_size": batch_size, "seed": seed, **task.arguments}
     with user_code.explained(subject, "cannot be built", TaskError):
         function = _function(task)
@@ -34,7 +34,7 @@ def build(task: TaskParams, *, batch_size: int, seed: int) -> Task:
             keywords[DIRECTORY] = files.PREPARED.absolute()
         _require_keywords(function, keywords)
         found = function(**keywords)
-    if problem := _problem(found, policy):
+    if problem := _problem(found):
         raise TaskError(f"{subject} {problem}")
     return found
 
@@ -82,12 +82,10 @@ def _require_keywords(function: Callable[..., Any], keywords: dict[str, Any]) ->
         raise TypeError(f"{function.__name__}{signature} cannot be called with {called} ({error})") from None
 
 
-def _problem(found: object, policy: str) -> str | None:
+def _problem(found: object) -> str | None:
     """What is wrong with what the task's function returned; None if nothing is."""
     if not isinstance(found, Task):
         return f"returned {type(found).__name__}; it must return a stages.tasks.Task"
-    if (now := keras.config.dtype_policy().name) != policy:
-        return f"changed the dtype policy from {policy} to {now}; remove set_dtype_policy, because variants set it"
     if not isinstance(found.model, keras.Model):
         return f"has the model {type(found.model).__name__}; it must be a keras.Model"
     if found.model.compiled:

@@ -26,7 +26,7 @@ def pairs(data: tf.data.Dataset) -> Iterator[tuple[Any, Any]]:
         TaskError: the elements are not `(x, y)` or `(x, y, sample_weight)`, or there are none.
     """
     is_empty = True
-    for batch in data:
+    for batch in user_code.counted(data, "Task.test"):
         if not isinstance(batch, tuple) or len(batch) not in (2, 3):
             raise TaskError(f"Task.test has elements of type {type(batch).__name__}; each must be (x, y)")
         is_empty = False
@@ -97,7 +97,8 @@ def _scores(task: Task, y: Any, predicted: Any, is_finite: NDArray[np.bool_]) ->
     """The scores of a batch, checked; NaN where a prediction is not finite."""
     assert task.score is not None
     with user_code.explained(f"Task.score ({task.score_name})", "fails", TaskError):
-        found = np.asarray(_arrays(task.score(y, predicted)), dtype=np.float64)
+        copies = keras.tree.map_structure(np.copy, (y, predicted))  # it may write into them
+        found = np.asarray(_arrays(task.score(*copies)), dtype=np.float64)
     if found.shape != is_finite.shape:
         raise TaskError(
             f"Task.score ({task.score_name}) returns shape {found.shape} for {len(is_finite)} examples; it must return "
@@ -115,16 +116,21 @@ def _metric(task: Task, batches: Sequence[tuple[Any, Any, Any]]) -> NDArray[np.f
         return metric_scores(task.metric, y, predicted)
 
 
-def check(task: Task, data: tf.data.Dataset, predict: Callable[[Any], Any]) -> None:
-    """Computes the score of the first batch of test data, or the metric on all and on a few resamples.
+def first_scores(task: Task, data: tf.data.Dataset, predict: Callable[[Any], Any]) -> NDArray[np.float64]:
+    """The scores of the first batch of test data; empty for a task with a metric. Errors as of `outputs`."""
+    if task.score is None:
+        return np.empty(0)
+    return outputs(task, data.take(1), predict, keeps_predictions=False, allow_not_finite=True)
+
+
+def check_metric_of(task: Task, data: tf.data.Dataset, predict: Callable[[Any], Any]) -> None:
+    """Computes the metric on the test data, and on a few resamples; does nothing for a task with a score.
 
     Raises:
-        TaskError: the score or metric raises, or returns something else than numbers as it should.
+        TaskError: the metric raises, or returns something else than one number, or another one when called again.
     """
-    if task.score is not None:
-        outputs(task, data.take(1), predict, keeps_predictions=False, allow_not_finite=True)
+    if task.metric is None:
         return
-    assert task.metric is not None
     y, predicted = _joined([(_arrays(y), _arrays(predict(x))) for x, y in pairs(data)])
     with user_code.explained(f"Task.metric ({task.score_name})", "fails", TaskError):
         check_metric(task.metric, y, predicted)

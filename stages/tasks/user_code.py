@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import site
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
+from stages import files
 from stages.errors import HalfstepError, ModelError, one_line
+from stages.tensorflow_import import is_op_determinism_enabled, keras, keras_seed, tensorflow_seed, tf
 
 SLOW_S = 60.0  # the largest networks of `keras.applications` are built in less
+_Batch = TypeVar("_Batch")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MAX_LENGTH = 300
+# What reading the data fails with where the passes differ: of TensorFlow's message, only this is shown.
+UNEVEN = "Task.train does not have the same number of batches in every epoch"
+REPEAT = "give every epoch as many, as Task.train.repeat().take(steps) does"
+_TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ')
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")  # a line that begins in the first column, after the frames
 
 
 @contextmanager
@@ -23,7 +36,8 @@ def explained(subject: str, failure: str, kind: type[HalfstepError] = ModelError
     """Turns every exception of the block into a `HalfstepError`, and prints a line if the block takes long.
 
     `sys.exit` in a user's module would otherwise end the stage without a word. The exceptions that a signal raises in
-    the block are not changed.
+    the block are not changed. Afterwards the process is where it was, and has the settings that results depend on: a
+    process that the block has forked ends here.
 
     Args:
         subject: names the model or the task, at the start of the message.
@@ -31,9 +45,9 @@ def explained(subject: str, failure: str, kind: type[HalfstepError] = ModelError
         kind: class of the error.
 
     Raises:
-        HalfstepError: the block raised an exception.
+        HalfstepError: the block raised an exception, or left a setting of Keras or TensorFlow changed.
     """
-    with _signals_recorded() as received, _announced_if_slow(subject):
+    with _signals_recorded() as received, _announced_if_slow(subject), _unchanged(subject, kind):
         try:
             yield
         except HalfstepError:
@@ -44,9 +58,82 @@ def explained(subject: str, failure: str, kind: type[HalfstepError] = ModelError
             raise kind(f"{subject} {failure}: {describe(error)}") from error
 
 
+@contextmanager
+def _unchanged(subject: str, kind: type[HalfstepError]) -> Iterator[None]:
+    """Restores the working folder after the block, and checks the settings."""
+    process, folder, before = os.getpid(), Path.cwd(), _settings()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:  # two processes would write one result
+            os._exit(1)
+        os.chdir(folder)
+    for name, value in _settings().items():
+        if value != before[name]:
+            raise kind(f"{subject} changed {name} from {before[name]} to {value}; remove that call: halfstep sets it")
+
+
+def _settings() -> dict[str, object]:
+    """Global settings on which results depend, by name."""
+    return {
+        "keras.config.floatx": keras.config.floatx(),
+        "keras.config.image_data_format": keras.config.image_data_format(),
+        "keras.config.epsilon": keras.config.epsilon(),
+        "the dtype policy (keras.config.dtype_policy)": keras.config.dtype_policy().name,
+        "the seed (keras.utils.set_random_seed)": keras_seed(),
+        "the seed (tf.random.set_seed)": tensorflow_seed(),
+        "determinism (tf.config.experimental.enable_op_determinism)": is_op_determinism_enabled(),
+        "eager execution (tf.config.run_functions_eagerly)": tf.config.functions_run_eagerly(),
+        "TensorFloat-32": tf.config.experimental.tensor_float_32_execution_enabled(),
+    }
+
+
 def describe(error: BaseException) -> str:
-    """An exception in one printable line, with the line of the user's code that raised it."""
-    return f"{_text(error)}{_place(error)}"
+    """An exception in one printable line, with the line of the user's code that raised it.
+
+    Where the line does not have all of a long message, it names a file that has.
+    """
+    try:
+        whole = str(error)
+    except Exception:  # of the user's own class
+        whole = ""
+    raised = _raised_in_graph(whole)
+    if raised:
+        found = one_line(raised.text, _MAX_LENGTH) + _at(raised.frames)
+    else:
+        found = _text(error) + _at(traceback.extract_tb(error.__traceback__))
+    path = _log(error) if len(whole) > _MAX_LENGTH else None
+    return found + (f"; all of it is in {path}" if path else "")
+
+
+class _Raised(NamedTuple):
+    """What Python code raised within TensorFlow's graph: the exception's own text, and its frames."""
+
+    text: str
+    frames: list[traceback.FrameSummary]
+
+
+def _raised_in_graph(message: str) -> _Raised | None:
+    """Finds the exception in TensorFlow's message, which has its traceback as text; None if it has none."""
+    if uneven := re.search(rf"{re.escape(UNEVEN)}( \(\d+ in the first\))?", message):
+        return _Raised(f"{uneven[0]}; {REPEAT}", [])
+    _, mark, block = message.rpartition(_TRACEBACK)
+    if not mark:
+        return None
+    frames = [traceback.FrameSummary(name, int(line), "") for name, line in _FRAME.findall(block)]
+    own = [line.strip() for line in block.splitlines() if _EXCEPTION.match(line)]
+    return _Raised(own[-1], frames) if own else None
+
+
+def _log(error: BaseException) -> Path | None:
+    """Writes an exception with its traceback to a file. Returns its path; None if it cannot be written."""
+    stage = re.sub(r"[^\w@.-]", "_", os.environ.get("DVC_STAGE") or "stage")
+    path = files.WORK_DIR / "errors" / f"{stage}.txt"
+    try:
+        files.write_text(path, "".join(traceback.format_exception(error)))
+    except (HalfstepError, OSError):
+        return None
+    return path
 
 
 def _text(error: BaseException) -> str:
@@ -64,10 +151,10 @@ def _shortened(text: str) -> str:
     return one_line(" ".join(text.split()), _MAX_LENGTH)  # messages of Keras have many lines
 
 
-def _place(error: BaseException) -> str:
+def _at(frames: Iterable[traceback.FrameSummary]) -> str:
     """File and line of the innermost call in the user's code; empty if the exception was raised elsewhere."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(Path(frame.filename))]
-    return f" ({one_line(Path(frames[-1].filename).name)}, line {frames[-1].lineno})" if frames else ""
+    own = [frame for frame in frames if _is_users(Path(frame.filename))]
+    return f" ({one_line(Path(own[-1].filename).name)}, line {own[-1].lineno})" if own else ""
 
 
 def _is_users(path: Path) -> bool:
@@ -104,12 +191,33 @@ def _recording(received: list[int], handler: Callable[..., object]) -> Callable[
 
 @contextmanager
 def _announced_if_slow(subject: str) -> Iterator[None]:
-    """A function that never returns is not an error that can be detected: a line says what is waited for."""
-    line = f"{subject} has not been built after {SLOW_S:.0f} s; still waiting"
-    timer = threading.Timer(SLOW_S, print, (line,), {"file": sys.stderr, "flush": True})
-    timer.daemon = True
-    timer.start()
+    """A function that never returns is not an error that can be detected: a line a minute says what is waited for."""
+    ended, started_s = threading.Event(), time.monotonic()
+
+    def announce() -> None:
+        while not ended.wait(SLOW_S):
+            waited_s = time.monotonic() - started_s
+            print(f"{subject}: still waiting after {waited_s:.0f} s{_reading()}", file=sys.stderr, flush=True)
+
+    threading.Thread(target=announce, daemon=True, name="announcer").start()
     try:
         yield
     finally:
-        timer.cancel()
+        ended.set()
+
+
+_read: dict[str, int] = {}  # by what is read, the number of batches so far
+
+
+def _reading() -> str:
+    return "".join(f"; {count:,} batches of {name} are read" for name, count in list(_read.items()))
+
+
+def counted(batches: Iterable[_Batch], name: str) -> Iterator[_Batch]:
+    """The same batches. While they are read, the lines that `explained` prints say how many there were."""
+    try:
+        for number, batch in enumerate(batches, start=1):
+            _read[name] = number
+            yield batch
+    finally:
+        _read.pop(name, None)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from stages.supervision import supervise
+
+supervise(__name__)  # before anything large is imported
+
 import argparse
 import os
-import sys
-import threading
-import time
-from typing import NoReturn
 
 from stages import params
+from stages.cli import cli_entry, ended_by_ctrl_c, run
 from stages.distribution.cluster import from_environment, other_hosts_connected
-from stages.errors import ParameterError, cli_entry, ended_by_ctrl_c
+from stages.errors import ParameterError
 from stages.imports import quick_imports
+from stages.inputs.snapshot import Snapshot
 from stages.locking import stage_lock
-
-THREADS_S = 5.0  # for threads that end by themselves
 
 
 @cli_entry
@@ -25,6 +25,7 @@ def main() -> None:
     With `train.epochs: 0` nothing is trained, and TensorFlow is not imported.
     """
     arguments = _arguments()
+    inputs = Snapshot("train", variant=arguments.variant, seed=str(arguments.seed))
     settings = params.load()
     if arguments.variant not in settings.variants:
         known = ", ".join(settings.variants)
@@ -43,7 +44,7 @@ def main() -> None:
             else:
                 from stages.train.not_trained import run_stage
 
-        run_stage(settings, arguments.variant, arguments.seed)
+        run_stage(settings, arguments.variant, arguments.seed, inputs)
 
 
 def _follow(settings: params.Params, variant: str, seed: int) -> None:
@@ -62,39 +63,5 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run() -> int:
-    """Runs `main`, and makes sure that the process ends, also if the user's own model has started threads.
-
-    Everything is written when `main` ends. Python then waits for all threads that are not daemons.
-
-    Returns:
-        The exit status.
-    """
-    status = 1
-    try:
-        status = main()
-    except SystemExit as error:  # after SIGTERM
-        status = error.code if isinstance(error.code, int) else 1
-    finally:
-        threading.Thread(target=_end_without_threads, args=(status,), daemon=True).start()
-    if other_hosts_connected():
-        _end_now(status)
-    return status
-
-
-def _end_without_threads(status: int) -> None:
-    time.sleep(THREADS_S)
-    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
-    if names := [repr(thread.name) for thread in others if not thread.daemon]:
-        print(f"train: does not wait for threads that the model started: {', '.join(names)}", file=sys.stderr)
-        _end_now(status)
-
-
-def _end_now(status: int) -> NoReturn:
-    sys.stderr.flush()
-    sys.stdout.flush()
-    os._exit(status)
-
-
 if __name__ == "__main__":
-    raise SystemExit(run())
+    raise SystemExit(run(main, other_hosts_connected))

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages import precision
+from stages.errors import TaskError
+from stages.tasks.user_code import REPEAT, UNEVEN
 from stages.telling import tell
 from stages.tensorflow_import import keras
 
@@ -114,16 +116,17 @@ class StopWhenNotFinite(keras.callbacks.Callback):
     """Ends a training whose loss is not finite, at the end of the epoch: waiting for the device at each step is slow.
 
     Args:
+        steps: training steps in an epoch.
         first_step: first step of the current epoch, from 0, whose loss was not finite in an earlier session.
     """
 
     async_safe = True  # Keras reads the losses in another thread, and does not wait for the device
 
-    def __init__(self, first_step: int | None = None) -> None:
+    def __init__(self, steps: int, first_step: int | None = None) -> None:
         super().__init__()
         self.failure: Failure | None = None
         self.first_step = first_step
-        self._offset = 0
+        self._steps, self._offset, self._done = steps, 0, 0
 
     def set_offset(self, offset: int) -> None:
         """Sets the number of steps of the next epoch that are done."""
@@ -132,12 +135,20 @@ class StopWhenNotFinite(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Records the first step after which the epoch's mean loss is not finite. The calls may be in any order."""
         step = self._offset + batch
+        self._done = max(self._done, step + 1)
         if not math.isfinite((logs or {}).get("loss", 0.0)) and (self.first_step is None or step < self.first_step):
             self.first_step = step
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Records the reason and stops the training."""
-        self._offset = 0
+        """Records the reason and stops the training.
+
+        Raises:
+            TaskError: the data ended before the epoch.
+        """
+        done, self._offset, self._done = max(self._done, self._offset), 0, 0
+        fewest = self._steps if self.model.steps_per_execution == 1 else 1  # several at once read beyond the epoch
+        if done < fewest:
+            raise TaskError(f"{UNEVEN}: epoch {epoch + 1} has {done} of {self._steps}; {REPEAT}")
         loss = float((logs or {}).get("loss", 0.0))
         if math.isfinite(loss):
             return

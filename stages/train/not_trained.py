@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stages import files
+from stages.inputs.snapshot import Snapshot
 from stages.machine import fingerprint
 from stages.params import Params
 from stages.results.training import TrainingMetrics, write_not_trained
@@ -10,7 +11,7 @@ from stages.tracking import run_logging
 from stages.tracking.tracker import Tracker
 
 
-def run_stage(settings: Params, variant: str, seed: int) -> None:
+def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None = None) -> None:
     """Writes to `data/train/<variant>-<seed>/` that nothing was trained, logs a run that says so, and prints one line.
 
     Raises:
@@ -26,5 +27,7 @@ def run_stage(settings: Params, variant: str, seed: int) -> None:
     )
     directory = files.train_dir(variant, seed)
     with tracker.run(identity, settings) as run:
+        if inputs:
+            inputs.require_unchanged()
         run_logging.log_not_trained(run, directory, write_not_trained(directory, metrics))
     print(f"{identity.name}: not trained (train.epochs is 0); the comparison is of speed only")

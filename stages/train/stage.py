@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stages import files
 from stages.distribution.cluster import from_environment
+from stages.inputs.snapshot import Snapshot
 from stages.params import Params
 from stages.results.training import METRICS, MODEL, PREDICTIONS, SCORES, TrainingMetrics, write_training
 from stages.tasks.images.dataset import open_prepared
@@ -25,10 +26,11 @@ from stages.train.resume import Session
 from stages.train.training import Trained, train
 
 
-def run_stage(settings: Params, variant: str, seed: int) -> None:
+def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None = None) -> None:
     """Trains, writes `data/train/<variant>-<seed>/`, and logs to MLflow. A numerical failure is a result, not an error.
 
-    An interrupted training resumes from its last checkpoint, in the same MLflow run.
+    An interrupted training resumes from its last checkpoint, in the same MLflow run. With `inputs`, nothing is written
+    if they have changed.
     """
     tracker = Tracker(settings.tracking, waits=True)
     digest = files.verify_manifest(files.PREPARED)
@@ -45,7 +47,9 @@ def run_stage(settings: Params, variant: str, seed: int) -> None:
             interruption.on_timeout = lambda: run.end("KILLED")
             _log_start(run, start, spec, settings, identity.name)
             session = Session(start, _saver(store, run) or (hosts.save_nothing if cluster else None), interruption)
-            trained = _train(spec, settings, variant, seed, run, session)
+            trained = _train(spec, settings, variant, seed, run, session, inputs)
+            if inputs:
+                inputs.require_unchanged("with the former inputs, a run goes on from the last checkpoint")
             _write_results(trained, directory, run)
         if store:
             store.remove()
@@ -72,18 +76,47 @@ def _log_missed_epochs(run: ActiveRun, epochs: tuple[Epoch, ...]) -> None:
             run.metrics(row.metrics(), step=row.epoch)
 
 
-def _train(spec: TaskSpec, settings: Params, variant: str, seed: int, run: ActiveRun, session: Session) -> Trained:
+def _train(
+    spec: TaskSpec,
+    settings: Params,
+    variant: str,
+    seed: int,
+    run: ActiveRun,
+    session: Session,
+    inputs: Snapshot | None,
+) -> Trained:
     def log_epoch(row: Epoch) -> None:
         run.metrics(row.metrics(), step=row.epoch)
 
     name = run_logging.training(variant, seed).name
-    show = () if verbosity() else (epoch_line(name, settings.train.epochs),)
+    listeners: list[Callable[[Epoch], None]] = [log_epoch]
+    if not verbosity():
+        listeners.append(epoch_line(name, settings.train.epochs))
+    if inputs:
+        listeners.append(_warning_of_edits(name, inputs))
     try:
-        return train(spec, settings.variants[variant], seed, listeners=(log_epoch, *show), session=session)
+        return train(spec, settings.variants[variant], seed, listeners=tuple(listeners), session=session)
     except (KeyboardInterrupt, SystemExit):
         if session.interruption.requested and session.save:
             print(f"{name}: interrupted; the next `dvc repro` resumes it", file=sys.stderr)
         raise
+
+
+def _warning_of_edits(name: str, inputs: Snapshot) -> Callable[[Epoch], None]:
+    """Returns a listener that warns once, at the end of an epoch, of parameters that were edited meanwhile."""
+    warned = False
+
+    def warn(_: Epoch) -> None:
+        nonlocal warned
+        if not warned and (found := inputs.edited_parameters()):
+            warned = True
+            print(
+                f"{name}: {found} changed in params.yaml; this training has the former value and will not be recorded, "
+                "unless you restore it before the end",
+                file=sys.stderr,
+            )
+
+    return warn
 
 
 def _saver(store: Checkpoints | None, run: ActiveRun) -> Callable[[Checkpoint], None] | None:

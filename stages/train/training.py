@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import psutil
 from numpy.typing import NDArray
 
@@ -37,6 +38,8 @@ from stages.train.resume import (
     state_variables,
 )
 
+_WEIGHTS_SHOWN = 8  # in metrics.json
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -51,6 +54,7 @@ class Trained:
         outputs: what is stored of the test, as `ReadyTask.outputs` returns it; None after a failure.
         loss_scale: final loss scale; None without loss scaling.
         batch_size: examples per step.
+        initial_weights: as in `metrics.json`.
     """
 
     ready: ReadyTask
@@ -60,6 +64,7 @@ class Trained:
     outputs: NDArray[Any] | None
     loss_scale: float | None
     batch_size: int
+    initial_weights: str
 
     @property
     def model(self) -> keras.Model:
@@ -79,6 +84,7 @@ class Trained:
             batch_size=self.batch_size,
             data_sha256=self.ready.data_sha256,
             environment=fingerprint.trained_on(),
+            initial_weights=self.initial_weights,
         )
 
 
@@ -107,10 +113,18 @@ def train(
     session = session or Session()
     ready = _ready(spec, variant, seed)
     _require_space_for(ready)
+    initial_weights = _first_weights(ready.model)
     fitted = _fit(ready, spec, listeners, session)
     if fitted.state is not None:
         ready = _at_one_replica(fitted.state, spec, variant, seed)
-    return _test(ready, spec.train, fitted.callbacks, fitted.train_time_s)
+    return _test(ready, spec.train, fitted.callbacks, fitted.train_time_s, initial_weights)
+
+
+def _first_weights(model: keras.Model) -> str:
+    """The first few weights of the largest variable that is trained, with five digits."""
+    largest = max(model.trainable_variables, key=lambda found: math.prod(found.shape))
+    values = np.asarray(keras.ops.convert_to_numpy(largest), np.float64).reshape(-1)[:_WEIGHTS_SHOWN]
+    return " ".join(f"{value:.5g}" for value in values)
 
 
 @dataclass(frozen=True)
@@ -167,12 +181,14 @@ def _callbacks(
 ) -> Callbacks:
     steps = ready.training.steps_per_epoch
     recorder = EpochRecorder(listeners, steps, session.start.epochs, session.start.epoch_time_s)
-    nan_guard = StopWhenNotFinite(session.start.not_finite_step)
+    nan_guard = StopWhenNotFinite(steps, session.start.not_finite_step)
     checkpointer = CheckpointCallback(recorder, nan_guard, session, settings, ready.training, ready.replicas)
     return Callbacks(recorder, nan_guard, checkpointer)
 
 
-def _test(ready: ReadyTask, settings: TrainParams, callbacks: Callbacks, train_time_s: float) -> Trained:
+def _test(
+    ready: ReadyTask, settings: TrainParams, callbacks: Callbacks, train_time_s: float, initial_weights: str
+) -> Trained:
     failure, outputs = callbacks.nan_guard.failure, None
     if failure is None:
         try:
@@ -187,6 +203,7 @@ def _test(ready: ReadyTask, settings: TrainParams, callbacks: Callbacks, train_t
         outputs=outputs,
         loss_scale=precision.loss_scale(ready.model),
         batch_size=settings.batch_size,
+        initial_weights=initial_weights,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stages.compare.compatibility import check_profiles, check_trainings
+from stages.compare.compatibility import check_initial_weights, check_profiles, check_trainings
 from stages.errors import ComparisonError
 from tests.small_study import BRIDGE, CONFIGURATION, SmallStudy
 
@@ -57,3 +57,19 @@ def test_failed_training_is_not_checked(project: SmallStudy) -> None:
 def test_nothing_is_checked_against_a_failed_baseline(project: SmallStudy) -> None:
     project.edit_training("float32", 1, status="failed", reason="the loss is inf", batch_size=64)
     project.compare()
+
+
+@pytest.mark.parametrize(
+    ("weights", "is_other"),
+    [("0.1 -0.2", False), ("0.10001 -0.2", False), ("0.11 -0.2", True), ("0.1 -0.2 0", True), ("nan -0.2", True)],
+)
+def test_variants_that_began_with_other_weights_are_named(project: SmallStudy, weights: str, is_other: bool) -> None:
+    for name in ("float32", "mixed_float16"):
+        project.edit_training(name, 1, initial_weights="0.1 -0.2")
+    project.edit_training("mixed_bfloat16", 1, initial_weights=weights)
+    project.edit_training("mixed_bfloat16", 3, initial_weights="5 5")  # of another seed
+    if is_other:
+        with pytest.raises(ComparisonError, match="'float32' and 'mixed_bfloat16', seed 1, began with other initial"):
+            check_initial_weights(project.load())
+    else:
+        check_initial_weights(project.load())

@@ -45,12 +45,13 @@ def all_cases() -> list[Case]:
         cases_of_images,
         cases_of_locks,
         cases_of_models,
+        cases_of_own_code,
         cases_of_params,
         cases_of_results,
         cases_of_tasks,
     )
 
-    tasks = (cases_of_images, cases_of_models, cases_of_tasks)
+    tasks = (cases_of_images, cases_of_models, cases_of_tasks, cases_of_own_code)
     modules = (cases_of_params, cases_of_gpus, *tasks, cases_of_results, cases_of_locks)
     return [case for module in modules for case in module.CASES]
 

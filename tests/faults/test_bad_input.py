@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from stages import files
-from stages.errors import cli_entry
+from stages.cli import cli_entry
 from stages.machine.fingerprint import fingerprint
 from tests.faults.cases import Case, all_cases
 

@@ -72,6 +72,13 @@ def descendants(pid: int) -> list[psutil.Process]:
     return []
 
 
+def stage_of(process: subprocess.Popen[str]) -> int:
+    """The process of the stage: the child of the one that was started. 0 before it is there."""
+    with suppress(psutil.Error):
+        return next((child.pid for child in psutil.Process(process.pid).children()), 0)
+    return 0
+
+
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     ends_s = time.monotonic() + TIMEOUT_S
     while not condition():
@@ -118,7 +125,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
 )
 def test_interrupted_import(command: str, library: str, start: Callable[[str], subprocess.Popen[str]]) -> None:
     process = start(command)
-    wait_until(lambda: has_loaded(process.pid, library), process)
+    wait_until(lambda: has_loaded(stage_of(process), library), process)
     interrupt(process)
 
 
@@ -127,7 +134,7 @@ def test_interrupted_profile(moment: str, start: Callable[[str], subprocess.Pope
     process = start("profile")
 
     def workers() -> list[psutil.Process]:  # the children of the fork server
-        return [other for child in descendants(process.pid) for other in descendants(child.pid)]
+        return [other for child in descendants(stage_of(process)) for other in descendants(child.pid)]
 
     if moment == "import in a fork server":
         wait_until(

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from stages import files
+from stages.cli import cli_entry
 from stages.compare import __main__ as compare
 from stages.environment import __main__ as environment
-from stages.errors import cli_entry
 from stages.locking import machine_lock
 from stages.params import Params
 from stages.prepare import __main__ as prepare

@@ -51,11 +51,12 @@ class Cluster:
                     process.kill()
 
     def trainings(self, name: str) -> list[psutil.Process]:
-        """The trainings that run on a machine."""
+        """The trainings that run on a machine: of each, the process above it."""
         found = []
         for process in self.processes[name].children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                if "stages.train" in process.cmdline():
+                command, above = process.cmdline(), process.parent()
+                if "stages.train" in command and (above is None or above.cmdline() != command):
                     found.append(process)
         return found
 

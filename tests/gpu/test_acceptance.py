@@ -29,7 +29,7 @@ ABSENT = """
 import sys
 from importlib.machinery import PathFinder
 
-NAMES = {"mlflow", "dvc", "sklearn", "matplotlib", "jinja2", "sqlalchemy", "ruamel", "tensorboard", "git", "pytest"}
+NAMES = {"mlflow", "dvc", "sklearn", "matplotlib", "jinja2", "sqlalchemy", "tensorboard", "git", "pytest"}
 
 class Finder(PathFinder):
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -79,3 +80,24 @@ def test_results_of_an_unlisted_variant_are_removed_and_later_restored(copied: C
     copied.configure({"train.variants": ["float32", "mixed_bfloat16"]})
     assert copied.repro() == {"environment", "compare"}
     assert "mixed_bfloat16/rounds.csv" in copied.files("data/profile")
+
+
+@pytest.mark.slow
+def test_fleet_finds_that_finished_trainings_have_changed(copied: Checkout, tmp_path: Path) -> None:
+    copied.check_output("dvc", "remote", "add", "--default", "shared", str(tmp_path / "remote"))
+    copied.check_output("dvc", "push", "--run-cache")
+    assert unfinished(copied) == set()
+    for change in ({"train.learning_rate": 0.002}, {"train.epochs": 3}, {"variants.float32.tf32": False}):
+        with copied.restored("params.yaml"):
+            copied.configure(change)
+            assert unfinished(copied) == ({"train@float32-0"} if "variants.float32.tf32" in change else BOTH), change
+    assert unfinished(copied) == set()
+
+
+def unfinished(checkout: Checkout) -> set[str]:
+    """What `python -m stages.fleet train` would train."""
+    code = (
+        "from stages import params; from stages.fleet.unfinished import unfinished_trainings; "
+        "print('unfinished:', *unfinished_trainings(params.load().train))"
+    )
+    return set(checkout.check_output("python", "-c", code).rpartition("unfinished:")[2].split())

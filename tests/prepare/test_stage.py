@@ -178,7 +178,11 @@ def many(project: Path) -> Path:
 
 def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
     try:
-        return [child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())]
+        return [
+            child
+            for child in psutil.Process(process.pid).children(recursive=True)
+            if "spawn_main" in " ".join(child.cmdline())
+        ]
     except psutil.Error:
         return []
 

@@ -129,7 +129,7 @@ BAD_TASKS = {
     ),
     "policy": (
         "keras.config.set_dtype_policy('float16'); return changed()",
-        "changed the dtype policy from float32 to float16; remove set_dtype_policy",
+        r"changed the dtype policy \(keras.config.dtype_policy\) from float32 to float16; remove that call",
     ),
     "other data": (
         "return changed(train=(np.random.default_rng().normal(size=(40, 4)), Y))",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import stages
+from stages.inputs import digests
 from stages.params import Augment, ModelParams, Params, TrainParams, Variant
 from stages.train.callbacks import Epoch
 from stages.train.checkpoints import Checkpoint, Checkpoints, checkpoint_key, opened
@@ -170,7 +170,7 @@ def test_key_depends_on_data_seed_and_variant() -> None:
 def test_key_depends_on_the_code(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(root / "stages", tmp_path / "stages", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(root / "dvc.yaml", tmp_path)
-    monkeypatch.setattr(stages, "__file__", str(tmp_path / "stages/__init__.py"))
+    monkeypatch.setattr(digests, "ROOT", tmp_path)
     before = key(PARAMS)
     for name in (
         "train/fitting.py",

@@ -170,7 +170,7 @@ def test_thread_of_the_model_does_not_keep_the_stage_alive(
     done = stage(root, "--variant", "float32", "--seed", "0")
     assert done.returncode == status, done.stderr
     lines = done.stderr.splitlines()
-    assert lines[-1] == r"train: does not wait for threads that the model started: 'my\nthread'"
+    assert lines[-1] == r"train: does not wait for threads that your code started: 'my\nthread'"
     assert len(lines) == (2 if status else 1)
     assert [run.info.status for run in runs(project)] == ["FAILED" if status else "FINISHED"]
     if not status:

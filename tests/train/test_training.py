@@ -67,6 +67,12 @@ def write(result: Trained, directory: Path) -> str:
     return write_training(directory, result.metrics(), history, result.model.save, result.outputs)
 
 
+def test_all_variants_with_float32_variables_begin_with_the_same_weights(trainings: dict[str, Trained]) -> None:
+    mixed = [name for name in POLICIES if name == "float32" or name.startswith("mixed_")]
+    assert len({trainings[name].metrics().initial_weights for name in mixed}) == 1
+    assert len(str(trainings["float32"].metrics().initial_weights).split()) == 8
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_result_files_have_the_documented_content(
     trainings: dict[str, Trained], images: PreparedImages, policy: str, tmp_path: Path
@@ -209,7 +215,7 @@ def test_non_finite_loss_ends_the_training(
 
 @pytest.mark.parametrize(("losses", "first"), [({0: 1.0, 2: np.nan, 1: np.inf}, 1), ({0: 1.0, 1: 2.0}, None)])
 def test_first_non_finite_step_is_found_in_any_order(losses: dict[int, float], first: int | None) -> None:
-    guard = StopWhenNotFinite()
+    guard = StopWhenNotFinite(100)
     guard.set_offset(10)
     for step, loss in losses.items():
         guard.on_train_batch_end(step, {"loss": loss})

@@ -8,10 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from stages import files
+from stages.cli import cli_entry
 from stages.compare.report.html import NO_STUDY_NOTE, render_report
 from stages.compare.report.terminal import render
 from stages.compare.study import Study, load_study
-from stages.errors import HalfstepError, cli_entry
+from stages.errors import HalfstepError
 from stages.results.comparison import COMPARISON, Comparison
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stages.cli import cli_entry
 from stages.compare.scale import Scale
 from stages.compare.text import SPEED_ONLY_NOTE, verdict_text
-from stages.errors import cli_entry
 from stages.escaping import markdown_text, truncated_markdown
 from stages.results.comparison import COMPARISON, Candidate, Comparison, Quality, Ratio
 from stages.text import measure_label, ms_text, number_text, timed_label

@@ -14,7 +14,8 @@ from typing import Any
 
 from rich.console import Console
 
-from stages.errors import TraceError, cli_entry
+from stages.cli import cli_entry
+from stages.errors import TraceError
 from stages.profile.trace import Kernel, Operation, Trace, read_trace
 from stages.profile.trace.difference import Difference, OperationChange, difference
 from stages.profile.trace.table import render

@@ -115,7 +115,7 @@ def test_study_without_candidates_has_a_table(comparison: Judging) -> None:
 def test_locale_without_these_characters_does_not_end_the_stage(root: Path, project: SmallStudy) -> None:
     code = (
         "from rich.console import Console\n"
-        "from stages.errors import cli_entry\n"
+        "from stages.cli import cli_entry\n"
         "from pathlib import Path\n"
         "from tests.small_study import SmallStudy, terminal_of\n"
         "@cli_entry\n"

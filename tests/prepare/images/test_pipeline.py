@@ -127,7 +127,7 @@ def test_result_does_not_depend_on_the_number_of_processes(
         draw(root / ("cat" if number % 2 else "dog") / f"{number}.png", number)
     (root / "cat" / "broken.png").write_bytes(b"x")
     for workers in (1, 2):
-        monkeypatch.setattr("stages.prepare.images.pipeline.available_workers", lambda workers=workers: workers)
+        monkeypatch.setattr("stages.prepare.images.sources.available_workers", lambda workers=workers: workers)
         prepare(folder(root, max_bad_fraction=0.1), tmp_path / f"by{workers}")
     assert digests(tmp_path / "by1") == digests(tmp_path / "by2")
 

@@ -1,0 +1,102 @@
+"""A small process above each stage: it says what ended the stage where the stage itself cannot.
+
+A crash in a library, a limit of the system, and `os._exit(0)` in the user's code end a process without a word, and the
+last even with success. The process that DVC starts therefore forks at once, before it imports anything large. Its child
+is the stage. Whatever kills the parent kills the child.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import NoReturn
+
+_PR_SET_PDEATHSIG = 1
+_INTERRUPTED = 128 + signal.SIGINT  # was reported, whoever ended the process
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a terminal sends the first to the child, too
+_CAUSES = {
+    signal.SIGSEGV: "a library or your own code used memory wrongly, or the stack is too small (`ulimit -s`)",
+    signal.SIGABRT: "a library gave up: memory may have been refused, check `ulimit -v`",
+    signal.SIGBUS: "a file that is mapped to memory was cut, or its disk is full",
+    signal.SIGILL: "a library needs instructions that this processor does not have",
+    signal.SIGFPE: "an integer was divided by zero in a library",
+    signal.SIGALRM: "your own code, or a library, set an alarm",
+    signal.SIGXCPU: "it used more processor time than `ulimit -t` allows",
+    signal.SIGXFSZ: "a file became larger than `ulimit -f` allows",
+    signal.SIGKILL: "the system may have lacked memory; or somebody ended it",
+}
+_end: int | None = None  # of a pipe to the parent
+
+
+def supervise(name: str) -> None:
+    """Forks where `name` is `__main__`, and returns in the child. The parent waits, and exits as the child does."""
+    global _end
+    if name != "__main__":
+        return
+    _open_standard_streams()
+    reading, writing = os.pipe()
+    parent = os.getpid()
+    if child := os.fork():
+        os.close(writing)
+        _wait(child, reading)
+    os.close(reading)
+    _end = writing
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it was killed before
+        os._exit(1)
+
+
+def _open_standard_streams() -> None:
+    """Where a shell has closed one (`>&-`), the next file would take its number, and all that is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+
+
+def is_supervised() -> bool:
+    """Whether the parent of this process supervises it."""
+    return _end is not None
+
+
+def ended() -> None:
+    """Tells the parent that the stage has come to its own end, and has reported what went wrong."""
+    global _end
+    if _end is not None:
+        with suppress(OSError):
+            os.write(_end, b"1")
+        os.close(_end)
+        _end = None
+
+
+def _wait(child: int, reading: int) -> NoReturn:
+    def forward(number: int, _: object) -> None:
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(child, number)
+
+    for number in _FORWARDED:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, forward)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.set_blocking(reading, False)  # a process that the user's code has left may hold the other end
+    has_ended = False
+    with suppress(BlockingIOError):
+        has_ended = bool(os.read(reading, 1))
+    stage = os.path.basename(os.path.dirname(sys.argv[0]))  # noqa: PTH119, PTH120  to import pathlib takes time
+    if status < 0 or (not has_ended and status != _INTERRUPTED):
+        print(f"{stage}: {_description(status)}", file=sys.stderr)
+    os._exit(128 - status if status < 0 else status or int(not has_ended))
+
+
+def _description(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status} before its end: your own code, or a library, calls os._exit"
+    try:
+        number = signal.Signals(-status)
+    except ValueError:
+        return f"signal {-status} ended it"
+    return f"{number.name} ended it" + (f": {_CAUSES[number]}" if number in _CAUSES else "")

@@ -1,0 +1,195 @@
+"""What the user's code and the shell do to the process of a stage."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stages import files
+from stages.machine.fingerprint import fingerprint
+from tests.faults.cases_of_own_code import PARAMS, from_generator, own_code
+
+pytestmark = pytest.mark.slow
+
+
+class Project:
+    """A working folder with a task of the user's own."""
+
+    def __init__(self, root: Path, python_path: Path) -> None:
+        self.root = root
+        self._environment = os.environ | {"PYTHONPATH": str(python_path), "KERAS_HOME": str(root / "keras")}
+
+    def write(self, params: dict[str, Any] | None = None, **parts: str) -> None:
+        """Writes the task, and the parameters."""
+        (self.root / "own.py").write_text(own_code(**parts), encoding="utf-8")
+        (self.root / "params.yaml").write_text(yaml.safe_dump(PARAMS | (params or {})), encoding="utf-8")
+
+    def run(self, stage: str = "prepare", *arguments: str, shell: str = "", **variables: str) -> Any:
+        """Runs a stage; `shell` is what follows in the command line."""
+        command = " ".join([sys.executable, "-m", f"stages.{stage}", *arguments, shell])
+        environment = self._environment | variables
+        return subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=self.root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def digest(self) -> str:
+        """What `prepare` wrote."""
+        return files.sha256_file(self.root / files.PREPARED / files.MANIFEST)
+
+
+@pytest.fixture
+def project(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.chdir(tmp_path)
+    files.write_json(files.ENVIRONMENT_FILE, fingerprint())
+    return Project(tmp_path, root)
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "said"),
+    [
+        ("os.kill(os.getpid(), 11)", 139, "prepare: SIGSEGV ended it: a library or your own code used memory wrongly"),
+        ("os.abort()", 134, "prepare: SIGABRT ended it: a library gave up"),
+        (
+            "import signal\nsignal.alarm(1)\nimport time\ntime.sleep(60)",
+            142,
+            "prepare: SIGALRM ended it: your own code",
+        ),
+        ("os.kill(os.getpid(), 9)", 137, "prepare: SIGKILL ended it: the system may have lacked memory"),
+        ("os._exit(0)", 1, "prepare: ended with status 0 before its end: your own code, or a library, calls os._exit"),
+        ("os._exit(3)", 3, "prepare: ended with status 3 before its end"),
+    ],
+)
+def test_end_without_a_word_is_said(project: Project, call: str, status: int, said: str) -> None:
+    project.write(build=call)
+    done = project.run()
+    assert done.returncode == status
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_limit_of_processor_time(project: Project) -> None:
+    project.write(build="while True: pass")
+    done = project.run(shell="& P=$!; sleep 12; prlimit --cpu=1:10000 --pid $(pgrep -P $P); wait $P")
+    assert "prepare: SIGXCPU ended it: it used more processor time" in done.stderr
+
+
+@pytest.mark.parametrize("call", ["os.chdir('/')", "os.chdir('/tmp')\nos.fork()", "os.fork()\nos.chdir('/')"])
+def test_process_is_who_and_where_it_was(project: Project, call: str) -> None:
+    project.write()
+    assert project.run().returncode == 0
+    before = project.digest()
+    project.write(build=call)
+    done = project.run()
+    assert done.returncode == 0, done.stderr
+    assert project.digest() == before
+
+
+def test_thread_that_stays(project: Project) -> None:
+    project.write(build="import threading, time\nthreading.Thread(target=time.sleep, args=(300,), name='mine').start()")
+    done = project.run()
+    assert done.returncode == 0, done.stderr
+    assert "prepare: does not wait for threads that your code started: 'mine'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "said"),
+    [
+        ("| true", ""),
+        ("2>&1 | true", ""),
+        (">/dev/full", "standard output cannot be written (No space left on device); the stage goes on without it"),
+        (">&-", ""),
+    ],
+)
+def test_stage_finishes_whoever_reads(project: Project, shell: str, said: str) -> None:
+    project.write()
+    done = project.run(shell=shell)
+    assert (done.returncode, said in done.stderr) == (0, True), done.stderr
+    assert "Traceback" not in done.stderr
+    assert project.digest()
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"TF_USE_LEGACY_KERAS": "1"},
+        {"PYTHONWARNINGS": "error"},
+        {"PYTHONWARNINGS": "error::DeprecationWarning"},
+        {"MPLBACKEND": "nonsense"},
+        {"KERAS_BACKEND": "jax"},
+        {"COLUMNS": "0"},
+    ],
+    ids=str,
+)
+def test_variable_changes_nothing(project: Project, variables: dict[str, str]) -> None:
+    project.write()
+    done = project.run(**variables)
+    assert done.returncode == 0, done.stderr
+    assert "own:build" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"PYTHONOPTIMIZE": "2"}, "PYTHONOPTIMIZE is 2: it removes checks"),
+        ({"TF_NUM_INTRAOP_THREADS": "-3"}, "TF_NUM_INTRAOP_THREADS is '-3'; it must be a number of threads"),
+        ({"TF_NUM_INTEROP_THREADS": "two"}, "TF_NUM_INTEROP_THREADS is 'two'; it must be a number of threads"),
+        ({"TF_NUM_INTEROP_THREADS": "99999999999"}, "it must be a number of threads, 0 to 4096"),
+    ],
+    ids=str,
+)
+def test_variable_is_refused_before_any_work(project: Project, variables: dict[str, str], said: str) -> None:
+    project.write()
+    done = project.run("environment", **variables)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"image_data_format": "channels_first"},
+        {"floatx": "float16"},
+        {"epsilon": 0.1},
+        {"backend": "torch"},
+        {"floatx": "float64", "image_data_format": "channels_first"},
+    ],
+    ids=str,
+)
+def test_keras_json_changes_no_result(project: Project, config: dict[str, Any]) -> None:
+    project.write()
+    assert project.run().returncode == 0
+    before = project.digest()
+    (project.root / "keras").mkdir(exist_ok=True)
+    (project.root / "keras/keras.json").write_text(json.dumps(config))
+    done = project.run()
+    assert done.returncode == 0, done.stderr
+    assert project.digest() == before
+
+
+@pytest.mark.parametrize("later", [3, 5, 0])
+def test_later_epoch_with_other_batches(project: Project, later: int) -> None:
+    lines = (
+        "global PASSES\nPASSES = globals().get('PASSES', 0) + 1\n"
+        f"for _ in range(4 if PASSES < 9 else {later}): yield X, Y"
+    )
+    project.write({"train": {"batch_size": 8, "epochs": 30, "variants": ["float32"]}}, data=from_generator(lines))
+    assert project.run().returncode == 0
+    done = project.run("train", "--variant", "float32", "--seed", "0")
+    assert done.returncode == 1, done.stdout
+    assert "Task.train does not have the same number of batches in every epoch" in done.stderr
+    assert "4" in done.stderr
+    assert ".repeat().take(steps)" in done.stderr
+    assert not (project.root / "data/train/float32-0/metrics.json").exists()
