@@ -109,6 +109,22 @@ def changed(name: str, setting: str, call: str) -> Case:
     return rejected(f"{name} is left changed", f"task.name = {{own}}:build changed {setting}", build=call)
 
 
+def _linked(root: Path, _: pytest.MonkeyPatch) -> None:
+    (root / "elsewhere").mkdir()
+    (root / "data").symlink_to("elsewhere")
+
+
+def _no_room(_: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("stages.environment.preflight.MIN_TEMPORARY_BYTES", 2**60)
+
+
+def _threads(name: str, value: str) -> Case:
+    def arrange(_: Path, patch: pytest.MonkeyPatch) -> None:
+        patch.setenv(name, value)
+
+    return Case(f"{name}={value}", "environment", (f"{name} is {value!r}; it must be",), {}, arrange)
+
+
 def from_generator(lines: str) -> str:
     """Training data of a generator with this body."""
     body = "\n        ".join(lines.splitlines())
@@ -120,6 +136,9 @@ def from_generator(lines: str) -> str:
 
 
 CASES = [
+    Case("data is a symbolic link", "environment", ("data is a symbolic link, through which DVC",), {}, _linked),
+    Case("the temporary folder is full", "environment", ("the folder of temporary files, has",), {}, _no_room),
+    *(_threads("TF_NUM_INTRAOP_THREADS", value) for value in ("-3", "two", "1e9", "99999")),
     changed("floatx", "keras.config.floatx from float32 to float16", "keras.config.set_floatx('float16')"),
     changed(
         "the image format",

@@ -44,6 +44,13 @@ CASES = [
     rejected("a file as folder", "task.path is 'own.py', which is not a folder", path="own.py"),
     rejected("a path of depends does not exist", "task.depends contains 'gone', which does not", depends=["gone"]),
     rejected("results in depends", "contains results of the pipeline; list only", depends=["."]),
+    *(
+        rejected(
+            f"{path} in depends", "is part of /proc or /sys, or is /dev: its contents are not fixed", depends=[path]
+        )
+        for path in ("/proc/cpuinfo", "/proc", "/sys/kernel")
+    ),
+    rejected("a device in depends", "is neither a file nor a folder; remove it", depends=["/dev/null"]),
     rejected(
         "several errors at once",
         ("task.depends contains 'gone'", "task.arguments contains 'seed'", "task.path is 'gone'"),
