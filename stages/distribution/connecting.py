@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ _OF_LOST_RANKS = (
     *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError),
     *(tf.errors.DeadlineExceededError, tf.errors.InternalError, tf.errors.FailedPreconditionError),
 )
+_PORT_S, _PORT_TRIES = 0.5, 4
 _SLURM_PORTS = range(15_000, 30_000)  # below the ports that Linux gives to outgoing connections
 
 
@@ -127,6 +129,10 @@ def lost_ranks_explained(cluster: Cluster | None) -> Iterator[None]:
 
 def _lost_text(cluster: Cluster, error: Exception) -> str:
     silent = rendezvous.silent_ranks(cluster)
+    for _ in range(_PORT_TRIES):  # a process that was killed closes its port a moment after its connections
+        if not silent:
+            time.sleep(_PORT_S)
+            silent = rendezvous.silent_ranks(cluster)
     who = rendezvous.named(cluster, silent) if silent else "another rank"
     reason = one_line(" ".join(str(error).split()), 160)
     return f"train: {who} has ended, and the training with it ({reason}); the next start on all hosts resumes it"
