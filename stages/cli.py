@@ -239,6 +239,7 @@ def _end_without_threads(status: int) -> None:
 
 
 def _end_now(status: int) -> NoReturn:
+    supervision.ended()
     sys.stderr.flush()
     sys.stdout.flush()
     os._exit(status)

@@ -21,7 +21,7 @@ from stages.tensorflow_import import is_op_determinism_enabled, keras, keras_see
 
 SLOW_S = 60.0  # the largest networks of `keras.applications` are built in less
 _Batch = TypeVar("_Batch")
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MAX_LENGTH = 300
 # What reading the data fails with where the passes differ: of TensorFlow's message, only this is shown.
 UNEVEN = "Task.train does not have the same number of batches in every epoch"

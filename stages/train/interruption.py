@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a training: it ends at the next step, and after at most 10 seconds."""
+"""Ctrl-C, SIGTERM and a closed terminal during a training: it ends at the next step, after at most 10 seconds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from stages import supervision
 from stages.errors import LostRankError
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GRACE_S = 7.0  # for the current step, the checkpoint, and the end of the MLflow run
 TIMEOUT_CALLBACK_S = 2.0  # for `on_timeout`
 
@@ -90,6 +91,7 @@ class Interruption:
         callback = threading.Thread(target=self.on_timeout, daemon=True)
         callback.start()
         callback.join(TIMEOUT_CALLBACK_S)
+        supervision.ended()
         os._exit(128 + number)
 
 
