@@ -37,6 +37,7 @@ KEYS = {
     "batch_size",
     "data_sha256",
     "environment",
+    "initial_weights",
 }
 LOSS_SCALE_COLUMNS = ["loss_scale", "skipped_steps"]
 
