@@ -16,7 +16,7 @@ from mlflow.entities import Run
 
 from stages import files
 from stages.compare.__main__ import main
-from stages.compare.judge import document_of
+from stages.compare.judge import document_of, judge
 from stages.compare.judging import Judging
 from stages.compare.report.markdown import render_markdown
 from stages.results import comparison as document
@@ -127,3 +127,20 @@ def test_nothing_is_registered_when_nothing_is_adopted(
     assert main() == 0
     assert "no candidate was adopted; 'classifier' is unchanged" in capsys.readouterr().out
     assert _client().search_registered_models() == []
+
+
+def test_parameter_that_is_edited_meanwhile(
+    configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def edited(*arguments: Any) -> document.Comparison:
+        text = Path("params.yaml").read_text().replace("min_speedup: 1.05", "min_speedup: 1.5")
+        Path("params.yaml").write_text(text)
+        return judge(*arguments)
+
+    configure(min_speedup=1.05)
+    monkeypatch.setattr("stages.compare.__main__.judge", edited)
+    assert main() == 1
+    assert "compare: compare.min_speedup (1.05, now 1.5) changed while the stage ran" in capfd.readouterr().err
+    assert not COMPARISON.exists()
+    monkeypatch.setattr("stages.compare.__main__.judge", judge)
+    assert main() == 0
