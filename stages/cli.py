@@ -24,6 +24,7 @@ THREADS_S = 5.0  # for threads that end by themselves
 _ONE_CTRL_C_S = 0.5  # in which several signals are one Ctrl-C
 _interrupted_s = -math.inf
 _IN_ASCII = {"−": "-", "–": "-", "×": "x", "…": "...", "±": "+-", "≥": ">=", "≤": "<=", "→": "->", "·": "."}
+_BY_SIGNAL = {128 + number: number for number in (signal.SIGTERM, signal.SIGHUP)}  # exit statuses
 _RESEND_S = 0.01  # the destructor has returned by then
 
 
@@ -39,9 +40,9 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
     def entry() -> int:
         # SIGTERM unwinds the stack as Ctrl-C does, so that MLflow runs are ended and temporary files are removed. So
         # does the end of a terminal, unless `nohup` ignores it.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        signal.signal(signal.SIGTERM, _exit)
         if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-            signal.signal(signal.SIGHUP, lambda *_: sys.exit(128 + signal.SIGHUP))
+            signal.signal(signal.SIGHUP, _exit)
         if callable(signal.getsignal(signal.SIGINT)):  # it is ignored in a background job of a shell script
             signal.signal(signal.SIGINT, _interrupt)
         _print_in_any_encoding()
@@ -76,8 +77,8 @@ def _no_signal_is_lost() -> Iterator[None]:
         global _interrupted_s
         if issubclass(ignored.exc_type, KeyboardInterrupt):
             number, _interrupted_s = signal.SIGINT, -math.inf
-        elif issubclass(ignored.exc_type, SystemExit) and ignored.exc_value.code == 128 + signal.SIGTERM:
-            number = signal.SIGTERM
+        elif issubclass(ignored.exc_type, SystemExit) and ignored.exc_value.code in _BY_SIGNAL:
+            number = _BY_SIGNAL[ignored.exc_value.code]
         else:
             previous(ignored)
             return
@@ -128,6 +129,10 @@ def ended_by_ctrl_c() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, previous)
         os.close(stderr)
+
+
+def _exit(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _interrupt(*_: object) -> None:
@@ -215,14 +220,10 @@ def run(main: Callable[[], int], ends_now: Callable[[], bool] = lambda: False) -
     status = 1
     try:
         status = main()
-        supervision.ended()
     except SystemExit as error:  # after SIGTERM
         status = error.code if isinstance(error.code, int) else 1
-        supervision.ended()
-    except Exception:  # a defect, whose traceback is printed now
-        supervision.ended()
-        raise
     finally:
+        supervision.ended()
         threading.Thread(target=_end_without_threads, args=(status,), daemon=True).start()
     if ends_now():
         _end_now(status)
@@ -233,8 +234,10 @@ def _end_without_threads(status: int) -> None:
     time.sleep(THREADS_S)
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     if names := [repr(thread.name) for thread in others if not thread.daemon]:
-        stage = Path(sys.argv[0]).parent.name
-        print(f"{stage}: does not wait for threads that your code started: {', '.join(names)}", file=sys.stderr)
+        print(
+            f"{supervision.stage_name()}: does not wait for threads that your code started: {', '.join(names)}",
+            file=sys.stderr,
+        )
         _end_now(status)
 
 

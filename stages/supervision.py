@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
 _INTERRUPTED = 128 + signal.SIGINT  # was reported, whoever ended the process
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a terminal sends the first to the child, too
 _CAUSES = {
@@ -44,7 +45,7 @@ def supervise(name: str) -> None:
         _wait(child, reading)
     os.close(reading)
     _end = writing
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:  # it was killed before
         os._exit(1)
 
@@ -56,6 +57,16 @@ def _open_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """In a child: the kernel sends it this signal when its parent dies, whatever kills the parent."""
+    _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def stage_name() -> str:
+    """Name of the stage that this process was started as, for messages."""
+    return os.path.basename(os.path.dirname(sys.argv[0]))  # noqa: PTH119, PTH120  to import pathlib takes time
 
 
 def is_supervised() -> bool:
@@ -86,9 +97,8 @@ def _wait(child: int, reading: int) -> NoReturn:
     has_ended = False
     with suppress(BlockingIOError):
         has_ended = bool(os.read(reading, 1))
-    stage = os.path.basename(os.path.dirname(sys.argv[0]))  # noqa: PTH119, PTH120  to import pathlib takes time
     if status < 0 or (not has_ended and status != _INTERRUPTED):
-        print(f"{stage}: {_description(status)}", file=sys.stderr)
+        print(f"{stage_name()}: {_description(status)}", file=sys.stderr)
     os._exit(128 - status if status < 0 else status or int(not has_ended))
 
 

@@ -27,12 +27,13 @@ from stages.inputs.own_model import OWN_MODEL
 from stages.machine import gpu_failures, gpus
 from stages.params import DataParams, Params, TrackingParams, TrainParams, examine, read
 from stages.params.rules import did_you_mean
+from stages.text import MIB
 from stages.tracking import store
 
 BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
 APPLICATIONS = "keras.applications."
 MOST_THREADS = 4096
-MIN_TEMPORARY_BYTES = 64 * 2**20
+MIN_TEMPORARY_BYTES = 64 * MIB
 MIN_ADDRESS_SPACE_BYTES = 7 * 2**29  # measured: 2.4 GiB are too little for one training of a small network
 
 
@@ -122,8 +123,8 @@ def _folders() -> Iterator[str]:
     folder = Path(tempfile.gettempdir())
     if (free := shutil.disk_usage(folder).free) < MIN_TEMPORARY_BYTES:
         yield (
-            f"{folder}, the folder of temporary files, has {free / 2**20:.0f} MiB free, and at least "
-            f"{MIN_TEMPORARY_BYTES / 2**20:.0f} MiB are needed: free some space, or set TMPDIR to another folder"
+            f"{folder}, the folder of temporary files, has {free / MIB:.0f} MiB free, and at least "
+            f"{MIN_TEMPORARY_BYTES / MIB:.0f} MiB are needed: free some space, or set TMPDIR to another folder"
         )
 
 

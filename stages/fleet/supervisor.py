@@ -16,8 +16,10 @@ from collections.abc import Sequence
 
 import psutil
 
+from stages.supervision import die_with_parent
+
 GRACE_S = 15.0  # a training saves a checkpoint and ends its run within 10 s
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -38,7 +40,7 @@ def main(command: Sequence[str]) -> int:
 
 def _die_with_parent() -> None:
     """In the child: SIGTERM if this process is killed, which cannot end its descendants then."""
-    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    die_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

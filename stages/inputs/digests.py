@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,12 @@ def code_digest(stage: str) -> str:
     """Digest of the names and contents of the code that `dvc.yaml` names for a stage: what its results depend on."""
     named = [ROOT / name for name in code_of(stage)]
     paths = sorted(path for entry in named for path in ([entry] if entry.is_file() else entry.rglob("*.py")))
-    lines = [f"{path.relative_to(ROOT)}\0{sha256_file(path)}\n" for path in paths]
+    return of_files((str(path.relative_to(ROOT)), path) for path in paths)
+
+
+def of_files(named: Iterable[tuple[str, Path]]) -> str:
+    """Digest of the names and contents of files, in this order."""
+    lines = [f"{name}\0{sha256_file(path)}\n" for name, path in named]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
@@ -101,8 +106,7 @@ def task_digest(task: TaskParams, batch_size: int, seed: int) -> dict[str, Any]:
 def _source_digest(found: dict[str, Path]) -> dict[str, Any]:
     if not found:
         return {}
-    lines = [f"{name}\0{sha256_file(path)}\n" for name, path in sorted(found.items())]
-    return {"files": sorted(found), "sha256": hashlib.sha256("".join(lines).encode()).hexdigest()}
+    return {"files": sorted(found), "sha256": of_files(sorted(found.items()))}
 
 
 def _path_digest(name: str) -> dict[str, Any]:

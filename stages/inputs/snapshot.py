@@ -5,14 +5,13 @@ DVC writes `dvc.lock` when a stage has ended, with the parameters and the files 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from stages import files
-from stages.errors import ChangedInputsError, HalfstepError
+from stages.errors import ChangedInputsError, HalfstepError, printable
 from stages.imports import ROOT
 from stages.inputs import digests
 from stages.inputs.head_digests import read_head_digests
@@ -114,8 +113,7 @@ def _differences(key: str, before: Any, now: Any) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return printable(json.dumps(value, default=str), _LONGEST)
 
 
 def _named(found: list[str]) -> str | None:
@@ -132,8 +130,7 @@ def _digest(name: str) -> str | None:
     if not path.is_dir():
         return None
     found = sorted(path.rglob("*.py" if name.startswith("stages/") else files.MANIFEST))
-    lines = [f"{part.relative_to(path)}\0{files.sha256_file(part)}\n" for part in found]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return digests.of_files((str(part.relative_to(path)), part) for part in found)
 
 
 def _status(path: Path) -> tuple[int, ...] | None:
