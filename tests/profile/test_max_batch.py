@@ -96,7 +96,8 @@ def test_larger_limit_gives_larger_batch(monkeypatch: pytest.MonkeyPatch) -> Non
     for found, limit_mib in ((small, LIMIT_MIB), (large, 2 * LIMIT_MIB)):
         assert found.limit_mib == limit_mib
         assert found.peak_mib is not None
-        assert 0.5 * limit_mib < found.peak_mib <= limit_mib
+        # The scaled images of two steps, the largest buffers here, may or may not be in memory at once.
+        assert 0.25 * limit_mib < found.peak_mib <= limit_mib
         assert max(size for size, fits in found.tried if fits) == found.batch_size
         assert found.batch_size < min(size for size, fits in found.tried if not fits) <= found.batch_size * 1.5
     assert multiprocessing.active_children() == []
