@@ -2,7 +2,7 @@
 
 A crash in a library, a limit of the system, and `os._exit(0)` in the user's code end a process without a word, and the
 last even with success. The process that DVC starts therefore forks at once, before it imports anything large. Its child
-is the stage. Whatever kills the parent kills the child.
+is the stage. Whatever kills the parent kills the child. The parent also ends the MLflow run that the child has left.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _CAUSES = {
     signal.SIGXFSZ: "a file became larger than `ulimit -f` allows",
     signal.SIGKILL: "the system may have lacked memory; or somebody ended it",
 }
+_ENDED, _LOGS = b"e", b"l"  # what a stage tells its parent
+_END_RUNS_S = 60.0
 _end: int | None = None  # of a pipe to the parent
 
 
@@ -77,11 +79,21 @@ def is_supervised() -> bool:
 def ended() -> None:
     """Tells the parent that the stage has come to its own end, and has reported what went wrong."""
     global _end
+    _tell(_ENDED)
     if _end is not None:
-        with suppress(OSError):
-            os.write(_end, b"1")
         os.close(_end)
         _end = None
+
+
+def logs_a_run() -> None:
+    """Tells the parent that the stage has an MLflow run, which somebody must end."""
+    _tell(_LOGS)
+
+
+def _tell(word: bytes) -> None:
+    if _end is not None:
+        with suppress(OSError):
+            os.write(_end, word)
 
 
 def _wait(child: int, reading: int) -> NoReturn:
@@ -94,12 +106,24 @@ def _wait(child: int, reading: int) -> NoReturn:
             signal.signal(number, forward)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.set_blocking(reading, False)  # a process that the user's code has left may hold the other end
-    has_ended = False
+    told = b""
     with suppress(BlockingIOError):
-        has_ended = bool(os.read(reading, 1))
+        told = os.read(reading, 64)
+    has_ended = _ENDED in told
     if status < 0 or (not has_ended and status != _INTERRUPTED):
-        print(f"{stage_name()}: {_description(status)}", file=sys.stderr)
+        print(f"{stage_name()}: {_description(status)}", file=sys.stderr, flush=True)
+        if _LOGS in told:
+            _end_runs()
     os._exit(128 - status if status < 0 else status or int(not has_ended))
+
+
+def _end_runs() -> None:
+    """Ends the runs that the stage left RUNNING, in a process that may import MLflow."""
+    import subprocess  # rarely needed
+
+    command = [sys.executable, "-m", "stages.tracking.abandoned"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_END_RUNS_S, check=False)
 
 
 def _description(status: int) -> str:

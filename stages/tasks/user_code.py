@@ -120,7 +120,7 @@ def _raised_in_graph(message: str) -> _Raised | None:
     _, mark, block = message.rpartition(_TRACEBACK)
     if not mark:
         return None
-    frames = [traceback.FrameSummary(name, int(line), "") for name, line in _FRAME.findall(block)]
+    frames = [traceback.FrameSummary(name, int(line), "") for name, line in _FRAME.findall(message)]
     own = [line.strip() for line in block.splitlines() if _EXCEPTION.match(line)]
     return _Raised(own[-1], frames) if own else None
 

@@ -1,7 +1,11 @@
-"""Ends the runs that a machine of the fleet left RUNNING when it was lost."""
+"""Ends runs that were left RUNNING: by a machine of the fleet that was lost, or by a stage of this checkout.
+
+`python -m stages.tracking.abandoned` ends those of this checkout whose stage runs no more.
+"""
 
 from __future__ import annotations
 
+from stages import params
 from stages.params import TrackingParams
 from stages.tracking import provenance
 from stages.tracking.tracker import RunIdentity, Tracker
@@ -27,3 +31,7 @@ def close_abandoned(tracking: TrackingParams, identity: RunIdentity) -> int:
     """
     tags = {provenance.FLEET_TAG: provenance.checkout_id(), **identity.tags()}
     return Tracker(tracking).close_running(tags, REASON)
+
+
+if __name__ == "__main__":
+    Tracker(params.load().tracking).close_abandoned()

@@ -41,8 +41,10 @@ def _one_creates(path: Path) -> Iterator[None]:
         yield
         return
     with try_lock(lock, wait_s=_CREATE_S) or nullcontext():
-        yield
-    lock.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 @functools.cache

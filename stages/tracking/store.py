@@ -145,9 +145,9 @@ def identity(tracking: TrackingParams) -> dict[str, Any]:
     """
     uri = resolve_uri(tracking)
     path = sqlite_path(uri)
+    identifiers = (str(_sqlite_id(path)), _folder_id(artifact_folder(path))) if path else ()
     if path:
         _require_known_revision(path)
-    identifiers = (str(_sqlite_id(path)), _folder_id(artifact_folder(path))) if path else ()
     parts = (without_password(uri), tracking.experiment, _known_id(_log_again_file()), *identifiers)
     return {"sha256": hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()}
 

@@ -15,7 +15,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, RESOURCE_ALREADY_EXISTS, ErrorCode
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-from stages import locking
+from stages import locking, supervision
 from stages.errors import HalfstepError, TrackingError, printable, without_password
 from stages.files import original_root
 from stages.params import Params, TrackingParams
@@ -98,6 +98,7 @@ class Tracker:
         """
         with self._store_errors():
             run = (run_id and self._reopened(run_id)) or self._created(identity)
+            supervision.logs_a_run()
             self.close_abandoned(identity, keep=run.info.run_id)
             logged = run_params(params, identity.variant)
             missing = [Param(name, text) for name, text in logged.items() if name not in run.data.params]

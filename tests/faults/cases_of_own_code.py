@@ -41,13 +41,19 @@ def build(*, batch_size, seed):
     BUILD
     return Task(
         model=model,
-        compile={"loss": "mse", "optimizer": "sgd"},
+        compile={"loss": LOSS, "optimizer": "sgd", "metrics": [METRIC]},
         train=data(batch_size),
+        validation=VALIDATION,
         test=(X, Y),
         score=score,
         score_name="closeness",
     )
 """
+DEFAULTS = dict.fromkeys(("DATA", "SCORE", "WEIGHTS", "BUILD"), "pass") | {
+    "LOSS": "'mse'",
+    "METRIC": "",
+    "VALIDATION": "None",
+}
 PARAMS: dict[str, Any] = {"task": {"name": "own:build"}, "train": {"batch_size": 8}, "compare": {"quality_margin": 1.0}}
 _numbers = itertools.count()
 
@@ -55,8 +61,8 @@ _numbers = itertools.count()
 def own_code(**parts: str) -> str:
     """The source with these parts."""
     text = SOURCE
-    for name in ("DATA", "SCORE", "WEIGHTS", "BUILD"):
-        text = text.replace(name, "\n    ".join(parts.get(name.lower(), "pass").splitlines()))
+    for name, default in DEFAULTS.items():
+        text = text.replace(name, "\n    ".join(parts.get(name.lower(), default).splitlines()))
     return text
 
 
@@ -182,5 +188,51 @@ CASES = [
         data="def lost(x):\n    return {}['label']\n"
         "rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)\n"
         "return rows.map(lambda x, y: (x, tf.ensure_shape(tf.numpy_function(lost, [y], tf.float32), (8, 1))))",
+    ),
+    rejected(
+        "a PyDataset that raises",
+        "no such row ({own}.py, line 1",
+        data="class Rows(keras.utils.PyDataset):\n    def __len__(self): return 4\n"
+        "    def __getitem__(self, index): raise ValueError('no such row')\nreturn Rows()",
+    ),
+    rejected(
+        "validation data that raise",
+        "ValueError: no such sound ({own}.py, line 1",
+        data="def lost(x): raise ValueError('no such sound')\nglobal LOST\n"
+        "LOST = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8).map(\n"
+        "    lambda x, y: (tf.ensure_shape(tf.py_function(lost, [x], tf.float32), (8, 4)), y))",
+        validation="LOST",
+    ),
+    rejected(
+        "a loss that raises",
+        "no such loss ({own}.py, line ",
+        build="def WRONG(y, p): raise ValueError('no such loss')",
+        loss="WRONG",
+    ),
+    rejected(
+        "a metric that raises",
+        "no such metric ({own}.py, line ",
+        build="def WRONG(y, p): raise ValueError('no such metric')",
+        metric="WRONG",
+    ),
+    *(
+        rejected(
+            f"data that raise {name}",
+            f"{said} ({{own}}.py, line 1",
+            data=from_generator(f"yield X, Y\nraise {name}('no more')"),
+        )
+        for name, said in {
+            "SystemExit": "SystemExit: no more",
+            "KeyboardInterrupt": "KeyboardInterrupt: no more",
+            "StopIteration": "RuntimeError: generator raised StopIteration",
+            "MemoryError": "MemoryError: no more",
+        }.items()
+    ),
+    rejected(
+        "data that call sys.exit in a function of the pipeline",
+        "SystemExit: 3 ({own}.py, line 1",
+        data="import sys\nrows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)\n"
+        "def gone(x): sys.exit(3)\n"
+        "return rows.map(lambda x, y: (tf.ensure_shape(tf.numpy_function(gone, [x], tf.float32), (8, 4)), y))",
     ),
 ]

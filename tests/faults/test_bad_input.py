@@ -21,6 +21,7 @@ from tests.faults.cases import Case, all_cases
 
 CASES = all_cases()
 MIN_CASES = 60
+MIN_PROCESSES = 30
 
 
 @pytest.fixture(scope="module")
@@ -103,5 +104,9 @@ def test_cases_can_be_listed(root: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.cases"], cwd=root, capture_output=True, text=True, check=True
     )
-    assert len(done.stdout.splitlines()) == len(CASES) + 1
-    assert f"{len(CASES)} cases: " in done.stdout.splitlines()[-1]
+    *lines, total = done.stdout.splitlines()
+    tests = [line for line in lines[len(CASES) :] if line.startswith("tests/")]
+    assert len(lines) == len(CASES) + len(tests)
+    assert total.startswith(f"{len(CASES)} cases: ")
+    assert total.endswith(f"; {len(tests)} tests of faults")
+    assert len([name for name in tests if "test_process.py" in name]) > MIN_PROCESSES

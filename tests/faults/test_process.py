@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from mlflow import MlflowClient
 
 from stages import files
 from stages.machine.fingerprint import fingerprint
@@ -77,6 +79,21 @@ def test_end_without_a_word_is_said(project: Project, call: str, status: int, sa
     assert done.returncode == status
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 11)", "os.kill(os.getpid(), 9)", "os._exit(0)"])
+def test_run_of_a_stage_that_crashed_is_ended(project: Project, store_template: Path, end: str) -> None:
+    shutil.copy(store_template, project.root / "mlflow.db")
+    lines = f"global PASSES\nPASSES = globals().get('PASSES', 0) + 1\nif PASSES > 20: {end}\nyield X, Y\nyield X, Y"
+    params = {"train": {"batch_size": 8, "epochs": 60, "variants": ["float32"]}}
+    project.write(params, data=from_generator(lines))
+    assert project.run().returncode == 0
+    done = project.run("train", "--variant", "float32", "--seed", "0")
+    assert done.returncode != 0
+    assert [line[:9] for line in done.stderr.splitlines()] == ["train: SI" if "kill" in end else "train: en"]
+    client = MlflowClient(f"sqlite:///{project.root}/mlflow.db")
+    status = {run.info.run_name: run.info.status for run in client.search_runs(["0", "1"])}
+    assert status == {"prepare": "FINISHED", "train float32 seed 0": "KILLED"}
 
 
 def test_limit_of_processor_time(project: Project) -> None:
@@ -193,3 +210,35 @@ def test_later_epoch_with_other_batches(project: Project, later: int) -> None:
     assert "4" in done.stderr
     assert ".repeat().take(steps)" in done.stderr
     assert not (project.root / "data/train/float32-0/metrics.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "end", "said"),
+    [
+        ("__getitem__", "raise FileNotFoundError(2, 'Gone', 'gone.npy')", "[Errno 2] Gone: 'gone.npy' (own.py, line "),
+        ("on_epoch_end", "raise ValueError('no more rows')", "no more rows (own.py, line "),
+        ("on_epoch_end", "import sys; sys.exit(0)", "SystemExit: 0 (own.py, line "),
+        ("__getitem__", "raise KeyboardInterrupt", "KeyboardInterrupt (own.py, line "),
+    ],
+    ids=str,
+)
+def test_data_set_that_raises_in_a_later_epoch(project: Project, where: str, end: str, said: str) -> None:
+    project.write(
+        {"train": {"batch_size": 8, "epochs": 60, "variants": ["float32"]}},
+        data=f"""
+class Rows(keras.utils.PyDataset):
+    calls = 0
+    def __len__(self): return 2
+    def __getitem__(self, index): self.count('__getitem__'); return X, Y
+    def on_epoch_end(self): self.count('on_epoch_end')
+    def count(self, name):
+        Rows.calls += name == '{where}'
+        if Rows.calls > 40: {end}
+return Rows()""",
+    )
+    done = project.run()
+    assert done.returncode == 0, done.stderr
+    done = project.run("train", "--variant", "float32", "--seed", "0")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
