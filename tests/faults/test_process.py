@@ -107,6 +107,7 @@ def test_process_is_who_and_where_it_was(project: Project, call: str) -> None:
     project.write()
     assert project.run().returncode == 0
     before = project.digest()
+    shutil.rmtree(project.root / files.PREPARED)
     project.write(build=call)
     done = project.run()
     assert done.returncode == 0, done.stderr

@@ -15,6 +15,7 @@ from stages.errors import TrackingError
 from stages.params import TrackingParams
 from stages.tracking import store
 from stages.tracking.active_run import ActiveRun, first_line, logged_name
+from stages.tracking.tracker import Tracker
 
 CREATE = "import sys; from stages.tracking.client import connect; print(len(connect(sys.argv[1]).search_experiments()))"
 
@@ -35,6 +36,20 @@ def test_three_processes_create_one_store(here: Path, root: Path) -> None:
     assert [process.returncode for process in started] == [0, 0, 0], ended
     assert [out.splitlines()[-1] for out, _ in ended] == ["1", "1", "1"]
     assert [path.name for path in here.glob(".*.lock")] == []
+
+
+@pytest.mark.parametrize("name", ["p%41", "p#x", "p%2Fq", "p%41#x y"])
+def test_checkout_with_any_name_has_nothing_beside_it(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    folder = here / name
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    tracker = Tracker(TrackingParams())
+    run = tracker.client.create_run(tracker._experiment_id)
+    (folder / "note.txt").write_text("kept")
+    tracker.client.log_artifact(run.info.run_id, "note.txt", "notes")
+    assert [path.name for path in here.iterdir()] == [name]
+    (found,) = folder.glob("mlruns/*/artifacts/notes/note.txt")
+    assert found.read_text() == "kept"
 
 
 def test_store_of_a_newer_mlflow_is_refused(here: Path, store_template: Path) -> None:

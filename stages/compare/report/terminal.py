@@ -13,6 +13,7 @@ from stages.compare.report.html import compared, headline_note
 from stages.compare.report.tables import MetricRow, metric_rows
 from stages.compare.study import Study
 from stages.compare.text import ratio_text
+from stages.errors import printable
 from stages.results.comparison import Candidate, Comparison
 
 CAPTION = "Ratios: time of the baseline / time of the variant, with a 95 % interval."
@@ -27,8 +28,8 @@ def render(comparison: Comparison, study: Study | None) -> RenderableType:
     Without the study, whose metrics they are, the first are left out.
     """
     lines: list[RenderableType] = [_MetricsTables(comparison, study)] if study else []
-    lines += [Text(candidate.sentence) for candidate in comparison.candidates.values()]
-    lines += [Text(f"Note: {text}") for text in comparison.notes or ()]
+    lines += [Text(printable(candidate.sentence)) for candidate in comparison.candidates.values()]
+    lines += [Text(f"Note: {printable(text)}") for text in comparison.notes or ()]
     changes = [item.quality for item in comparison.candidates.values() if item.quality is not None]
     if (note := headline_note(comparison)) is not None:
         lines.append(Text(note))

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
+import operator
+import os
+import random
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,3 +83,41 @@ def test_document_of_an_earlier_release_is_rendered(
     printed, page = _again(COMPARISON, monkeypatch, capsys)
     assert all(sentence in printed for sentence in written)
     assert "What each verdict rests on" in page
+
+
+def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    yield path
+    for key, item in items:
+        yield from _leaves(item, (*path, key))
+
+
+@pytest.mark.parametrize("new", [None, -1, 1e308, "", "\x1b[2J", [], {}, True, float("nan"), float("inf")], ids=repr)
+def test_hand_edited_document_gives_a_page_or_one_line(
+    written: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], new: object
+) -> None:
+    original = json.loads(COMPARISON.read_text())
+    paths = list(_leaves(original))[1:]
+    sentence = ("candidates", "float16", "sentence")
+    for path in (sentence, *random.Random(repr(new)).sample(paths, 20)):
+        content = copy.deepcopy(original)
+        functools.reduce(operator.getitem, path[:-1], content)[path[-1]] = new
+        COMPARISON.write_text(json.dumps(content))
+        monkeypatch.setattr(sys, "argv", ["report", str(COMPARISON)])
+        try:
+            status = main()
+        except Exception as error:
+            raise AssertionError(f"{path} = {new!r}: {error!r}") from error
+        captured = capsys.readouterr()
+        assert (status, len(captured.err.splitlines())) in ((0, 0), (1, 1)), path
+        assert "\x1b[2J" not in captured.out + captured.err, path
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_regular_file_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "comparison.json")
+    monkeypatch.setattr(sys, "argv", ["report", str(tmp_path / "comparison.json")])
+    assert main() == 1
+    assert "comparison.json is not a regular file" in capsys.readouterr().err
