@@ -44,10 +44,18 @@ try:
     with captured_stderr(), quick_imports():
         import keras
         import tensorflow as tf
-        from keras.src.utils.rng_utils import get_random_seed as keras_seed  # no public name
-        from tensorflow.python.eager.context import global_seed as tensorflow_seed  # no public name
-        from tensorflow.python.framework.config import is_op_determinism_enabled  # no public name
-        from tensorflow.python.util._pywrap_util_port import IsMklEnabled as is_onednn_enabled  # noqa: N813  the same
+
+        # The following have no public names. `global_state` has the dtype policy, `seed_generator` the seeds that a
+        # script does not give, and `data_adapters` make the batches of `fit`.
+        from keras.src.backend.common import global_state
+        from keras.src.random import seed_generator
+        from keras.src.trainers import data_adapters
+        from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+        from keras.src.utils.rng_utils import get_random_seed as keras_seed
+        from tensorflow.python.eager.context import context as eager_context
+        from tensorflow.python.eager.context import global_seed as tensorflow_seed
+        from tensorflow.python.framework.config import is_op_determinism_enabled
+        from tensorflow.python.util._pywrap_util_port import IsMklEnabled as is_onednn_enabled  # noqa: N813
 except (ImportError, MemoryError) as error:  # a library that does not fit in the memory is an ImportError
     raise HalfstepError(
         f"TensorFlow cannot be imported ({(str(error).splitlines() or ['not enough memory'])[-1]}): allow this process "
@@ -61,10 +69,15 @@ keras.config.set_image_data_format("channels_last")
 
 __all__ = [
     "captured_stderr",
+    "data_adapters",
+    "eager_context",
+    "global_state",
     "is_onednn_enabled",
     "is_op_determinism_enabled",
     "keras",
     "keras_seed",
+    "seed_generator",
     "tensorflow_seed",
     "tf",
+    "train_validation_split",
 ]

@@ -22,6 +22,7 @@ CODE_WITHOUT_EFFECT = {
     "stages/cli.py": "how a program begins and ends",
     "stages/errors.py": "messages",
     "stages/escaping.py": "names in tables, which `prepare` and `compare` write",
+    "stages/fork_server.py": "how processes are started",
     "stages/files.py": "where and how files are written, not what is in them",
     "stages/imports.py": "how fast Python imports",
     "stages/inputs/": "how the digests in data/ are computed, on which the stages depend",

@@ -16,7 +16,7 @@ LAYERS = (
     {"cache", "cli", "escaping", "operations", "text"},
     {"files"},
     {"locking", "machine"},
-    {"params"},
+    {"fork_server", "params"},
     {"inputs", "stats", "tensorflow_import"},
     {"results"},
     {"tracking", "precision", "distribution"},

@@ -24,12 +24,13 @@ with quick_imports():
     from stages.compare.report.markdown import description
     from stages.compare.report.tables import write_plots
     from stages.compare.report.terminal import render
-    from stages.compare.study import Study, load_study
+    from stages.compare.study import Study, load_study, with_margin
     from stages.errors import HalfstepError, TrackingError
     from stages.inputs.snapshot import Snapshot
     from stages.locking import stage_lock
     from stages.params import Params
     from stages.results.comparison import COMPARISON, Comparison
+    from stages.results.task import resolved
     from stages.tracking import run_logging, store
     from stages.tracking.backfill import IncompleteRunError, backfill
     from stages.tracking.tracker import Tracker
@@ -43,7 +44,7 @@ def main() -> None:
         GateError: with `compare.gate`, no candidate was adopted, or a training failed.
     """
     inputs = Snapshot("compare")
-    settings = params.load()
+    settings = resolved(params.load())
     with stage_lock("compare"):
         comparison = _compare_and_track(settings, inputs)
     if settings.compare.gate:
@@ -55,7 +56,7 @@ def _compare_and_track(settings: Params, inputs: Snapshot) -> Comparison:
     batch_sizes = settings.profile.inference_batch_sizes
     try:
         study = load_study(settings.compare.baseline, train.variants, train.seeds, batch_sizes)
-        comparison = judge(study, settings.compare)
+        comparison = judge(study, with_margin(settings.compare, study))
         inputs.require_unchanged()
     except HalfstepError:
         with suppress(TrackingError), tracker.run(run_logging.comparison(), settings):

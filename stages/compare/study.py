@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 
 from stages import files
 from stages.machine import fingerprint
+from stages.params import CompareParams
+from stages.params.margin import ACCURACY
 from stages.results.artifact import read_array
 from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.results.profile import Profile, bridge_name, read_profile, same_weights_file
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.results.training import Training, check_test_examples, correct, read_scores, read_training
+
+MARGIN_OF_GAIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,22 @@ class Study:
     def variants(self) -> tuple[VariantResult, ...]:
         """The baseline, then the candidates."""
         return (self.baseline, *self.candidates)
+
+
+def with_margin(params: CompareParams, study: Study) -> CompareParams:
+    """The parameters with the margin of a script's loss, where none is declared.
+
+    It is 1 % of what the baseline's score gains over permuted predictions.
+    """
+    if params.quality_margin is not None or study.task.script is None or study.score_name == ACCURACY:
+        return params
+    gains = [
+        item.metrics.test_score - item.metrics.permuted_score
+        for item in study.baseline.trainings
+        if item.metrics.test_score is not None and item.metrics.permuted_score is not None
+    ]
+    gain = float(np.mean(gains)) if gains else 0.0
+    return params.model_copy(update={"quality_margin": MARGIN_OF_GAIN * gain}) if gain > 0 else params
 
 
 def load_study(

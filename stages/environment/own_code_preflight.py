@@ -52,7 +52,10 @@ def model_problems(name: str) -> Iterator[str]:
 def task_problems(task: TaskParams) -> Iterator[str]:
     """One line for each thing that the user's own task names and that cannot be used."""
     yield from _depends(task.depends)
-    yield from _reserved(task.arguments)
+    if task.script is not None:
+        yield from _script(task)
+        return
+    yield from _reserved(task.keywords)
     folder_problem = _folder(task)
     match = OWN_MODEL.fullmatch(task.name)
     if folder_problem:
@@ -64,6 +67,24 @@ def task_problems(task: TaskParams) -> Iterator[str]:
         yield f"task.name is '{task.name}'; {allowed}{did_you_mean(task.name, ['images'])}"
     else:
         yield from _task_function(task, match)
+
+
+def _script(task: TaskParams) -> Iterator[str]:
+    """One line if the script cannot be run."""
+    path, subject = task.script_path, f"task.script is '{_shown(task.script or '')}'"
+    if not os.path.isfile(path):  # noqa: PTH113  Path.is_file raises an error for a long name
+        yield f"{subject}, which {'is not a file' if os.path.lexists(path) else 'does not exist'}"
+        return
+    try:
+        tree = parse_source(path.read_bytes(), path.name)
+    except (OSError, SyntaxError) as error:
+        yield f"{subject}, which is not valid Python: {error}"
+        return
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    if any(isinstance(name, ast.Name) and name.id == "input" for name in calls):
+        yield f"{subject}, which calls input(): halfstep runs it several times, and nobody answers"
+    if any((path.parent / name).exists() for name in ("stages.py", "stages/__init__.py")) and path.parent != Path.cwd():
+        yield f"{subject}; beside it is a module named 'stages', as halfstep's own package is: rename it"
 
 
 def _task_function(task: TaskParams, match: re.Match[str]) -> Iterator[str]:
@@ -159,7 +180,7 @@ def _wrong_task(definition: _Definition | None, name: str) -> str | None:
 def _wrong_arguments(task: TaskParams, definition: ast.FunctionDef) -> Iterator[str]:
     """One line for each name in `task.arguments` that the function does not take, and for each that it lacks."""
     keywords, needed, _ = _keywords(definition.args)
-    given, shown = set(task.arguments) - set(_PASSED), _signature(definition)
+    given, shown = set(task.keywords) - set(_PASSED), _signature(definition)
     for name in sorted(given - keywords) if definition.args.kwarg is None else ():
         hint = did_you_mean(name, sorted(keywords - given))
         yield f"task.arguments contains '{_shown(name)}', which {shown} does not take{hint}"

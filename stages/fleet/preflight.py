@@ -110,8 +110,8 @@ def _untracked(settings: Params) -> Iterator[str]:
         yield f"{one_line(name, 200)} is not tracked by git, so the nodes would not have it; `git add` it"
     task, own = settings.task, {}
     if task.is_own:
-        own = own_model_files(task.name, task.folder, only_root=task.path is not None)
-    subject = "task.name" if task.is_own else "model.name"
+        own = digests.task_files(task)
+    subject = "model.name" if not task.is_own else "task.name" if task.script is None else "task.script"
     own = own or ({} if task.is_own else own_model_files(settings.model.name))
     yield from _not_travelling(subject, own.values(), tracked)
     for path in task.depends if task.is_own else ():

@@ -19,7 +19,7 @@ from stages.errors import DataError
 from stages.files import resolve_data_path, sha256_file
 from stages.imports import ROOT
 from stages.inputs.contents import Contents
-from stages.inputs.own_model import own_model_files
+from stages.inputs.own_model import own_model_files, script_files
 from stages.params import DataParams, ModelParams, Params, TaskParams
 
 
@@ -92,15 +92,29 @@ def task_digest(task: TaskParams, batch_size: int, seed: int) -> dict[str, Any]:
     """
     if not task.is_own:
         return {"name": task.name}
-    found = own_model_files(task.name, task.folder, only_root=task.path is not None)
     return {
-        "name": task.name,
-        **_source_digest(found),
+        "name": task.shown,
+        **_source_digest(task_files(task)),
         "arguments": task.arguments,
         "batch_size": batch_size,
         "seed": seed,
         "depends": {path: _path_digest(path) for path in task.depends},
     }
+
+
+def task_files(task: TaskParams) -> dict[str, Path]:
+    """Source files of the user's own function or script, as `own_model_files` returns them."""
+    if task.script is not None:
+        return script_files(task.script_path)
+    return own_model_files(task.name, task.folder, only_root=task.path is not None)
+
+
+def looks_digest(params: Params) -> dict[str, Any]:
+    """What `prepare` looks at: the images; of a script, which it runs once for each, the variants and the seeds."""
+    if params.task.script is not None:
+        entries = {name: params.variants[name].model_dump(mode="json") for name in params.train.variants}
+        return {"source": None, "variants": entries, "seeds": list(params.train.seeds)}
+    return {"source": None} if params.task.is_own else source_digest(params.data)
 
 
 def _source_digest(found: dict[str, Path]) -> dict[str, Any]:
@@ -166,7 +180,7 @@ def _is_removed(error: OSError) -> bool:
 # What the stages depend on outside of the pipeline, by the file that has its digest. An own task uses no `data` and no
 # `model`.
 INPUTS: Mapping[Path, Callable[[Params], dict[str, Any]]] = {
-    files.SOURCE_FILE: lambda params: {"source": None} if params.task.is_own else source_digest(params.data),
+    files.SOURCE_FILE: looks_digest,
     files.MODEL_FILE: lambda params: {"name": None} if params.task.is_own else model_digest(params.model),
     files.TASK_FILE: lambda params: task_digest(params.task, params.train.batch_size, params.train.seeds[0]),
 }

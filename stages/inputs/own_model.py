@@ -7,7 +7,7 @@ import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,11 +53,18 @@ def own_model_files(name: str, root: Path | None = None, *, only_root: bool = Fa
     match = OWN_MODEL.fullmatch(name)
     module: Name = tuple(match["module"].split(".")) if match else ()
     folder = _folder(module, root or Path.cwd(), only_root) if module else None
-    if folder is None:
-        return {}
+    return {} if folder is None else _with_imports(folder, _modules(folder, module), module[0])
+
+
+def script_files(script: Path) -> dict[str, Path]:
+    """A script, and every module in its folder that it imports, as those of `own_model_files`."""
+    return _with_imports(script.parent, [_Module((script.stem,), script)], script.stem)
+
+
+def _with_imports(folder: Path, modules: Iterable[_Module], top: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     visited: set[Path] = set()
-    waiting = list(_modules(folder, module))
+    waiting = list(modules)
     while waiting:
         current = waiting.pop()
         if (resolved := current.path.resolve()) in visited:
@@ -65,7 +72,7 @@ def own_model_files(name: str, root: Path | None = None, *, only_root: bool = Fa
         visited.add(resolved)
         found[current.path.relative_to(folder).as_posix()] = current.path
         for imported in _imports(current):
-            if _counts(imported, module[0], folder):
+            if _counts(imported, top, folder):
                 waiting += _modules(folder, imported)
     return found
 

@@ -44,13 +44,14 @@ class Snapshot:
         for name, value in item.items():
             keys = [key.replace(f"${{item.{name}}}", value) for key in keys]
         self._stage, self._keys, self._files = stage, keys, listed["deps"]
-        self._status = _status(PARAMS_FILE)
-        self._values = _values(keys)
+        self._params = PARAMS_FILE.absolute()  # a script's folder is the working folder while it trains
+        self._status = _status(self._params)
+        self._values = self._read()
         self._digests = {name: _digest(name) for name in self._files}
 
     def edited_parameters(self) -> str | None:
         """Which parameters have other values now, in words; None if none. Fast where the file is untouched."""
-        if _status(PARAMS_FILE) == self._status:
+        if _status(self._params) == self._status:
             return None
         return _named(list(self._changed_parameters()))
 
@@ -67,9 +68,13 @@ class Snapshot:
                 f"{f'; {kept}' if kept else ''}; run `dvc repro` again"
             )
 
+    def _read(self) -> dict[str, Any]:
+        tree = parse_tree(read(self._params), str(PARAMS_FILE))
+        return {key: _at(tree, key) for key in self._keys}
+
     def _changed_parameters(self) -> Iterator[str]:
         try:
-            values = _values(self._keys)
+            values = self._read()
         except HalfstepError as error:
             yield f"params.yaml, which cannot be read any more ({error}),"
             return
@@ -89,11 +94,6 @@ def _changed_sources(names: list[str]) -> Iterator[str]:
     for path, compute in digests.INPUTS.items():
         if str(path) in names and path.is_file() and compute(settings) != files.read_json(path):
             yield _OUTSIDE[path]
-
-
-def _values(keys: list[str]) -> dict[str, Any]:
-    tree = parse_tree(read(), str(PARAMS_FILE))
-    return {key: _at(tree, key) for key in keys}
 
 
 def _at(tree: Any, key: str) -> Any:

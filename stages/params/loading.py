@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
@@ -141,10 +142,12 @@ def _describe(annotation: Any, constraints: Sequence[Any]) -> str:
         return "one of " + ", ".join(str(choice) for choice in arguments)
     if origin is tuple:
         return f"a {'non-empty ' if non_empty else ''}list, each item {_describe(*_unwrapped(arguments[0]))}"
-    if origin is Union or type(None) in arguments:
-        kinds = [kind for kind in arguments if kind is not type(None)]
-        bare = [_unwrapped(kind) for kind in kinds]
-        return " or ".join([_describe(kind, [*limits, *constraints]) for kind, limits in bare] + ["null"])
+    if origin in (Union, UnionType):
+        bare = [_unwrapped(kind) for kind in arguments if kind is not type(None)]
+        null = ["null"] if type(None) in arguments else []
+        return " or ".join([_describe(kind, [*limits, *constraints]) for kind, limits in bare] + null)
+    if origin is list:
+        return "a list"
     if origin is dict or (isinstance(annotation, type) and issubclass(annotation, (BaseModel, Mapping))):
         return "a mapping" + _keys_of(annotation) + (" with at least one entry" if non_empty else "")
     string = "a non-empty string" if non_empty else "a string"

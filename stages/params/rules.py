@@ -78,15 +78,32 @@ def _training_set_is_not_empty(params: Params) -> Iterator[str]:
 
 
 def _warmup_fits(params: Params) -> Iterator[str]:
-    if params.train.warmup_epochs > params.train.epochs > 0:  # without a training there is nothing to fit in
+    if (
+        params.train.epochs and params.train.warmup_epochs > params.train.epochs
+    ):  # without a training there is nothing to fit in
         yield (
             f"train.warmup_epochs is {params.train.warmup_epochs:g}; it must be at most train.epochs, "
             f"which is {params.train.epochs}"
         )
 
 
+def _scripts_have_what_they_need(params: Params) -> Iterator[str]:
+    task, train = params.task, params.train
+    if task.script is None:
+        for name in ("epochs", "batch_size"):
+            if getattr(train, name) is None:
+                yield f"train.{name} is null, which only task.script may leave so; give a number"
+        if isinstance(task.arguments, list):
+            yield "task.arguments is a list, which only task.script takes; give the arguments of the function by name"
+        return
+    if task.name != "images" or task.path is not None:
+        yield f"task.script is '{task.script}' and task.name or task.path is set; leave one of them out"
+    if isinstance(task.arguments, dict) and task.arguments:
+        yield 'task.arguments has names; the command line of task.script is a list, such as [--width, "64"]'
+
+
 def _speed_only_decides_on_no_model(params: Params) -> Iterator[str]:
-    if params.train.epochs:
+    if params.train.epochs != 0:
         return
     remedy = "or train.epochs to at least 1"
     if params.compare.gate:
@@ -122,7 +139,7 @@ def _hosts_divide_replicas(params: Params) -> Iterator[str]:
 
 
 def _task_arguments_have_names(params: Params) -> Iterator[str]:
-    for name in params.task.arguments:
+    for name in params.task.keywords:
         if not ARGUMENT_NAME.fullmatch(name):
             shown = one_line(name, 80)
             yield f"task.arguments contains '{shown}'; a name has up to 100 letters, digits and _, no digit first"
@@ -150,7 +167,7 @@ def _not_json(value: Any, location: str) -> Iterator[tuple[str, Any]]:
 
 def _replicas_share_the_batch(params: Params) -> Iterator[str]:
     replicas, batch_size = params.train.replicas, params.train.batch_size
-    if batch_size % replicas:
+    if batch_size and batch_size % replicas:
         yield (
             f"train.replicas is {replicas} and train.batch_size {batch_size}; the batch size must be a multiple of "
             "train.replicas, so that each replica has as many examples as the others"
@@ -162,8 +179,9 @@ def _replicas_are_supported(params: Params) -> Iterator[str]:
     if replicas == 1:
         return
     if params.task.is_own:
+        key, value = ("name", params.task.name) if params.task.script is None else ("script", params.task.script)
         yield (
-            f"train.replicas is {replicas} and task.name is '{params.task.name}'; several replicas are supported for "
+            f"train.replicas is {replicas} and task.{key} is '{value}'; several replicas are supported for "
             "images only: set train.replicas to 1"
         )
     for name in params.train.variants:
@@ -175,6 +193,7 @@ def _replicas_are_supported(params: Params) -> Iterator[str]:
 
 
 _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
+    _scripts_have_what_they_need,
     _variant_names,
     _listed_variants_exist,
     _lists_have_no_duplicates,

@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator
 
 from stages.files import resolve_data_path
 from stages.params import derived
@@ -38,6 +38,8 @@ Paths = Annotated[tuple[Annotated[Text, Field(min_length=1)], ...], BeforeValida
 Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], BeforeValidator(_tuple_from_list), Field(min_length=1)
 ]
+# `prepare` finds out what `null` stands for; the stages after it read numbers (`results.task.resolved`).
+OfScript = Annotated[int, WrapValidator(lambda value, check: value if value is None else check(value))]
 BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], BeforeValidator(_tuple_from_list)]
 
 
@@ -50,6 +52,13 @@ class Section(BaseModel):
 class TaskParams(Section):
     """What is trained. The sections `data` and `model` describe `images`; a task of your own does not use them."""
 
+    script: str | None = Field(
+        None,
+        pattern=ONE_LINE,
+        min_length=1,
+        description="a training script, which is run unchanged up to its first call of `fit`; `null`: `name` says what "
+        "is trained",
+    )
     name: Text = Field(
         "images",
         min_length=1,
@@ -61,13 +70,36 @@ class TaskParams(Section):
         min_length=1,
         description="folder that contains the module of your task; `null`: the folder of `params.yaml`",
     )
-    arguments: dict[str, Any] = Field({}, description="arguments of your function, by name")
+    arguments: dict[str, Any] | list[Any] = Field(
+        {}, description="arguments of your function, by name; of a script its command line, a list"
+    )
     depends: Paths = Field((), description="files and folders that the results of your task also depend on")
 
     @property
     def is_own(self) -> bool:
-        """Whether the task is the user's own function."""
-        return self.name != "images"
+        """Whether the task is the user's own function or script."""
+        return self.script is not None or self.name != "images"
+
+    @property
+    def shown(self) -> str:
+        """What is trained, in results and messages: the name, or that of the script's file."""
+        return self.name if self.script is None else Path(self.script).name
+
+    @property
+    def script_path(self) -> Path:
+        """The script's file."""
+        assert self.script is not None, "the task is a script"
+        return resolve_data_path(self.script).absolute()
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The arguments of a function."""
+        return self.arguments if isinstance(self.arguments, dict) else {}
+
+    @property
+    def command_line(self) -> list[str]:
+        """The arguments of a script."""
+        return [str(value) for value in self.arguments] if isinstance(self.arguments, list) else []
 
     @property
     def folder(self) -> Path:
@@ -123,10 +155,16 @@ class TrainParams(Section):
         ("float32", "mixed_float16", "mixed_bfloat16"), description="entries of `variants` to train and compare"
     )
     seeds: Seeds = Field((0,), description="each variant is trained once with each seed")
-    epochs: int = Field(
-        8, ge=0, le=100_000, description="number of passes over the training images; 0: speed only, nothing is trained"
+    epochs: OfScript = Field(
+        8,
+        ge=0,
+        le=100_000,
+        description="number of passes over the training images; 0: speed only, nothing is trained; `null`: as "
+        "`task.script` says",
     )
-    batch_size: int = Field(32, ge=1, le=65536, description="number of images per training step")
+    batch_size: OfScript = Field(
+        32, ge=1, le=65536, description="number of images per training step; `null`: as `task.script` says"
+    )
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="as in Keras; `sgd` with momentum 0.9")
     learning_rate: Number = Field(0.005, gt=0, le=100, description="largest learning rate of the schedule")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="learning rate after the warm-up")

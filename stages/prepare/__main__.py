@@ -18,7 +18,7 @@ with quick_imports():
     from stages.prepare.images.reports import conflicts_line, summary_line
     from stages.prepare.kept import kept_if_inputs_change
     from stages.results.prepared import PREPARED_INFO, PreparedInfo
-    from stages.results.task import TASK_INFO, TaskInfo
+    from stages.results.task import TASK_INFO, TaskInfo, resolved
     from stages.stats.sample_size import number_of_verdicts, too_few_examples
     from stages.tracking import run_logging
     from stages.tracking.tracker import Tracker
@@ -43,6 +43,11 @@ def _prepare(settings: Params) -> None:
     if not settings.task.is_own:
         prepare(settings.data, directory=files.PREPARED)
         return
+    if settings.task.script is not None:
+        from stages.prepare.script_task import prepare_script
+
+        prepare_script(settings, files.PREPARED)
+        return
     from stages.prepare.own_task import prepare_task  # imports TensorFlow
 
     info = prepare_task(settings.task, settings.train, files.PREPARED)
@@ -51,10 +56,12 @@ def _prepare(settings: Params) -> None:
 
 
 def _summary(settings: Params) -> list[str]:
+    settings = resolved(settings)
     train, task = settings.train, TaskInfo.read(TASK_INFO)
     verdicts = number_of_verdicts(len(train.variants), len(settings.profile.inference_batch_sizes))
     too_few = None
-    if train.epochs and verdicts:  # with the baseline alone, nothing is to be shown
+    is_known = task.script is None or task.score_name == "accuracy" or settings.compare.quality_margin is not None
+    if train.epochs and verdicts and is_known:  # with the baseline alone, nothing is to be shown
         margin = quality_margin_for(task.score_name, settings.compare)
         too_few = too_few_examples(task.examples, task.score_name, margin, len(train.seeds), verdicts)
     if not task.is_images:

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 
 from stages import params
 from stages.cli import cli_entry, run
+from stages.fork_server import start_server, stop_servers
 from stages.imports import quick_imports
 from stages.inputs.snapshot import Snapshot
 from stages.locking import machine_lock, stage_lock
-from stages.profile.fork_server import start_server, stop_servers
 
 
 @cli_entry

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from stages import files
+from stages.fork_server import start_server
 from stages.params import ProfileParams
 from stages.profile.differences import bridging_arms, check_configurations
-from stages.profile.fork_server import start_server
 from stages.profile.plan import BUFFER_SHARE
 from stages.profile.records import ArmConfig, ArmRecord
 from stages.profile.turns import Turns

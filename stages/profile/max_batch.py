@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection
 import psutil
 
 from stages.errors import HalfstepError, ProfileError
+from stages.fork_server import start_process
 from stages.machine import cgroups
 from stages.params import ProfileParams
-from stages.profile.fork_server import start_process
 from stages.profile.records import ArmConfig
 from stages.results.profile import LargestBatch
 from stages.text import MIB
@@ -125,7 +125,13 @@ def _on_grid(size: int) -> int:
 def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
     """Trains a few steps in a child process, which is killed if it exceeds the limit."""
     connection, child_end = multiprocessing.Pipe()
-    process = start_process(f"batch-{batch_size}", _train, (child_end, config, batch_size), config.variant.variables)
+    process = start_process(
+        f"batch-{batch_size}",
+        _train,
+        (child_end, config, batch_size),
+        config.variant.variables,
+        may_have_children=config.spec.task.script is not None,
+    )
     child_end.close()  # so that reading fails when the child dies
     try:
         return _supervised(connection, process.pid, limit_mib)

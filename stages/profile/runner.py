@@ -15,11 +15,11 @@ from typing import TypeVar
 import psutil
 
 from stages import files
+from stages.fork_server import stop_servers
 from stages.machine.gpus import visible
 from stages.params import ProfileParams
 from stages.profile.arms import Arms
 from stages.profile.extras import Extras, Wanted
-from stages.profile.fork_server import stop_servers
 from stages.profile.gpu_conditions import GpuMonitor
 from stages.profile.machine_load import OtherLoad
 from stages.profile.plan import Costs, Plan, make_plan

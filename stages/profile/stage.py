@@ -22,7 +22,7 @@ from stages.profile.repeats import Repeats
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import Trace, read_trace
 from stages.results.profile import LargestBatch, write_profile
-from stages.results.task import TASK_INFO, TaskInfo
+from stages.results.task import TASK_INFO, TaskInfo, resolved
 from stages.results.training import finished_scores, read_metrics
 from stages.tasks.spec import TaskSpec
 from stages.tracking import run_logging
@@ -37,6 +37,7 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
         HalfstepError: a stage before this one has not run, a variant cannot be measured, or the results not written.
     """
     _require_one_host(settings.train)
+    settings = resolved(settings)
     tracker = Tracker(settings.tracking)
     variants = finished_variants(settings)
     files.PROFILE.mkdir(parents=True, exist_ok=True)  # DVC expects the folder even if every training failed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -65,7 +66,7 @@ class Worker:
     """A variant with the model and the input pipeline that `train` uses."""
 
     def __init__(self, config: ArmConfig) -> None:
-        self._config, self._began_s = config, time.monotonic()
+        self._config, self._began_s, self._root = config, time.monotonic(), Path.cwd()
         self._task = building.ready(config.spec, config.variant, config.seed)
         self._model = self._task.model
         self._batches: Any = iter(())
@@ -165,7 +166,7 @@ class Worker:
         marked = steps + DROPPED_STEPS
         plain = plain_steps(marked, self._timed(lambda: self._train(1)))
         before = self.train_round(plain)
-        tf.profiler.experimental.start(str(directory))
+        tf.profiler.experimental.start(str(self._root / directory))
         try:
             traced = self._timed(lambda: self._train(marked, mark=True))
         finally:
@@ -193,11 +194,13 @@ class Worker:
             CorruptFileError: a file of the training is damaged.
             ProfileError: the weights do not fit this model.
         """
-        files.verify_manifest(trained)
-        path = saved_model(trained)
+        folder = self._root / trained  # a script's folder is the working folder
+        files.verify_manifest(folder)
+        path = saved_model(folder)
         task = building.build(self._config.spec.at_one_replica(), self._config.variant, self._config.seed)
         try:
-            task.model.load_weights(path)
+            with warnings.catch_warnings(action="ignore"):  # a script's model has an optimizer, whose state may differ
+                task.model.load_weights(path)
         except (ValueError, OSError, KeyError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ProfileError(
@@ -208,7 +211,7 @@ class Worker:
         return (
             outputs
             if task.keeps_predictions
-            else _lowest_where_not_finite(outputs, read_array(trained / SCORES, dimensions=1))
+            else _lowest_where_not_finite(outputs, read_array(folder / SCORES, dimensions=1))
         )
 
     def began_s(self) -> float:

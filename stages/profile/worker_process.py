@@ -12,8 +12,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from stages.errors import ProfileError
+from stages.fork_server import start_process
 from stages.profile import xla_choices
-from stages.profile.fork_server import start_process
 from stages.profile.records import ArmConfig
 from stages.text import MIB
 
@@ -71,7 +71,13 @@ class WorkerProcess:
     ) -> None:
         self.connection, child_end = multiprocessing.Pipe()
         self.name, self.measures, self.continued = name, measures, 0
-        self._process = start_process(f"profile-{name}", serve, (child_end, config), config.variant.variables)
+        self._process = start_process(
+            f"profile-{name}",
+            serve,
+            (child_end, config),
+            config.variant.variables,
+            may_have_children=config.spec.task.script is not None,
+        )
         child_end.close()  # so that reading fails when the worker dies
         self._is_busy = False
 

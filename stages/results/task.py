@@ -7,23 +7,44 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from stages import files
-from stages.results.artifact import Document
+from stages.params import Params
+from stages.results.artifact import Document, Record
 
 TASK_INFO = files.PREPARED / "task.json"
 IMAGES = "images"
+
+
+class ScriptInfo(Record):
+    """What a script's first call of `fit` says.
+
+    Attributes:
+        line: of the call, in the script.
+        epochs: that the script asks for.
+        batch_size: examples of its first batch.
+        can_infer: whether the model has outputs for inputs alone.
+        left_out: variants under which the script fails, with the reason.
+    """
+
+    line: int
+    epochs: int
+    batch_size: int
+    can_infer: bool
+    left_out: dict[str, str] = Field(default_factory=dict)
 
 
 class TaskInfo(Document):
     """Description of the task, written by `prepare`.
 
     Attributes:
-        name: `task.name`: `images`, or `package.module:function`.
+        name: `task.name`: `images`, or `package.module:function`; of a script the name of its file.
         score_name: `accuracy` for images.
         score_kind: `score` for a value of each test example, `metric` for one number of the whole test set.
         examples: number of test examples.
         steps_per_epoch: training steps of an epoch, at the batch size that `prepare` built the task with; None for
             `images`, whose arrays fit every batch size.
         data_sha256: sha256 of the first batches; None for `images`, whose files have checksums.
+        script: what the call of `fit` says; None for tasks without a script.
+        speed_only: why nothing is trained and scored; None otherwise. `score_name` and `examples` then say nothing.
     """
 
     VERSION: ClassVar[int] = 1
@@ -34,6 +55,8 @@ class TaskInfo(Document):
     examples: int = Field(ge=1)
     steps_per_epoch: int | None = None
     data_sha256: str | None = None
+    script: ScriptInfo | None = None
+    speed_only: str | None = None
 
     @property
     def is_images(self) -> bool:
@@ -48,10 +71,37 @@ class TaskInfo(Document):
     @property
     def summary_line(self) -> str:
         """A line that says what was prepared."""
+        if self.speed_only is not None:
+            return f"prepare: {self.name}: {self.steps_per_epoch:,} steps per epoch; speed only: {self.speed_only}"
         return (
             f"prepare: {self.name}: {self.steps_per_epoch:,} steps per epoch, {self.examples:,} test examples, "
             f"{self.score_kind} {self.score_name}"
         )
+
+
+def resolved(settings: Params) -> Params:
+    """The parameters with the numbers that `prepare` has found for what a script decides.
+
+    Raises:
+        DataError: `prepare` has not run.
+        CorruptFileError: its file is damaged.
+    """
+    if settings.task.script is None:
+        return settings
+    info = TaskInfo.read(TASK_INFO)
+    assert info.script is not None, "prepare writes it for a script"
+    epochs = info.script.epochs if settings.train.epochs is None else settings.train.epochs
+    numbers = {"epochs": 0 if info.speed_only else epochs, "batch_size": info.script.batch_size}
+    train = settings.train.model_copy(update=numbers)
+    sizes = settings.profile.inference_batch_sizes if info.script.can_infer else ()
+    profile = settings.profile.model_copy(update={"inference_batch_sizes": sizes})
+    return settings.model_copy(update={"train": train, "profile": profile})
+
+
+def left_out(settings: Params, variant: str) -> str | None:
+    """Why a script fails under a variant, as `prepare` has found; None if it does not."""
+    info = TaskInfo.read(TASK_INFO).script if settings.task.script is not None else None
+    return None if info is None else info.left_out.get(variant)
 
 
 def images_task(test_images: int) -> TaskInfo:

@@ -45,6 +45,8 @@ class TrainingMetrics(Document):
         environment: processor and releases of TensorFlow and Keras.
         initial_weights: the first weights of the largest kernel before the training. Those of one seed are the same in
             all variants that keep variables in float32.
+        permuted_score: mean score of the predictions for other test examples, drawn at random.
+        permuted_p: one-sided p-value of a paired t-test that the predictions themselves score better.
     """
 
     VERSION: ClassVar[int] = 2
@@ -64,6 +66,8 @@ class TrainingMetrics(Document):
     data_sha256: str
     environment: str
     initial_weights: str | None = None
+    permuted_score: float | None = None
+    permuted_p: float | None = None
 
     @model_validator(mode="after")
     def _one_score(self) -> Self:
@@ -167,9 +171,11 @@ def saved_model(directory: Path) -> Path:
 
 
 def write_not_trained(directory: Path, metrics: TrainingMetrics) -> str:
-    """Writes the folder of a variant that is not trained, `metrics.json` alone; returns the sha256 of its manifest."""
+    """Writes the folder of a variant that is not trained, without a model; returns the sha256 of its manifest."""
     shutil.rmtree(directory, ignore_errors=True)
     metrics.write(directory / METRICS)
+    if metrics.failed:
+        files.write_text(directory / HISTORY, pd.DataFrame(columns=list(OWN_HISTORY_COLUMNS)).to_csv(index=False))
     return files.write_manifest(directory)
 
 

@@ -100,9 +100,9 @@ def training_data(data: Any, batch_size: int, seed: int, counted_steps: int | No
     if isinstance(data, tf.data.Dataset):
         steps = _length(data, counted_steps)
         is_known = int(data.cardinality()) == steps
-        return TrainingData(steps, functools.partial(_from_step, data.repeat() if is_known else _counted(data, steps)))
+        return TrainingData(steps, functools.partial(from_step, data.repeat() if is_known else _counted(data, steps)))
     if isinstance(data, keras.utils.PyDataset):
-        return TrainingData(_batches_of(data), functools.partial(_from_step, _py_dataset(data, epochs=None)))
+        return TrainingData(_batches_of(data), functools.partial(from_step, _py_dataset(data, epochs=None)))
     arrays = _arrays(data, "train")
     examples = _examples(arrays)
     if batch_size > examples:
@@ -161,7 +161,7 @@ def _counted(data: tf.data.Dataset, steps: int) -> tf.data.Dataset:
     return tf.data.Dataset.zip((tf.data.Dataset.range(ENDLESS), data.enumerate().repeat())).map(checked)
 
 
-def _from_step(batches: tf.data.Dataset, first_step: int, steps: int | None) -> tf.data.Dataset:
+def from_step(batches: tf.data.Dataset, first_step: int, steps: int | None) -> tf.data.Dataset:
     """The batches from a step on. Those before are computed again: only so, random operations continue as they were."""
     remaining = batches.skip(first_step) if first_step else batches
     return (remaining if steps is None else remaining.take(steps)).prefetch(PREFETCHED_BATCHES)

@@ -27,7 +27,7 @@ def build(task: TaskParams, *, batch_size: int, seed: int) -> Task:
         TaskError: the function cannot be called, raises, or returns no usable task.
     """
     subject = f"task.name = {task.name}"
-    keywords = {"batch_size": batch_size, "seed": seed, **task.arguments}
+    keywords = {"batch_size": batch_size, "seed": seed, **task.keywords}
     with user_code.explained(subject, "cannot be built", TaskError):
         function = _function(task)
         if DIRECTORY in inspect.signature(function).parameters:
@@ -49,8 +49,8 @@ def prepare(task: TaskParams, directory: Path) -> bool:
         function = getattr(_module(task), PREPARE, None)
         if not callable(function):
             return False
-        _require_keywords(function, {DIRECTORY: directory, **task.arguments})
-        function(directory=directory, **task.arguments)
+        _require_keywords(function, {DIRECTORY: directory, **task.keywords})
+        function(directory=directory, **task.keywords)
     return True
 
 

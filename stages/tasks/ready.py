@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from stages.tasks import scoring
 from stages.tasks.batches import TrainingData, ordered_data, training_data
 from stages.tasks.task import Task
 from stages.tensorflow_import import keras, tf
+
+if TYPE_CHECKING:
+    from stages.tasks.scripted import Scripted
 
 TEST_BATCH_SIZE = 256  # fixed, so that results do not depend on `train.batch_size`
 
@@ -34,6 +37,7 @@ class ReadyTask:
         replicas: the replicas of the model; None at one.
         validation_shares: with replicas, what they take of the validation data, again and again.
         validation_steps: with replicas, number of steps in one pass over the validation data.
+        scripted: the call of `fit` of a script, through which it is trained; None for other tasks.
     """
 
     task: Task
@@ -46,6 +50,7 @@ class ReadyTask:
     replicas: Replicas | None = None
     validation_shares: Any = None
     validation_steps: int = 0
+    scripted: Scripted | None = None
 
     @property
     def model(self) -> keras.Model:
@@ -77,6 +82,10 @@ class ReadyTask:
             allow_not_finite=allow_not_finite,
         )
 
+    def tested(self, predict: Callable[[Any], Any]) -> scoring.Tested:
+        """A test of the model; `predict` returns its outputs for the inputs of a batch."""
+        return scoring.evaluate(self.task, self.test, predict, keeps_predictions=self.keeps_predictions)
+
 
 def from_task(
     task: Task, train: TrainParams, seed: int, counted_steps: int | None = None, data_sha256: str = ""
@@ -89,11 +98,11 @@ def from_task(
         validation=validation,
         test=ordered_data(task.test, TEST_BATCH_SIZE, "test"),
         keeps_predictions=False,
-        test_metrics=functools.partial(_test_metrics, task),
+        test_metrics=functools.partial(test_metrics, task),
         data_sha256=data_sha256,
     )
 
 
-def _test_metrics(task: Task, outputs: NDArray[np.float64]) -> dict[str, float]:
-    """The mean of the scores, or the metric."""
+def test_metrics(task: Task, outputs: NDArray[np.float64]) -> dict[str, float]:
+    """The mean of the scores, or the metric, by its name in `metrics.json`."""
     return {f"test_{task.score_name}": float(outputs.mean() if task.score is not None else outputs[0])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from stages.stats.resampling import array_length, check_metric, metric_scores
 from stages.tasks import user_code
 from stages.tasks.task import Task
 from stages.tensorflow_import import keras, tf
+
+_PERMUTATIONS = 5
 
 
 class NotFiniteError(Exception):
@@ -60,7 +63,38 @@ def outputs(
         NotFiniteError: a prediction is not finite.
         TaskError: the score or metric raises, or returns something else.
     """
-    found = ((_arrays(y), _arrays(predict(x))) for x, y in pairs(data))
+    return evaluate(task, data, predict, keeps_predictions=keeps_predictions, allow_not_finite=allow_not_finite).outputs
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A test of a model.
+
+    Attributes:
+        outputs: as `outputs` returns them.
+        pairs: targets and predictions of each batch.
+    """
+
+    outputs: NDArray[Any]
+    pairs: list[tuple[Any, Any]]
+
+
+def evaluate(
+    task: Task,
+    data: tf.data.Dataset,
+    predict: Callable[[Any], Any],
+    *,
+    keeps_predictions: bool,
+    allow_not_finite: bool = False,
+) -> Tested:
+    """Tests a model; arguments and errors as of `outputs`."""
+    found = [(_arrays(y), _arrays(predict(x))) for x, y in pairs(data)]
+    return Tested(_outputs(task, found, keeps_predictions, allow_not_finite), found)
+
+
+def _outputs(
+    task: Task, found: Sequence[tuple[Any, Any]], keeps_predictions: bool, allow_not_finite: bool
+) -> NDArray[Any]:
     if keeps_predictions:
         whole = np.concatenate([predicted for _, predicted in found])
         if not allow_not_finite and not np.isfinite(whole).all():
@@ -134,6 +168,35 @@ def check_metric_of(task: Task, data: tf.data.Dataset, predict: Callable[[Any], 
     y, predicted = _joined([(_arrays(y), _arrays(predict(x))) for x, y in pairs(data)])
     with user_code.explained(f"Task.metric ({task.score_name})", "fails", TaskError):
         check_metric(task.metric, y, predicted)
+
+
+def permuted_scores(task: Task, found: Tested) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """The score of each example, and the mean of those with the predictions for a few other examples, drawn at random.
+
+    Returns:
+        Both float64 `(n,)`; None for a metric, and where the examples have different shapes.
+    """
+    if task.score is None:
+        return None
+    try:
+        y, predicted = _joined(found.pairs)
+    except ValueError:  # of different shapes
+        return None
+    sizes = [len(keras.tree.flatten(prediction)[0]) for _, prediction in found.pairs]
+    rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+
+    def scores(other: NDArray[np.int64]) -> NDArray[np.float64]:
+        finite = (np.ones(len(chosen), bool) for chosen in rows)
+        parts = zip(rows, finite, strict=True)
+        return np.concatenate([_scores(task, _rows(y, one), _rows(predicted, other[one]), all_) for one, all_ in parts])
+
+    total = sum(sizes)
+    draws = [scores(np.random.default_rng(seed).permutation(total)) for seed in range(_PERMUTATIONS)]
+    return scores(np.arange(total)), np.asarray(np.mean(draws, axis=0))
+
+
+def _rows(values: Any, chosen: NDArray[np.int64]) -> Any:
+    return keras.tree.map_structure(lambda leaf: leaf[chosen], values)
 
 
 def _joined(batches: Sequence[tuple[Any, ...]]) -> Any:

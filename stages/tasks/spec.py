@@ -7,7 +7,6 @@ from pathlib import Path
 
 from stages import files
 from stages.params import ModelParams, TaskParams, TrainParams
-from stages.results.task import IMAGES
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,8 @@ class TaskSpec:
     @property
     def subject(self) -> str:
         """Names the task in messages."""
+        if self.task.script is not None:
+            return f"task.script = {self.task.script}"
         return f"model.name = {self.model.name}" if self.is_images else f"task.name = {self.task.name}"
 
     def at_one_replica(self) -> TaskSpec:
@@ -38,4 +39,4 @@ class TaskSpec:
     @property
     def is_images(self) -> bool:
         """Whether `data` and `model` describe the task."""
-        return self.task.name == IMAGES
+        return not self.task.is_own

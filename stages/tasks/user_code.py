@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -32,7 +32,9 @@ _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")  # a line that begins in t
 
 
 @contextmanager
-def explained(subject: str, failure: str, kind: type[HalfstepError] = ModelError) -> Iterator[None]:
+def explained(
+    subject: str, failure: str, kind: type[HalfstepError] = ModelError, *, is_script: bool = False
+) -> Iterator[None]:
     """Turns every exception of the block into a `HalfstepError`, and prints a line if the block takes long.
 
     `sys.exit` in a user's module would otherwise end the stage without a word. The exceptions that a signal raises in
@@ -43,11 +45,14 @@ def explained(subject: str, failure: str, kind: type[HalfstepError] = ModelError
         subject: names the model or the task, at the start of the message.
         failure: what did not work, such as "cannot be built".
         kind: class of the error.
+        is_script: the block is a script, which may change the working folder and settings: its process runs nothing
+            else.
 
     Raises:
         HalfstepError: the block raised an exception, or left a setting of Keras or TensorFlow changed.
     """
-    with _signals_recorded() as received, _announced_if_slow(subject), _unchanged(subject, kind):
+    unchanged = nullcontext() if is_script else _unchanged(subject, kind)
+    with _signals_recorded() as received, _announced_if_slow(subject), unchanged:
         try:
             yield
         except HalfstepError:

@@ -22,7 +22,8 @@ def run_params(params: Params, variant: str | None) -> dict[str, str]:
     entries = tree.pop("variants")
     # Keys further down may have characters that MLflow refuses in names.
     arguments = tree["task"]["arguments"]
-    arguments |= {name: str(value) for name, value in arguments.items() if isinstance(value, dict)}
+    if isinstance(arguments, dict):
+        arguments |= {name: str(value) for name, value in arguments.items() if isinstance(value, dict)}
     del tree["tracking"], tree["fleet"]  # they affect no result; the first may contain a password
     if variant is not None:
         tree["variant"] = entries[variant]

@@ -16,6 +16,7 @@ from stages.errors import ParameterError
 from stages.imports import quick_imports
 from stages.inputs.snapshot import Snapshot
 from stages.locking import stage_lock
+from stages.results.task import left_out, resolved
 
 
 @cli_entry
@@ -37,8 +38,14 @@ def main() -> None:
     if cluster and not cluster.is_chief:
         _follow(settings, arguments.variant, arguments.seed)
         return
+    settings = resolved(settings)
     with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
         with ended_by_ctrl_c(), quick_imports():
+            if reason := left_out(settings, arguments.variant):
+                from stages.train.not_trained import run_failed
+
+                run_failed(settings, arguments.variant, arguments.seed, reason, inputs)
+                return
             if settings.train.epochs:
                 from stages.train.stage import run_stage  # imports TensorFlow
             else:

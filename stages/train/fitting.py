@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from stages.tasks.ready import ReadyTask
@@ -82,3 +84,28 @@ class Fit:
     @property
     def _steps(self) -> int:
         return self.ready.training.steps_per_epoch
+
+
+def fit_script(ready: ReadyTask, epochs: int, callbacks: Callbacks, folder: Path | None) -> None:
+    """Trains as a script's call of `fit` says, with its callbacks, and without changing a file that exists.
+
+    Args:
+        ready: of a script.
+        epochs: number of epochs, if no callback ends the training before.
+        callbacks: of halfstep, which come after those of the script.
+        folder: where the script's callbacks write files; emptied first. None leaves them out.
+    """
+    found = ready.scripted
+    assert found is not None, "the task is a script"
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    values = found.arguments | {
+        "epochs": found.arguments["initial_epoch"] + epochs,
+        "callbacks": [*found.callbacks(folder), *callbacks],
+        "validation_data": ready.validation,
+        "validation_steps": None,
+        "validation_batch_size": None,
+        "verbose": verbosity(),
+    }
+    found.call.fit(found.call.model, **values)

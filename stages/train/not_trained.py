@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from stages import files
 from stages.inputs.snapshot import Snapshot
 from stages.machine import fingerprint
 from stages.params import Params
+from stages.results.task import TASK_INFO, TaskInfo
 from stages.results.training import TrainingMetrics, write_not_trained
 from stages.tracking import run_logging
 from stages.tracking.tracker import Tracker
@@ -18,16 +21,36 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
         DataError: there are no prepared data.
         CorruptFileError: they were changed after they were written.
     """
-    tracker, identity = Tracker(settings.tracking), run_logging.training(variant, seed)
-    metrics = TrainingMetrics(
-        status="not_trained",
+    identity = run_logging.training(variant, seed)
+    directory, metrics = files.train_dir(variant, seed), _metrics(settings, "not_trained")
+    with Tracker(settings.tracking).run(identity, settings) as run:
+        if inputs:
+            inputs.require_unchanged()
+        run_logging.log_not_trained(run, directory, write_not_trained(directory, metrics))
+    print(f"{identity.name}: not trained ({_why(settings)}); the comparison is of speed only")
+
+
+def run_failed(settings: Params, variant: str, seed: int, reason: str, inputs: Snapshot | None = None) -> None:
+    """Writes and logs that a variant cannot be trained, which is a result: others go on. Errors as of `run_stage`."""
+    identity = run_logging.training(variant, seed)
+    directory, metrics = files.train_dir(variant, seed), _metrics(settings, "failed", reason=reason)
+    with Tracker(settings.tracking).run(identity, settings) as run:
+        if inputs:
+            inputs.require_unchanged()
+        run_logging.log_training(run, directory, write_not_trained(directory, metrics))
+    print(f"{identity.name}: left out: {reason}")
+
+
+def _metrics(settings: Params, status: Literal["failed", "not_trained"], reason: str | None = None) -> TrainingMetrics:
+    return TrainingMetrics(
+        status=status,
+        reason=reason,
         batch_size=settings.train.batch_size,
         data_sha256=files.verify_manifest(files.PREPARED),
         environment=fingerprint.trained_on(),
     )
-    directory = files.train_dir(variant, seed)
-    with tracker.run(identity, settings) as run:
-        if inputs:
-            inputs.require_unchanged()
-        run_logging.log_not_trained(run, directory, write_not_trained(directory, metrics))
-    print(f"{identity.name}: not trained (train.epochs is 0); the comparison is of speed only")
+
+
+def _why(settings: Params) -> str:
+    reason = TaskInfo.read(TASK_INFO).speed_only if settings.task.script is not None else None
+    return reason or "train.epochs is 0"

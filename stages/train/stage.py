@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,14 +34,15 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
     An interrupted training resumes from its last checkpoint, in the same MLflow run. With `inputs`, nothing is written
     if they have changed.
     """
-    tracker = Tracker(settings.tracking, waits=True)
+    tracker, root = Tracker(settings.tracking, waits=True), Path.cwd()
     digest = files.verify_manifest(files.PREPARED)
     spec = TaskSpec(settings.task, settings.model, settings.train, prepared_sha256=digest)
     directory, identity = files.train_dir(variant, seed), run_logging.training(variant, seed)
     key = checkpoints.checkpoint_key(settings, variant, seed, digest)
     cluster = from_environment(settings.train.replicas)
     interruption = SharedInterruption() if cluster else Interruption()
-    with interruption.time_limit(), checkpoints.opened(directory.name, key) as store:
+    kept = checkpoints.opened(directory.name, key) if settings.task.script is None else nullcontext()
+    with interruption.time_limit(), kept as store:
         start = (store.newest() if store else None) or Checkpoint()
         if cluster:
             hosts.connect(cluster, settings, variant, hosts.Start(key, start))
@@ -48,6 +51,7 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
             _log_start(run, start, spec, settings, identity.name)
             session = Session(start, _saver(store, run) or (hosts.save_nothing if cluster else None), interruption)
             trained = _train(spec, settings, variant, seed, run, session, inputs)
+            os.chdir(root)  # a script's folder is the working folder while it trains
             if inputs:
                 inputs.require_unchanged("with the former inputs, a run goes on from the last checkpoint")
             _write_results(trained, directory, run)
@@ -95,10 +99,12 @@ def _train(
     if inputs:
         listeners.append(_warning_of_edits(name, inputs))
     try:
-        return train(spec, settings.variants[variant], seed, listeners=tuple(listeners), session=session)
+        folder = (files.WORK_DIR / "script" / files.train_dir(variant, seed).name).absolute()
+        return train(spec, settings.variants[variant], seed, tuple(listeners), session, folder)
     except (KeyboardInterrupt, SystemExit):
-        if session.interruption.requested and session.save:
-            print(f"{name}: interrupted; the next `dvc repro` resumes it", file=sys.stderr)
+        if session.interruption.requested and (session.save or settings.task.script):
+            then = "resumes it" if session.save else "starts it anew, because a script cannot be resumed"
+            print(f"{name}: interrupted; the next `dvc repro` {then}", file=sys.stderr)
         raise
 
 

@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
+from scipy import stats
 
 from stages import files, precision
 from stages.distribution.cluster import from_environment
@@ -21,13 +23,13 @@ from stages.inputs.own_model import OWN_MODEL
 from stages.machine import fingerprint
 from stages.params import TrainParams, Variant
 from stages.results.training import TrainingMetrics
-from stages.tasks import building, user_code
+from stages.tasks import building, scoring, user_code
 from stages.tasks.ready import ReadyTask
 from stages.tasks.scoring import NotFiniteError
 from stages.tasks.spec import TaskSpec
 from stages.tensorflow_import import keras, tf
 from stages.train.callbacks import Epoch, EpochRecorder, Failure, StopWhenNotFinite, verbosity
-from stages.train.fitting import Callbacks, Fit
+from stages.train.fitting import Callbacks, Fit, fit_script
 from stages.train.looping import ReplicaFit
 from stages.train.resume import (
     Arrays,
@@ -52,6 +54,7 @@ class Trained:
         train_time_s: seconds in `fit`, with validation and compilation, without logging. After an interruption, the
             sum over all sessions, without repeated work.
         outputs: what is stored of the test, as `ReadyTask.outputs` returns it; None after a failure.
+        permuted: as `scoring.permuted_scores` returns it; None after a failure.
         loss_scale: final loss scale; None without loss scaling.
         batch_size: examples per step.
         initial_weights: as in `metrics.json`.
@@ -62,6 +65,7 @@ class Trained:
     failure: Failure | None
     train_time_s: float
     outputs: NDArray[Any] | None
+    permuted: tuple[NDArray[np.float64], NDArray[np.float64]] | None
     loss_scale: float | None
     batch_size: int
     initial_weights: str
@@ -78,6 +82,7 @@ class Trained:
             status="failed" if self.failure else "finished",
             **(vars(self.failure) if self.failure else {}),
             **({} if self.outputs is None else self.ready.test_metrics(self.outputs)),
+            **_of_permuted(self.permuted),
             train_time_s=self.train_time_s,
             train_images_per_s=images / self.train_time_s if self.ready.keeps_predictions else None,
             loss_scale=self.loss_scale,
@@ -94,6 +99,7 @@ def train(
     seed: int,
     listeners: tuple[Callable[[Epoch], None], ...] = (),
     session: Session | None = None,
+    script_folder: Path | None = None,
 ) -> Trained:
     """Trains a variant and tests it on the test data.
 
@@ -103,6 +109,7 @@ def train(
         seed: seed of the initial weights, the order of the examples and the augmentation.
         listeners: called with each `Epoch` when it ends.
         session: checkpoint to resume from, and the request to end early; None for an uninterrupted training.
+        script_folder: absolute path; of a script, where its callbacks write files.
 
     Raises:
         DataError: a batch is larger than the training set, or the disk has too little space for the results.
@@ -114,10 +121,23 @@ def train(
     ready = _ready(spec, variant, seed)
     _require_space_for(ready)
     initial_weights = _first_weights(ready.model)
-    fitted = _fit(ready, spec, listeners, session)
+    fitted = _fit(ready, spec, listeners, session, script_folder)
     if fitted.state is not None:
         ready = _at_one_replica(fitted.state, spec, variant, seed)
     return _test(ready, spec.train, fitted.callbacks, fitted.train_time_s, initial_weights)
+
+
+def _of_permuted(found: tuple[NDArray[np.float64], NDArray[np.float64]] | None) -> dict[str, float]:
+    """The mean score of permuted predictions, and whether it is as good as that of the predictions (a paired t-test).
+
+    As keys of `metrics.json`; empty where it is not known.
+    """
+    if found is None:
+        return {}
+    scores, permuted = found
+    gains = scores - permuted
+    p = float(stats.ttest_1samp(gains, 0.0, alternative="greater").pvalue) if np.ptp(gains) else float(gains[0] <= 0)
+    return {"permuted_score": float(permuted.mean()), "permuted_p": p}
 
 
 def _first_weights(model: keras.Model) -> str:
@@ -151,12 +171,16 @@ def _fit(
     spec: TaskSpec,
     listeners: tuple[Callable[[Epoch], None], ...],
     session: Session,
+    script_folder: Path | None = None,
 ) -> _Fitted:
     """Trains. All hosts of a training must call it."""
     callbacks = _callbacks(listeners, session, spec.train, ready)
     cluster = from_environment(spec.train.replicas)
     explained = _explain_own_code(spec, session), _explain_out_of_memory(spec.train)
     with session.interruption.deferred(), explained[0], explained[1], lost_ranks_explained(cluster):
+        if ready.scripted is not None:
+            fit_script(ready, spec.train.epochs, callbacks, script_folder)
+            return _Fitted(callbacks, callbacks.checkpointer.train_time_s)
         if ready.replicas is None:
             Fit(ready, spec.train.epochs, callbacks).resume(session.start)
             return _Fitted(callbacks, callbacks.checkpointer.train_time_s)
@@ -179,7 +203,7 @@ def _at_one_replica(state: Arrays, spec: TaskSpec, variant: Variant, seed: int) 
 def _callbacks(
     listeners: tuple[Callable[[Epoch], None], ...], session: Session, settings: TrainParams, ready: ReadyTask
 ) -> Callbacks:
-    steps = ready.training.steps_per_epoch
+    steps = 1 if ready.scripted else ready.training.steps_per_epoch  # a script's epochs may differ
     recorder = EpochRecorder(listeners, steps, session.start.epochs, session.start.epoch_time_s)
     nan_guard = StopWhenNotFinite(steps, session.start.not_finite_step)
     checkpointer = CheckpointCallback(recorder, nan_guard, session, settings, ready.training, ready.replicas)
@@ -189,10 +213,10 @@ def _callbacks(
 def _test(
     ready: ReadyTask, settings: TrainParams, callbacks: Callbacks, train_time_s: float, initial_weights: str
 ) -> Trained:
-    failure, outputs = callbacks.nan_guard.failure, None
+    failure, tested = callbacks.nan_guard.failure, None
     if failure is None:
         try:
-            outputs = ready.outputs(ready.model.predict_on_batch)
+            tested = ready.tested(ready.model.predict_on_batch)
         except NotFiniteError as error:
             failure = Failure(str(error))
     return Trained(
@@ -200,7 +224,8 @@ def _test(
         epochs=tuple(callbacks.recorder.epochs),
         failure=failure,
         train_time_s=train_time_s,
-        outputs=outputs,
+        outputs=None if tested is None else tested.outputs,
+        permuted=None if tested is None else scoring.permuted_scores(ready.task, tested),
         loss_scale=precision.loss_scale(ready.model),
         batch_size=settings.batch_size,
         initial_weights=initial_weights,
@@ -220,9 +245,11 @@ def _explain_own_code(spec: TaskSpec, session: Session) -> Iterator[None]:
     """Turns what the user's own code raises during the training into one line."""
     try:
         yield
-    except (HalfstepError, OSError):
+    except HalfstepError:
         raise
     except BaseException as error:
+        if isinstance(error, OSError) and spec.task.script is None:  # what halfstep writes meanwhile
+            raise
         if session.interruption.requested or (spec.is_images and not OWN_MODEL.fullmatch(spec.model.name)):
             raise
         kind = ModelError if spec.is_images else TaskError

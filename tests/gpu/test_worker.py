@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from stages import files
+from stages.fork_server import stop_servers
 from stages.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.prepare.images.pipeline import prepare
 from stages.profile import xla_choices
 from stages.profile.extras import Wanted
-from stages.profile.fork_server import stop_servers
 from stages.profile.max_batch import largest_batch
 from stages.profile.records import ArmConfig, Calibration, Measurement, TraceRecord
 from stages.profile.repeats import Repeats, amounts

@@ -112,7 +112,11 @@ ONE_ERROR = {
         )
         for policy in QUANTIZED
     },
-    "list for arguments": ("task: {arguments: [1]}", "task.arguments is [1]; it must be a mapping", ""),
+    "list for arguments": (
+        "task: {arguments: [1]}",
+        "task.arguments is a list, which only task.script takes;",
+        "by name",
+    ),
     "argument with a space": ("task: {arguments: {a b: 1}}", "task.arguments contains 'a b'; a name has up to 100", ""),
     "date in arguments": (
         "task: {arguments: {a: {b: [1, 2020-01-01]}}}",

@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from stages import files
+from stages import files, fork_server
 from stages.errors import ProfileError
 from stages.machine.gpus import cuda
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
-from stages.profile import extras, fork_server, runner
+from stages.profile import extras, runner
 from stages.profile.extras import Wanted
 from stages.profile.records import ArmConfig, Measurement
 from stages.profile.repeats import Repeats, amounts
@@ -138,8 +138,8 @@ def test_interpreter_is_started_once_for_each_set_of_variables(folder: Path, mon
     servers = set()
     original = fork_server.start_server
 
-    def started(variables: Mapping[str, str]) -> Any:
-        server = original(variables)
+    def started(variables: Mapping[str, str], preload: str | None = None) -> Any:
+        server = original(variables, preload)
         servers.add(getattr(server, "_forkserver_pid"))  # noqa: B009
         return server
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from stages import files
+from stages.fork_server import stop_servers
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.profile import max_batch
 from stages.profile.extras import Wanted
-from stages.profile.fork_server import stop_servers
 from stages.profile.max_batch import largest_batch
 from stages.profile.records import ArmConfig, Measurement
 from stages.profile.repeats import Repeats

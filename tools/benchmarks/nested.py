@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from stages import files
+from stages.fork_server import stop_servers
 from stages.locking import machine_lock
 from stages.params import DataParams, ModelParams, TaskParams, TrainParams, Variant
 from stages.prepare.images.pipeline import prepare
-from stages.profile.fork_server import stop_servers
 from stages.profile.records import ArmConfig
 from stages.profile.worker_process import WorkerProcess
 from stages.tasks.spec import TaskSpec

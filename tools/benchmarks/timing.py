@@ -25,11 +25,11 @@ import numpy as np
 import pandas as pd
 
 from stages import files
+from stages.fork_server import stop_servers
 from stages.machine.fingerprint import fingerprint
 from stages.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.prepare.images.pipeline import prepare
 from stages.profile.extras import Wanted
-from stages.profile.fork_server import stop_servers
 from stages.profile.records import ArmRecord
 from stages.profile.repeats import Repeats, amounts
 from stages.profile.runner import Context, measure

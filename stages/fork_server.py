@@ -36,16 +36,22 @@ def start_process(
     target: Callable[..., None],
     arguments: tuple[Any, ...],
     variables: Mapping[str, str],
+    *,
+    preload: str | None = None,
+    may_have_children: bool = False,
 ) -> BaseProcess:
     """Starts `target(*arguments)` in a process with these environment variables, forked from their server.
+
+    `preload` is the module that the server imports first; None: the worker of `profile`. With `may_have_children`, the
+    process may itself use `multiprocessing`, as a script does.
 
     The process leads a group of its own, so that it can be stopped with its children. Ctrl-C does not reach it: the
     parent ends it.
     """
     context = multiprocessing.get_context("forkserver")
     whole = (_temporary_folder(), target, *arguments)
-    process = context.Process(target=_in_own_group, args=whole, name=name, daemon=True)
-    server = start_server(variables)
+    process = context.Process(target=_in_own_group, args=whole, name=name, daemon=not may_have_children)
+    server = start_server(variables, preload)
     with _environment({**variables, **search_path()}), _installed(server):
         process.start()
     return process
@@ -79,10 +85,10 @@ def _in_own_group(folder: str, target: Callable[..., None], *arguments: Any) -> 
     target(*arguments)
 
 
-def start_server(variables: Mapping[str, str]) -> forkserver.ForkServer:
+def start_server(variables: Mapping[str, str], preload: str | None = None) -> forkserver.ForkServer:
     """Starts the server of these environment variables unless it runs; does not wait for its imports."""
     server = _servers.setdefault(frozenset(variables.items()), forkserver.ForkServer())
-    server.set_forkserver_preload(PRELOADED)
+    server.set_forkserver_preload([preload] if preload else PRELOADED)
     resource_tracker.ensure_running()  # it unblocks SIGINT, so it must run before SIGINT is blocked
     _create_short_temporary_folder()
     with _environment({**variables, **search_path()}), _sigint_blocked():

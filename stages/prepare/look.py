@@ -1,0 +1,235 @@
+"""One process that runs a script up to its call of `fit`, under one variant, and looks at what the call says.
+
+Imports TensorFlow; the stage itself does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages import precision
+from stages.errors import HalfstepError, TaskError
+from stages.params import Variant
+from stages.tasks import compiling, examples, script, script_score, scripted, user_code
+from stages.tasks.examples import Batch
+from stages.tasks.ready import ReadyTask, test_metrics
+from stages.tasks.scripted import Scripted
+from stages.tasks.spec import TaskSpec
+from stages.tasks.task import Task
+from stages.tensorflow_import import keras, tf
+
+COMPARED_BATCHES = 8  # of the data, to see whether the same seed gives the same
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one process has seen.
+
+    Attributes:
+        line, later_lines, seconds, replaced: as of `script.Call`.
+        takes_batch_size: whether Keras makes the batches.
+        batch_size: examples of the first batch.
+        epochs, steps_per_epoch: of the call.
+        steps_per_execution: of `compile`.
+        score_name: None without a score; then `speed_only` says why.
+        can_infer: whether the model has outputs for inputs alone.
+        examples: number of test examples.
+        held_out: whether they were taken from the training data.
+        train_sha256: of the first batches of the training.
+        validation_sha256: of the first validation examples; empty without any.
+        weights: the first initial weights of the largest variable.
+        unnamed_files: that the script reads and `task.depends` does not name.
+    """
+
+    line: int
+    later_lines: tuple[int, ...]
+    seconds: float
+    replaced: tuple[str, ...]
+    takes_batch_size: bool
+    batch_size: int
+    epochs: int
+    steps_per_epoch: int
+    steps_per_execution: int
+    score_name: str | None
+    speed_only: str | None
+    can_infer: bool
+    examples: int
+    held_out: bool
+    train_sha256: str
+    validation_sha256: str
+    weights: str
+    unnamed_files: tuple[str, ...]
+
+
+def serve(
+    connection: Connection, spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path | None
+) -> None:
+    """What the process runs: sends a `Look`, or the message of the error that ended it."""
+    try:
+        answer: Look | str = look(spec, variant, seed, log, directory)
+    except HalfstepError as error:
+        answer = str(error)
+    except tf.errors.OpError as error:
+        answer = f"{spec.subject}: {user_code.describe(error)}"
+    connection.send(answer)
+
+
+def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path | None) -> Look:
+    """Runs the script, and trains one step.
+
+    Args:
+        spec: the task.
+        variant: under which the script runs.
+        seed: of the training.
+        log: where the script's output goes.
+        directory: where the validation examples are written; None if another process writes them.
+
+    Raises:
+        TaskError: the script, its data or its model cannot be used.
+        PrecisionError: the variant is not in force.
+    """
+    directory = None if directory is None else directory.absolute()
+    precision.activate(variant, require_gpu=spec.train.require_gpu)
+    call = script.run(spec.task, variant.policy, seed, log)
+    at_line = f"{spec.subject}, line {call.line},"
+    with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
+        found = Scripted(call, spec.train.batch_size)
+        batch_size = len(keras.tree.flatten(found.first_batch)[0])
+    if spec.train.batch_size is not None and not found.takes_batch_size:
+        raise TaskError(
+            f"train.batch_size is {spec.train.batch_size}, and {at_line} makes its own batches, of {batch_size}: set "
+            "train.batch_size to null"
+        )
+    with user_code.explained(at_line, "cannot be built", TaskError, is_script=True):
+        found.build()
+    weights = first_weights(call.model)
+    with user_code.explained(at_line, "has validation data that cannot be used", TaskError, is_script=True):
+        can_infer = _can_infer(found)
+        quality = _quality(found, directory) if can_infer else _Quality(speed_only="its model has no call()")
+    with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
+        steps = found.steps_per_epoch()
+        train_sha256 = _sha256(islice(iter(found.batches), COMPARED_BATCHES))
+    compiling.put_in_force(_ready(found, steps), spec, variant)
+    with user_code.explained(at_line, "cannot be trained", TaskError, is_script=True):
+        _train_a_step(found)
+    return Look(
+        line=call.line,
+        later_lines=call.later_lines,
+        seconds=call.seconds,
+        replaced=call.replaced,
+        takes_batch_size=found.takes_batch_size,
+        batch_size=batch_size,
+        epochs=found.epochs,
+        steps_per_epoch=steps,
+        steps_per_execution=int(call.model.steps_per_execution),
+        score_name=quality.score_name,
+        speed_only=quality.speed_only,
+        can_infer=can_infer,
+        examples=quality.examples,
+        held_out=found.held_out,
+        train_sha256=train_sha256,
+        validation_sha256=quality.sha256,
+        weights=weights,
+        unnamed_files=(),
+    )
+
+
+def first_weights(model: keras.Model) -> str:
+    """The first weights of the largest variable; empty for a model without any."""
+    if not model.trainable_variables:
+        return ""
+    largest = max(model.trainable_variables, key=lambda found: int(np.prod(found.shape)))
+    return " ".join(f"{value:.5g}" for value in np.asarray(largest, np.float64).reshape(-1)[:8])
+
+
+@dataclass(frozen=True)
+class _Quality:
+    """What is known of the examples on which models are compared."""
+
+    score_name: str | None = None
+    speed_only: str | None = None
+    examples: int = 0
+    sha256: str = ""
+
+
+def _can_infer(found: Scripted) -> bool:
+    x, *_ = keras.utils.unpack_x_y_sample_weight(found.first_batch)
+    try:
+        with scripted.random_state_kept():
+            found.call.model.predict_on_batch(x)
+    except NotImplementedError:
+        return False
+    return True
+
+
+def _quality(found: Scripted, directory: Path | None) -> _Quality:
+    """Reads the validation examples, and writes them."""
+    if found.validation is None:
+        return _Quality(speed_only="it gives fit no validation data")
+    read: list[Batch] = []
+    try:
+        with scripted.random_state_kept():
+            batches = found.validation_batches()
+            read += batches if directory is not None else islice(batches, COMPARED_BATCHES)
+    except TaskError as error:
+        return _Quality(speed_only=f"it {error}")
+    digest = _sha256(batch.parts() for batch in read[:COMPARED_BATCHES])
+    total = sum(map(len, read))
+    if total < 2 or read[0].y is None:
+        why = "its data have no targets" if total else "its validation data are empty"
+        return _Quality(speed_only=why, sha256=digest)
+    scored = scripted.score(found, read[0])
+    if scored is None:
+        return _Quality(speed_only="its model has no loss that depends on outputs and targets", sha256=digest)
+    model = found.call.model
+    read = [Batch(batch.x, batch.y, batch.sample_weight, scripted.mask_of(model, batch.x)) for batch in read]
+    outputs = model.predict_on_batch(read[0].x)
+    with user_code.explained("its loss", "cannot be computed for single examples", TaskError, is_script=True):
+        scores = scored[1](script_score.targets(read[0]), keras.tree.map_structure(np.asarray, outputs))
+    if np.shape(scores) != (len(read[0]),):
+        return _Quality(speed_only="its loss is no number for each example", sha256=digest)
+    if directory is not None:
+        examples.write(directory, read)
+    return _Quality(scored[0], None, total - total // 2, digest)
+
+
+def _ready(found: Scripted, steps: int) -> ReadyTask:
+    """The model and the batches, without a test."""
+    task = Task(model=found.call.model, compile={}, train=None, test=None, score=lambda *_: None, score_name="none")
+    return ReadyTask(
+        task=task,
+        training=scripted.training_of(found, steps),
+        validation=None,
+        test=found.batches,
+        keeps_predictions=False,
+        test_metrics=lambda outputs: test_metrics(task, outputs),
+        data_sha256="",
+        scripted=found,
+    )
+
+
+def _train_a_step(found: Scripted) -> None:
+    """Trains one step as `fit` does, without the script's callbacks."""
+    values = found.arguments | {"callbacks": None, "verbose": 0, "steps_per_epoch": 1, "validation_steps": None}
+    values |= {"epochs": values["initial_epoch"] + 1}
+    with warnings.catch_warnings(action="ignore"):  # of data that have more steps
+        found.call.fit(found.call.model, **values)
+
+
+def _sha256(batches: Iterable[Any]) -> str:
+    digest = hashlib.sha256()
+    for batch in batches:
+        for leaf in keras.tree.flatten(batch):
+            if leaf is not None:
+                array = examples.as_array(leaf)
+                digest.update(f"{array.shape} {array.dtype}".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,178 @@
+"""Checks a training script before any training: runs it up to `fit` under every variant and with every seed.
+
+Each run is a process of its own, because a script runs once a process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stages import files
+from stages.errors import TaskError
+from stages.fork_server import start_process, start_server, stop_servers
+from stages.params import Params, Variant
+from stages.policies import POLICIES
+from stages.results.task import TASK_INFO, ScriptInfo, TaskInfo
+from stages.tasks.spec import TaskSpec
+
+if TYPE_CHECKING:
+    from stages.prepare.look import Look
+
+LOGS = files.WORK_DIR / "script"
+
+SLOW_S = 5.0  # before `fit`, from which on it is said
+
+
+def prepare_script(settings: Params, directory: Path) -> TaskInfo:
+    """Runs the script in a process for each variant and seed, and writes the examples, `task.json` and the manifest.
+
+    A candidate under which the script fails is left out, and said so.
+
+    Args:
+        settings: all parameters.
+        directory: folder of the prepared data.
+
+    Raises:
+        TaskError: the script cannot be used; the message says why.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        looks = _Looks(settings, directory)
+        info = looks.info()
+    finally:
+        stop_servers()
+    for line in looks.lines():
+        print(line, flush=True)
+    info.write(directory / TASK_INFO.name)
+    files.write_manifest(directory)
+    return info
+
+
+class _Looks:
+    """What the processes have seen."""
+
+    def __init__(self, settings: Params, directory: Path) -> None:
+        self._settings, self._directory = settings, directory
+        self._subject = f"task.script = {settings.task.script}"
+        self._baseline, self._seed = settings.compare.baseline, settings.train.seeds[0]
+        candidates = [name for name in settings.train.variants if name != self._baseline]
+        for name in (self._baseline, *candidates):  # they import TensorFlow at the same time
+            start_server(settings.variants[name].variables, "stages.prepare.look")
+        self.first = self._required(self._look(self._baseline, self._seed, directory))
+        self.left_out: dict[str, str] = {}
+        for name in candidates:
+            found = self._look(name, self._seed)
+            if isinstance(found, str):
+                self.left_out[name] = found
+                print(f"prepare: {name} is left out: {found}", file=sys.stderr, flush=True)
+            else:
+                self._require_same_start(name, found)
+        for seed in settings.train.seeds[1:]:
+            self._require_other_start(seed, self._required(self._look(self._baseline, seed)))
+
+    def info(self) -> TaskInfo:
+        """The content of `task.json`."""
+        first = self.first
+        return TaskInfo(
+            name=self._settings.task.shown,
+            score_name=first.score_name or "none",
+            score_kind="score",
+            examples=max(first.examples, 1),
+            steps_per_epoch=first.steps_per_epoch,
+            data_sha256=first.train_sha256,
+            script=ScriptInfo(
+                line=first.line,
+                epochs=first.epochs,
+                batch_size=first.batch_size,
+                can_infer=first.can_infer,
+                left_out=self.left_out,
+            ),
+            speed_only=first.speed_only,
+        )
+
+    def lines(self) -> Iterator[str]:
+        """What the user should know."""
+        first, name = self.first, self._settings.task.shown
+        later = f"; the calls in lines {', '.join(map(str, first.later_lines))} are not" if first.later_lines else ""
+        yield f"prepare: {name}: the call of fit in line {first.line} is taken{later}"
+        for text in first.replaced:
+            yield f"prepare: {name}: replaces {text}"
+        if first.held_out:
+            yield (
+                f"prepare: {name} has no validation data: the last fifth of its training arrays is held out, which "
+                "changes the script"
+            )
+        if first.steps_per_execution > 1:
+            yield f"prepare: {name}: timed with one step a call, not with {first.steps_per_execution}"
+        if first.seconds > SLOW_S:
+            yield f"prepare: {name} takes {first.seconds:.0f} s to reach fit, in each process that runs it"
+        yield f"prepare: what {name} prints is in {LOGS}/"
+
+    def _look(self, variant: str, seed: int, directory: Path | None = None) -> Look | str:
+        entry, train = self._settings.variants[variant], self._settings.train
+        spec = TaskSpec(self._settings.task, self._settings.model, train, directory=self._directory)
+        log = (LOGS / f"{variant}-{seed}.txt").absolute()
+        receiving, sending = multiprocessing.Pipe(duplex=False)
+        process = start_process(
+            f"look-{variant}-{seed}",
+            _serve,
+            (sending, spec, entry, seed, log, directory),
+            entry.variables,
+            preload="stages.prepare.look",
+            may_have_children=True,
+        )
+        sending.close()
+        try:
+            found: Look | str = receiving.recv()
+        except EOFError:
+            process.join()
+            return f"{self._subject}: its process ended with status {process.exitcode}; what it printed is in {log}"
+        finally:
+            process.kill()
+            process.join()
+        return found
+
+    def _required(self, found: Look | str) -> Look:
+        if isinstance(found, str):
+            raise TaskError(found)
+        return found
+
+    def _require_same_start(self, variant: str, found: Look) -> None:
+        what = None
+        if found.train_sha256 != self.first.train_sha256:
+            what = "other training data"
+        elif found.validation_sha256 != self.first.validation_sha256:
+            what = "other validation data"
+        elif _has_float32_variables(self._settings.variants[variant]) and found.weights != self.first.weights:
+            what = "other initial weights"
+        if what is not None:
+            raise TaskError(
+                f"{self._subject} gives {what} when it runs again with the same seed: seed what it draws, so that all "
+                "variants are trained from the same start"
+            )
+
+    def _require_other_start(self, seed: int, found: Look) -> None:
+        if found.validation_sha256 != self.first.validation_sha256:
+            raise TaskError(
+                f"{self._subject} gives other validation data with seed {seed} than with seed {self._seed}: choose "
+                "them with a seed of their own, or give train.seeds one seed"
+            )
+        if found.weights == self.first.weights:
+            raise TaskError(
+                f"{self._subject} gives the same initial weights with the seeds {self._seed} and {seed}: its layers "
+                "have seeds of their own; remove those, or give train.seeds one seed"
+            )
+
+
+def _has_float32_variables(variant: Variant) -> bool:
+    return POLICIES[variant.policy].variables.name == "float32"
+
+
+def _serve(*arguments: object) -> None:
+    from stages.prepare.look import serve  # imports TensorFlow, which the parent must not do
+
+    serve(*arguments)  # type: ignore[arg-type]

@@ -1,0 +1,85 @@
+"""Compiles the model of a task as its variant says, and verifies that the variant is in force."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+import numpy as np
+
+from stages import precision
+from stages.errors import TaskError
+from stages.params import Variant
+from stages.policies import POLICIES
+from stages.tasks import user_code
+from stages.tasks.batches import TrainingData
+from stages.tasks.ready import ReadyTask
+from stages.tasks.spec import TaskSpec
+from stages.tensorflow_import import keras, tf
+
+
+def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
+    """Compiles the model, which a script has done itself, and verifies the variant; errors as of `ready`."""
+    model, is_own, replicas = found.model, not spec.is_images, found.replicas
+    scope = contextlib.nullcontext() if replicas is None else replicas.strategy.scope()
+    with user_code.explained(spec.subject, "cannot be compiled", TaskError), scope:
+        if found.scripted is None:
+            model.compile(**found.task.compile, jit_compile=variant.jit_compile if replicas is None else False)
+        elif variant.xla is not None:
+            model.jit_compile = variant.xla
+        if model.optimizer is not None:
+            model.optimizer.build(model.trainable_variables)  # creates the variables of loss scaling
+    if replicas is not None:
+        replicas.prepare((np.zeros((1, *model.inputs[0].shape[1:]), np.uint8), np.zeros(1, np.int32)))
+    elif found.scripted is None:
+        _build_metrics(model, found.training)
+    precision.verify(model, variant, is_own=is_own)
+    if is_own and POLICIES[variant.policy].scales_loss and not _has_step_of_keras(model):
+        with user_code.explained(spec.subject, "cannot be trained", TaskError):
+            scales = _scales_its_loss(model, found.training)
+        if not scales:
+            raise TaskError(
+                f"{spec.subject}: the train_step of {type(model).__name__} does not scale its loss, so that gradients "
+                "are lost in float16; compute them of `self.optimizer.scale_loss(loss)`"
+            )
+
+
+def _build_metrics(model: keras.Model, training: TrainingData) -> None:
+    """Creates the variables of the metrics. Reads no batch, and changes no weight and no state of random numbers.
+
+    Keras would create them in the trace of the first step, and TensorFlow would have to trace the step a second time.
+    A model for which this does not work is trained without it. A step of the user's own need not use these metrics.
+    """
+    if model.run_eagerly or not _has_step_of_keras(model):
+        return
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        model._symbolic_build(data_batch=training.from_step(0, 1).element_spec)  # as `fit` does under a strategy
+    except Exception:  # of the user's own code, too; `fit` says what is wrong, if anything is
+        return
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+def _has_step_of_keras(model: keras.Model) -> bool:
+    return type(model).train_step is keras.Model.train_step
+
+
+def _scales_its_loss(model: keras.Model, training: TrainingData) -> bool:
+    """Whether the model's own training step calls `scale_loss`, found by tracing the step without running it."""
+    optimizer, calls = model.optimizer, []
+    original = optimizer.scale_loss
+
+    def recorded(loss: Any) -> Any:
+        calls.append(True)
+        return original(loss)
+
+    object.__setattr__(optimizer, "scale_loss", recorded)
+    try:
+        batch = training.from_step(0, 1).element_spec
+        tf.function(model.train_step, autograph=False).get_concrete_function(batch)
+    finally:
+        vars(optimizer).pop("scale_loss", None)
+    return bool(calls)

@@ -1,0 +1,101 @@
+"""Keeps the files that exist from being changed by a script, which runs once for each training and measurement.
+
+Python reports what is opened, removed and renamed (PEP 578). What libraries in C write, such as HDF5, it does not see.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from stages import files
+from stages.errors import one_line
+
+_CREATED = files.WORK_DIR / "script" / "created.txt"  # paths that scripts have created, and may write again
+_CACHES = (".keras", ".cache", ".config", ".matplotlib")  # in the home folder
+
+
+class ChangesFileError(BaseException):
+    """The script would change a file; `except Exception` in the script does not catch it."""
+
+
+class _Guard:
+    """What may be written."""
+
+    def __init__(self) -> None:
+        self.is_active = self.is_installed = False
+        self.allowed: tuple[str, ...] = ()
+        self.created: set[str] = set()
+        self.record: Path = _CREATED
+
+    def check(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """The audit hook."""
+        if not self.is_active:
+            return
+        if event == "open":
+            path, _, flags = arguments
+            if isinstance(path, int) or (flags or 0) & os.O_ACCMODE == os.O_RDONLY:
+                return
+            self._require_new(path, "write")
+        elif event == "os.remove":
+            self._require_new(arguments[0], "remove")
+        elif event in ("os.rename", "os.truncate", "shutil.rmtree"):
+            for path in arguments[:2] if event == "os.rename" else arguments[:1]:
+                self._require_new(path, "change")
+
+    def _require_new(self, name: Any, what: str) -> None:
+        try:
+            path = os.path.realpath(os.fsdecode(name))
+        except (TypeError, ValueError):
+            return
+        if path.startswith(self.allowed) or path in self.created:
+            return
+        if not os.path.lexists(path):
+            self._add(path)
+        elif os.path.isfile(path) or os.path.isdir(path):  # noqa: PTH112, PTH113  pathlib would raise for odd names
+            raise ChangesFileError(
+                f"it would {what} {one_line(path, 200)}, which exists: halfstep runs a script several times, and "
+                "changes no file of yours; move it away, or let the script write elsewhere"
+            )
+
+    def _add(self, path: str) -> None:
+        self.created.add(path)
+        self.is_active = False  # writing the record is no change of the script
+        with suppress(OSError), self.record.open("a", encoding="utf-8", errors="surrogateescape") as stream:
+            stream.write(f"{path}\n")
+        self.is_active = True
+
+
+_guard = _Guard()
+
+
+@contextmanager
+def existing_files_kept(root: Path) -> Iterator[None]:
+    """In the block, to change a file raises `ChangesFileError`.
+
+    Files that a script has created before, temporary files, caches, and results of halfstep are not kept.
+
+    Args:
+        root: the checkout.
+    """
+    if not _guard.is_installed:
+        sys.addaudithook(_guard.check)
+        _guard.is_installed = True
+    _guard.record = root.absolute() / _CREATED
+    _guard.record.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        _guard.created |= set(_guard.record.read_text(encoding="utf-8", errors="surrogateescape").splitlines())
+    ours = [root / name for name in ("data", "mlruns", "mlflow.db", files.WORK_DIR)]
+    caches = [Path.home() / name for name in _CACHES]
+    folders = [*ours, *caches, Path(tempfile.gettempdir()), Path("/dev"), Path("/proc"), Path(sys.prefix)]
+    _guard.allowed = tuple(os.path.realpath(path) for path in folders)
+    _guard.is_active = True
+    try:
+        yield
+    finally:
+        _guard.is_active = False

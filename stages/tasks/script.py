@@ -1,0 +1,210 @@
+"""Runs a training script up to its first call of `fit`, and goes on inside that call.
+
+The script runs on a stack of its own (a greenlet), in the main thread of the process. At `fit` its stack stays as it
+is, so that what its `with` statements hold stays open, and the caller gets the model and the arguments. The script
+never goes on: the process ends with it. A process runs one script, once.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextvars
+import inspect
+import os
+import runpy
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from greenlet import getcurrent, greenlet
+
+from stages.errors import TaskError
+from stages.params import TaskParams
+from stages.tasks import user_code
+from stages.tasks.kept_files import existing_files_kept
+from stages.tensorflow_import import global_state, keras, seed_generator, tf
+
+_POLICY = "dtype_policy"  # its name in Keras's global state
+_SEEDS = 1_000_000_007  # by this much per seed, the seeds that Keras draws differ
+_LARGEST_SEED = 10**9  # that Keras draws
+
+
+@dataclass(frozen=True)
+class Call:
+    """The first call of `fit`.
+
+    Attributes:
+        model: compiled by the script.
+        fit: Keras's own method.
+        arguments: of the call, by name, with Keras's defaults.
+        line: of the script, from 1.
+        later_lines: of the script, where `fit` is called after that line.
+        seconds: from the start of the script until the call.
+        replaced: what the script set that the variant or the seed decides, in words.
+    """
+
+    model: keras.Model
+    fit: Callable[..., Any]
+    arguments: dict[str, Any]
+    line: int
+    later_lines: tuple[int, ...]
+    seconds: float
+    replaced: tuple[str, ...]
+
+
+@dataclass
+class _State:
+    """What this process has run."""
+
+    call: Call | None = None
+    stack: greenlet | None = None  # of the script, which must stay alive
+    replaced: list[str] = field(default_factory=list)
+
+
+_state = _State()
+
+
+def run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
+    """Runs the script of a task under a dtype policy up to its first call of `fit`; the second time returns that call.
+
+    The working folder is then that of the script. The script's random numbers of Python and NumPy, which often split
+    its data, are the same for every seed; weights, dropout and the shuffling of TensorFlow differ.
+
+    Args:
+        task: section `task` of the parameters.
+        policy: a dtype policy of Keras. What the script itself sets is replaced.
+        seed: of the training. 0 leaves the seeds that the script sets as they are.
+        log: where the script's output goes.
+
+    Raises:
+        TaskError: the script fails, ends without a call of `fit`, or would change a file.
+    """
+    if _state.call is None:
+        _state.call = _run(task, policy, seed, log)
+    return _state.call
+
+
+def is_running() -> bool:
+    """Whether a script stays in its call of `fit`, so that Python must not end it: it would go on."""
+    return _state.stack is not None
+
+
+def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
+    path = task.script_path
+    subject = f"task.script = {task.script}"
+    if keras.config.backend() != "tensorflow":
+        raise TaskError(f"{subject}: Keras uses the backend {keras.config.backend()}; unset KERAS_BACKEND")
+    caller, started_s, argv, folder = getcurrent(), time.monotonic(), sys.argv, Path.cwd()
+    stack = greenlet(lambda: runpy.run_path(str(path), run_name="__main__"))
+    stack.gr_context = contextvars.copy_context()
+    owner = next(kind for kind in keras.Model.__mro__ if "fit" in vars(kind))
+    fit, signature = owner.fit, inspect.signature(owner.fit)
+
+    def taken(self: keras.Model, *arguments: Any, **keywords: Any) -> Any:
+        if getcurrent() is not stack:
+            return fit(self, *arguments, **keywords)
+        bound = signature.bind(self, *arguments, **keywords)
+        bound.apply_defaults()
+        caller.switch((dict(bound.arguments), _line_in(path)))
+        os._exit(1)  # nobody continues the script
+
+    owner.fit, sys.argv, sys.dont_write_bytecode = taken, [str(path), *task.command_line], True
+    sys.path.insert(0, str(path.parent))
+    _decide_policy(policy)
+    _decide_seeds(seed)
+    found = None
+    try:
+        os.chdir(path.parent)
+        explained = user_code.explained(subject, "fails before it calls fit", TaskError, is_script=True)
+        with explained, _output_to(log), existing_files_kept(folder):
+            found = stack.switch()
+    finally:
+        owner.fit, sys.argv = fit, argv
+        if found is None or stack.dead:
+            os.chdir(folder)
+    if stack.dead:
+        raise TaskError(
+            f"{subject} ends without a call of keras.Model.fit; a script with a training loop of its own cannot be "
+            f"taken: write a function for task.name (docs/tasks.md). What it printed is in {log}"
+        )
+    _state.stack = stack
+    values, line = found
+    return Call(
+        model=values.pop("self"),
+        fit=fit,
+        arguments=values,
+        line=line,
+        later_lines=tuple(_calls_of_fit(path, line)),
+        seconds=time.monotonic() - started_s,
+        replaced=tuple(dict.fromkeys(_state.replaced)),
+    )
+
+
+def _line_in(path: Path) -> int:
+    """The line of the script that is running."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_filename == str(path):
+            return frame.f_lineno
+        frame = frame.f_back
+    return 0
+
+
+def _calls_of_fit(path: Path, after: int) -> Iterator[int]:
+    """Lines of a script after `after` that call a method `fit`."""
+    calls = (node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Call))
+    methods = ((node.func.attr, node.lineno) for node in calls if isinstance(node.func, ast.Attribute))
+    yield from (line for name, line in methods if name == "fit" and line > after)
+
+
+@contextmanager
+def _output_to(log: Path) -> Iterator[None]:
+    """Sends what Python prints in the block to a file. The file stays open: the script keeps the streams."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    stream: TextIO = log.open("w", encoding="utf-8", errors="backslashreplace", buffering=1)
+    before = sys.stdout, sys.stderr
+    sys.stdout = sys.stderr = stream
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _decide_policy(policy: str) -> None:
+    """Makes `policy` the default of all layers, whatever the script sets or clears."""
+    decided = keras.dtype_policies.get(policy)
+    read, write = global_state.get_global_attribute, global_state.set_global_attribute
+
+    def get(name: str, *arguments: Any, **keywords: Any) -> Any:
+        return decided if name == _POLICY else read(name, *arguments, **keywords)
+
+    def put(name: str, value: Any) -> None:
+        if name == _POLICY:
+            _state.replaced.append(f"its dtype policy ({getattr(value, 'name', value)}) by that of the variant")
+        else:
+            write(name, value)
+
+    global_state.get_global_attribute, global_state.set_global_attribute = get, put
+
+
+def _decide_seeds(seed: int) -> None:
+    """Seeds the process, and makes the seeds of TensorFlow and of Keras's layers depend on `seed`."""
+    keras.utils.set_random_seed(0)
+    set_seed, draw, name = tf.random.set_seed, seed_generator.make_default_seed, "make_default_seed"
+
+    def set_shifted(value: int) -> None:
+        _state.replaced.append(f"its seed ({value}), which stays as it is for seed 0 of train.seeds")
+        set_seed((value + seed) % 2**31)
+
+    def drawn() -> int:
+        return (draw() + seed * _SEEDS - 1) % _LARGEST_SEED + 1
+
+    set_seed(seed)
+    tf.random.set_seed = set_shifted
+    for imported, module in list(sys.modules.items()):
+        if imported.startswith("keras.src") and vars(module).get(name) is draw:
+            setattr(module, name, drawn)

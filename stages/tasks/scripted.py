@@ -1,0 +1,267 @@
+"""A script's call of `fit` as a task: the same batches, the same compiled model, and examples to compare models on."""
+
+from __future__ import annotations
+
+import functools
+import random
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import GeneratorType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages import files
+from stages.errors import TaskError
+from stages.params import Variant
+from stages.results.task import TASK_INFO, TaskInfo
+from stages.tasks import examples, script, script_score
+from stages.tasks.batches import TrainingData, from_step
+from stages.tasks.examples import Batch, as_array
+from stages.tasks.ready import ReadyTask, test_metrics
+from stages.tasks.spec import TaskSpec
+from stages.tasks.task import Task
+from stages.tensorflow_import import data_adapters, eager_context, keras, tf, train_validation_split
+
+HELD_OUT = 0.2  # of training arrays without validation data: a tenth for validation and one for the test
+_SPEED_ONLY = "speed"  # name of the score where nothing is scored
+# Callbacks of Keras that write files, and the attribute that says where.
+_WRITERS = {
+    keras.callbacks.ModelCheckpoint: "filepath",
+    keras.callbacks.CSVLogger: "filename",
+    keras.callbacks.TensorBoard: "log_dir",
+}
+
+
+class Scripted:
+    """The data and the model of a captured call.
+
+    Attributes:
+        call: the call.
+        arguments: of `fit` for the training alone, without validation data and callbacks.
+        validation: what the script validates on, as `fit` takes it; None without.
+        held_out: whether the validation examples were taken from the training data.
+    """
+
+    def __init__(self, call: script.Call, batch_size: int | None = None) -> None:
+        self.call = call
+        arguments, self._first = dict(call.arguments), None
+        if isinstance(arguments["x"], GeneratorType):
+            arguments["x"], self._first = _peeked(arguments["x"])
+        given, fraction = arguments.pop("validation_data"), arguments.pop("validation_split")
+        self.held_out = False
+        if given is None and not fraction and _are_arrays(arguments["x"]) and arguments["y"] is not None:
+            fraction, self.held_out = HELD_OUT, True
+        if given is None and fraction:
+            parts = tuple(arguments.pop(name) for name in ("x", "y", "sample_weight"))
+            kept, given = train_validation_split(parts, validation_split=fraction)
+            arguments |= dict(zip(("x", "y", "sample_weight"), kept, strict=True))
+        if isinstance(arguments["x"], tf.data.Dataset | GeneratorType):
+            arguments["shuffle"] = False  # `fit` ignores it, with a warning
+        self.validation, self.arguments = given, arguments
+        if batch_size is not None and self.takes_batch_size:
+            arguments["batch_size"] = batch_size
+
+    @property
+    def takes_batch_size(self) -> bool:
+        """Whether the script gives arrays, from which Keras makes batches."""
+        return _are_arrays(self.arguments["x"])
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs that the script asks for."""
+        return int(self.arguments["epochs"]) - int(self.arguments["initial_epoch"])
+
+    @functools.cached_property
+    def batches(self) -> tf.data.Dataset:
+        """One pass over the batches of `fit`, from Keras's own adapter."""
+        names = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
+        return self._adapter(**{name: self.arguments[name] for name in names}).get_tf_dataset()
+
+    @functools.cached_property
+    def first_batch(self) -> Any:
+        """The first batch of the training."""
+        if self._first is not None:
+            return self._first
+        with random_state_kept():
+            return next(iter(self.batches))
+
+    def steps_per_epoch(self) -> int:
+        """Number of batches in an epoch; reads the data once if nothing else says it."""
+        if self.arguments["steps_per_epoch"]:  # an epoch of `fit` has so many steps, whatever the data have
+            return int(self.arguments["steps_per_epoch"])
+        length = int(self.batches.cardinality())
+        if length == tf.data.INFINITE_CARDINALITY:
+            raise TaskError("calls fit with endless data and without steps_per_epoch")
+        return length if length > 0 else sum(1 for _ in self.batches)
+
+    def validation_batches(self) -> Iterator[Batch]:
+        """The validation examples, in the script's batches."""
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(self.validation)
+        size = self.call.arguments["validation_batch_size"] or self.arguments["batch_size"]
+        steps = self.call.arguments["validation_steps"]
+        data = self._adapter(x=x, y=y, sample_weight=weight, batch_size=size, steps_per_epoch=steps, shuffle=False)
+        dataset = data.get_tf_dataset()
+        if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+            raise TaskError("calls fit with endless validation data and without validation_steps")
+        for batch in dataset if steps is None else dataset.take(steps):
+            yield Batch(*examples.mapped(as_array, keras.utils.unpack_x_y_sample_weight(batch)))
+
+    def callbacks(self, folder: Path | None) -> list[Any]:
+        """The script's callbacks. Those of Keras that write files do so below `folder`; None leaves them out.
+
+        `BackupAndRestore` is always left out: a training of a script starts anew.
+        """
+        given = self.call.arguments["callbacks"] or []
+        found = []
+        for callback in getattr(given, "callbacks", given if isinstance(given, list | tuple) else [given]):
+            if isinstance(callback, keras.callbacks.BackupAndRestore):
+                continue
+            attribute = next((name for kind, name in _WRITERS.items() if isinstance(callback, kind)), None)
+            if attribute is not None:
+                if folder is None:
+                    continue
+                setattr(callback, attribute, str(folder / Path(str(getattr(callback, attribute))).name))
+            found.append(callback)
+        return found
+
+    def build(self) -> None:
+        """Creates the variables of the model, its metrics and its loss as `fit` does in its first step."""
+        model, batch = self.call.model, self.first_batch
+        with random_state_kept():
+            x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+            try:
+                model._symbolic_build(data_batch=(x, y, weight))
+            except Exception:  # a model with a step of its own need not have outputs; `fit` says what is wrong
+                if not model.built:
+                    model.built = all(layer.built for layer in model._flatten_layers(include_self=False))
+
+    @staticmethod
+    def _adapter(**arguments: Any) -> Any:
+        with random_state_kept(), warnings.catch_warnings(action="ignore"):  # `fit` itself gives them
+            return data_adapters.get_data_adapter(**arguments)
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """What the block draws changes no number that the training draws later."""
+    python, numpy, eager = random.getstate(), np.random.get_state(), eager_context()._rng
+    tensorflow = eager.getstate() if eager is not None else None
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        if tensorflow is not None:
+            eager_context()._rng.setstate(tensorflow)
+
+
+def _are_arrays(x: Any) -> bool:
+    return not isinstance(x, tf.data.Dataset | keras.utils.PyDataset | GeneratorType) and hasattr(
+        keras.tree.flatten(x)[0] if keras.tree.flatten(x) else None, "shape"
+    )
+
+
+def _peeked(generator: Any) -> tuple[Any, Any]:
+    """A generator with the same elements, and the first of them."""
+    first = next(generator)
+
+    def again() -> Iterator[Any]:
+        yield first
+        yield from generator
+
+    return again(), first
+
+
+@dataclass(frozen=True)
+class _Split:
+    """What a trained model is validated and tested on, and its score."""
+
+    validation: tf.data.Dataset | None
+    test: tf.data.Dataset
+    score: script_score.Score
+    name: str
+
+
+def build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
+    """The captured task, whose model is compiled and built; the same object in each call in one process.
+
+    Raises:
+        TaskError: the script cannot be taken.
+        DataError, CorruptFileError: the prepared data are missing or damaged.
+    """
+    global _ready
+    if _ready is None:
+        _ready = _build(spec, variant, seed)
+    return _ready
+
+
+_ready: ReadyTask | None = None
+
+
+def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
+    directory = spec.directory.absolute()
+    digest = spec.prepared_sha256 or files.verify_manifest(directory)
+    info = TaskInfo.read(directory / TASK_INFO.name)
+    name = f"{variant.policy}-{seed}.txt"
+    call = script.run(spec.task, variant.policy, seed, (files.WORK_DIR / "script" / name).absolute())
+    found = Scripted(call, spec.train.batch_size)
+    found.build()
+    split = _split(found, info, directory)
+    task = Task(model=call.model, compile={}, train=None, test=None, score=split.score, score_name=split.name)
+    return ReadyTask(
+        task=task,
+        training=training_of(found, info.steps_per_epoch or 1),
+        validation=split.validation,
+        test=split.test,
+        keeps_predictions=False,
+        test_metrics=functools.partial(test_metrics, task),
+        data_sha256=digest,
+        scripted=found,
+    )
+
+
+def training_of(found: Scripted, steps: int) -> TrainingData:
+    """The batches of the script again and again, for the timing."""
+    return TrainingData(steps, lambda first, count: from_step(found.batches.repeat(), first, count))
+
+
+def _split(found: Scripted, info: TaskInfo, directory: Path) -> _Split:
+    if info.speed_only is not None:
+        x, *_ = keras.utils.unpack_x_y_sample_weight(found.first_batch)
+        return _Split(None, tf.data.Dataset.from_tensors((x, 0)), _no_score, _SPEED_ONLY)
+    validation, test = examples.halves(examples.read(directory))
+    elements = [tuple(part for part in (half.x, half.y, half.sample_weight) if part is not None) for half in validation]
+    scored = score(found, test[0])
+    assert scored is not None, "prepare has found one"
+    return _Split(
+        validation=examples.as_dataset(elements),
+        test=examples.as_dataset([(half.x, script_score.targets(half)) for half in test]),
+        score=scored[1],
+        name=info.score_name,
+    )
+
+
+def _no_score(*_: Any) -> NDArray[np.float64]:
+    raise TaskError("nothing is scored")
+
+
+def score(found: Scripted, batch: Batch) -> tuple[str, script_score.Score] | None:
+    """The name and function of the score, as the outputs for a batch tell."""
+    with random_state_kept():
+        predicted = keras.tree.map_structure(np.asarray, found.call.model.predict_on_batch(batch.x))
+    return script_score.score_of(found.call.model, batch, predicted)
+
+
+def mask_of(model: keras.Model, x: Any) -> Any:
+    """Which positions of the model's outputs count, by its mask for these inputs; None without a mask."""
+    with random_state_kept():
+        outputs = model(x, training=False)
+    if keras.tree.is_nested(outputs):
+        return None
+    mask = getattr(outputs, "_keras_mask", None)
+    return None if mask is None else np.asarray(mask)

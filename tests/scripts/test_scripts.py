@@ -1,0 +1,229 @@
+"""A training script of somebody else, taken as it is: through the real stages."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.scripts.conftest import ScriptProject
+
+pytestmark = pytest.mark.slow
+
+CALLBACK = """
+class Writes(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        Path(folder, "epoch").write_text("open")
+        print("wrote", Path(folder, "epoch").read_text())
+"""
+
+
+def test_first_epoch_is_that_of_plain_python(project: ScriptProject) -> None:
+    project.write(build=CALLBACK, fit="x, y, epochs=2, validation_split=0.25, callbacks=[Writes()], verbose=0")
+    plain_loss = float(project.plain().split("history ")[1].split()[0])
+    out = project.passed("prepare")
+    assert "train.py: the call of fit in line" in out
+    assert "replaces its seed (812), which stays as it is for seed 0 of train.seeds" in out
+    info = project.json("data/prepared/task.json")
+    assert (info["score_name"], info["examples"], info["steps_per_epoch"]) == ("accuracy", 40, 8)
+    assert info["script"]["epochs"] == 2
+    metrics = project.train()
+    assert metrics["status"] == "finished"
+    assert metrics["batch_size"] == 32
+    with (project.root / "data/train/float32-0/history.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 2
+    assert float(rows[0]["loss"]) == plain_loss
+
+
+def test_no_file_is_changed(project: ScriptProject) -> None:
+    callbacks = (
+        "callbacks = [keras.callbacks.ModelCheckpoint('best.keras'), keras.callbacks.CSVLogger('log.csv'), "
+        "keras.callbacks.BackupAndRestore('backup')]\n"
+        "Path('new.txt').write_text('created')"
+    )
+    project.write(build=callbacks, fit="x, y, epochs=2, validation_split=0.25, callbacks=callbacks")
+    for name in ("best.keras", "log.csv"):
+        (project.script.parent / name).write_text("precious")
+    project.passed("prepare")
+    project.train()
+    assert sorted(path.name for path in project.script.parent.iterdir()) == [
+        *("best.keras", "log.csv", "new.txt", "train.py")
+    ]
+    assert {(project.script.parent / name).read_text() for name in ("best.keras", "log.csv")} == {"precious"}
+    written = {path.name for path in (project.root / ".halfstep/script/float32-0").iterdir()}
+    assert {"best.keras", "log.csv"} <= written
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "Path('precious.txt').write_text('gone')",
+        "Path('precious.txt').unlink()",
+        "import os; os.rename('precious.txt', 'other.txt')",
+        "open('precious.txt', 'a').write('more')",
+        "np.save(open('precious.txt', 'wb'), 1)",
+        "import shutil; shutil.rmtree('.')",
+    ],
+)
+def test_change_of_a_file_is_refused_before_it_happens(project: ScriptProject, change: str) -> None:
+    project.write(start=f"try:\n    {change}\nexcept Exception:\n    pass")
+    precious = project.script.parent / "precious.txt"
+    precious.write_text("mine")
+    done = project.run("prepare")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "which exists: halfstep runs a script several times, and changes no file of yours" in done.stderr
+    assert precious.read_text() == "mine"
+
+
+def test_two_seeds_differ_in_weights_alone(project: ScriptProject) -> None:
+    project.write({"train": {"seeds": [0, 5], "variants": ["float32"]}})
+    project.passed("prepare")
+    first, second = project.train(seed=0), project.train(seed=5)
+    assert first["initial_weights"] != second["initial_weights"]
+
+
+def test_layers_with_seeds_of_their_own_are_said(project: ScriptProject) -> None:
+    build = (
+        "given = keras.initializers.GlorotUniform(1)\n"
+        "model = keras.Sequential([keras.layers.Dense(2, kernel_initializer=given, dtype='float32')])"
+    )
+    project.write({"train": {"seeds": [0, 5], "variants": ["float32"]}}, build=build)
+    done = project.run("prepare")
+    assert done.returncode == 1
+    assert "gives the same initial weights with the seeds 0 and 5" in done.stderr
+
+
+DATA = {
+    "a dict": (
+        "{'numbers': x}, y, validation_split=0.25",
+        "model = keras.Sequential([keras.Input((4,), name='numbers'), *model.layers])",
+        8,
+    ),
+    "a dataset": (
+        "data, validation_data=data",
+        "data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(99).batch(16)",
+        20,
+    ),
+    "weights": ("x, y, sample_weight=x[:, 0] ** 2, validation_split=0.5, batch_size=16", "", 10),
+    "class weights": ("x, y, class_weight={0: 1.0, 1: 3.0}, validation_split=0.25", "", 8),
+    "no validation": ("x, y, batch_size=8", "", 32),
+    "steps": (
+        "data.repeat(), steps_per_epoch=7, validation_data=(x, y)",
+        "data = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)",
+        7,
+    ),
+    "a generator": (
+        "rows(), steps_per_epoch=5, validation_data=(x, y)",
+        "def rows():\n    while True:\n        yield x[:16], y[:16]",
+        5,
+    ),
+    "a PyDataset": (
+        "Rows(), validation_data=(x, y, np.ones(320))",
+        "class Rows(keras.utils.PyDataset):\n"
+        "    def __len__(self): return 6\n"
+        "    def __getitem__(self, index): return x[:32], y[:32]",
+        6,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_data_of_every_kind(project: ScriptProject, name: str) -> None:
+    fit, build, steps = DATA[name]
+    project.write(build=build, fit=f"{fit}, epochs=2")
+    project.passed("prepare")
+    info = project.json("data/prepared/task.json")
+    assert (info["steps_per_epoch"], info["score_name"]) == (steps, "accuracy")
+    assert 0 < project.train("mixed_bfloat16")["test_accuracy"] <= 1
+
+
+SPEED_ONLY = {
+    "no targets": (
+        "x, epochs=2, validation_data=x",
+        "class Own(keras.Model):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.dense = keras.layers.Dense(4)\n"
+        "    def call(self, inputs):\n"
+        "        found = self.dense(inputs)\n"
+        "        self.add_loss(keras.ops.mean(keras.ops.square(keras.ops.cast(found, 'float32'))))\n"
+        "        return found\n"
+        "model = Own()\nmodel.compile = lambda **_: keras.Model.compile(model, 'adam')",
+        "its data have no targets",
+    ),
+    "no validation of a dataset": (
+        "data, epochs=2",
+        "data = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)",
+        "it gives fit no validation data",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPEED_ONLY)
+def test_what_cannot_be_scored_is_measured_for_speed(project: ScriptProject, name: str) -> None:
+    fit, build, reason = SPEED_ONLY[name]
+    project.write(build=build, fit=fit)
+    assert f"speed only: {reason}" in project.passed("prepare")
+    assert project.train()["status"] == "not_trained"
+
+
+def test_regression_is_scored_by_its_negative_loss(project: ScriptProject) -> None:
+    build = "y = x.sum(axis=1)\nmodel = keras.Sequential([keras.layers.Dense(1, dtype='float32')])\n"
+    compiled = "model.compile(optimizer='adam', loss='mae')"
+    text = "\n".join([build, compiled, "model.compile = lambda **_: None"])
+    project.write(build=text)
+    project.passed("prepare")
+    metrics = project.train()
+    assert metrics["test_neg_loss"] < 0
+    assert metrics["permuted_score"] < metrics["test_neg_loss"]
+    assert metrics["permuted_p"] < 0.001
+
+
+WRONG = {
+    "raises": ("raise ValueError('no data')", {}, "fails before it calls fit: no data (train.py, line 10)"),
+    "ends": ("sys.exit(0)", {}, "fails before it calls fit: it raised SystemExit(0) (train.py, line 10)"),
+    "own loop": (
+        "keras.Sequential.fit = lambda *a, **k: type('H', (), {'history': {'loss': [1]}})",
+        {},
+        "ends without a call of",
+    ),
+    "batches": (
+        "",
+        {"train": {"batch_size": 64}},
+        "train.batch_size is 64, and task.script",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_script_gives_one_line(project: ScriptProject, name: str) -> None:
+    start, params, said = WRONG[name]
+    build = "data = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)"
+    project.write(params, start=start, build=build, fit="data, validation_data=data")
+    done = project.run("prepare")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert said in done.stderr
+
+
+def test_candidate_that_fails_is_left_out(project: ScriptProject) -> None:
+    build = "if keras.config.dtype_policy().name != 'float32':\n    raise TypeError('no kernel for bfloat16')"
+    project.write(build=build)
+    out = project.passed("prepare")
+    assert "prepare: mixed_bfloat16 is left out: task.script" in out
+    metrics = project.train("mixed_bfloat16")
+    assert metrics["status"] == "failed"
+    assert "no kernel for bfloat16" in metrics["reason"]
+    assert project.train()["status"] == "finished"
+
+
+def test_arguments_folder_and_modules_of_the_script(project: ScriptProject) -> None:
+    start = "import helper\nprint(sys.argv[1:], Path('beside.txt').read_text(), __name__, helper.VALUE)"
+    project.write({"task": {"script": str(project.script), "arguments": ["--width", 64]}}, start=start)
+    (project.script.parent / "beside.txt").write_text("here")
+    (project.script.parent / "helper.py").write_text("VALUE = 7")
+    project.passed("prepare")
+    assert "['--width', '64'] here __main__ 7" in (project.root / ".halfstep/script/float32-0.txt").read_text()
+    assert not (project.script.parent / "__pycache__").exists()
