@@ -24,7 +24,7 @@ if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_
 
 _OLDEST_PYTHON = (3, 11)
 _PACKAGES = (
-    *("filelock", "google", "jinja2", "keras", "mlflow", "numpy", "pandas", "PIL", "psutil", "pydantic"),
+    *("filelock", "google", "greenlet", "jinja2", "keras", "mlflow", "numpy", "pandas", "PIL", "psutil", "pydantic"),
     *("pynvml", "rich", "ruamel", "scipy", "sklearn", "sqlalchemy", "tensorboard", "tensorflow", "xprof", "yaml"),
 )
 

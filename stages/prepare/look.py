@@ -112,7 +112,7 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
     with user_code.explained(at_line, "cannot be built", TaskError, is_script=True):
         found.build()
     weights = first_weights(call.model)
-    with user_code.explained(at_line, "has validation data that cannot be used", TaskError, is_script=True):
+    with user_code.explained(at_line, "cannot be evaluated", TaskError, is_script=True):
         can_infer = _can_infer(found)
         quality = _quality(found, directory) if can_infer else _Quality(speed_only="its model has no call()")
     with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LOGS = files.WORK_DIR / "script"
 
+_CURE = '; what cannot compute in this type needs dtype="float32", in plain Keras, too'
 SLOW_S = 5.0  # before `fit`, from which on it is said
 
 
@@ -67,8 +68,8 @@ class _Looks:
         for name in candidates:
             found = self._look(name, self._seed)
             if isinstance(found, str):
-                self.left_out[name] = found
-                print(f"prepare: {name} is left out: {found}", file=sys.stderr, flush=True)
+                self.left_out[name] = f"{found}{_CURE}"
+                print(f"prepare: {name} is left out: {self.left_out[name]}", file=sys.stderr, flush=True)
             else:
                 self._require_same_start(name, found)
         for seed in settings.train.seeds[1:]:

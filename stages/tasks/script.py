@@ -12,7 +12,9 @@ import contextvars
 import inspect
 import os
 import runpy
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,6 +64,7 @@ class _State:
 
     call: Call | None = None
     stack: greenlet | None = None  # of the script, which must stay alive
+    temporary: str | None = None  # folder of its temporary files
     replaced: list[str] = field(default_factory=list)
 
 
@@ -88,8 +91,13 @@ def run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
     return _state.call
 
 
-def is_running() -> bool:
-    """Whether a script stays in its call of `fit`, so that Python must not end it: it would go on."""
+def is_left() -> bool:
+    """Whether a script stays in its call of `fit`, so that Python must not end it: it would go on.
+
+    Removes the script's temporary files, which nobody else will.
+    """
+    if _state.temporary is not None:
+        shutil.rmtree(_state.temporary, ignore_errors=True)
     return _state.stack is not None
 
 
@@ -112,6 +120,9 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
         caller.switch((dict(bound.arguments), _line_in(path)))
         os._exit(1)  # nobody continues the script
 
+    user_code.stay_in_checkout()
+    if tempfile.tempdir is None:  # the processes of `profile` have a folder
+        tempfile.tempdir = _state.temporary = tempfile.mkdtemp(prefix="halfstep-")
     owner.fit, sys.argv, sys.dont_write_bytecode = taken, [str(path), *task.command_line], True
     sys.path.insert(0, str(path.parent))
     _decide_policy(policy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import signal
@@ -26,6 +27,9 @@ _MAX_LENGTH = 300
 # What reading the data fails with where the passes differ: of TensorFlow's message, only this is shown.
 UNEVEN = "Task.train does not have the same number of batches in every epoch"
 REPEAT = "give every epoch as many, as Task.train.repeat().take(steps) does"
+_KEPT_START = 80  # characters of a message that is too long
+_KERAS_ARGUMENTS = "Arguments received by "  # how the end of a message of Keras begins
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in ')
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")  # a line that begins in the first column, after the frames
@@ -132,13 +136,24 @@ def _raised_in_graph(message: str) -> _Raised | None:
 
 def _log(error: BaseException) -> Path | None:
     """Writes an exception with its traceback to a file. Returns its path; None if it cannot be written."""
-    stage = re.sub(r"[^\w@.-]", "_", os.environ.get("DVC_STAGE") or "stage")
+    process = multiprocessing.current_process()
+    where = (os.environ.get("DVC_STAGE") or "stage", *([process.name] if multiprocessing.parent_process() else []))
+    stage = re.sub(r"[^\w@.-]", "_", "-".join(where))
     path = files.WORK_DIR / "errors" / f"{stage}.txt"
     try:
-        files.write_text(path, "".join(traceback.format_exception(error)))
+        files.write_text(_checkout / path, "".join(traceback.format_exception(error)))
     except (HalfstepError, OSError):
         return None
     return path
+
+
+_checkout = Path()  # where halfstep writes; relative as long as the working folder is that of the checkout
+
+
+def stay_in_checkout() -> None:
+    """Makes what this module writes go where the working folder is now: a script will change it."""
+    global _checkout
+    _checkout = Path.cwd()
 
 
 def _text(error: BaseException) -> str:
@@ -153,7 +168,11 @@ def _text(error: BaseException) -> str:
 
 
 def _shortened(text: str) -> str:
-    return one_line(" ".join(text.split()), _MAX_LENGTH)  # messages of Keras have many lines
+    """On one line, without what Keras appends and without colours; of a long text its end, where the cause is."""
+    text = " ".join(_COLOUR.sub("", text.partition(_KERAS_ARGUMENTS)[0]).split())
+    if len(text) > _MAX_LENGTH:
+        text = f"{text[:_KEPT_START]} ... {text[_KEPT_START - _MAX_LENGTH :]}"
+    return one_line(text)
 
 
 def _at(frames: Iterable[traceback.FrameSummary]) -> str:

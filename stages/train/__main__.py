@@ -8,6 +8,7 @@ supervise(__name__)  # before anything large is imported
 
 import argparse
 import os
+import sys
 
 from stages import params
 from stages.cli import cli_entry, ended_by_ctrl_c, run
@@ -63,6 +64,12 @@ def _follow(settings: params.Params, variant: str, seed: int) -> None:
         follow(settings, variant, seed)
 
 
+def _ends_now() -> bool:
+    """Whether Python must not end the process: it would wait for other hosts, or go on with a script."""
+    script = sys.modules.get("stages.tasks.script")  # it imports TensorFlow
+    return other_hosts_connected() or (script is not None and script.is_left())
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m stages.train", description=__doc__)
     parser.add_argument("--variant", required=True, help="an entry of `variants`")
@@ -71,4 +78,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run(main, other_hosts_connected))
+    raise SystemExit(run(main, _ends_now))

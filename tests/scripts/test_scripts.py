@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.scripts.conftest import source
+
 if TYPE_CHECKING:
     from tests.scripts.conftest import ScriptProject
 
@@ -227,3 +229,18 @@ def test_arguments_folder_and_modules_of_the_script(project: ScriptProject) -> N
     project.passed("prepare")
     assert "['--width', '64'] here __main__ 7" in (project.root / ".halfstep/script/float32-0.txt").read_text()
     assert not (project.script.parent / "__pycache__").exists()
+
+
+def test_script_never_goes_on_after_fit(project: ScriptProject) -> None:
+    text = (
+        source()
+        .replace("    history = model", "    try: history = model")
+        .replace(
+            'print("history"', "    except BaseException: pass\n    finally: Path('gone_on').touch()\nprint(\"history\""
+        )
+    )
+    project.write(text=text)
+    project.passed("prepare")
+    project.train()
+    assert not (project.script.parent / "gone_on").exists()
+    assert "history" not in (project.root / ".halfstep/script/float32-0.txt").read_text()

@@ -14,7 +14,7 @@ import tensorflow as tf
 from stages import files
 from stages.params import ModelParams, TaskParams, TrainParams, Variant
 from stages.prepare.own_task import prepare_task
-from stages.tasks import building
+from stages.tasks import building, compiling
 from stages.tasks.ready import ReadyTask
 from stages.tasks.spec import TaskSpec
 from stages.train.training import train
@@ -146,7 +146,7 @@ def test_metrics_built_before_change_no_weight_and_no_random_number(
     states, weights = [], []
     for is_built in (True, False):
         if not is_built:
-            monkeypatch.setattr(building, "_build_metrics", lambda *_: None)
+            monkeypatch.setattr(compiling, "_build_metrics", lambda *_: None)
         found = ready(spec, "mixed_bfloat16")
         assert (len(found.model.metrics_variables) > LOSS_VARIABLES) == is_built
         states.append(random_state())

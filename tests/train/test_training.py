@@ -38,6 +38,8 @@ KEYS = {
     "data_sha256",
     "environment",
     "initial_weights",
+    "permuted_score",
+    "permuted_p",
 }
 LOSS_SCALE_COLUMNS = ["loss_scale", "skipped_steps"]
 
