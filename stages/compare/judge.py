@@ -56,6 +56,7 @@ def document_of(judging: Judging) -> document.Comparison:
         min_speedup=judging.params.min_speedup,
         score=_score(judging),
         speed_only=judging.speed_only or None,
+        why_speed_only=judging.study.why_speed_only,
         gate=gate_state(candidates, failed) if judging.params.gate else None,
         failed=failed or None,
         time_to_accuracy=_time_to_accuracy(study),

@@ -51,7 +51,9 @@ def _speed_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
         found = f"is not faster as required: {' and '.join(missed)}"
     else:
         found = f"is undecided: {' and '.join(_open(candidate, judging))}"
-    return f"Speed only: {candidate.variant} {found}{_inference_clause(candidate, 'inconclusive')}."
+    learned_nothing = judging.study.learned_nothing
+    because = "" if learned_nothing is None else f", because {learned_nothing}"
+    return f"Speed only{because}: {candidate.variant} {found}{_inference_clause(candidate, 'inconclusive')}."
 
 
 def _inference_clause(candidate: JudgedCandidate, undecided: str = "undecided") -> str:

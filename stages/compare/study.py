@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stages import files
 from stages.machine import fingerprint
 from stages.params import CompareParams
-from stages.params.margin import ACCURACY
+from stages.params.margin import NEGATIVE_LOSS
 from stages.results.artifact import read_array
 from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.results.profile import Profile, bridge_name, read_profile, same_weights_file
@@ -20,6 +20,7 @@ from stages.results.task import TASK_INFO, TaskInfo
 from stages.results.training import Training, check_test_examples, correct, read_scores, read_training
 
 MARGIN_OF_GAIN = 0.01
+LARGEST_P = 0.001  # at which a model counts as one that has learned something
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,27 @@ class Study:
 
     @property
     def speed_only(self) -> bool:
-        """Whether nothing was trained (`train.epochs: 0`), so that nothing is known of the quality."""
-        return any(training.metrics.not_trained for training in self.baseline.trainings)
+        """Whether nothing is known of the quality: nothing was trained, or the baseline has learned nothing."""
+        return self.why_speed_only is not None
+
+    @property
+    def why_speed_only(self) -> str | None:
+        """Why nothing is known of the quality; None if something is."""
+        if any(training.metrics.not_trained for training in self.baseline.trainings):
+            return f"nothing was trained ({self.task.speed_only or 'train.epochs is 0'})"
+        return self.learned_nothing
+
+    @property
+    def learned_nothing(self) -> str | None:
+        """That the baseline's score is not better than that of permuted predictions; None if it is, or if unknown.
+
+        With several seeds one is enough, at a p-value divided by their number.
+        """
+        found = [item.metrics.permuted_p for item in self.baseline.trainings if item.metrics.permuted_p is not None]
+        if not found or (p := min(1.0, min(found) * len(found))) <= LARGEST_P:
+            return None
+        name = self.baseline.variant
+        return f"{name} has learned nothing: its {self.score_name} is as good with permuted predictions (p = {p:.2g})"
 
     @property
     def score_name(self) -> str:
@@ -102,7 +122,7 @@ def with_margin(params: CompareParams, study: Study) -> CompareParams:
 
     It is 1 % of what the baseline's score gains over permuted predictions.
     """
-    if params.quality_margin is not None or study.task.script is None or study.score_name == ACCURACY:
+    if params.quality_margin is not None or study.task.script is None or study.score_name != NEGATIVE_LOSS:
         return params
     gains = [
         item.metrics.test_score - item.metrics.permuted_score

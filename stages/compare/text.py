@@ -7,7 +7,8 @@ from typing import Protocol
 from stages.results.comparison import Verdict
 
 SYNTHETIC_NOTE = "Measured on synthetic images: this run measures speed only, and its accuracy has no meaning."
-SPEED_ONLY_NOTE = "Speed only: nothing was trained (train.epochs is 0), so the verdicts say nothing about quality."
+_SPEED_ONLY = "Speed only: {}, so the verdicts say nothing about quality."
+SPEED_ONLY_NOTE = _SPEED_ONLY.format("nothing was trained (train.epochs is 0)")
 SAME_TIME = 0.005  # a change of time that rounds to 0 %
 
 
@@ -68,6 +69,11 @@ def step_clause(speedup: RatioLike) -> str:
 def verdict_text(verdict: Verdict, *, speed_only: bool | None) -> str:
     """A verdict as it is shown, such as `adopt`, or `faster, speed only` where nothing was trained."""
     return f"{verdict}, speed only" if speed_only else verdict
+
+
+def speed_only_note(why: str | None) -> str:
+    """That the verdicts say nothing about quality, and why; None: as documents of earlier releases, of no training."""
+    return SPEED_ONLY_NOTE if why is None else _SPEED_ONLY.format(why)
 
 
 def p_text(p: float) -> str:

@@ -6,6 +6,8 @@ from stages.errors import ParameterError
 from stages.params.schema import CompareParams
 
 ACCURACY = "accuracy"
+NEGATIVE_LOSS = "neg_loss"  # of a script; `compare` finds its margin
+MEAN_ACCURACY = "mean_accuracy"  # of an example with many predictions
 ACCURACY_MARGIN = 0.01  # one percentage point
 
 
@@ -16,7 +18,7 @@ def quality_margin_for(score_name: str, compare: CompareParams) -> float:
         ParameterError: none is declared for another score, or that for accuracy, a fraction, is 1 or more.
     """
     margin = compare.quality_margin
-    if score_name == ACCURACY:
+    if score_name in (ACCURACY, MEAN_ACCURACY):
         if margin is not None and margin >= 1:
             raise ParameterError(accuracy_margin_line(margin))
         return ACCURACY_MARGIN if margin is None else margin

@@ -14,6 +14,7 @@ with quick_imports():
     from stages.inputs.snapshot import Snapshot
     from stages.locking import stage_lock
     from stages.params import Params, quality_margin_for
+    from stages.params.margin import ACCURACY
     from stages.prepare.images.pipeline import prepare
     from stages.prepare.images.reports import conflicts_line, summary_line
     from stages.prepare.kept import kept_if_inputs_change
@@ -60,7 +61,7 @@ def _summary(settings: Params) -> list[str]:
     train, task = settings.train, TaskInfo.read(TASK_INFO)
     verdicts = number_of_verdicts(len(train.variants), len(settings.profile.inference_batch_sizes))
     too_few = None
-    is_known = task.script is None or task.score_name == "accuracy" or settings.compare.quality_margin is not None
+    is_known = task.script is None or task.score_name == ACCURACY
     if train.epochs and verdicts and is_known:  # with the baseline alone, nothing is to be shown
         margin = quality_margin_for(task.score_name, settings.compare)
         too_few = too_few_examples(task.examples, task.score_name, margin, len(train.seeds), verdicts)

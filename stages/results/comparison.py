@@ -407,7 +407,8 @@ class Comparison(Document):
         throttled: share of the rounds in which the GPU was throttled, of each measure that therefore decides nothing.
         min_speedup: smallest speed-up worth having.
         score: what the quality is judged by.
-        speed_only: true where nothing was trained, so that verdicts say nothing about quality; None otherwise.
+        speed_only: true where nothing was trained or learned: verdicts say nothing about quality. None otherwise.
+        why_speed_only: which of them, in words; None where quality is judged.
         gate: None without `compare.gate`.
         failed: variants with a training that failed.
         baseline_reasons: what limits the baseline by itself.
@@ -427,6 +428,7 @@ class Comparison(Document):
     min_speedup: float
     score: Score | None = None
     speed_only: Literal[True] | None = None
+    why_speed_only: str | None = None
     gate: Literal["passed", "failed"] | None = None
     failed: tuple[str, ...] | None = None
     time_to_accuracy: TimeToAccuracy | None = None

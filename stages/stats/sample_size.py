@@ -55,8 +55,7 @@ def too_few_examples(examples: int, score_name: str, margin: float, seeds: int, 
     shared = f" for {verdicts} verdicts" if verdicts > 1 else ""
     return (
         f"{examples:,} test examples cannot show compare.quality_margin {margin:g}{shared}, whatever {score_name} is; "
-        f"at least {enough:,} are needed: use more test examples (data.test_fraction for images), or declare a larger "
-        "margin"
+        f"at least {enough:,} are needed: use more test examples, or declare a larger margin"
     )
 
 

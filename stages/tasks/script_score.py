@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.params.margin import ACCURACY, MEAN_ACCURACY, NEGATIVE_LOSS
 from stages.tasks.examples import Batch
 from stages.tensorflow_import import keras, tf
 
-ACCURACY, NEGATIVE_LOSS = "accuracy", "neg_loss"
 _SPARSE = ("sparse_categorical_crossentropy",)
 _ONE_HOT = ("categorical_crossentropy", "categorical_focal_crossentropy")
 _BINARY = ("binary_crossentropy", "binary_focal_crossentropy")
@@ -35,7 +35,8 @@ def score_of(model: keras.Model, batch: Batch, predicted: Any) -> tuple[str, Sco
         return None
     correct = _correctness(model, batch.y, predicted)
     if correct is not None:
-        return ACCURACY, functools.partial(_weighted_mean, correct)
+        name = ACCURACY if np.size(correct(batch.y, predicted)) == len(batch) else MEAN_ACCURACY
+        return name, functools.partial(_weighted_mean, correct)
     return NEGATIVE_LOSS, _NegativeLoss(model)
 
 

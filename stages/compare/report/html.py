@@ -12,7 +12,7 @@ from stages.compare.report import sections, speed, tables
 from stages.compare.report.charts import HEIGHT, WIDTH, score_chart
 from stages.compare.scale import Scale
 from stages.compare.study import Study
-from stages.compare.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE, ratio_text, verdict_text
+from stages.compare.text import SYNTHETIC_NOTE, ratio_text, speed_only_note, verdict_text
 from stages.errors import printable
 from stages.results.comparison import Candidate, Comparison, Reason, Setup
 from stages.results.profile import GpuConditions, Protocol
@@ -99,7 +99,7 @@ def _of_study(comparison: Comparison, study: Study, *, is_fraction: bool) -> dic
 def headline_note(comparison: Comparison) -> str | None:
     """What the whole comparison does not say, if anything."""
     if comparison.speed_only:
-        return SPEED_ONLY_NOTE
+        return speed_only_note(comparison.why_speed_only)
     data = comparison.setup.data if comparison.setup else None
     return SYNTHETIC_NOTE if data is not None and data.synthetic else None
 

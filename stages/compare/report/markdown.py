@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from stages.cli import cli_entry
 from stages.compare.scale import Scale
-from stages.compare.text import SPEED_ONLY_NOTE, verdict_text
+from stages.compare.text import speed_only_note, verdict_text
 from stages.escaping import markdown_text, truncated_markdown
 from stages.results.comparison import COMPARISON, Candidate, Comparison, Quality, Ratio
 from stages.text import measure_label, ms_text, number_text, timed_label
@@ -23,7 +23,7 @@ def render_markdown(comparison: Comparison) -> str:
     device = markdown_text(comparison.environment["device"])
     lines = [f"Compared with {markdown_text(comparison.baseline)} on {device}.", ""]
     if comparison.speed_only:
-        lines += [markdown_text(SPEED_ONLY_NOTE), ""]
+        lines += [markdown_text(speed_only_note(comparison.why_speed_only)), ""]
     if comparison.gate is not None:
         lines += [f"Gate: **{comparison.gate}**", ""]
     lines += [
