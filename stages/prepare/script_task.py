@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LOGS = files.WORK_DIR / "script"
 
 _CURE = '; what cannot compute in this type needs dtype="float32", in plain Keras, too'
+WAIT_S = 60  # between the lines that say so
 SLOW_S = 5.0  # before `fit`, from which on it is said
 
 
@@ -68,7 +69,7 @@ class _Looks:
         for name in candidates:
             found = self._look(name, self._seed)
             if isinstance(found, str):
-                self.left_out[name] = f"{found}{_CURE}"
+                self.left_out[name] = found if "scale_loss" in found else f"{found}{_CURE}"
                 print(f"prepare: {name} is left out: {self.left_out[name]}", file=sys.stderr, flush=True)
             else:
                 self._require_same_start(name, found)
@@ -98,7 +99,7 @@ class _Looks:
     def lines(self) -> Iterator[str]:
         """What the user should know."""
         first, name = self.first, self._settings.task.shown
-        later = f"; the calls in lines {', '.join(map(str, first.later_lines))} are not" if first.later_lines else ""
+        later = f"; later ones (line {', '.join(map(str, first.later_lines))}) are not" if first.later_lines else ""
         yield f"prepare: {name}: the call of fit in line {first.line} is taken{later}"
         for text in first.replaced:
             yield f"prepare: {name}: replaces {text}"
@@ -128,6 +129,10 @@ class _Looks:
         )
         sending.close()
         try:
+            waited_s = 0
+            while not receiving.poll(WAIT_S):
+                waited_s += WAIT_S
+                print(f"prepare: {variant}, seed {seed}: waits for the script since {waited_s} s", file=sys.stderr)
             found: Look | str = receiving.recv()
         except EOFError:
             process.join()

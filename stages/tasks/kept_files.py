@@ -11,12 +11,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from stages import files
 from stages.errors import one_line
 
 _CREATED = files.WORK_DIR / "script" / "created.txt"  # paths that scripts have created, and may write again
+_EXTRACTS = {"_extract_member": ("zipfile", "member"), "makefile": ("tarfile", "tarinfo")}  # by function
 _CACHES = (".keras", ".cache", ".config", ".matplotlib")  # in the home folder
 
 
@@ -57,6 +59,8 @@ class _Guard:
             return
         if not os.path.lexists(path):
             self._add(path)
+        elif what == "write" and _is_extracted_again(path):
+            return
         elif os.path.isfile(path) or os.path.isdir(path):  # noqa: PTH112, PTH113  pathlib would raise for odd names
             raise ChangesFileError(
                 f"it would {what} {one_line(path, 200)}, which exists: halfstep runs a script several times, and "
@@ -69,6 +73,18 @@ class _Guard:
         with suppress(OSError), self.record.open("a", encoding="utf-8", errors="surrogateescape") as stream:
             stream.write(f"{path}\n")
         self.is_active = True
+
+
+def _is_extracted_again(path: str) -> bool:
+    """Whether `zipfile` or `tarfile` writes a file of the size that it has: scripts unpack their data at each start."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        owner, member = _EXTRACTS.get(frame.f_code.co_name, ("", ""))
+        if owner and frame.f_globals.get("__name__") == owner:
+            found = frame.f_locals.get(member)
+            return getattr(found, "file_size", getattr(found, "size", None)) == Path(path).stat().st_size
+        frame = frame.f_back
+    return False
 
 
 _guard = _Guard()

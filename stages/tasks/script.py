@@ -174,15 +174,25 @@ def _calls_of_fit(path: Path, after: int) -> Iterator[int]:
 
 @contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """Sends what Python prints in the block to a file. The file stays open: the script keeps the streams."""
+    """Sends what is printed in the block to a file, by child processes and libraries in C, too.
+
+    The file stays open: the script keeps the streams.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     stream: TextIO = log.open("w", encoding="utf-8", errors="backslashreplace", buffering=1)
-    before = sys.stdout, sys.stderr
+    for printed in (sys.stdout, sys.stderr):
+        printed.flush()
+    before, copies = (sys.stdout, sys.stderr), {number: os.dup(number) for number in (1, 2)}
     sys.stdout = sys.stderr = stream
+    for number in copies:
+        os.dup2(stream.fileno(), number)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
+        for number, copy in copies.items():
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 def _decide_policy(policy: str) -> None:
