@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from stages import precision
+from stages import files, precision
 from stages.errors import HalfstepError, TaskError
 from stages.params import Variant
-from stages.tasks import compiling, examples, script, script_score, scripted, user_code
+from stages.tasks import compiling, examples, kept_files, script, script_score, scripted, user_code
 from stages.tasks.examples import Batch
 from stages.tasks.ready import ReadyTask, test_metrics
 from stages.tasks.scripted import Scripted
@@ -98,6 +98,7 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
         PrecisionError: the variant is not in force.
     """
     directory = None if directory is None else directory.absolute()
+    named = [files.resolve_data_path(name).absolute() for name in spec.task.depends]
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     call = script.run(spec.task, variant.policy, seed, log)
     at_line = f"{spec.subject}, line {call.line},"
@@ -139,7 +140,7 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
         train_sha256=train_sha256,
         validation_sha256=quality.sha256,
         weights=weights,
-        unnamed_files=(),
+        unnamed_files=_unnamed(kept_files.files_read(), named),
     )
 
 
@@ -159,6 +160,12 @@ class _Quality:
     speed_only: str | None = None
     examples: int = 0
     sha256: str = ""
+
+
+def _unnamed(read: Iterable[str], named: Iterable[Path]) -> tuple[str, ...]:
+    """Those of the files that are read which are none of the named ones, and in none of the named folders."""
+    folders = [path.resolve() for path in named]
+    return tuple(sorted(path for path in read if not any(Path(path).is_relative_to(folder) for folder in folders)))
 
 
 def _can_infer(found: Scripted) -> bool:

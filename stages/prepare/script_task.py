@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stages import files
-from stages.errors import TaskError
+from stages.errors import TaskError, one_line
 from stages.fork_server import start_process, start_server, stop_servers
 from stages.params import Params, Variant
 from stages.policies import POLICIES
@@ -110,6 +110,13 @@ class _Looks:
             )
         if first.steps_per_execution > 1:
             yield f"prepare: {name}: timed with one step a call, not with {first.steps_per_execution}"
+        if first.unnamed_files:
+            one, *more = first.unnamed_files
+            others = f" and {len(more):,} more files" if more else ""
+            yield (
+                f"prepare: {name} reads {one_line(one, 200)}{others}, which task.depends does not name: add it, or its "
+                "folder, so that a change of it runs the stages again"
+            )
         if first.seconds > SLOW_S:
             yield f"prepare: {name} takes {first.seconds:.0f} s to reach fit, in each process that runs it"
         yield f"prepare: what {name} prints is in {LOGS}/"

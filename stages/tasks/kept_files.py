@@ -18,6 +18,9 @@ from stages import files
 from stages.errors import one_line
 
 _CREATED = files.WORK_DIR / "script" / "created.txt"  # paths that scripts have created, and may write again
+_CODE = (".py", ".pyc", ".so", ".pth")
+_SYSTEM = ("/usr/", "/lib", "/etc/", "/sys/", "/opt/", sys.base_prefix)
+_MOST_READ = 10_000
 _EXTRACTS = {"_extract_member": ("zipfile", "member"), "makefile": ("tarfile", "tarinfo")}  # by function
 _CACHES = (".keras", ".cache", ".config", ".matplotlib")  # in the home folder
 
@@ -33,6 +36,7 @@ class _Guard:
         self.is_active = self.is_installed = False
         self.allowed: tuple[str, ...] = ()
         self.created: set[str] = set()
+        self.read: set[str] = set()
         self.record: Path = _CREATED
 
     def check(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -41,14 +45,24 @@ class _Guard:
             return
         if event == "open":
             path, _, flags = arguments
-            if isinstance(path, int) or (flags or 0) & os.O_ACCMODE == os.O_RDONLY:
+            if isinstance(path, int):
                 return
-            self._require_new(path, "write")
+            if (flags or 0) & os.O_ACCMODE == os.O_RDONLY:
+                self._note(path)
+            else:
+                self._require_new(path, "write")
         elif event == "os.remove":
             self._require_new(arguments[0], "remove")
         elif event in ("os.rename", "os.truncate", "shutil.rmtree"):
             for path in arguments[:2] if event == "os.rename" else arguments[:1]:
                 self._require_new(path, "change")
+
+    def _note(self, name: Any) -> None:
+        """Remembers a file that is read, unless it is code or a part of the system."""
+        path = os.path.realpath(os.fsdecode(name))
+        is_data = not path.endswith(_CODE) and not path.startswith((*self.allowed, *_SYSTEM))
+        if is_data and len(self.read) < _MOST_READ and path not in self.created and os.path.isfile(path):  # noqa: PTH113
+            self.read.add(path)
 
     def _require_new(self, name: Any, what: str) -> None:
         try:
@@ -88,6 +102,11 @@ def _is_extracted_again(path: str) -> bool:
 
 
 _guard = _Guard()
+
+
+def files_read() -> frozenset[str]:
+    """Absolute paths of the data files that Python has read in the blocks of `existing_files_kept`."""
+    return frozenset(_guard.read)
 
 
 @contextmanager
