@@ -102,7 +102,7 @@ def training_data(data: Any, batch_size: int, seed: int, counted_steps: int | No
         is_known = int(data.cardinality()) == steps
         return TrainingData(steps, functools.partial(from_step, data.repeat() if is_known else _counted(data, steps)))
     if isinstance(data, keras.utils.PyDataset):
-        return TrainingData(_batches_of(data), functools.partial(from_step, _py_dataset(data, epochs=None)))
+        return TrainingData(_batches_of(data), functools.partial(from_step, py_dataset(data, epochs=None)))
     arrays = _arrays(data, "train")
     examples = _examples(arrays)
     if batch_size > examples:
@@ -132,7 +132,7 @@ def ordered_data(data: Any, batch_size: int, name: str) -> tf.data.Dataset:
             raise TaskError(f"Task.{name} is endless; end it with .take(steps)")
         return data
     if isinstance(data, keras.utils.PyDataset):
-        return _py_dataset(data, epochs=1)
+        return py_dataset(data, epochs=1)
     arrays = _arrays(data, name)
     starts = tf.data.Dataset.range(0, _examples(arrays), batch_size)
     return _loaded(starts, arrays, lambda start: slice(start, start + batch_size), batch_size=None)
@@ -174,7 +174,7 @@ def _batches_of(data: keras.utils.PyDataset) -> int:
     return int(count)
 
 
-def _py_dataset(data: keras.utils.PyDataset, epochs: int | None) -> tf.data.Dataset:
+def py_dataset(data: keras.utils.PyDataset, epochs: int | None) -> tf.data.Dataset:
     """The batches of a `PyDataset` for some epochs, or without an end; its `workers` prepare them in threads."""
 
     def batches() -> Iterator[Any]:

@@ -108,7 +108,21 @@ def halves(batches: Sequence[Batch]) -> tuple[list[Batch], list[Batch]]:
         for half, rows in zip(found, (np.flatnonzero(~chosen), np.flatnonzero(chosen)), strict=True):
             if len(rows):
                 half.append(batch.rows(rows))
-    return found
+    size = max(map(len, batches))
+    return _rebatched(found[0], size), _rebatched(found[1], size)
+
+
+def _rebatched(batches: list[Batch], size: int) -> list[Batch]:
+    """Batches of one size, for which TensorFlow traces once; the same ones where their shapes differ otherwise."""
+    shapes = {tuple(np.shape(leaf)[1:] for leaf in keras.tree.flatten(batch.parts())) for batch in batches}
+    if len(shapes) != 1:
+        return batches
+    whole = Batch(*keras.tree.map_structure(_joined, *(batch.parts() for batch in batches)))
+    return [whole.rows(np.arange(first, min(first + size, len(whole)))) for first in range(0, len(whole), size)]
+
+
+def _joined(*leaves: Any) -> Any:
+    return None if leaves[0] is None else np.concatenate(leaves)
 
 
 def as_dataset(elements: Sequence[Any]) -> tf.data.Dataset:

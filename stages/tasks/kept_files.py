@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+import tarfile
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
+from unittest import mock
 
 from stages import files
 from stages.errors import one_line
@@ -21,7 +23,6 @@ _CREATED = files.WORK_DIR / "script" / "created.txt"  # paths that scripts have 
 _CODE = (".py", ".pyc", ".so", ".pth")
 _SYSTEM = ("/usr/", "/lib", "/etc/", "/sys/", "/opt/", sys.base_prefix)
 _MOST_READ = 10_000
-_EXTRACTS = {"_extract_member": ("zipfile", "member"), "makefile": ("tarfile", "tarinfo")}  # by function
 _CACHES = (".keras", ".cache", ".config", ".matplotlib")  # in the home folder
 
 
@@ -73,8 +74,6 @@ class _Guard:
             return
         if not os.path.lexists(path):
             self._add(path)
-        elif what == "write" and _is_extracted_again(path):
-            return
         elif os.path.isfile(path) or os.path.isdir(path):  # noqa: PTH112, PTH113  pathlib would raise for odd names
             raise ChangesFileError(
                 f"it would {what} {one_line(path, 200)}, which exists: halfstep runs a script several times, and "
@@ -87,18 +86,6 @@ class _Guard:
         with suppress(OSError), self.record.open("a", encoding="utf-8", errors="surrogateescape") as stream:
             stream.write(f"{path}\n")
         self.is_active = True
-
-
-def _is_extracted_again(path: str) -> bool:
-    """Whether `zipfile` or `tarfile` writes a file of the size that it has: scripts unpack their data at each start."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        owner, member = _EXTRACTS.get(frame.f_code.co_name, ("", ""))
-        if owner and frame.f_globals.get("__name__") == owner:
-            found = frame.f_locals.get(member)
-            return getattr(found, "file_size", getattr(found, "size", None)) == Path(path).stat().st_size
-        frame = frame.f_back
-    return False
 
 
 _guard = _Guard()
@@ -131,6 +118,30 @@ def existing_files_kept(root: Path) -> Iterator[None]:
     _guard.allowed = tuple(os.path.realpath(path) for path in folders)
     _guard.is_active = True
     try:
-        yield
+        with _unpacked_once():
+            yield
     finally:
         _guard.is_active = False
+
+
+@contextmanager
+def _unpacked_once() -> Iterator[None]:
+    """In the block, archives are not unpacked over files of the same size: another process may read these."""
+    unzip, untar = zipfile.ZipFile._extract_member, tarfile.TarFile.makefile  # type: ignore[attr-defined]
+
+    def unzip_once(self: zipfile.ZipFile, member: Any, folder: Any, *arguments: Any) -> Any:
+        found = member if isinstance(member, zipfile.ZipInfo) else self.getinfo(member)
+        path = Path(folder, found.filename)
+        return str(path) if _has_size(path, found.file_size) else unzip(self, member, folder, *arguments)
+
+    def untar_once(self: tarfile.TarFile, member: tarfile.TarInfo, path: Any) -> None:
+        if not _has_size(Path(path), member.size):
+            untar(self, member, path)
+
+    unzips = mock.patch.object(zipfile.ZipFile, "_extract_member", unzip_once)
+    with unzips, mock.patch.object(tarfile.TarFile, "makefile", untar_once):
+        yield
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size

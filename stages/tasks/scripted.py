@@ -20,7 +20,7 @@ from stages.errors import TaskError
 from stages.params import Variant
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.tasks import examples, script, script_score
-from stages.tasks.batches import TrainingData, from_step
+from stages.tasks.batches import TrainingData, from_step, py_dataset
 from stages.tasks.examples import Batch, as_array
 from stages.tasks.ready import ReadyTask, test_metrics
 from stages.tasks.spec import TaskSpec
@@ -80,7 +80,7 @@ class Scripted:
     def batches(self) -> tf.data.Dataset:
         """One pass over the batches of `fit`, from Keras's own adapter."""
         names = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "shuffle", "class_weight")
-        return self._adapter(**{name: self.arguments[name] for name in names}).get_tf_dataset()
+        return _batches(**{name: self.arguments[name] for name in names})
 
     @functools.cached_property
     def first_batch(self) -> Any:
@@ -104,8 +104,7 @@ class Scripted:
         x, y, weight = keras.utils.unpack_x_y_sample_weight(self.validation)
         size = self.call.arguments["validation_batch_size"] or self.arguments["batch_size"]
         steps = self.call.arguments["validation_steps"]
-        data = self._adapter(x=x, y=y, sample_weight=weight, batch_size=size, steps_per_epoch=steps, shuffle=False)
-        dataset = data.get_tf_dataset()
+        dataset = _batches(x=x, y=y, sample_weight=weight, batch_size=size, steps_per_epoch=steps, shuffle=False)
         if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise TaskError("calls fit with endless validation data and without validation_steps")
         for batch in dataset if steps is None else dataset.take(steps):
@@ -140,10 +139,16 @@ class Scripted:
                 if not model.built:
                     model.built = all(layer.built for layer in model._flatten_layers(include_self=False))
 
-    @staticmethod
-    def _adapter(**arguments: Any) -> Any:
-        with random_state_kept(), warnings.catch_warnings(action="ignore"):  # `fit` itself gives them
-            return data_adapters.get_data_adapter(**arguments)
+
+def _batches(**arguments: Any) -> tf.data.Dataset:
+    """One pass over the batches that `fit` makes of its arguments."""
+    x, weights = arguments["x"], arguments.get("class_weight")
+    if isinstance(x, keras.utils.PyDataset):  # Keras's queue for it can be read in `fit` alone
+        found = py_dataset(x, epochs=1)
+        weighted = data_adapters.tf_dataset_adapter.make_class_weight_map_fn
+        return found if weights is None else found.map(weighted(weights))
+    with random_state_kept(), warnings.catch_warnings(action="ignore"):  # `fit` itself gives them
+        return data_adapters.get_data_adapter(**arguments).get_tf_dataset()
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class ScriptProject:
         self.script.write_text(source(**parts) if text is None else text, encoding="utf-8")
         values: dict[str, Any] = {
             "task": {"script": str(self.script)},
-            "train": {"epochs": None, "batch_size": None, "variants": ["float32", "mixed_bfloat16"]},
+            "train": {"epochs": None, "batch_size": None, "variants": ["float32"]},
         }
         for name, section in (params or {}).items():
             values[name] = values.get(name, {}) | section

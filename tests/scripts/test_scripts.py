@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+BOTH = {"train": {"variants": ["float32", "mixed_bfloat16"]}}
 CALLBACK = """
 class Writes(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
@@ -82,7 +84,7 @@ def test_change_of_a_file_is_refused_before_it_happens(project: ScriptProject, c
 
 
 def test_two_seeds_differ_in_weights_alone(project: ScriptProject) -> None:
-    project.write({"train": {"seeds": [0, 5], "variants": ["float32"]}})
+    project.write({"train": {"seeds": [0, 5]}})
     project.passed("prepare")
     first, second = project.train(seed=0), project.train(seed=5)
     assert first["initial_weights"] != second["initial_weights"]
@@ -93,7 +95,7 @@ def test_layers_with_seeds_of_their_own_are_said(project: ScriptProject) -> None
         "given = keras.initializers.GlorotUniform(1)\n"
         "model = keras.Sequential([keras.layers.Dense(2, kernel_initializer=given, dtype='float32')])"
     )
-    project.write({"train": {"seeds": [0, 5], "variants": ["float32"]}}, build=build)
+    project.write({"train": {"seeds": [0, 5]}}, build=build)
     done = project.run("prepare")
     assert done.returncode == 1
     assert "gives the same initial weights with the seeds 0 and 5" in done.stderr
@@ -124,7 +126,7 @@ DATA = {
         5,
     ),
     "a PyDataset": (
-        "Rows(), validation_data=(x, y, np.ones(320))",
+        "Rows(workers=2), validation_data=Rows(workers=3), class_weight={0: 1.0, 1: 2.0}",
         "class Rows(keras.utils.PyDataset):\n"
         "    def __len__(self): return 6\n"
         "    def __getitem__(self, index): return x[:32], y[:32]",
@@ -136,11 +138,13 @@ DATA = {
 @pytest.mark.parametrize("name", DATA)
 def test_data_of_every_kind(project: ScriptProject, name: str) -> None:
     fit, build, steps = DATA[name]
-    project.write(build=build, fit=f"{fit}, epochs=2")
+    project.write(BOTH if name == "a dataset" else None, build=build, fit=f"{fit}, epochs=2")
     project.passed("prepare")
     info = project.json("data/prepared/task.json")
     assert (info["steps_per_epoch"], info["score_name"]) == (steps, "accuracy")
-    assert 0 < project.train("mixed_bfloat16")["test_accuracy"] <= 1
+    assert 0 < project.train()["test_accuracy"] <= 1
+    if name == "a dataset":
+        assert 0 < project.train("mixed_bfloat16")["test_accuracy"] <= 1
 
 
 SPEED_ONLY = {
@@ -212,7 +216,7 @@ def test_wrong_script_gives_one_line(project: ScriptProject, name: str) -> None:
 
 def test_candidate_that_fails_is_left_out(project: ScriptProject) -> None:
     build = "if keras.config.dtype_policy().name != 'float32':\n    raise TypeError('no kernel for bfloat16')"
-    project.write(build=build)
+    project.write(BOTH, build=build)
     out = project.passed("prepare")
     assert "prepare: mixed_bfloat16 is left out: task.script" in out
     metrics = project.train("mixed_bfloat16")
@@ -248,3 +252,18 @@ def test_script_never_goes_on_after_fit(project: ScriptProject) -> None:
     project.train()
     assert not (project.script.parent / "gone_on").exists()
     assert "history" not in (project.root / ".halfstep/script/float32-0.txt").read_text()
+
+
+def test_archive_is_not_unpacked_again(project: ScriptProject) -> None:
+    folder = project.script.parent
+    unzip, untar = "zipfile.ZipFile('a.zip').extractall()", "tarfile.open('a.tar').extractall(filter='data')"
+    start = f"import tarfile, zipfile; {unzip}; {untar}"
+    project.write(None, start=start)
+    (folder / "inside").mkdir()
+    numbers = folder / "inside/numbers.csv"
+    numbers.write_text("1,2\n")
+    for kind in ("zip", "tar"):
+        shutil.make_archive(str(folder / "a"), kind, folder, "inside")
+    numbers.write_text("3,4\n")  # of the same size: it stays
+    project.passed("prepare")
+    assert numbers.read_text() == "3,4\n"
