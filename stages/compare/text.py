@@ -63,7 +63,9 @@ def step_clause(speedup: RatioLike) -> str:
 
     A whole training also validates, ends epochs and starts; its time is a row of its own.
     """
-    return f"a training step {time_text(speedup.ratio)} (speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
+    holds_1 = speedup.low < 1 < speedup.high
+    time = "takes neither clearly less time nor clearly more" if holds_1 else time_text(speedup.ratio)
+    return f"a training step {time} (speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
 
 
 def verdict_text(verdict: Verdict, *, speed_only: bool | None) -> str:
