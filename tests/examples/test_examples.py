@@ -58,6 +58,6 @@ def test_example_is_trained(folder: Path, name: str, policy: str) -> None:
 
 def test_every_example_is_tested_and_short(root: Path) -> None:
     found = sorted((root / "examples").glob("*.py"))
-    assert {path.stem for path in found} == set(EXAMPLES)
+    assert {path.stem for path in found} == {*EXAMPLES, "plain_script"}  # the last by tests/pipeline/test_script.py
     lines = {path.name: len(path.read_text().splitlines()) for path in found}
     assert {name: count for name, count in lines.items() if count > 60} == {}

@@ -150,6 +150,7 @@ def verdicts(checkout: Checkout) -> dict[str, str]:
     return {name: value for name, value in candidate.items() if name.startswith("verdict")}
 
 
+@pytest.mark.slow
 def test_killed_measurement_goes_on(killed: Killed) -> None:
     """Killed in its second repeat, and before the results were written. A trace without steps is a warning."""
     kill_again_and_again(killed, [repeat_counted(1), measured])
@@ -228,6 +229,7 @@ def begins(lines: Sequence[str], expected: Sequence[tuple[str, str]]) -> bool:
     return len(lines) == len(starts) and all(line.startswith(start) for line, start in zip(lines, starts, strict=True))
 
 
+@pytest.mark.slow
 def test_what_fails_beside_the_timing_is_a_warning(copied: Checkout, tmp_path: Path) -> None:
     """A profiler that cannot start, and weights that are damaged. Another occasion is measured anew, and both stay."""
     (tmp_path / "sitecustomize.py").write_text(PROFILER_RUNS)

@@ -208,7 +208,7 @@ def test_non_finite_loss_ends_the_training(
     assert metrics["status"] == "failed"
     assert metrics["reason"] == result.failure.reason
     failure_keys = {"reason", "epoch", "step", "loss_scale"}
-    assert set(metrics) == KEYS - {"test_accuracy", "test_loss"} | failure_keys
+    assert set(metrics) == KEYS - {"test_accuracy", "test_loss", "permuted_score", "permuted_p"} | failure_keys
     assert (metrics["epoch"], metrics["step"]) == (1, 1)
     assert not (tmp_path / "out" / "predictions.npy").exists()
     history = pd.read_csv(tmp_path / "out" / "history.csv")

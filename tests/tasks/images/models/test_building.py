@@ -172,7 +172,7 @@ class Silent(Exception):
         ("return keras.Model", "returned the class Model; it must return a keras.Model"),
         ("return keras.Sequential([keras.layers.Dense(classes)])", "is not built; start it with keras.Input"),
         ("raise RuntimeError('first line\\nsecond line')", r"cannot be built: first line second line \(.*, line "),
-        ("raise RuntimeError('a\\x1b[31mb\\r\\x00')", r"cannot be built: a\\x1b\[31mb \\x00 \("),
+        ("raise RuntimeError('a\\x1b[31mb\\r\\x00')", r"cannot be built: ab \\x00 \("),
         ("raise Silent", r"cannot be built: Silent \("),
         ("raise KeyError('width')", "cannot be built: KeyError: 'width'"),
         ("import no_such_module", "cannot be built: No module named 'no_such_module'"),
