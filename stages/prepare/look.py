@@ -19,15 +19,14 @@ import numpy as np
 from stages import files, precision
 from stages.errors import HalfstepError, TaskError
 from stages.params import Variant
+from stages.prepare.own_task import COMPARED_BATCHES
 from stages.tasks import compiling, examples, kept_files, script, script_score, scripted, user_code
 from stages.tasks.examples import Batch
-from stages.tasks.ready import ReadyTask, test_metrics
+from stages.tasks.ready import ReadyTask, first_weights, test_metrics
 from stages.tasks.scripted import Scripted
 from stages.tasks.spec import TaskSpec
 from stages.tasks.task import Task
 from stages.tensorflow_import import keras, tf
-
-COMPARED_BATCHES = 8  # of the data, to see whether the same seed gives the same
 
 
 @dataclass(frozen=True)
@@ -142,14 +141,6 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
         weights=weights,
         unnamed_files=_unnamed(kept_files.files_read(), named),
     )
-
-
-def first_weights(model: keras.Model) -> str:
-    """The first weights of the largest variable; empty for a model without any."""
-    if not model.trainable_variables:
-        return ""
-    largest = max(model.trainable_variables, key=lambda found: int(np.prod(found.shape)))
-    return " ".join(f"{value:.5g}" for value in np.asarray(largest, np.float64).reshape(-1)[:8])
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from stages.tensorflow_import import keras, tf
 if TYPE_CHECKING:
     from stages.tasks.scripted import Scripted
 
+_WEIGHTS_SHOWN = 8  # in metrics.json
 TEST_BATCH_SIZE = 256  # fixed, so that results do not depend on `train.batch_size`
 
 
@@ -101,6 +103,15 @@ def from_task(
         test_metrics=functools.partial(test_metrics, task),
         data_sha256=data_sha256,
     )
+
+
+def first_weights(model: keras.Model) -> str:
+    """The first few weights of the largest variable that is trained, with five digits; empty without any."""
+    if not model.trainable_variables:
+        return ""
+    largest = max(model.trainable_variables, key=lambda found: math.prod(found.shape))
+    values = np.asarray(keras.ops.convert_to_numpy(largest), np.float64).reshape(-1)[:_WEIGHTS_SHOWN]
+    return " ".join(f"{value:.5g}" for value in values)
 
 
 def test_metrics(task: Task, outputs: NDArray[np.float64]) -> dict[str, float]:

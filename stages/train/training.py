@@ -24,7 +24,7 @@ from stages.machine import fingerprint
 from stages.params import TrainParams, Variant
 from stages.results.training import TrainingMetrics
 from stages.tasks import building, scoring, user_code
-from stages.tasks.ready import ReadyTask
+from stages.tasks.ready import ReadyTask, first_weights
 from stages.tasks.scoring import NotFiniteError
 from stages.tasks.spec import TaskSpec
 from stages.tensorflow_import import keras, tf
@@ -39,8 +39,6 @@ from stages.train.resume import (
     state_of_first_replica,
     state_variables,
 )
-
-_WEIGHTS_SHOWN = 8  # in metrics.json
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ def train(
     session = session or Session()
     ready = _ready(spec, variant, seed)
     _require_space_for(ready)
-    initial_weights = _first_weights(ready.model)
+    initial_weights = first_weights(ready.model)
     fitted = _fit(ready, spec, listeners, session, script_folder)
     if fitted.state is not None:
         ready = _at_one_replica(fitted.state, spec, variant, seed)
@@ -138,13 +136,6 @@ def _of_permuted(found: tuple[NDArray[np.float64], NDArray[np.float64]] | None) 
     gains = scores - permuted
     p = float(stats.ttest_1samp(gains, 0.0, alternative="greater").pvalue) if np.ptp(gains) else float(gains[0] <= 0)
     return {"permuted_score": float(permuted.mean()), "permuted_p": p}
-
-
-def _first_weights(model: keras.Model) -> str:
-    """The first few weights of the largest variable that is trained, with five digits."""
-    largest = max(model.trainable_variables, key=lambda found: math.prod(found.shape))
-    values = np.asarray(keras.ops.convert_to_numpy(largest), np.float64).reshape(-1)[:_WEIGHTS_SHOWN]
-    return " ".join(f"{value:.5g}" for value in values)
 
 
 @dataclass(frozen=True)
