@@ -70,23 +70,23 @@ class ReadyTask:
         return keras.tree.map_structure(lambda array: np.resize(array[:examples], (examples, *array.shape[1:])), whole)
 
     def outputs(self, predict: Callable[[Any], Any], *, allow_not_finite: bool = False) -> NDArray[Any]:
-        """What is stored of the test: predictions, float32, or scores, as `scoring.outputs` returns them.
+        """What is stored of the test: predictions, float32, or scores, as `scoring.evaluate` describes them.
 
         Args:
             predict: the model's outputs for the inputs of a batch.
             allow_not_finite: give examples whose predictions are not finite the score NaN, instead of raising.
         """
-        return scoring.outputs(
+        return self.tested(predict, allow_not_finite=allow_not_finite).outputs
+
+    def tested(self, predict: Callable[[Any], Any], *, allow_not_finite: bool = False) -> scoring.Tested:
+        """A test of the model; arguments as of `outputs`."""
+        return scoring.evaluate(
             self.task,
             self.test,
             predict,
             keeps_predictions=self.keeps_predictions,
             allow_not_finite=allow_not_finite,
         )
-
-    def tested(self, predict: Callable[[Any], Any]) -> scoring.Tested:
-        """A test of the model; `predict` returns its outputs for the inputs of a batch."""
-        return scoring.evaluate(self.task, self.test, predict, keeps_predictions=self.keeps_predictions)
 
 
 def from_task(

@@ -38,40 +38,12 @@ def pairs(data: tf.data.Dataset) -> Iterator[tuple[Any, Any]]:
         raise TaskError("Task.test is empty; give at least one batch")
 
 
-def outputs(
-    task: Task,
-    data: tf.data.Dataset,
-    predict: Callable[[Any], Any],
-    *,
-    keeps_predictions: bool,
-    allow_not_finite: bool = False,
-) -> NDArray[Any]:
-    """Tests a model.
-
-    Args:
-        task: its score or metric is computed.
-        data: the test data.
-        predict: the model's outputs for the inputs of a batch.
-        keeps_predictions: whether to return the predictions instead.
-        allow_not_finite: return NaN for scores and metrics of predictions that are not finite, instead of raising.
-
-    Returns:
-        Predictions, float32 `(n, ...)`; or the score of each example, float64 `(n,)`; or of a metric its value,
-        bootstrap replicates and jackknife values, float64, as `stages.stats.resampling.metric_scores` returns them.
-
-    Raises:
-        NotFiniteError: a prediction is not finite.
-        TaskError: the score or metric raises, or returns something else.
-    """
-    return evaluate(task, data, predict, keeps_predictions=keeps_predictions, allow_not_finite=allow_not_finite).outputs
-
-
 @dataclass(frozen=True)
 class Tested:
     """A test of a model.
 
     Attributes:
-        outputs: as `outputs` returns them.
+        outputs: as `evaluate` describes them.
         pairs: targets and predictions of each batch.
     """
 
@@ -87,7 +59,24 @@ def evaluate(
     keeps_predictions: bool,
     allow_not_finite: bool = False,
 ) -> Tested:
-    """Tests a model; arguments and errors as of `outputs`."""
+    """Tests a model.
+
+    Args:
+        task: its score or metric is computed.
+        data: the test data.
+        predict: the model's outputs for the inputs of a batch.
+        keeps_predictions: whether to return the predictions instead.
+        allow_not_finite: return NaN for scores and metrics of predictions that are not finite, instead of raising.
+
+    Returns:
+        Its `outputs` are predictions, float32 `(n, ...)`; or the score of each example, float64 `(n,)`; or of a metric
+        its value, bootstrap replicates and jackknife values, float64, as `stages.stats.resampling.metric_scores`
+        returns them.
+
+    Raises:
+        NotFiniteError: a prediction is not finite.
+        TaskError: the score or metric raises, or returns something else.
+    """
     found = [(_arrays(y), _arrays(predict(x))) for x, y in pairs(data)]
     return Tested(_outputs(task, found, keeps_predictions, allow_not_finite), found)
 
@@ -151,10 +140,10 @@ def _metric(task: Task, batches: Sequence[tuple[Any, Any, Any]]) -> NDArray[np.f
 
 
 def first_scores(task: Task, data: tf.data.Dataset, predict: Callable[[Any], Any]) -> NDArray[np.float64]:
-    """The scores of the first batch of test data; empty for a task with a metric. Errors as of `outputs`."""
+    """The scores of the first batch of test data; empty for a task with a metric. Errors as of `evaluate`."""
     if task.score is None:
         return np.empty(0)
-    return outputs(task, data.take(1), predict, keeps_predictions=False, allow_not_finite=True)
+    return evaluate(task, data.take(1), predict, keeps_predictions=False, allow_not_finite=True).outputs
 
 
 def check_metric_of(task: Task, data: tf.data.Dataset, predict: Callable[[Any], Any]) -> None:
