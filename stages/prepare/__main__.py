@@ -49,9 +49,9 @@ def _prepare(settings: Params) -> None:
 
         prepare_script(settings, files.PREPARED)
         return
-    from stages.prepare.own_task import prepare_task  # imports TensorFlow
+    from stages.prepare.own_task import prepare_task
 
-    info = prepare_task(settings.task, settings.train, files.PREPARED)
+    info = prepare_task(settings, files.PREPARED)
     if settings.train.epochs:
         quality_margin_for(info.score_name, settings.compare)  # it must be declared, before any training
 

@@ -5,7 +5,6 @@ Each run is a process of its own, because a script runs once a process.
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,19 +12,18 @@ from typing import TYPE_CHECKING
 
 from stages import files
 from stages.errors import TaskError, one_line
-from stages.fork_server import start_process, start_server, stop_servers
 from stages.params import Params, Variant
 from stages.policies import POLICIES
+from stages.prepare.trials import run_trial, servers
 from stages.results.task import TASK_INFO, ScriptInfo, TaskInfo
 from stages.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
-    from stages.prepare.look import Look
+    from stages.prepare.try_script import Look
 
 LOGS = files.WORK_DIR / "script"
 
-_CURE = '; what cannot compute in this type needs dtype="float32", in plain Keras, too'
-WAIT_S = 60  # between the lines that say so
+_MODULE = "stages.prepare.try_script"  # it imports TensorFlow, which the stage itself does not
 SLOW_S = 5.0  # before `fit`, from which on it is said
 
 
@@ -42,11 +40,9 @@ def prepare_script(settings: Params, directory: Path) -> TaskInfo:
         TaskError: the script cannot be used; the message says why.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    try:
+    with servers(_MODULE, (settings.variants[name] for name in settings.train.variants)):
         looks = _Looks(settings, directory)
         info = looks.info()
-    finally:
-        stop_servers()
     for line in looks.lines():
         print(line, flush=True)
     info.write(directory / TASK_INFO.name)
@@ -61,16 +57,15 @@ class _Looks:
         self._settings, self._directory = settings, directory
         self._subject = f"task.script = {settings.task.script}"
         self._baseline, self._seed = settings.compare.baseline, settings.train.seeds[0]
-        candidates = [name for name in settings.train.variants if name != self._baseline]
-        for name in (self._baseline, *candidates):  # they import TensorFlow at the same time
-            start_server(settings.variants[name].variables, "stages.prepare.look")
         self.first = self._required(self._look(self._baseline, self._seed, directory))
         self.left_out: dict[str, str] = {}
-        for name in candidates:
+        for name in settings.train.variants:
+            if name == self._baseline:
+                continue
             found = self._look(name, self._seed)
             if isinstance(found, str):
-                self.left_out[name] = found if "scale_loss" in found else f"{found}{_CURE}"
-                print(f"prepare: {name} is left out: {self.left_out[name]}", file=sys.stderr, flush=True)
+                self.left_out[name] = found
+                print(f"prepare: {name} is left out: {found}", file=sys.stderr, flush=True)
             else:
                 self._require_same_start(name, found)
         for seed in settings.train.seeds[1:]:
@@ -90,9 +85,10 @@ class _Looks:
                 line=first.line,
                 epochs=first.epochs,
                 batch_size=first.batch_size,
-                can_infer=first.can_infer,
-                left_out=self.left_out,
             ),
+            can_infer=first.can_infer,
+            restarts=True,
+            left_out=self.left_out,
             speed_only=first.speed_only,
         )
 
@@ -125,28 +121,7 @@ class _Looks:
         entry, train = self._settings.variants[variant], self._settings.train
         spec = TaskSpec(self._settings.task, self._settings.model, train, directory=self._directory)
         log = (LOGS / f"{variant}-{seed}.txt").absolute()
-        receiving, sending = multiprocessing.Pipe(duplex=False)
-        process = start_process(
-            f"look-{variant}-{seed}",
-            _serve,
-            (sending, spec, entry, seed, log, directory),
-            entry.variables,
-            preload="stages.prepare.look",
-            may_have_children=True,
-        )
-        sending.close()
-        try:
-            waited_s = 0
-            while not receiving.poll(WAIT_S):
-                waited_s += WAIT_S
-                print(f"prepare: {variant}, seed {seed}: waits for the script since {waited_s} s", file=sys.stderr)
-            found: Look | str = receiving.recv()
-        except EOFError:
-            process.join()
-            return f"{self._subject}: its process ended with status {process.exitcode}; what it printed is in {log}"
-        finally:
-            process.kill()
-            process.join()
+        found: Look | str = run_trial(f"{variant}-{seed}", _MODULE, entry, spec, seed, log, directory)
         return found
 
     def _required(self, found: Look | str) -> Look:
@@ -183,9 +158,3 @@ class _Looks:
 
 def _has_float32_variables(variant: Variant) -> bool:
     return POLICIES[variant.policy].variables.name == "float32"
-
-
-def _serve(*arguments: object) -> None:
-    from stages.prepare.look import serve  # imports TensorFlow, which the parent must not do
-
-    serve(*arguments)  # type: ignore[arg-type]

@@ -21,15 +21,11 @@ class ScriptInfo(Record):
         line: of the call, in the script.
         epochs: that the script asks for.
         batch_size: examples of its first batch.
-        can_infer: whether the model has outputs for inputs alone.
-        left_out: variants under which the script fails, with the reason.
     """
 
     line: int
     epochs: int
     batch_size: int
-    can_infer: bool
-    left_out: dict[str, str] = Field(default_factory=dict)
 
 
 class TaskInfo(Document):
@@ -45,6 +41,9 @@ class TaskInfo(Document):
         data_sha256: sha256 of the first batches; None for `images`, whose files have checksums.
         script: what the call of `fit` says; None for tasks without a script.
         speed_only: why nothing is trained and scored; None otherwise. `score_name` and `examples` then say nothing.
+        can_infer: whether the model has outputs for inputs alone.
+        restarts: whether an interrupted training starts anew, because it has callbacks of its own.
+        left_out: variants under which the task cannot be trained, with the reason.
     """
 
     VERSION: ClassVar[int] = 1
@@ -57,6 +56,9 @@ class TaskInfo(Document):
     data_sha256: str | None = None
     script: ScriptInfo | None = None
     speed_only: str | None = None
+    can_infer: bool = True
+    restarts: bool = False
+    left_out: dict[str, str] = Field(default_factory=dict)
 
     @property
     def is_images(self) -> bool:
@@ -80,28 +82,28 @@ class TaskInfo(Document):
 
 
 def resolved(settings: Params) -> Params:
-    """The parameters with the numbers that `prepare` has found for what a script decides.
+    """The parameters with what `prepare` has found of a script or a task of the user's own.
 
     Raises:
         DataError: `prepare` has not run.
         CorruptFileError: its file is damaged.
     """
-    if settings.task.script is None:
+    if not settings.task.is_own:
         return settings
     info = TaskInfo.read(TASK_INFO)
-    assert info.script is not None, "prepare writes it for a script"
-    epochs = info.script.epochs if settings.train.epochs is None else settings.train.epochs
-    numbers = {"epochs": 0 if info.speed_only else epochs, "batch_size": info.script.batch_size}
+    numbers: dict[str, int] = {"epochs": 0} if info.speed_only else {}
+    if info.script is not None:
+        epochs = info.script.epochs if settings.train.epochs is None else settings.train.epochs
+        numbers = {"epochs": epochs, "batch_size": info.script.batch_size} | numbers
     train = settings.train.model_copy(update=numbers)
-    sizes = settings.profile.inference_batch_sizes if info.script.can_infer else ()
+    sizes = settings.profile.inference_batch_sizes if info.can_infer else ()
     profile = settings.profile.model_copy(update={"inference_batch_sizes": sizes})
     return settings.model_copy(update={"train": train, "profile": profile})
 
 
 def left_out(settings: Params, variant: str) -> str | None:
-    """Why a script fails under a variant, as `prepare` has found; None if it does not."""
-    info = TaskInfo.read(TASK_INFO).script if settings.task.script is not None else None
-    return None if info is None else info.left_out.get(variant)
+    """Why the user's task or script fails under a variant, as `prepare` has found; None if it does not."""
+    return TaskInfo.read(TASK_INFO).left_out.get(variant) if settings.task.is_own else None
 
 
 def images_task(test_images: int) -> TaskInfo:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stages.errors import TaskError
 from stages.tasks.user_code import UNEVEN, counted
-from stages.tensorflow_import import keras, tf
+from stages.tensorflow_import import data_adapters, keras, tf
 
 PREFETCHED_BATCHES = 2
 ARRAY_THREADS = 2
 ENDLESS = 2**40  # steps
 UNKNOWN_BUFFER = 16  # batches that the pipeline of someone else may prepare in advance
 _FORMS = "a tf.data.Dataset of batches, a keras.utils.PyDataset, or a tuple of arrays (x, y)"
+_ALONE = "train"  # may be `x` without `y`
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,13 @@ class ShuffledOrder:
         return self._permutation(epoch)[position * self._batch_size : (position + 1) * self._batch_size]
 
 
-def training_data(data: Any, batch_size: int, seed: int, counted_steps: int | None = None) -> TrainingData:
+def training_data(
+    data: Any,
+    batch_size: int,
+    seed: int,
+    counted_steps: int | None = None,
+    class_weight: Mapping[int, float] | None = None,
+) -> TrainingData:
     """Makes the training data of a task ready.
 
     Args:
@@ -91,12 +98,24 @@ def training_data(data: Any, batch_size: int, seed: int, counted_steps: int | No
         batch_size: examples a step, for arrays. The incomplete last batch of an epoch is dropped.
         seed: seed of the order, for arrays.
         counted_steps: steps of an epoch as `prepare` counted them, for a dataset that does not know its length.
+        class_weight: `Task.class_weight`, which becomes a weight of each example, as in `fit`.
 
     Raises:
-        TaskError: the data are empty, endless or of another type.
+        TaskError: the data are empty, endless or of another type, or the weights are no numbers by class.
     """
-    if isinstance(data, TrainingData):
-        return data
+    found = data if isinstance(data, TrainingData) else _unweighted(data, batch_size, seed, counted_steps)
+    if class_weight is None:
+        return found
+    try:
+        weighted = data_adapters.tf_dataset_adapter.make_class_weight_map_fn(dict(class_weight))
+    except (TypeError, ValueError) as error:
+        raise TaskError(
+            f"Task.class_weight cannot be used ({error}); give a number for each class from 0 on"
+        ) from error
+    return replace(found, from_step=lambda first, steps: found.from_step(first, steps).map(weighted))
+
+
+def _unweighted(data: Any, batch_size: int, seed: int, counted_steps: int | None) -> TrainingData:
     if isinstance(data, tf.data.Dataset):
         steps = _length(data, counted_steps)
         is_known = int(data.cardinality()) == steps
@@ -218,12 +237,14 @@ def _spec(first: np.ndarray, last: np.ndarray) -> tf.TensorSpec:
 
 
 def _arrays(data: Any, name: str) -> tuple[Any, ...]:
-    """The arrays of `(x, y)`, each of which may be a dict or tuple of arrays.
+    """The arrays of `(x, y)`, each of which may be a dict or tuple of arrays; for training data also `(x,)`.
 
     Raises:
         TaskError: the data are something else, or the numbers of examples differ.
     """
-    if not isinstance(data, tuple) or len(data) not in (2, 3):
+    if name == _ALONE and isinstance(data, np.ndarray | dict):
+        data = (data,)
+    if not isinstance(data, tuple) or not (1 if name == _ALONE else 2) <= len(data) <= 3:
         raise TaskError(f"Task.{name} is {type(data).__name__}; it must be {_FORMS}")
     arrays: tuple[Any, ...] = keras.tree.map_structure(_as_array, data)
     sizes = {array.shape[:1] for array in keras.tree.flatten(arrays)}

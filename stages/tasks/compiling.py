@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import random
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from stages.tasks import user_code
 from stages.tasks.batches import TrainingData
 from stages.tasks.ready import ReadyTask
 from stages.tasks.spec import TaskSpec
+from stages.tasks.variables import create_variables, has_step_of_keras, random_state_kept
 from stages.tensorflow_import import keras, tf
 
 
@@ -25,17 +27,23 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
     scope = contextlib.nullcontext() if replicas is None else replicas.strategy.scope()
     with user_code.explained(spec.subject, "cannot be compiled", TaskError), scope:
         if found.scripted is None:
-            model.compile(**found.task.compile, jit_compile=variant.jit_compile if replicas is None else False)
+            _compile(model, found.task.compile, variant.jit_compile if replicas is None else False)
         elif variant.xla is not None:
             model.jit_compile = variant.xla
+        if not model.built:  # it has a step of its own
+            create_variables(model, found.training.from_step(0, 1).element_spec)
         if model.optimizer is not None:
             model.optimizer.build(model.trainable_variables)  # creates the variables of loss scaling
+    if not model.built or not model.trainable_variables:
+        raise TaskError(
+            f"{spec.subject}: Task.model has no trainable weights after compile(); call it on a batch first"
+        )
     if replicas is not None:
         replicas.prepare((np.zeros((1, *model.inputs[0].shape[1:]), np.uint8), np.zeros(1, np.int32)))
     elif found.scripted is None:
         _build_metrics(model, found.training)
     precision.verify(model, variant, is_own=is_own)
-    if is_own and POLICIES[variant.policy].scales_loss and not _has_step_of_keras(model):
+    if is_own and POLICIES[variant.policy].scales_loss and not has_step_of_keras(model):
         with user_code.explained(spec.subject, "cannot be trained", TaskError):
             scales = _scales_its_loss(model, found.training)
         if not scales:
@@ -51,20 +59,21 @@ def _build_metrics(model: keras.Model, training: TrainingData) -> None:
     Keras would create them in the trace of the first step, and TensorFlow would have to trace the step a second time.
     A model for which this does not work is trained without it. A step of the user's own need not use these metrics.
     """
-    if model.run_eagerly or not _has_step_of_keras(model):
+    if model.run_eagerly or not has_step_of_keras(model):
         return
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
+    with random_state_kept(), contextlib.suppress(Exception):  # of the user's own code; `fit` says what is wrong
         model._symbolic_build(data_batch=training.from_step(0, 1).element_spec)  # as `fit` does under a strategy
-    except Exception:  # of the user's own code, too; `fit` says what is wrong, if anything is
-        return
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
 
 
-def _has_step_of_keras(model: keras.Model) -> bool:
-    return type(model).train_step is keras.Model.train_step
+def _compile(model: keras.Model, arguments: Mapping[str, Any], jit_compile: bool | str) -> None:
+    """Compiles a model, whose own `compile` need not take `jit_compile`."""
+    parameters = inspect.signature(model.compile).parameters.values()
+    if any(found.name == "jit_compile" or found.kind is found.VAR_KEYWORD for found in parameters):
+        model.compile(**arguments, jit_compile=jit_compile)
+    else:
+        model.compile(**arguments)
+        if isinstance(jit_compile, bool):
+            model.jit_compile = jit_compile
 
 
 def _scales_its_loss(model: keras.Model, training: TrainingData) -> bool:

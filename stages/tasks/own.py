@@ -1,4 +1,4 @@
-"""Tasks of one's own: imports the function that `task.name` names, calls it, and checks what it returns."""
+"""Tasks of one's own: imports the function that `task.name` names, and calls it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from stages.errors import TaskError
 from stages.params import TaskParams
 from stages.tasks import user_code
 from stages.tasks.task import Task
-from stages.tensorflow_import import keras
 
 PREPARE = "prepare"  # name of the function beside the task's that fills `data/prepared`, where there is one
 DIRECTORY = "directory"  # keyword for that folder
 
 
 def build(task: TaskParams, *, batch_size: int, seed: int) -> Task:
-    """Calls the task's function, under the current dtype policy, and checks the result.
+    """Calls the task's function, under the current dtype policy.
 
     Raises:
-        TaskError: the function cannot be called, raises, or returns no usable task.
+        TaskError: the function cannot be called, raises, or does not return a task.
     """
     subject = f"task.name = {task.name}"
     keywords = {"batch_size": batch_size, "seed": seed, **task.keywords}
@@ -34,8 +33,8 @@ def build(task: TaskParams, *, batch_size: int, seed: int) -> Task:
             keywords[DIRECTORY] = files.PREPARED.absolute()
         _require_keywords(function, keywords)
         found = function(**keywords)
-    if problem := _problem(found):
-        raise TaskError(f"{subject} {problem}")
+    if not isinstance(found, Task):
+        raise TaskError(f"{subject} returned {type(found).__name__}; it must return a stages.tasks.Task")
     return found
 
 
@@ -80,18 +79,3 @@ def _require_keywords(function: Callable[..., Any], keywords: dict[str, Any]) ->
     except TypeError as error:
         called = ", ".join(f"{name}=" for name in keywords)
         raise TypeError(f"{function.__name__}{signature} cannot be called with {called} ({error})") from None
-
-
-def _problem(found: object) -> str | None:
-    """What is wrong with what the task's function returned; None if nothing is."""
-    if not isinstance(found, Task):
-        return f"returned {type(found).__name__}; it must return a stages.tasks.Task"
-    if not isinstance(found.model, keras.Model):
-        return f"has the model {type(found.model).__name__}; it must be a keras.Model"
-    if found.model.compiled:
-        return "has a compiled model; remove compile(), and give its arguments as Task.compile"
-    if not found.model.built:
-        return "has a model that is not built; start it with keras.Input, or call build() or the model on a batch"
-    if not found.model.trainable_variables:
-        return "has a model without trainable weights; call it on a batch to build its layers, or unfreeze some"
-    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.distribution.replicas import Replicas
+from stages.errors import TaskError
 from stages.params import TrainParams
 from stages.tasks import scoring
 from stages.tasks.batches import TrainingData, ordered_data, training_data
-from stages.tasks.task import Task
+from stages.tasks.task import Task, problems
+from stages.tasks.variables import has_step_of_keras
 from stages.tensorflow_import import keras, tf
 
 if TYPE_CHECKING:
@@ -92,17 +94,49 @@ class ReadyTask:
 def from_task(
     task: Task, train: TrainParams, seed: int, counted_steps: int | None = None, data_sha256: str = ""
 ) -> ReadyTask:
-    """A task with its data as batches, not compiled; arguments as those of `training_data`."""
-    validation = None if task.validation is None else ordered_data(task.validation, TEST_BATCH_SIZE, "validation")
+    """A task with its data as batches, not compiled; arguments as those of `training_data`.
+
+    Raises:
+        TaskError: the task or its data cannot be used; the message names all that is wrong.
+    """
+    wrong = list(problems(task, speed_only=not train.epochs))
+
+    def made(make: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return make(*arguments)
+        except TaskError as error:
+            wrong.append(str(error))
+
+    training = made(training_data, task.train, train.batch_size, seed, counted_steps, task.class_weight)
+    validation = None if task.validation is None else made(ordered_data, task.validation, TEST_BATCH_SIZE, "validation")
+    test = None if task.test is None else made(ordered_data, task.test, TEST_BATCH_SIZE, "test")
+    if isinstance(task.model, keras.Model):
+        wrong += _problems_of_variables(task.model)
+    if wrong:
+        raise TaskError("; ".join(wrong))
     return ReadyTask(
         task=task,
-        training=training_data(task.train, train.batch_size, seed, counted_steps),
+        training=training,
         validation=validation,
-        test=ordered_data(task.test, TEST_BATCH_SIZE, "test"),
+        test=untested(next(iter(training.from_step(0, 1)))) if test is None else test,
         keeps_predictions=False,
         test_metrics=functools.partial(test_metrics, task),
         data_sha256=data_sha256,
     )
+
+
+def _problems_of_variables(model: keras.Model) -> Iterator[str]:
+    """A model with a `train_step` of its own is built after it is compiled, and need not have been before."""
+    if not model.built and has_step_of_keras(model):
+        yield "Task.model is not built; start it with keras.Input, or call build() or the model on a batch"
+    elif model.built and not model.trainable_variables:
+        yield "Task.model has no trainable weights; call it on a batch to build its layers, or unfreeze some"
+
+
+def untested(batch: Any) -> tf.data.Dataset:
+    """In place of test data: the inputs of a batch, for the shapes of inference."""
+    x, *_ = keras.utils.unpack_x_y_sample_weight(batch)
+    return tf.data.Dataset.from_tensors((x, 0))
 
 
 def first_weights(model: keras.Model) -> str:

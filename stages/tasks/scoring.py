@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,13 +120,14 @@ def _is_finite(predicted: Any) -> NDArray[np.bool_]:
 def _scores(task: Task, y: Any, predicted: Any, is_finite: NDArray[np.bool_]) -> NDArray[np.float64]:
     """The scores of a batch, checked; NaN where a prediction is not finite."""
     assert task.score is not None
-    with user_code.explained(f"Task.score ({task.score_name})", "fails", TaskError):
+    given = f"y_true {_shapes(y)} and y_pred {_shapes(predicted)}"
+    with user_code.explained(f"Task.score ({task.score_name})", f"fails for {given}", TaskError):
         copies = keras.tree.map_structure(np.copy, (y, predicted))  # it may write into them
         found = np.asarray(_arrays(task.score(*copies)), dtype=np.float64)
     if found.shape != is_finite.shape:
         raise TaskError(
-            f"Task.score ({task.score_name}) returns shape {found.shape} for {len(is_finite)} examples; it must return "
-            f"one number for each, shape ({len(is_finite)},); for one number over all examples give Task.metric"
+            f"Task.score ({task.score_name}) returns shape {found.shape} for {len(is_finite)} examples, {given}; it "
+            f"must return one number for each, shape ({len(is_finite)},); for one number of all examples, Task.metric"
         )
     if not np.isfinite(found[is_finite]).all():
         raise TaskError(f"Task.score ({task.score_name}) returns values that are not finite for finite predictions")
@@ -135,8 +137,18 @@ def _scores(task: Task, y: Any, predicted: Any, is_finite: NDArray[np.bool_]) ->
 def _metric(task: Task, batches: Sequence[tuple[Any, Any, Any]]) -> NDArray[np.float64]:
     assert task.metric is not None
     y, predicted, _ = _joined(batches)
-    with user_code.explained(f"Task.metric ({task.score_name})", "fails", TaskError):
+    with _metric_explained(task, y, predicted):
         return metric_scores(task.metric, y, predicted)
+
+
+def _metric_explained(task: Task, y: Any, predicted: Any) -> AbstractContextManager[None]:
+    given = f"y_true {_shapes(y)} and y_pred {_shapes(predicted)}"
+    return user_code.explained(f"Task.metric ({task.score_name})", f"fails for {given}", TaskError)
+
+
+def _shapes(values: Any) -> str:
+    """The shapes of arrays in words."""
+    return f"of shape {' and '.join(str(np.shape(leaf)) for leaf in keras.tree.flatten(values))}"
 
 
 def first_scores(task: Task, data: tf.data.Dataset, predict: Callable[[Any], Any]) -> NDArray[np.float64]:
@@ -155,7 +167,7 @@ def check_metric_of(task: Task, data: tf.data.Dataset, predict: Callable[[Any], 
     if task.metric is None:
         return
     y, predicted = _joined([(_arrays(y), _arrays(predict(x))) for x, y in pairs(data)])
-    with user_code.explained(f"Task.metric ({task.score_name})", "fails", TaskError):
+    with _metric_explained(task, y, predicted):
         check_metric(task.metric, y, predicted)
 
 

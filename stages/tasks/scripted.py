@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import random
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import GeneratorType
@@ -21,20 +19,15 @@ from stages.params import Variant
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.tasks import examples, script, script_score
 from stages.tasks.batches import TrainingData, from_step, py_dataset
+from stages.tasks.callbacks import redirected
 from stages.tasks.examples import Batch, as_array
-from stages.tasks.ready import ReadyTask, test_metrics
+from stages.tasks.ready import ReadyTask, test_metrics, untested
 from stages.tasks.spec import TaskSpec
 from stages.tasks.task import Task
-from stages.tensorflow_import import data_adapters, eager_context, keras, tf, train_validation_split
+from stages.tasks.variables import create_variables, random_state_kept
+from stages.tensorflow_import import data_adapters, keras, tf, train_validation_split
 
 HELD_OUT = 0.2  # of training arrays without validation data: a tenth for validation and one for the test
-_SPEED_ONLY = "speed"  # name of the score where nothing is scored
-# Callbacks of Keras that write files, and the attribute that says where.
-_WRITERS = {
-    keras.callbacks.ModelCheckpoint: "filepath",
-    keras.callbacks.CSVLogger: "filename",
-    keras.callbacks.TensorBoard: "log_dir",
-}
 
 
 class Scripted:
@@ -111,33 +104,13 @@ class Scripted:
             yield Batch(*examples.mapped(as_array, keras.utils.unpack_x_y_sample_weight(batch)))
 
     def callbacks(self, folder: Path | None) -> list[Any]:
-        """The script's callbacks. Those of Keras that write files do so below `folder`; None leaves them out.
-
-        `BackupAndRestore` is always left out: a training of a script starts anew.
-        """
+        """The script's callbacks, as `redirected` returns them."""
         given = self.call.arguments["callbacks"] or []
-        found = []
-        for callback in getattr(given, "callbacks", given if isinstance(given, list | tuple) else [given]):
-            if isinstance(callback, keras.callbacks.BackupAndRestore):
-                continue
-            attribute = next((name for kind, name in _WRITERS.items() if isinstance(callback, kind)), None)
-            if attribute is not None:
-                if folder is None:
-                    continue
-                setattr(callback, attribute, str(folder / Path(str(getattr(callback, attribute))).name))
-            found.append(callback)
-        return found
+        return redirected(getattr(given, "callbacks", given if isinstance(given, list | tuple) else [given]), folder)
 
     def build(self) -> None:
         """Creates the variables of the model, its metrics and its loss as `fit` does in its first step."""
-        model, batch = self.call.model, self.first_batch
-        with random_state_kept():
-            x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
-            try:
-                model._symbolic_build(data_batch=(x, y, weight))
-            except Exception:  # a model with a step of its own need not have outputs; `fit` says what is wrong
-                if not model.built:
-                    model.built = all(layer.built for layer in model._flatten_layers(include_self=False))
+        create_variables(self.call.model, self.first_batch)
 
 
 def _batches(**arguments: Any) -> tf.data.Dataset:
@@ -149,20 +122,6 @@ def _batches(**arguments: Any) -> tf.data.Dataset:
         return found if weights is None else found.map(weighted(weights))
     with random_state_kept(), warnings.catch_warnings(action="ignore"):  # `fit` itself gives them
         return data_adapters.get_data_adapter(**arguments).get_tf_dataset()
-
-
-@contextmanager
-def random_state_kept() -> Iterator[None]:
-    """What the block draws changes no number that the training draws later."""
-    python, numpy, eager = random.getstate(), np.random.get_state(), eager_context()._rng
-    tensorflow = eager.getstate() if eager is not None else None
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        if tensorflow is not None:
-            eager_context()._rng.setstate(tensorflow)
 
 
 def _are_arrays(x: Any) -> bool:
@@ -237,8 +196,7 @@ def training_of(found: Scripted, steps: int) -> TrainingData:
 
 def _split(found: Scripted, info: TaskInfo, directory: Path) -> _Split:
     if info.speed_only is not None:
-        x, *_ = keras.utils.unpack_x_y_sample_weight(found.first_batch)
-        return _Split(None, tf.data.Dataset.from_tensors((x, 0)), _no_score, _SPEED_ONLY)
+        return _Split(None, untested(found.first_batch), _no_score, info.score_name)
     validation, test = examples.halves(examples.read(directory))
     elements = [tuple(part for part in (half.x, half.y, half.sample_weight) if part is not None) for half in validation]
     scored = score(found, test[0])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from stages.tasks.callbacks import redirected
 from stages.tasks.ready import ReadyTask
 from stages.train.callbacks import EpochRecorder, StopWhenNotFinite, verbosity
 from stages.train.checkpoints import Checkpoint
@@ -23,11 +23,17 @@ class Callbacks(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """A compiled model with its data, the number of epochs, and the callbacks."""
+    """A compiled model with its data, the number of epochs, and the callbacks.
+
+    Attributes:
+        callbacks: of halfstep, which come after those of the task.
+        folder: where callbacks of the task write files; None leaves those out.
+    """
 
     ready: ReadyTask
     epochs: int
     callbacks: Callbacks
+    folder: Path | None
 
     def resume(self, start: Checkpoint) -> None:
         """Trains from a checkpoint to the last epoch, or until the loss is not finite."""
@@ -59,7 +65,7 @@ class Fit:
             epochs=epochs,
             steps_per_epoch=self._steps - offset,
             validation_data=self.ready.validation,
-            callbacks=list(self.callbacks),
+            callbacks=[*redirected(self.ready.task.callbacks, self.folder), *self.callbacks],
             shuffle=False,  # the batches are already shuffled
             verbose=verbosity(),
         )
@@ -93,13 +99,10 @@ def fit_script(ready: ReadyTask, epochs: int, callbacks: Callbacks, folder: Path
         ready: of a script.
         epochs: number of epochs, if no callback ends the training before.
         callbacks: of halfstep, which come after those of the script.
-        folder: where the script's callbacks write files; emptied first. None leaves them out.
+        folder: where the script's callbacks write files; None leaves those out.
     """
     found = ready.scripted
     assert found is not None, "the task is a script"
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
     values = found.arguments | {
         "epochs": found.arguments["initial_epoch"] + epochs,
         "callbacks": [*found.callbacks(folder), *callbacks],

@@ -52,5 +52,5 @@ def _metrics(settings: Params, status: Literal["failed", "not_trained"], reason:
 
 
 def _why(settings: Params) -> str:
-    reason = TaskInfo.read(TASK_INFO).speed_only if settings.task.script is not None else None
+    reason = TaskInfo.read(TASK_INFO).speed_only if settings.task.is_own else None
     return reason or "train.epochs is 0"

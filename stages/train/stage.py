@@ -13,6 +13,7 @@ from stages import files
 from stages.distribution.cluster import from_environment
 from stages.inputs.snapshot import Snapshot
 from stages.params import Params
+from stages.results.task import TASK_INFO, TaskInfo
 from stages.results.training import METRICS, MODEL, PREDICTIONS, SCORES, TrainingMetrics, write_training
 from stages.tasks.images.dataset import open_prepared
 from stages.tasks.spec import TaskSpec
@@ -41,7 +42,8 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
     key = checkpoints.checkpoint_key(settings, variant, seed, digest)
     cluster = from_environment(settings.train.replicas)
     interruption = SharedInterruption() if cluster else Interruption()
-    kept = checkpoints.opened(directory.name, key) if settings.task.script is None else nullcontext()
+    starts_anew = settings.task.is_own and TaskInfo.read(TASK_INFO).restarts
+    kept = nullcontext() if starts_anew else checkpoints.opened(directory.name, key)
     with interruption.time_limit(), kept as store:
         start = (store.newest() if store else None) or Checkpoint()
         if cluster:
@@ -102,8 +104,8 @@ def _train(
         folder = (files.WORK_DIR / "script" / files.train_dir(variant, seed).name).absolute()
         return train(spec, settings.variants[variant], seed, tuple(listeners), session, folder)
     except (KeyboardInterrupt, SystemExit):
-        if session.interruption.requested and (session.save or settings.task.script):
-            then = "resumes it" if session.save else "starts it anew, because a script cannot be resumed"
+        if session.interruption.requested and (session.save or settings.task.is_own):
+            then = "resumes it" if session.save else "starts it anew"
             print(f"{name}: interrupted; the next `dvc repro` {then}", file=sys.stderr)
         raise
 
@@ -146,7 +148,7 @@ def _write_results(trained: Trained, directory: Path, run: ActiveRun) -> None:
     run_logging.log_training(run, directory, digest)
 
 
-def _print_result(name: str, directory: Path, score_name: str) -> None:
+def _print_result(name: str, directory: Path, score_name: str | None) -> None:
     metrics = TrainingMetrics.read(directory / METRICS)
     if metrics.failed:
         command = f"`dvc repro -f -s train@{directory.name}`"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def train(
     seed: int,
     listeners: tuple[Callable[[Epoch], None], ...] = (),
     session: Session | None = None,
-    script_folder: Path | None = None,
+    folder: Path | None = None,
 ) -> Trained:
     """Trains a variant and tests it on the test data.
 
@@ -107,7 +108,7 @@ def train(
         seed: seed of the initial weights, the order of the examples and the augmentation.
         listeners: called with each `Epoch` when it ends.
         session: checkpoint to resume from, and the request to end early; None for an uninterrupted training.
-        script_folder: absolute path; of a script, where its callbacks write files.
+        folder: absolute path; where callbacks of a task or script write files, emptied first. None leaves those out.
 
     Raises:
         DataError: a batch is larger than the training set, or the disk has too little space for the results.
@@ -119,7 +120,7 @@ def train(
     ready = _ready(spec, variant, seed)
     _require_space_for(ready)
     initial_weights = first_weights(ready.model)
-    fitted = _fit(ready, spec, listeners, session, script_folder)
+    fitted = _fit(ready, spec, listeners, session, folder)
     if fitted.state is not None:
         ready = _at_one_replica(fitted.state, spec, variant, seed)
     return _test(ready, spec.train, fitted.callbacks, fitted.train_time_s, initial_weights)
@@ -162,21 +163,24 @@ def _fit(
     spec: TaskSpec,
     listeners: tuple[Callable[[Epoch], None], ...],
     session: Session,
-    script_folder: Path | None = None,
+    folder: Path | None = None,
 ) -> _Fitted:
     """Trains. All hosts of a training must call it."""
     callbacks = _callbacks(listeners, session, spec.train, ready)
     cluster = from_environment(spec.train.replicas)
     explained = _explain_own_code(spec, session), _explain_out_of_memory(spec.train)
     with session.interruption.deferred(), explained[0], explained[1], lost_ranks_explained(cluster):
+        if folder is not None and (ready.scripted is not None or ready.task.callbacks):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
         if ready.scripted is not None:
-            fit_script(ready, spec.train.epochs, callbacks, script_folder)
+            fit_script(ready, spec.train.epochs, callbacks, folder)
             return _Fitted(callbacks, callbacks.checkpointer.train_time_s)
         if ready.replicas is None:
-            Fit(ready, spec.train.epochs, callbacks).resume(session.start)
+            Fit(ready, spec.train.epochs, callbacks, folder).resume(session.start)
             return _Fitted(callbacks, callbacks.checkpointer.train_time_s)
         verbose = 0 if cluster and not cluster.is_chief else verbosity()
-        ReplicaFit(ready, spec.train.epochs, callbacks, session.interruption, verbose).resume(session.start)
+        ReplicaFit(ready, spec.train.epochs, callbacks, None, session.interruption, verbose).resume(session.start)
         train_time_s = callbacks.checkpointer.train_time_s
         return _Fitted(callbacks, train_time_s, state_of_first_replica(state_variables(ready.model), ready.replicas))
 

@@ -12,9 +12,9 @@ import pytest
 
 from stages import files
 from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.prepare.own_task import prepare_task
 from stages.tasks.spec import TaskSpec
 from stages.train.training import train
+from tests.tasks.conftest import prepare_task
 
 # By example: arguments, epochs and batch size; and what the score must exceed, which an untrained model does not.
 EXAMPLES: dict[str, tuple[dict[str, Any], int, int, float]] = {

@@ -10,7 +10,6 @@ import pytest
 from stages import files
 from stages.errors import ProfileError
 from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
-from stages.prepare.own_task import prepare_task
 from stages.profile import max_batch
 from stages.profile.extras import Wanted
 from stages.profile.max_batch import largest_batch
@@ -20,7 +19,7 @@ from stages.profile.runner import Context, measure
 from stages.results.training import SCORES, WEIGHTS
 from stages.tasks.spec import TaskSpec
 from stages.train.training import train
-from tests.tasks.conftest import Own
+from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own
 
 TRAIN = TrainParams(batch_size=8, epochs=1)

@@ -9,7 +9,10 @@ from pathlib import Path
 import keras
 import pytest
 
-from stages.params import TaskParams
+from stages.params import ModelParams, TaskParams, TrainParams, Variant
+from stages.prepare import try_task
+from stages.results.task import TaskInfo
+from stages.tasks.spec import TaskSpec
 
 SOURCE = """
 import sys
@@ -55,6 +58,12 @@ def build(*, batch_size, seed):
 """
 
 Own = Callable[..., TaskParams]
+
+
+def prepare_task(task: TaskParams, train: TrainParams, directory: Path) -> TaskInfo:
+    """What `prepare` does in the process of a float32 baseline."""
+    spec = TaskSpec(task, ModelParams(), train, directory=directory)
+    return try_task.describe(spec, Variant(policy="float32"), train.seeds[0])
 
 
 @pytest.fixture

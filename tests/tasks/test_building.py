@@ -11,13 +11,12 @@ import pytest
 from stages import files
 from stages.errors import HalfstepError, PrecisionError, TaskError
 from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.prepare.own_task import prepare_task
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.tasks import building
 from stages.tasks.ready import ReadyTask
 from stages.tasks.scoring import NotFiniteError
 from stages.tasks.spec import TaskSpec
-from tests.tasks.conftest import Own
+from tests.tasks.conftest import Own, prepare_task
 
 TRAIN = TrainParams(batch_size=8, epochs=2)
 
@@ -114,18 +113,18 @@ BAD_TASKS = {
     "raises": ("raise RuntimeError('no data')", r"cannot be built: no data \(own_.*, line"),
     "exits": ("sys.exit(3)", r"cannot be built: it raised SystemExit\(3\)"),
     "other type": ("return 3", r"returned int; it must return a stages\.tasks\.Task"),
-    "no model": ("return changed(model=3)", "has the model int; it must be a keras.Model"),
+    "no model": ("return changed(model=3)", "Task.model is int; it must be a keras.Model"),
     "compiled": (
         "m = network(); m.compile('adam', 'mse'); return changed(model=m)",
-        r"has a compiled model; remove compile\(\), and give its arguments as Task\.compile",
+        r"Task.model is compiled; remove compile\(\), and give its arguments as Task\.compile",
     ),
     "not built": (
         "return changed(model=keras.Sequential([keras.layers.Dense(1)]))",
-        "has a model that is not built; start it with keras.Input",
+        "Task.model is not built; start it with keras.Input",
     ),
     "frozen": (
         "m = network(); m.trainable = False; return changed(model=m)",
-        "has a model without trainable weights; call it on a batch",
+        "Task.model has no trainable weights; call it on a batch",
     ),
     "policy": (
         "keras.config.set_dtype_policy('float16'); return changed()",
@@ -149,7 +148,7 @@ BAD_TASKS = {
     ),
     "mean score": (
         "return changed(score=lambda y, p: 1.0)",
-        r"returns shape \(\) for 30 examples.*give Task\.metric",
+        r"returns shape \(\) for 30 examples.*of all examples, Task\.metric",
     ),
     "score that is not finite": (
         "return changed(score=lambda y, p: np.log(0 * p[:, 0]))",
@@ -157,7 +156,7 @@ BAD_TASKS = {
     ),
     "score raises": (
         "return changed(score=lambda y, p: p.nothing)",
-        r"Task\.score \(accuracy\) fails: .* has no attribute 'nothing'",
+        r"Task\.score \(accuracy\) fails for .* has no attribute 'nothing'",
     ),
     "unknown loss": ("return changed(compile={'optimizer': 'adam', 'loss': 'none_such'})", "cannot be trained: "),
     "lower is better": ("return changed(score_name='mae')", "name it 'neg_mae'"),

@@ -13,12 +13,11 @@ import tensorflow as tf
 
 from stages import files
 from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.prepare.own_task import prepare_task
 from stages.tasks import building, compiling
 from stages.tasks.ready import ReadyTask
 from stages.tasks.spec import TaskSpec
 from stages.train.training import train
-from tests.tasks.conftest import Own
+from tests.tasks.conftest import Own, prepare_task
 
 TRAIN = TrainParams(batch_size=8, epochs=2)
 LOSS_VARIABLES = 2  # of the mean loss, which exist from the start

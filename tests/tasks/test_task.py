@@ -1,4 +1,4 @@
-"""What a `Task` refuses."""
+"""What is wrong with a `Task`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stages.errors import TaskError
 from stages.tasks import Task
+from stages.tasks.task import problems
 
 
 def task(**changes: Any) -> Task:
@@ -18,7 +18,7 @@ def task(**changes: Any) -> Task:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"score": None}, "Task has neither score and metric; give one of them"),
+        ({"score": None}, "Task has neither score nor metric; give one of them"),
         ({"metric": max}, "Task has both score and metric; give one of them"),
         ({"score": 1.0}, "Task.score is float; it must be a function"),
         ({"score_name": "a b"}, "Task.score_name is 'a b'; it must have letters"),
@@ -33,9 +33,7 @@ def task(**changes: Any) -> Task:
     ],
 )
 def test_task_that_cannot_be_used(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(TaskError) as caught:
-        task(**changes)
-    assert message in str(caught.value)
+    assert any(message in found for found in problems(task(**changes), speed_only=False))
 
 
 @pytest.mark.parametrize("name", ["accuracy", "neg_mae", "negative_loss", "lossless", "iou", "auc"])

@@ -10,14 +10,13 @@ import pytest
 
 from stages import files
 from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.prepare.own_task import prepare_task
 from stages.results.training import MODEL, WEIGHTS
 from stages.tasks.spec import TaskSpec
 from stages.train import saving
 from stages.train.checkpoints import Checkpoint
 from stages.train.resume import Session, capture_state, state_variables
 from stages.train.training import Trained, train
-from tests.tasks.conftest import Own
+from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own
 from tests.train.test_resume import InterruptionAfter
 

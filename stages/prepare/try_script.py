@@ -19,13 +19,14 @@ import numpy as np
 from stages import files, precision
 from stages.errors import HalfstepError, TaskError
 from stages.params import Variant
-from stages.prepare.own_task import COMPARED_BATCHES
+from stages.prepare.try_task import COMPARED_BATCHES, message_of
 from stages.tasks import compiling, examples, kept_files, script, script_score, scripted, user_code
 from stages.tasks.examples import Batch
 from stages.tasks.ready import ReadyTask, first_weights, test_metrics
 from stages.tasks.scripted import Scripted
 from stages.tasks.spec import TaskSpec
 from stages.tasks.task import Task
+from stages.tasks.variables import random_state_kept
 from stages.tensorflow_import import keras, tf
 
 
@@ -70,15 +71,13 @@ class Look:
 
 
 def serve(
-    connection: Connection, spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path | None
+    connection: Connection, variant: Variant, spec: TaskSpec, seed: int, log: Path, directory: Path | None
 ) -> None:
     """What the process runs: sends a `Look`, or the message of the error that ended it."""
     try:
         answer: Look | str = look(spec, variant, seed, log, directory)
-    except HalfstepError as error:
-        answer = str(error)
-    except tf.errors.OpError as error:
-        answer = f"{spec.subject}: {user_code.describe(error)}"
+    except (HalfstepError, tf.errors.OpError) as error:
+        answer = message_of(error, spec, variant)
     connection.send(answer)
 
 
@@ -162,7 +161,7 @@ def _unnamed(read: Iterable[str], named: Iterable[Path]) -> tuple[str, ...]:
 def _can_infer(found: Scripted) -> bool:
     x, *_ = keras.utils.unpack_x_y_sample_weight(found.first_batch)
     try:
-        with scripted.random_state_kept():
+        with random_state_kept():
             found.call.model.predict_on_batch(x)
     except NotImplementedError:
         return False
@@ -175,7 +174,7 @@ def _quality(found: Scripted, directory: Path | None) -> _Quality:
         return _Quality(speed_only="it gives fit no validation data")
     read: list[Batch] = []
     try:
-        with scripted.random_state_kept():
+        with random_state_kept():
             batches = found.validation_batches()
             read += batches if directory is not None else islice(batches, COMPARED_BATCHES)
     except TaskError as error:

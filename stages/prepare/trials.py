@@ -1,0 +1,61 @@
+"""Runs what `prepare` tries under each variant, in a process of its own: one fails, and the others go on."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from stages.fork_server import start_process, start_server, stop_servers
+from stages.params import Variant
+
+WAIT_S = 60  # between the lines that say so
+
+
+@contextmanager
+def servers(module: str, variants: Iterable[Variant]) -> Iterator[None]:
+    """In the block, processes start quickly: `module`, which imports TensorFlow, is imported once for all of them."""
+    try:
+        for variant in variants:  # they import it at the same time
+            start_server(variant.variables, module)
+        yield
+    finally:
+        stop_servers()
+
+
+def run_trial(name: str, module: str, variant: Variant, *arguments: Any) -> Any:
+    """Calls `serve(connection, variant, *arguments)` of a module in a new process, which `name` names.
+
+    Returns:
+        What it sends; a string says what went wrong.
+    """
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    process = start_process(
+        name,
+        _serve,
+        (module, sending, variant, *arguments),
+        variant.variables,
+        preload=module,
+        may_have_children=True,
+    )
+    sending.close()
+    try:
+        waited_s = 0
+        while not receiving.poll(WAIT_S):
+            waited_s += WAIT_S
+            print(f"prepare: {name}: waits for its process since {waited_s} s", file=sys.stderr, flush=True)
+        return receiving.recv()
+    except EOFError:
+        process.join()
+        return f"{name}: its process ended with status {process.exitcode}"
+    finally:
+        process.kill()
+        process.join()
+
+
+def _serve(module: str, connection: Connection, variant: Variant, *arguments: Any) -> None:
+    importlib.import_module(module).serve(connection, variant, *arguments)

@@ -1,0 +1,47 @@
+"""Creates the variables of a model before its first step, whatever kind of model it is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from stages.tensorflow_import import eager_context, keras
+
+
+def has_step_of_keras(model: keras.Model) -> bool:
+    """Whether the model has no `train_step` of its own."""
+    return type(model).train_step is keras.Model.train_step
+
+
+def create_variables(model: keras.Model, batch: Any) -> None:
+    """Creates the variables of a compiled model, of its metrics and of its loss, as `fit` does.
+
+    Args:
+        model: which need neither be built nor have outputs for its inputs.
+        batch: of its training data, or the specification of one.
+    """
+    with random_state_kept():
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+        try:
+            model._symbolic_build(data_batch=(x, y, weight))
+        except Exception:  # a model with a step of its own need not have outputs; `fit` says what is wrong
+            if not model.built:
+                model.built = all(layer.built for layer in model._flatten_layers(include_self=False))
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """What the block draws changes no number that the training draws later."""
+    python, numpy, eager = random.getstate(), np.random.get_state(), eager_context()._rng
+    tensorflow = eager.getstate() if eager is not None else None
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        if tensorflow is not None:
+            eager_context()._rng.setstate(tensorflow)

@@ -1,0 +1,60 @@
+"""A task of the user's own is tried under every variant: one that fails is left out, and the others go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from stages import files
+from stages.errors import TaskError
+from stages.params import Params, TaskParams, TrainParams, Variant
+from stages.prepare.own_task import prepare_task
+from stages.results.task import TASK_INFO, TaskInfo, left_out, resolved
+from tests.tasks.conftest import Own
+from tests.tasks.conftest import own as own
+from tests.tasks.test_own_steps import GAN
+
+VARIANTS = {name: Variant(policy=name) for name in ("float32", "mixed_float16", "mixed_bfloat16")}
+IN_TOP_K = """
+def build(*, batch_size, seed):
+    inputs = keras.Input((4,))
+    outputs = keras.layers.Dense(3, activation="softmax")(inputs)
+    compiled = {"loss": "sparse_categorical_crossentropy", "metrics": [top_2]}
+    return changed(model=keras.Model(inputs, outputs), compile=compiled, score=lambda y, p: p[:, 0])
+
+
+def top_2(y, p):
+    return tf.math.in_top_k(tf.cast(tf.reshape(y, [-1]), tf.int32), p, 2)
+"""
+
+
+def settings(task: TaskParams, epochs: int) -> Params:
+    train = TrainParams(variants=tuple(VARIANTS), epochs=epochs, batch_size=8)
+    return Params(task=task, train=train, variants=VARIANTS)
+
+
+def test_variant_that_fails_is_left_out(own: Own, capfd: pytest.CaptureFixture[str]) -> None:
+    found = settings(own(GAN), epochs=0)
+    info = prepare_task(found, files.PREPARED)
+    assert info == TaskInfo.read(files.PREPARED / TASK_INFO.name)
+    assert list(info.left_out) == ["mixed_float16"]
+    assert TASK_INFO.name in files.read_manifest(files.PREPARED)
+    files.verify_manifest(files.PREPARED)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("prepare: mixed_float16 is left out: task.name = ")
+    assert line.endswith("compute them of `self.optimizer.scale_loss(loss)`")
+    assert left_out(found, "mixed_float16") == info.left_out["mixed_float16"]
+    assert left_out(found, "mixed_bfloat16") is None
+    assert resolved(found).profile.inference_batch_sizes == ()
+
+
+def test_failure_of_a_type_has_its_cure(own: Own) -> None:
+    info = prepare_task(settings(own(IN_TOP_K), epochs=1), files.PREPARED)
+    assert set(info.left_out) == {"mixed_float16", "mixed_bfloat16"}
+    assert all('needs dtype="float32", in plain Keras, too' in reason for reason in info.left_out.values())
+
+
+def test_baseline_that_fails_ends_the_stage(own: Own) -> None:
+    task = own("def build(*, batch_size, seed):\n    raise RuntimeError('gone')\n")
+    with pytest.raises(TaskError, match=rf"task\.name = {task.name} cannot be built: gone"):
+        prepare_task(settings(task, epochs=1), files.PREPARED)
+    assert not (files.PREPARED / TASK_INFO.name).exists()
