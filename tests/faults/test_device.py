@@ -59,6 +59,7 @@ def test_machine_without_a_gpu_gives_no_warning(capfd: pytest.CaptureFixture[str
         precision.activate(PLAIN, require_gpu=True)
 
 
+@pytest.mark.slow
 @without_gpu
 def test_reason_names_the_library_that_tensorflow_misses() -> None:
     """On a machine without a driver, it is the driver's library."""

@@ -206,7 +206,7 @@ def test_missing_params_yaml(checkout: Checkout) -> None:
         ({}, "environment", 2, "which holds no folders; it must hold a folder of images for each class"),
         ({"cat": 12}, "prepare", 1, "at least 2 are needed"),
         ({"cat": 12, "dog": 1}, "prepare", 1, "dog"),
-        ({"cat": 12, "dog": 0}, "prepare", 1, "dog"),
+        pytest.param({"cat": 12, "dog": 0}, "prepare", 1, "dog", marks=pytest.mark.slow),
     ],
     ids=["no class", "one class", "class with one image", "class without images"],
 )
@@ -253,7 +253,13 @@ def test_damaged_prepared_images(shared: Checkout) -> None:
         expect(shared, mistake)
 
 
-@pytest.mark.parametrize("missing", ["data/profile", "data/train/mixed_bfloat16-0", "data/prepared"])
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "data/profile",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("data/train/mixed_bfloat16-0", "data/prepared")),
+    ],
+)
 def test_missing_results(shared: Checkout, tmp_path: Path, missing: str) -> None:
     shutil.move(shared.root / missing, tmp_path / "moved")
     try:

@@ -51,7 +51,14 @@ def test_temporary_copy_uses_untracked_images_of_the_original(copied: Checkout, 
     assert run.data.metrics["classes"] == 2
 
 
-@pytest.mark.parametrize("template", ["data/raw", "{home}/images", "~/images"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param("data/raw", marks=pytest.mark.slow),
+        pytest.param("{home}/images", marks=pytest.mark.slow),
+        "~/images",
+    ],
+)
 def test_path_of_images_is_relative_absolute_or_in_the_home_folder(
     copied: Checkout, draw_images: Draw, template: str
 ) -> None:

@@ -39,6 +39,7 @@ def test_deleted_store_is_filled_from_the_files(finished: Checkout, copied: Chec
     assert set(_by_name(copied.runs())) == set(before)
 
 
+@pytest.mark.slow
 def test_new_store_and_experiment_get_all_runs(copied: Checkout) -> None:
     elsewhere = copied.root.parent / "elsewhere"
     elsewhere.mkdir()

@@ -47,6 +47,7 @@ def test_variant_that_fails_is_left_out(own: Own, capfd: pytest.CaptureFixture[s
     assert resolved(found).profile.inference_batch_sizes == ()
 
 
+@pytest.mark.slow
 def test_failure_of_a_type_has_its_cure(own: Own) -> None:
     info = prepare_task(settings(own(IN_TOP_K), epochs=1), files.PREPARED)
     assert set(info.left_out) == {"mixed_float16", "mixed_bfloat16"}

@@ -211,6 +211,7 @@ def processes_decode(process: subprocess.Popen[str]) -> bool:
     return busy_s(process) > 1.5
 
 
+@pytest.mark.slow
 def test_files_that_are_removed_while_they_are_decoded_are_listed(project: Path, many: Path, root: Path) -> None:
     process = start(project, root)
     wait_until(lambda: processes_decode(process), process)

@@ -320,8 +320,9 @@ EXTRAS = [
 ]
 
 
-@pytest.mark.parametrize(("method", "what"), EXTRAS)
-@pytest.mark.parametrize("interleave", [True, False], ids=["in turns", "one at a time"])
+@pytest.mark.parametrize(
+    ("method", "what", "interleave"), [*((*extra, True) for extra in EXTRAS), ("trace", extras.TRACE, False)]
+)
 def test_extra_that_fails_is_one_warning_line(
     method: str, what: str, interleave: bool, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

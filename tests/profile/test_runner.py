@@ -177,7 +177,10 @@ def test_bridging_arm_has_the_xla_that_is_in_force_where_the_entry_leaves_it_to_
     assert found == {"_bridge_xla_off": Variant(policy="float32", xla=False)}
 
 
-@pytest.mark.parametrize(("xla", "found"), [(None, bool(fingerprint.gpus())), (False, False), (True, True)])
+@pytest.mark.parametrize(
+    ("xla", "found"),
+    [(None, bool(fingerprint.gpus())), pytest.param(False, False, marks=pytest.mark.slow), (True, True)],
+)
 def test_xla_in_force_is_recorded(folder: Path, xla: bool | None, found: bool) -> None:
     """Keras does not choose XLA on a CPU."""
     with closing(WorkerProcess("float32", config(Variant(policy="float32", xla=xla)))) as worker:

@@ -82,6 +82,7 @@ def test_first_file_of_a_process_counts_and_dropped_ones_do_not(tmp_path: Path) 
     assert XlaChoices(None).recorded(config, "float32", 0) is config
 
 
+@pytest.mark.slow
 def test_tensorflow_knows_the_flag(prepared_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """XLA ends a process whose flags it does not know. On a CPU it tunes nothing, so there is no file."""
     spec = TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=8), directory=prepared_template)

@@ -250,7 +250,7 @@ def _measurement(
     return tuple(found)
 
 
-@pytest.mark.parametrize("repeat_sd", [0.0, 0.02])
+@pytest.mark.parametrize("repeat_sd", [pytest.param(0.0, marks=pytest.mark.slow), 0.02])
 def test_interval_at_which_a_measurement_ends_keeps_its_coverage(repeat_sd: float) -> None:
     """Interim looks as in `profile`, which stops at the first interval that is narrow enough."""
     generator, hits, trials = np.random.default_rng(0), 0, 300

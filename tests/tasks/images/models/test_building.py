@@ -291,6 +291,7 @@ def test_images_that_are_too_small_for_an_application_are_refused() -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_saved_model_loads_in_plain_keras(tmp_path: Path) -> None:
     keras.config.set_dtype_policy("mixed_float16")
     model = build("cnn", (8, 8, 3))
