@@ -81,7 +81,7 @@ class Trained:
             status="failed" if self.failure else "finished",
             **(vars(self.failure) if self.failure else {}),
             **({} if self.outputs is None else self.ready.test_metrics(self.outputs)),
-            **_of_permuted(self.permuted),
+            **of_permuted(self.permuted),
             train_time_s=self.train_time_s,
             train_images_per_s=images / self.train_time_s if self.ready.keeps_predictions else None,
             loss_scale=self.loss_scale,
@@ -126,7 +126,7 @@ def train(
     return _test(ready, spec.train, fitted.callbacks, fitted.train_time_s, initial_weights)
 
 
-def _of_permuted(found: tuple[NDArray[np.float64], NDArray[np.float64]] | None) -> dict[str, float]:
+def of_permuted(found: tuple[NDArray[np.float64], NDArray[np.float64]] | None) -> dict[str, float]:
     """The mean score of permuted predictions, and whether it is as good as that of the predictions (a paired t-test).
 
     As keys of `metrics.json`; empty where it is not known.

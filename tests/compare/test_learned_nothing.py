@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stages import files
 from stages.compare.gate import check_gate
@@ -13,7 +15,12 @@ from stages.compare.report.html import render_report
 from stages.compare.report.markdown import render_markdown
 from stages.errors import GateError
 from stages.results.comparison import Comparison
-from tests.small_study import SmallStudy
+from stages.results.training import METRICS, PREDICTIONS
+from stages.tasks import Task, scoring
+from stages.train import training
+from tests.small_study import CLASSES, FAILED, IMAGES, SEEDS, VARIANTS, SmallStudy
+
+STUDIES = 20
 
 
 def compared(project: SmallStudy, *p: float) -> Comparison:
@@ -45,3 +52,35 @@ def test_baseline_that_has_learned_is_judged(project: SmallStudy, p: tuple[float
     assert found.speed_only is None
     assert found.why_speed_only is None
     assert found.candidates["mixed_bfloat16"].verdict == "adopt"
+
+
+@pytest.mark.parametrize("is_tested", [False, True], ids=["before", "now"])
+def test_speed_up_on_random_labels_is_adopted_only_where_learning_is_not_tested(
+    project: SmallStudy, is_tested: bool
+) -> None:
+    """Its predictions are those of a study that adopts, for a speed-up of 1.6; the labels are drawn at random."""
+    adopted = sum(_verdict_on_random_labels(project, study, is_tested) == "adopt" for study in range(STUDIES))
+    assert adopted == 0 if is_tested else adopted >= 18
+
+
+def _verdict_on_random_labels(project: SmallStudy, study: int, is_tested: bool) -> str:
+    labels = np.random.default_rng(study).integers(0, len(CLASSES), IMAGES).astype(np.int32)
+    np.save(files.PREPARED / "test_labels.npy", labels)
+    files.write_manifest(files.PREPARED)
+    for variant in set(VARIANTS) - {FAILED}:
+        for seed in SEEDS:
+            folder = files.train_dir(variant, seed)
+            predicted = np.load(folder / PREDICTIONS)
+            metrics = json.loads((folder / METRICS).read_text())
+            metrics |= {"test_accuracy": float(np.mean(predicted.argmax(1) == labels))}
+            files.write_json(folder / METRICS, metrics | (_permuted(labels, predicted) if is_tested else {}))
+            files.write_manifest(folder)
+    return document_of(project.compare()).candidates["mixed_bfloat16"].verdict
+
+
+def _permuted(labels: NDArray[np.int32], predicted: NDArray[np.float32]) -> dict[str, float]:
+    """What a training writes of such predictions."""
+    right = lambda y, probabilities: probabilities.argmax(1) == y  # noqa: E731
+    task = Task(model=None, compile={}, train=None, score=right, score_name="accuracy")
+    found = scoring.permuted_scores(task, scoring.Tested(predicted, [(labels, predicted)]))
+    return training.of_permuted(found)
