@@ -234,6 +234,7 @@ def _quality_sentences(whose: str, change: QualityChange, judging: Judging) -> I
         return
     if (impossible := too_few_of(change, judging)) is not None:
         yield f"{impossible}."
+        return
     sizes, examples = quality_sample_size(change, margin, alpha), judging.study.task.examples_word
     ways = []
     if "examples" in sizes:
@@ -253,8 +254,10 @@ def _quality_sentences(whose: str, change: QualityChange, judging: Judging) -> I
 
 
 def too_few_of(change: QualityChange, judging: Judging) -> str | None:
-    """A line if the test set can never show the margin of a 0/1 score; None otherwise."""
+    """A line if the test set can never show the margin of a 0/1 score, with one number for the report; else None."""
     if not isinstance(change, BinaryChange):
         return None
     margin, verdicts = judging.margin, judging.number_of_tests
-    return too_few_examples(change.examples, judging.study.score_name, margin, change.seeds, verdicts)
+    changes = [item for each in judging.candidates for item in (each.quality, each.quality_same_weights)]
+    planned = max(examples_needed(item, margin, judging.alpha) or 0 for item in changes if item is not None)
+    return too_few_examples(change.examples, judging.study.score_name, margin, change.seeds, verdicts, planned)

@@ -81,7 +81,7 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
         examples = _test_examples(found)
     first, created = _described(found, subject, can_infer), _created(found.task)
     del found  # one model is alive at a time
-    task = _task(spec, seed)
+    task = _task(spec, seed, quiet=True)
     shared = {name for name, value in _created(task).items() if name in created and created[name]() is value()}
     if "model" in shared:
         raise TaskError(f"{subject} returns the same Task.model in every call; create it inside the function")
@@ -110,15 +110,15 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
 def try_candidate(spec: TaskSpec, variant: Variant, seed: int) -> None:
     """Builds the task under a candidate, computes its score, and runs one training step; errors as of `describe`."""
     precision.activate(variant, require_gpu=spec.train.require_gpu)
-    found = _ready(_task(spec, seed), spec, variant, seed)
+    found = _ready(_task(spec, seed, quiet=True), spec, variant, seed)
     if found.task.score is not None:
         _first_scores(found, spec.subject)
     _try(found, spec)
 
 
-def _task(spec: TaskSpec, seed: int) -> Task:
+def _task(spec: TaskSpec, seed: int, *, quiet: bool = False) -> Task:
     keras.utils.set_random_seed(seed)
-    return own.build(spec.task, batch_size=spec.train.batch_size, seed=seed)
+    return own.build(spec.task, batch_size=spec.train.batch_size, seed=seed, quiet=quiet)
 
 
 def _ready(task: Task, spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:

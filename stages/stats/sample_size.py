@@ -47,15 +47,21 @@ def smallest_test_set(margin: float, seeds: int = 1, verdicts: int = 1) -> int:
     return max(1, math.ceil(z * math.sqrt(2) / margin - 2))
 
 
-def too_few_examples(examples: int, score_name: str, margin: float, seeds: int, verdicts: int = 1) -> str | None:
-    """A line to print if so many test examples can never show the margin of a 0/1 score; None otherwise."""
+def too_few_examples(
+    examples: int, score_name: str, margin: float, seeds: int, verdicts: int = 1, planned: int = 0
+) -> str | None:
+    """A line to print if so many test examples can never show the margin of a 0/1 score; None otherwise.
+
+    `planned` is what `examples_needed` returns, where something has been measured.
+    """
     enough = smallest_test_set(margin, seeds, verdicts)
     if examples >= enough:
         return None
+    needed = f"about {planned:,}" if planned > enough else f"at least {enough:,}"
     shared = f" for {verdicts} verdicts" if verdicts > 1 else ""
     return (
         f"{examples:,} test examples cannot show compare.quality_margin {margin:g}{shared}, whatever {score_name} is; "
-        f"at least {enough:,} are needed: use more test examples, or declare a larger margin"
+        f"{needed} are needed: use more test examples, or declare a larger margin"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 
 from stages import files, precision
 from stages.distribution.connecting import strategy_of
@@ -50,7 +51,8 @@ def build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = Fals
 
 
 def _own(spec: TaskSpec, seed: int) -> ReadyTask:
-    task = own.build(spec.task, batch_size=spec.train.batch_size, seed=seed)
+    is_worker = multiprocessing.parent_process() is not None  # one of many
+    task = own.build(spec.task, batch_size=spec.train.batch_size, seed=seed, quiet=is_worker)
     digest = spec.prepared_sha256 or files.verify_manifest(spec.directory)
     info = TaskInfo.read(spec.directory / TASK_INFO.name)
     with user_code.explained(spec.subject, "has data that cannot be read", TaskError):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import multiprocessing
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ from stages import files
 from stages.errors import TaskError
 from stages.params import TaskParams
 from stages.tasks import user_code
+from stages.tasks.output import output_to
 from stages.tasks.task import Task
 
 PREPARE = "prepare"  # name of the function beside the task's that fills `data/prepared`, where there is one
 DIRECTORY = "directory"  # keyword for that folder
 
 
-def build(task: TaskParams, *, batch_size: int, seed: int) -> Task:
+def build(task: TaskParams, *, batch_size: int, seed: int, quiet: bool = False) -> Task:
     """Calls the task's function, under the current dtype policy.
+
+    With `quiet`, what it prints goes to a file below `.halfstep/task`: another process has shown it.
 
     Raises:
         TaskError: the function cannot be called, raises, or does not return a task.
@@ -32,7 +37,9 @@ def build(task: TaskParams, *, batch_size: int, seed: int) -> Task:
         if DIRECTORY in inspect.signature(function).parameters:
             keywords[DIRECTORY] = files.PREPARED.absolute()
         _require_keywords(function, keywords)
-        found = function(**keywords)
+        log = files.WORK_DIR / "task" / f"{multiprocessing.current_process().name}.txt"
+        with output_to(log.absolute()) if quiet else nullcontext():
+            found = function(**keywords)
     if not isinstance(found, Task):
         raise TaskError(f"{subject} returned {type(found).__name__}; it must return a stages.tasks.Task")
     return found

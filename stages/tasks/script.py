@@ -17,10 +17,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from greenlet import getcurrent, greenlet
 
@@ -28,6 +27,7 @@ from stages.errors import TaskError
 from stages.params import TaskParams
 from stages.tasks import user_code
 from stages.tasks.kept_files import existing_files_kept
+from stages.tasks.output import output_to
 from stages.tensorflow_import import global_state, keras, seed_generator, tf
 
 _POLICY = "dtype_policy"  # its name in Keras's global state
@@ -131,7 +131,7 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
     try:
         os.chdir(path.parent)
         explained = user_code.explained(subject, "fails before it calls fit", TaskError, is_script=True)
-        with explained, _output_to(log), existing_files_kept(folder):
+        with explained, output_to(log), existing_files_kept(folder):
             found = stack.switch()
     finally:
         owner.fit, sys.argv = fit, argv
@@ -170,29 +170,6 @@ def _calls_of_fit(path: Path, after: int) -> Iterator[int]:
     calls = (node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Call))
     methods = ((node.func.attr, node.lineno) for node in calls if isinstance(node.func, ast.Attribute))
     yield from (line for name, line in methods if name == "fit" and line > after)
-
-
-@contextmanager
-def _output_to(log: Path) -> Iterator[None]:
-    """Sends what is printed in the block to a file, by child processes and libraries in C, too.
-
-    The file stays open: the script keeps the streams.
-    """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    stream: TextIO = log.open("w", encoding="utf-8", errors="backslashreplace", buffering=1)
-    for printed in (sys.stdout, sys.stderr):
-        printed.flush()
-    before, copies = (sys.stdout, sys.stderr), {number: os.dup(number) for number in (1, 2)}
-    sys.stdout = sys.stderr = stream
-    for number in copies:
-        os.dup2(stream.fileno(), number)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
-        for number, copy in copies.items():
-            os.dup2(copy, number)
-            os.close(copy)
 
 
 def _decide_policy(policy: str) -> None:

@@ -48,6 +48,16 @@ def test_variant_that_fails_is_left_out(own: Own, capfd: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
+def test_output_of_the_function_is_shown_once(own: Own, capfd: pytest.CaptureFixture[str]) -> None:
+    code = "def build(*, batch_size, seed):\n    print('built'); import os; os.system('echo child'); return changed()\n"
+    prepare_task(settings(own(code), epochs=1), files.PREPARED)
+    assert capfd.readouterr().out.split() == ["built", "child"]
+    logs = [path.read_text() for path in (files.WORK_DIR / "task").iterdir()]
+    assert len(logs) == 3
+    assert all(sorted(text.split()) == ["built", "child"] for text in logs)
+
+
+@pytest.mark.slow
 def test_failure_of_a_type_has_its_cure(own: Own) -> None:
     info = prepare_task(settings(own(IN_TOP_K), epochs=1), files.PREPARED)
     assert set(info.left_out) == {"mixed_float16", "mixed_bfloat16"}
