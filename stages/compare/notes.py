@@ -26,8 +26,17 @@ def void_texts(judging: Judging) -> list[str]:
 
 
 def notes(judging: Judging) -> tuple[str, ...]:
-    """What limits a judging: void measures, latencies that still fell, and what could not be measured."""
-    return (*void_texts(judging), *_unsteady_texts(judging), *_missing_texts(judging))
+    """What limits a judging: void measures, latencies that still fell, missing measurements, and assumptions."""
+    return (*void_texts(judging), *_unsteady_texts(judging), *_missing_texts(judging), *_independence_texts(judging))
+
+
+def _independence_texts(judging: Judging) -> Iterator[str]:
+    study = judging.study
+    if study.task.script is not None and not study.speed_only:
+        yield (
+            f"The intervals of {study.score_name} assume that the test examples are independent. Overlapping windows of "
+            "one series are not: their intervals are too narrow."
+        )
 
 
 def _unsteady_texts(judging: Judging) -> Iterator[str]:

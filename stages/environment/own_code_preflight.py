@@ -14,6 +14,7 @@ from stages import files
 from stages.errors import one_line
 from stages.inputs.own_model import OWN_MODEL, module_file, parse_source
 from stages.params import TaskParams
+from stages.params.margin import score_name_problem
 from stages.params.rules import did_you_mean
 
 LONGEST_VALUE = 300  # characters of a value in a message: what to do comes after it
@@ -85,6 +86,24 @@ def _script(task: TaskParams) -> Iterator[str]:
         yield f"{subject}, which calls input(): halfstep runs it several times, and nobody answers"
     if any((path.parent / name).exists() for name in ("stages.py", "stages/__init__.py")) and path.parent != Path.cwd():
         yield f"{subject}; beside it is a module named 'stages', as halfstep's own package is: rename it"
+    if task.score is not None:
+        yield from _score(task, task.score)
+
+
+def _score(task: TaskParams, score: str) -> Iterator[str]:
+    """One line if the function that scores a script's models cannot be used."""
+    subject, match = f"task.score is '{_shown(score)}'", OWN_MODEL.fullmatch(score)
+    if match is None:
+        yield f"{subject}; it must be module:function, a module in the folder of task.script"
+    elif match["module"] == task.script_path.stem:
+        yield f"{subject}, in the script itself; give a function of another module, which can be imported"
+    elif problem := score_name_problem(match["function"]):
+        yield f"{subject}; {problem}"
+    else:
+        try:
+            _module(subject, match, task.script_path.parent, "in the folder of task.script", only_root=True)
+        except _UnusableError as error:
+            yield str(error)
 
 
 def _task_function(task: TaskParams, match: re.Match[str]) -> Iterator[str]:

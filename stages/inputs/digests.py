@@ -105,16 +105,23 @@ def task_digest(task: TaskParams, batch_size: int, seed: int) -> dict[str, Any]:
 def task_files(task: TaskParams) -> dict[str, Path]:
     """Source files of the user's own function or script, as `own_model_files` returns them."""
     if task.script is not None:
-        return script_files(task.script_path)
+        of_score = own_model_files(task.score or "", task.script_path.parent, only_root=True)
+        return script_files(task.script_path) | of_score
     return own_model_files(task.name, task.folder, only_root=task.path is not None)
 
 
 def looks_digest(params: Params) -> dict[str, Any]:
-    """What `prepare` looks at: the images; of a script, which it runs once for each, the variants and the seeds."""
-    if params.task.script is not None:
-        entries = {name: params.variants[name].model_dump(mode="json") for name in params.train.variants}
-        return {"source": None, "variants": entries, "seeds": list(params.train.seeds)}
-    return {"source": None} if params.task.is_own else source_digest(params.data)
+    """What `prepare` looks at: the images, or what it tries the user's task or script under."""
+    if not params.task.is_own:
+        return source_digest(params.data)
+    seeds = params.train.seeds if params.task.script is not None else params.train.seeds[:1]
+    return {
+        "source": None,
+        "baseline": params.compare.baseline,
+        "variants": {name: params.variants[name].model_dump(mode="json") for name in params.train.variants},
+        "seeds": list(seeds),
+        "trains": params.train.epochs != 0,
+    }
 
 
 def _source_digest(found: dict[str, Path]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""The margin of quality, which is in units of the score."""
+"""The names of scores, and the margin of quality, which is in units of the score."""
 
 from __future__ import annotations
+
+import re
 
 from stages.errors import ParameterError
 from stages.params.schema import CompareParams
@@ -9,6 +11,9 @@ ACCURACY = "accuracy"
 NEGATIVE_LOSS = "neg_loss"  # of a script; `compare` finds its margin
 MEAN_ACCURACY = "mean_accuracy"  # of an example with many predictions
 ACCURACY_MARGIN = 0.01  # one percentage point
+SCORE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,49}")
+# Parts of names for which lower is better.
+_LOWER_IS_BETTER = frozenset({"loss", "error", "mae", "mse", "rmse", "mape", "perplexity", "wer", "cer", "nll", "fid"})
 
 
 def quality_margin_for(score_name: str, compare: CompareParams) -> float:
@@ -33,3 +38,13 @@ def quality_margin_for(score_name: str, compare: CompareParams) -> float:
 def accuracy_margin_line(margin: float) -> str:
     """The message for a margin that no accuracy can have."""
     return f"compare.quality_margin is {margin:g}; for accuracy, a fraction, it must be above 0 and below 1"
+
+
+def score_name_problem(name: object) -> str | None:
+    """Why a score may not have this name; None if it may."""
+    if not isinstance(name, str) or not SCORE_NAME.fullmatch(name):
+        return "it must have letters, digits and _, at most 50, with a letter first"
+    words = name.lower().split("_")
+    if words[0] not in ("neg", "negative") and (found := sorted(_LOWER_IS_BETTER.intersection(words))):
+        return f"'{found[0]}' is better when it is lower: return its negative, and name it 'neg_{name}'"
+    return None

@@ -95,6 +95,8 @@ def _scripts_have_what_they_need(params: Params) -> Iterator[str]:
                 yield f"train.{name} is null, which only task.script may leave so; give a number"
         if isinstance(task.arguments, list):
             yield "task.arguments is a list, which only task.script takes; give the arguments of the function by name"
+        if task.score is not None:
+            yield f"task.score is '{task.score}', which is for task.script; set it to null"
         return
     if task.name != "images" or task.path is not None:
         yield f"task.script is '{task.script}' and task.name or task.path is set; leave one of them out"

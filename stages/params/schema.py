@@ -73,6 +73,13 @@ class TaskParams(Section):
     arguments: dict[str, Any] | list[Any] = Field(
         {}, description="arguments of your function, by name; of a script its command line, a list"
     )
+    score: str | None = Field(
+        None,
+        pattern=ONE_LINE,
+        min_length=1,
+        description="of a script: `module:function` in its folder, called with `(y_true, y_pred)` of a batch, which "
+        "returns a number for each example, higher is better; `null`: accuracy of classes, else the negative loss",
+    )
     depends: Paths = Field((), description="files and folders that the results of your task also depend on")
 
     @property

@@ -47,12 +47,13 @@ def _prepare(settings: Params) -> None:
     if settings.task.script is not None:
         from stages.prepare.script_task import prepare_script
 
-        prepare_script(settings, files.PREPARED)
-        return
-    from stages.prepare.own_task import prepare_task
+        info = prepare_script(settings, files.PREPARED)
+        is_declared = settings.task.score is not None and info.speed_only is None
+    else:
+        from stages.prepare.own_task import prepare_task
 
-    info = prepare_task(settings, files.PREPARED)
-    if settings.train.epochs:
+        info, is_declared = prepare_task(settings, files.PREPARED), True
+    if is_declared and settings.train.epochs != 0:
         quality_margin_for(info.score_name, settings.compare)  # it must be declared, before any training
 
 

@@ -113,7 +113,7 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
     weights = first_weights(call.model)
     with user_code.explained(at_line, "cannot be evaluated", TaskError, is_script=True):
         can_infer = _can_infer(found)
-        quality = _quality(found, directory) if can_infer else _Quality(speed_only="its model has no call()")
+        quality = _quality(found, spec, directory) if can_infer else _Quality(speed_only="its model has no call()")
     with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
         steps = found.steps_per_epoch()
         train_sha256 = _sha256(islice(iter(found.batches), COMPARED_BATCHES))
@@ -168,7 +168,7 @@ def _can_infer(found: Scripted) -> bool:
     return True
 
 
-def _quality(found: Scripted, directory: Path | None) -> _Quality:
+def _quality(found: Scripted, spec: TaskSpec, directory: Path | None) -> _Quality:
     """Reads the validation examples, and writes them."""
     if found.validation is None:
         return _Quality(speed_only="it gives fit no validation data")
@@ -184,15 +184,22 @@ def _quality(found: Scripted, directory: Path | None) -> _Quality:
     if total < 2 or read[0].y is None:
         why = "its data have no targets" if total else "its validation data are empty"
         return _Quality(speed_only=why, sha256=digest)
-    scored = scripted.score(found, read[0])
+    scored = scripted.score(found, read[0], spec.task.score)
     if scored is None:
         return _Quality(speed_only="its model has no loss that depends on outputs and targets", sha256=digest)
     model = found.call.model
     read = [Batch(batch.x, batch.y, batch.sample_weight, scripted.mask_of(model, batch.x)) for batch in read]
     outputs = model.predict_on_batch(read[0].x)
-    with user_code.explained("its loss", "cannot be computed for single examples", TaskError, is_script=True):
+    given = spec.task.score
+    subject = "its loss" if given is None else f"task.score = {given}"
+    with user_code.explained(subject, "cannot be computed for single examples", TaskError, is_script=True):
         scores = scored[1](script_score.targets(read[0]), keras.tree.map_structure(np.asarray, outputs))
     if np.shape(scores) != (len(read[0]),):
+        if given is not None:
+            raise TaskError(
+                f"{subject} returns shape {np.shape(scores)} for {len(read[0])} examples; it must return one number "
+                f"for each, shape ({len(read[0])},)"
+            )
         return _Quality(speed_only="its loss is no number for each example", sha256=digest)
     if directory is not None:
         examples.write(directory, read)

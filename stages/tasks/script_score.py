@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.errors import TaskError
 from stages.params.margin import ACCURACY, MEAN_ACCURACY, NEGATIVE_LOSS
+from stages.tasks import user_code
 from stages.tasks.examples import Batch
 from stages.tensorflow_import import keras, tf
 
@@ -26,11 +29,20 @@ def targets(batch: Batch) -> dict[str, Any]:
     return {name: part for name, part in parts.items() if part is not None}
 
 
-def score_of(model: keras.Model, batch: Batch, predicted: Any) -> tuple[str, Score] | None:
+def score_of(model: keras.Model, batch: Batch, predicted: Any, given: str | None = None) -> tuple[str, Score] | None:
     """The name of the score of a compiled model, and a function of targets and predictions that returns `(n,)`.
 
-    None if the model has no loss that depends on its outputs and the targets.
+    None if the model has no loss that depends on its outputs and the targets, and `given`, `task.score`, names no
+    function.
+
+    Raises:
+        TaskError: the function cannot be imported.
     """
+    if given is not None and batch.y is not None:
+        module, _, name = given.partition(":")
+        with user_code.explained(f"task.score = {given}", "cannot be imported", TaskError, is_script=True):
+            function = getattr(importlib.import_module(module), name)
+        return name, lambda found, predicted: function(found["y"], predicted)
     if batch.y is None or getattr(model, "_compile_loss", None) is None:
         return None
     correct = _correctness(model, batch.y, predicted)

@@ -175,7 +175,7 @@ def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
     call = script.run(spec.task, variant.policy, seed, (files.WORK_DIR / "script" / name).absolute())
     found = Scripted(call, spec.train.batch_size)
     found.build()
-    split = _split(found, info, directory)
+    split = _split(found, info, directory, spec.task.score)
     task = Task(model=call.model, compile={}, train=None, test=None, score=split.score, score_name=split.name)
     return ReadyTask(
         task=task,
@@ -194,12 +194,12 @@ def training_of(found: Scripted, steps: int) -> TrainingData:
     return TrainingData(steps, lambda first, count: from_step(found.batches.repeat(), first, count))
 
 
-def _split(found: Scripted, info: TaskInfo, directory: Path) -> _Split:
+def _split(found: Scripted, info: TaskInfo, directory: Path, given: str | None) -> _Split:
     if info.speed_only is not None:
         return _Split(None, untested(found.first_batch), _no_score, info.score_name)
     validation, test = examples.halves(examples.read(directory))
     elements = [tuple(part for part in (half.x, half.y, half.sample_weight) if part is not None) for half in validation]
-    scored = score(found, test[0])
+    scored = score(found, test[0], given)
     assert scored is not None, "prepare has found one"
     return _Split(
         validation=examples.as_dataset(elements),
@@ -213,11 +213,11 @@ def _no_score(*_: Any) -> NDArray[np.float64]:
     raise TaskError("nothing is scored")
 
 
-def score(found: Scripted, batch: Batch) -> tuple[str, script_score.Score] | None:
-    """The name and function of the score, as the outputs for a batch tell."""
+def score(found: Scripted, batch: Batch, given: str | None) -> tuple[str, script_score.Score] | None:
+    """The name and function of the score: `given` is `task.score`, or else the outputs for a batch tell."""
     with random_state_kept():
         predicted = keras.tree.map_structure(np.asarray, found.call.model.predict_on_batch(batch.x))
-    return script_score.score_of(found.call.model, batch, predicted)
+    return script_score.score_of(found.call.model, batch, predicted, given)
 
 
 def mask_of(model: keras.Model, x: Any) -> Any:

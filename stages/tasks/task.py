@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stages.params.margin import score_name_problem
+
 if TYPE_CHECKING:
     from stages.tensorflow_import import keras
 
-SCORE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,49}")
-# Parts of names for which lower is better.
-_LOWER_IS_BETTER = frozenset({"loss", "error", "mae", "mse", "rmse", "mape", "perplexity", "wer", "cer", "nll", "fid"})
 _NOT_IN_COMPILE = {"jit_compile": "variants.<name>.xla sets it"}
 
 
@@ -94,13 +92,3 @@ def _problems_of_score(task: Task) -> Iterator[str]:
             yield f"Task.{name} is {type(getattr(task, name)).__name__}; it must be a function"
     if problem := score_name_problem(task.score_name):
         yield f"Task.score_name is {task.score_name!r}; {problem}"
-
-
-def score_name_problem(name: object) -> str | None:
-    """Why a score may not have this name; None if it may."""
-    if not isinstance(name, str) or not SCORE_NAME.fullmatch(name):
-        return "it must have letters, digits and _, at most 50, with a letter first"
-    words = name.lower().split("_")
-    if words[0] not in ("neg", "negative") and (found := sorted(_LOWER_IS_BETTER.intersection(words))):
-        return f"'{found[0]}' is better when it is lower: return its negative, and name it 'neg_{name}'"
-    return None

@@ -21,7 +21,6 @@ EXAMPLES: dict[str, tuple[dict[str, Any], int, int, float]] = {
     "regression": ({}, 20, 32, -60.0),
     "segmentation": ({"size": 32, "images": 400, "test": 50, "width": 8}, 6, 16, 0.5),
     "text": ({"length": 16, "width": 32, "limit": 30_000}, 2, 64, 0.15),
-    "lstm": ({"units": 16, "length": 20, "series": 1000}, 8, 32, -0.2),
     "own_train_step": ({"width": 128}, 4, 64, 0.6),
     "fine_tuning": ({"weights": "digits.keras", "frozen": True}, 4, 32, 0.55),
 }

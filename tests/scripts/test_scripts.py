@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from stages import params
+from stages.inputs import digests
 from tests.scripts.conftest import source
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.scripts.conftest import ScriptProject
 
 pytestmark = pytest.mark.slow
@@ -185,6 +189,47 @@ def test_regression_is_scored_by_its_negative_loss(project: ScriptProject) -> No
     assert metrics["test_neg_loss"] < 0
     assert metrics["permuted_score"] < metrics["test_neg_loss"]
     assert metrics["permuted_p"] < 0.001
+
+
+def test_score_of_a_function_beside_the_script(project: ScriptProject) -> None:
+    text = "import numpy as np\n\n\ndef certainty(y_true, y_pred):\n    return -np.abs(y_true - y_pred.argmax(1))\n"
+    project.write({"task": {"score": "measures:certainty"}, "compare": {"quality_margin": 0.1}})
+    (project.script.parent / "measures.py").write_text(text)
+    assert "40 test examples, score certainty" in project.passed("prepare")
+    metrics = project.train()
+    assert -1 <= metrics["test_certainty"] <= 0
+    assert "measures.py" in digests.task_files(params.load().task)
+
+
+BAD_SCORES = {
+    "no margin": ("measures:certainty", "return -np.abs(y_true - y_pred.argmax(1))", None, "compare.quality_margin is"),
+    "shape": ("measures:certainty", "return y_pred", 0.1, "returns shape (32, 2) for 32 examples; it must return one"),
+    "raises": (
+        "measures:certainty",
+        "return y_pred.nothing",
+        0.1,
+        "measures:certainty cannot be computed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SCORES)
+def test_score_that_cannot_be_used(project: ScriptProject, name: str) -> None:
+    score, body, margin, message = BAD_SCORES[name]
+    project.write({"task": {"score": score}, "compare": {"quality_margin": margin}})
+    (project.script.parent / "measures.py").write_text(
+        f"import numpy as np\n\n\ndef certainty(y_true, y_pred):\n    {body}\n"
+    )
+    done = project.run("prepare")
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+
+
+def test_example_of_a_time_series_is_scored_by_its_negative_loss(project: ScriptProject, root: Path) -> None:
+    text = (root / "examples/lstm_script.py").read_text().replace("LENGTH, UNITS = 40, 64", "LENGTH, UNITS = 10, 8")
+    project.write(text=text)
+    assert "1,000 test examples, score neg_loss" in project.passed("prepare")
+    assert -0.3 < project.train()["test_neg_loss"] < 0
 
 
 WRONG = {
