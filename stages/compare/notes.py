@@ -34,8 +34,8 @@ def _independence_texts(judging: Judging) -> Iterator[str]:
     study = judging.study
     if study.task.script is not None and not study.speed_only:
         yield (
-            f"The intervals of {study.score_name} assume that the test examples are independent. Overlapping windows of "
-            "one series are not: their intervals are too narrow."
+            f"The intervals of {study.score_name} assume that the test examples are independent. Overlapping windows "
+            "of one series are not: their intervals are too narrow."
         )
 
 
