@@ -5,14 +5,12 @@ Imports TensorFlow; the stage itself does not.
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +26,9 @@ from stages.tasks.spec import TaskSpec
 from stages.tasks.task import Task
 from stages.tasks.variables import random_state_kept
 from stages.tensorflow_import import keras, tf
+
+
+_NO_STRATEGY = type(tf.distribute.get_strategy())
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,12 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
     with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
         found = Scripted(call, spec.train.batch_size)
         batch_size = len(keras.tree.flatten(found.first_batch)[0])
+    strategy = call.model.distribute_strategy
+    if type(strategy) is not _NO_STRATEGY:
+        raise TaskError(
+            f"{at_line} trains under {type(strategy).__name__}, which halfstep cannot measure: leave the strategy out, "
+            "and train on one device"
+        )
     if spec.train.batch_size is not None and not found.takes_batch_size:
         raise TaskError(
             f"train.batch_size is {spec.train.batch_size}, and {at_line} makes its own batches, of {batch_size}: set "
@@ -116,7 +123,7 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
         quality = _quality(found, spec, directory) if can_infer else _Quality(speed_only="its model has no call()")
     with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
         steps = found.steps_per_epoch()
-        train_sha256 = _sha256(islice(iter(found.batches), COMPARED_BATCHES))
+        train_sha256 = examples.sha256(islice(iter(found.batches), COMPARED_BATCHES))
     compiling.put_in_force(_ready(found, steps), spec, variant)
     with user_code.explained(at_line, "cannot be trained", TaskError, is_script=True):
         _train_a_step(found)
@@ -179,7 +186,7 @@ def _quality(found: Scripted, spec: TaskSpec, directory: Path | None) -> _Qualit
             read += batches if directory is not None else islice(batches, COMPARED_BATCHES)
     except TaskError as error:
         return _Quality(speed_only=f"it {error}")
-    digest = _sha256(batch.parts() for batch in read[:COMPARED_BATCHES])
+    digest = examples.sha256(batch.parts() for batch in read[:COMPARED_BATCHES])
     total = sum(map(len, read))
     if total < 2 or read[0].y is None:
         why = "its data have no targets" if total else "its validation data are empty"
@@ -227,13 +234,3 @@ def _train_a_step(found: Scripted) -> None:
     values |= {"epochs": values["initial_epoch"] + 1}
     with warnings.catch_warnings(action="ignore"):  # of data that have more steps
         found.call.fit(found.call.model, **values)
-
-
-def _sha256(batches: Iterable[Any]) -> str:
-    digest = hashlib.sha256()
-    for batch in batches:
-        for leaf in keras.tree.flatten(batch):
-            if leaf is not None:
-                array = examples.as_array(leaf)
-                digest.update(f"{array.shape} {array.dtype}".encode() + np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()

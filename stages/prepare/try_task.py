@@ -21,7 +21,7 @@ from stages.errors import HalfstepError, TaskError
 from stages.params import Variant
 from stages.policies import POLICIES
 from stages.results.task import TASK_INFO, TaskInfo
-from stages.tasks import compiling, own, scoring, user_code
+from stages.tasks import compiling, examples, own, scoring, user_code
 from stages.tasks.ready import ReadyTask, from_task
 from stages.tasks.spec import TaskSpec
 from stages.tasks.task import Task
@@ -78,7 +78,7 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
     found = _ready(_task(spec, seed), spec, variant, seed)
     can_infer = _can_infer(found, spec)
     with user_code.explained(subject, "has data that cannot be read", TaskError):
-        examples = _test_examples(found)
+        test_examples = _test_examples(found)
     first, created = _described(found, subject, can_infer), _created(found.task)
     del found  # one model is alive at a time
     task = _task(spec, seed, quiet=True)
@@ -95,7 +95,7 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
         name=spec.task.name,
         score_name=found.task.score_name or "none",
         score_kind="score" if found.task.metric is None else "metric",
-        examples=examples,
+        examples=test_examples,
         steps_per_epoch=found.training.steps_per_epoch,
         data_sha256=hashlib.sha256("".join(first.data.values()).encode()).hexdigest(),
         speed_only=None if is_scored else "train.epochs is 0",
@@ -233,16 +233,10 @@ def _digest(found: ReadyTask) -> dict[str, str]:
 
 
 def _digest_of(name: str, data: tf.data.Dataset) -> str:
-    digest, batches = hashlib.sha256(), 0
-    for batch in data.take(COMPARED_BATCHES):
-        batches += 1
-        for leaf in keras.tree.flatten(batch):
-            array = np.asarray(leaf)
-            array = array.astype(str) if array.dtype == object else np.ascontiguousarray(array)  # object: strings
-            digest.update(f"{array.shape} {array.dtype}".encode() + array.tobytes())
-    if not batches:
+    digest = examples.sha256(data.take(COMPARED_BATCHES))
+    if not digest:
         raise TaskError(f"Task.{name} is empty; give at least one batch")
-    return digest.hexdigest()
+    return digest
 
 
 def _test_examples(found: ReadyTask) -> int:

@@ -57,7 +57,7 @@ def record_to(path: Path) -> None:
     """
     flags = os.environ.get(_VARIABLE, "").strip()
     if _FLAG not in flags and (not flags or flags.startswith("-")) and not re.search(r"\s", str(path)):
-        os.environ[_VARIABLE] = f"{flags} {_FLAG}={path}".lstrip()
+        os.environ[_VARIABLE] = f"{flags} {_FLAG}={path.absolute()}".lstrip()  # a script changes the folder
 
 
 def read(path: Path) -> str | None:

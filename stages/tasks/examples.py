@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def mapped(function: Callable[[Any], Any], values: Any) -> Any:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """A tensor as an array that needs no pickle: strings have a fixed length.
+    """A tensor as an array that needs no pickle: strings are UTF-8 of a fixed length.
 
     Raises:
         TaskError: it is ragged or sparse.
@@ -59,7 +60,22 @@ def as_array(value: Any) -> np.ndarray:
     if isinstance(value, tf.RaggedTensor | tf.SparseTensor):
         raise TaskError(f"has examples of type {type(value).__name__}, which cannot be stored as arrays")
     array = np.asarray(value)
-    return array.astype(np.bytes_) if array.dtype.kind in "OU" else array
+    if array.dtype.kind not in "OU":
+        return array
+    texts = [item.encode() if isinstance(item, str) else item for item in array.ravel().tolist()]
+    return np.array(texts, np.bytes_).reshape(array.shape)
+
+
+def sha256(batches: Iterable[Any]) -> str:
+    """A sha256 of batches of any structure, with their shapes and types; empty without any."""
+    digest = None
+    for batch in batches:
+        digest = digest or hashlib.sha256()
+        for leaf in tf.nest.flatten(batch, expand_composites=True):
+            if leaf is not None:
+                array = as_array(leaf)
+                digest.update(f"{array.shape} {array.dtype}".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest() if digest else ""
 
 
 def write(folder: Path, batches: Sequence[Batch]) -> None:

@@ -240,6 +240,11 @@ WRONG = {
         {},
         "ends without a call of",
     ),
+    "strategy": (
+        "tf.distribute.MirroredStrategy().scope().__enter__()",
+        {},
+        "trains under MirroredStrategy, which halfstep cannot measure: leave the strategy out",
+    ),
     "batches": (
         "",
         {"train": {"batch_size": 64}},
