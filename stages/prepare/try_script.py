@@ -27,7 +27,6 @@ from stages.tasks.task import Task
 from stages.tasks.variables import random_state_kept
 from stages.tensorflow_import import keras, tf
 
-
 _NO_STRATEGY = type(tf.distribute.get_strategy())
 
 

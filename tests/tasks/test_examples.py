@@ -22,14 +22,8 @@ def test_strings_of_any_alphabet_are_stored(tmp_path: Path) -> None:
 
 def test_digest_depends_on_values_shapes_and_order() -> None:
     numbers = np.arange(6, dtype=np.float32)
-    variants: list[list[np.ndarray]] = [
-        [numbers],
-        [numbers[::-1]],
-        [numbers.reshape(2, 3)],
-        [numbers.astype(np.float64)],
-        [numbers, numbers],
-    ]
-    found = [examples.sha256(batches) for batches in variants]
+    arrays: list[np.ndarray] = [numbers, numbers[::-1], numbers.reshape(2, 3), numbers.astype(np.float64)]
+    found = [*(examples.sha256([array]) for array in arrays), examples.sha256([numbers, numbers])]
     assert len(set(found)) == len(found)
     assert examples.sha256([numbers.copy()]) == found[0]
     assert examples.sha256([]) == ""
