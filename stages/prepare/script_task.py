@@ -114,8 +114,17 @@ class _Looks:
                 "folder, so that a change of it runs the stages again"
             )
         if first.seconds > SLOW_S:
-            yield f"prepare: {name} takes {first.seconds:.0f} s to reach fit, in each process that runs it"
+            yield (
+                f"prepare: {name} takes {first.seconds:.0f} s to reach fit, in each of at least {self._processes()} "
+                "processes that run it"
+            )
         yield f"prepare: what {name} prints is in {LOGS}/"
+
+    def _processes(self) -> int:
+        """The fewest that run the script: here, for each training, and in each of two repeats of the timing."""
+        train, is_trained = self._settings.train, self.first.speed_only is None and self._settings.train.epochs != 0
+        variants, seeds = len(train.variants), len(train.seeds)
+        return variants + seeds - 1 + variants * seeds * is_trained + 2 * (variants + 1)
 
     def _look(self, variant: str, seed: int, directory: Path | None = None) -> Look | str:
         entry, train = self._settings.variants[variant], self._settings.train

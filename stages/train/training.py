@@ -248,7 +248,8 @@ def _explain_own_code(spec: TaskSpec, session: Session) -> Iterator[None]:
         if session.interruption.requested or (spec.is_images and not OWN_MODEL.fullmatch(spec.model.name)):
             raise
         kind = ModelError if spec.is_images else TaskError
-        raise kind(f"{spec.subject} cannot be trained: {user_code.describe(error)}") from error
+        failure = f"cannot be trained{user_code.under_policy()}"
+        raise kind(f"{spec.subject} {failure}: {user_code.describe(error)}") from error
 
 
 @contextmanager
