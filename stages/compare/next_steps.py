@@ -259,5 +259,5 @@ def too_few_of(change: QualityChange, judging: Judging) -> str | None:
         return None
     margin, verdicts = judging.margin, judging.number_of_tests
     changes = [item for each in judging.candidates for item in (each.quality, each.quality_same_weights)]
-    planned = max(examples_needed(item, margin, judging.alpha) or 0 for item in changes if item is not None)
-    return too_few_examples(change.examples, judging.study.score_name, margin, change.seeds, verdicts, planned)
+    planned = [examples_needed(item, margin, judging.alpha) or 0 for item in changes if item is not None]
+    return too_few_examples(change.examples, judging.study.score_name, margin, change.seeds, verdicts, max(planned))

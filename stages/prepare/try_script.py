@@ -100,20 +100,7 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     call = script.run(spec.task, variant.policy, seed, log)
     at_line = f"{spec.subject}, line {call.line},"
-    with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
-        found = Scripted(call, spec.train.batch_size)
-        batch_size = len(keras.tree.flatten(found.first_batch)[0])
-    strategy = call.model.distribute_strategy
-    if type(strategy) is not _NO_STRATEGY:
-        raise TaskError(
-            f"{at_line} trains under {type(strategy).__name__}, which halfstep cannot measure: leave the strategy out, "
-            "and train on one device"
-        )
-    if spec.train.batch_size is not None and not found.takes_batch_size:
-        raise TaskError(
-            f"train.batch_size is {spec.train.batch_size}, and {at_line} makes its own batches, of {batch_size}: set "
-            "train.batch_size to null"
-        )
+    found, batch_size = _data(call, spec, at_line)
     with user_code.explained(at_line, "cannot be built", TaskError, is_script=True):
         found.build()
     weights = first_weights(call.model)
@@ -146,6 +133,25 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
         weights=weights,
         unnamed_files=_unnamed(kept_files.files_read(), named),
     )
+
+
+def _data(call: script.Call, spec: TaskSpec, at_line: str) -> tuple[Scripted, int]:
+    """The call's data, and the number of examples in the first batch; errors as of `look`."""
+    strategy = call.model.distribute_strategy
+    if type(strategy) is not _NO_STRATEGY:
+        raise TaskError(
+            f"{at_line} trains under {type(strategy).__name__}, which halfstep cannot measure: leave the strategy out, "
+            "and train on one device"
+        )
+    with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
+        found = Scripted(call, spec.train.batch_size)
+        batch_size = len(keras.tree.flatten(found.first_batch)[0])
+    if spec.train.batch_size is not None and not found.takes_batch_size:
+        raise TaskError(
+            f"train.batch_size is {spec.train.batch_size}, and {at_line} makes its own batches, of {batch_size}: set "
+            "train.batch_size to null"
+        )
+    return found, batch_size
 
 
 @dataclass(frozen=True)
