@@ -34,7 +34,7 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
             create_variables(model, found.training.from_step(0, 1).element_spec)
         if model.optimizer is not None:
             model.optimizer.build(model.trainable_variables)  # creates the variables of loss scaling
-    if not model.built or not model.trainable_variables:
+    if found.scripted is None and not (model.built and model.trainable_variables):
         raise TaskError(
             f"{spec.subject}: Task.model has no trainable weights after compile(); call it on a batch first"
         )
