@@ -27,8 +27,6 @@ from stages.tasks.task import Task
 from stages.tasks.variables import random_state_kept
 from stages.tensorflow_import import keras, tf
 
-_NO_STRATEGY = type(tf.distribute.get_strategy())
-
 
 @dataclass(frozen=True)
 class Look:
@@ -98,8 +96,14 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
     directory = None if directory is None else directory.absolute()
     named = [files.resolve_data_path(name).absolute() for name in spec.task.depends]
     precision.activate(variant, require_gpu=spec.train.require_gpu)
+    no_strategy = tf.distribute.get_strategy()  # not at the import: it starts a thread, with which nothing is forked
     call = script.run(spec.task, variant.policy, seed, log)
     at_line = f"{spec.subject}, line {call.line},"
+    if type(strategy := call.model.distribute_strategy) is not type(no_strategy):
+        raise TaskError(
+            f"{at_line} trains under {type(strategy).__name__}, which halfstep cannot measure: leave the strategy out, "
+            "and train on one device"
+        )
     found, batch_size = _data(call, spec, at_line)
     with user_code.explained(at_line, "cannot be built", TaskError, is_script=True):
         found.build()
@@ -137,12 +141,6 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
 
 def _data(call: script.Call, spec: TaskSpec, at_line: str) -> tuple[Scripted, int]:
     """The call's data, and the number of examples in the first batch; errors as of `look`."""
-    strategy = call.model.distribute_strategy
-    if type(strategy) is not _NO_STRATEGY:
-        raise TaskError(
-            f"{at_line} trains under {type(strategy).__name__}, which halfstep cannot measure: leave the strategy out, "
-            "and train on one device"
-        )
     with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
         found = Scripted(call, spec.train.batch_size)
         batch_size = len(keras.tree.flatten(found.first_batch)[0])
