@@ -102,6 +102,8 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
         can_infer=can_infer,
         restarts=bool(found.task.callbacks),
     )
+    if (steps := int(found.model.steps_per_execution)) > 1:
+        print(f"prepare: {spec.task.name}: timed with one step a call, not with {steps}", flush=True)
     info.write(directory / TASK_INFO.name)
     files.write_manifest(directory)
     return info

@@ -69,8 +69,7 @@ class Worker:
         self._config, self._began_s, self._root = config, time.monotonic(), Path.cwd()
         self._task = building.ready(config.spec, config.variant, config.seed)
         self._model = self._task.model
-        if self._task.scripted is not None:
-            self._model.steps_per_execution = 1  # `prepare` has said so where the script has more
+        self._model.steps_per_execution = 1  # `prepare` has said so where a task or script has more
         self._batches: Any = iter(())
         self._train_cached: Callable[[], Any] | None = None
         self._startup_s = 0.0

@@ -11,6 +11,8 @@ from stages import files
 from stages.errors import TaskError
 from stages.params import ModelParams, TaskParams, TrainParams, Variant
 from stages.prepare import try_task
+from stages.profile.records import ArmConfig
+from stages.profile.worker import Worker
 from stages.tasks import building
 from stages.tasks.spec import TaskSpec
 from stages.train.training import train
@@ -175,6 +177,20 @@ def test_shapes_are_in_the_message_of_a_score_that_fails(own: Own) -> None:
     shapes = r"fails for y_true of shape \(30, 1\) and y_pred of shape \(30, 1\): "
     with pytest.raises(TaskError, match=shapes):
         prepare_task(task, TRAIN, files.PREPARED)
+
+
+def test_steps_of_one_call_are_timed_one_by_one(own: Own, capsys: pytest.CaptureFixture[str]) -> None:
+    task = own(
+        "def build(*, batch_size, seed):\n    compiled = options()['compile'] | {'steps_per_execution': 5}\n"
+        "    return changed(compile=compiled)\n"
+    )
+    prepare_task(task, TRAIN, files.PREPARED)
+    assert capsys.readouterr().out == f"prepare: {task.name}: timed with one step a call, not with 5\n"
+    worker = Worker(ArmConfig(spec(task, TRAIN), FLOAT32, 0))
+    worker.warm_up(1)
+    before = int(worker._model.optimizer.iterations)
+    worker.train_round(4)
+    assert int(worker._model.optimizer.iterations) == before + 4
 
 
 SHARED = {
