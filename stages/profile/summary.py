@@ -182,9 +182,10 @@ def _operation(operation: Operation, trace: Trace, with_kernel: frozenset[str]) 
 
 def _disagreement(trace: Trace, times: RawTimes, metrics: Mapping[str, float]) -> Iterator[str]:
     """Yields a line if the overhead and the noise do not explain the difference between traced and timed steps."""
-    if not trace.steps:
+    timed_ms = metrics.get("step_time_ms/mean")
+    if not trace.steps or timed_ms is None:
         return
-    traced_ms, timed_ms = metrics["profiler/step_time_ms"], metrics["step_time_ms/mean"]
+    traced_ms = metrics["profiler/step_time_ms"]
     overhead = metrics["profiler/overhead_percent"] / 100
     noise = _relative_sd([row.round_time_ms / row.steps for row in times.rounds])
     noise += _relative_sd(trace.step_time_ms) / math.sqrt(len(trace.steps))

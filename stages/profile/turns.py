@@ -19,6 +19,7 @@ from stages.results.profile import Call, InputRound, Round, Step
 from stages.text import TRAIN, inference_measure
 
 CONTROL_PAIRS = 3
+LEAST_ROUNDS = 4  # of a repeat, from which on the control leaves the first pair out
 MAX_STANDSTILL_S, SETTLING_STEPS = 2.0, 6
 INPUT_ROUNDS = 6  # they separate input from compute and affect no verdict
 
@@ -32,6 +33,7 @@ class Turns:
     Args:
         records: everything that was measured, by arm.
         seed: of the order of the turns.
+        rounds: largest number of rounds in a repeat; None if only the time limits it.
 
     Attributes:
         repeated: rounds that were repeated because a process was stopped during them.
@@ -39,8 +41,9 @@ class Turns:
         is_throttled: called after each round; whether the GPU was slowed down during it, None if that is not known.
     """
 
-    def __init__(self, records: Mapping[str, ArmRecord], seed: int) -> None:
+    def __init__(self, records: Mapping[str, ArmRecord], seed: int, rounds: int | None = None) -> None:
         self._records, self._seed = records, seed
+        self._has_few_rounds = rounds is not None and rounds < LEAST_ROUNDS
         self._repeat = 0
         self._workers: Sequence[WorkerProcess] = ()
         self._stand_still = False
@@ -182,7 +185,8 @@ class Turns:
         The control takes part in one of `CONTROL_PAIRS` pairs of rounds.
         """
         workers = [worker for worker in self._workers if measure in worker.measures]
-        if len(workers) > 2 and number // 2 % CONTROL_PAIRS:
+        may_drop_first = measure == TRAIN and not self._has_few_rounds
+        if len(workers) > 2 and not control_takes_part(number // 2, may_drop_first=may_drop_first):
             workers = [worker for worker in workers if worker.name != files.CONTROL]
         order = random.Random(f"{self._seed} {self._repeat} {measure} {number // 2}").sample(workers, len(workers))
         return order[::-1] if number % 2 else order
@@ -199,6 +203,16 @@ class Turns:
             worker.stand_still()
         self.seconds[worker.name] += time.monotonic() - started_s
         return found
+
+
+def control_takes_part(pair: int, *, may_drop_first: bool) -> bool:
+    """Whether the control takes part in a pair of rounds, counted from 0: in one of `CONTROL_PAIRS`.
+
+    With `may_drop_first`, up to half of the rounds may not count in the end, because they come before the steady state.
+    Then the control takes part in the pairs 1, 3, 6, 9 and so on: after any half of at least `LEAST_ROUNDS` rounds it
+    has one that counts.
+    """
+    return pair == 1 or (pair > 0 and pair % CONTROL_PAIRS == 0) if may_drop_first else pair % CONTROL_PAIRS == 0
 
 
 def use_rounds_as_steps(records: Mapping[str, ArmRecord]) -> None:

@@ -23,7 +23,7 @@ from stages.profile.extras import Wanted
 from stages.profile.records import ArmConfig, Measurement
 from stages.profile.repeats import Repeats, amounts
 from stages.profile.runner import Context, measure
-from stages.profile.turns import Turns
+from stages.profile.turns import CONTROL_PAIRS, LEAST_ROUNDS, Turns, control_takes_part
 from stages.profile.worker_process import Serve
 from stages.profile.xla_choices import digest
 from stages.tasks.spec import TaskSpec
@@ -172,7 +172,14 @@ def test_control_takes_part_in_a_third_of_the_rounds(folder: Path) -> None:
     by_repeat = rounds_of(found, files.CONTROL)
     by_repeat.pop(2, None)  # what it costs decides
     assert by_repeat == dict.fromkeys(range(2), 4)
-    assert {row.round for row in found.records[files.CONTROL].times.rounds} == {0, 1, 6, 7}
+    assert {row.round for row in found.records[files.CONTROL].times.rounds} == {2, 3, 6, 7}
+
+
+@pytest.mark.parametrize("rounds", range(LEAST_ROUNDS, 100))
+def test_control_has_a_round_that_counts_wherever_the_steady_state_begins(rounds: int) -> None:
+    taken = [number for number in range(rounds) if control_takes_part(number // 2, may_drop_first=True)]
+    assert max(taken) >= rounds // 2  # at most half of the rounds come before it
+    assert len(taken) <= max(4, rounds / CONTROL_PAIRS + 2)
 
 
 def test_arms_that_are_not_in_turn_stand_still(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

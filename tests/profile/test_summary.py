@@ -154,6 +154,13 @@ def test_trace_without_any_step_is_not_used(record: ArmRecord) -> None:
     assert found.metrics["step_time_ms/mean"] == pytest.approx(13.75)
 
 
+def test_arm_without_a_round_that_counts_has_no_step_time(record: ArmRecord) -> None:
+    record.times.rounds = [replace(row, counted=False) for row in record.times.rounds]
+    found = summarized(record, trace())
+    assert "step_time_ms/mean" not in found.metrics
+    assert found.metrics["profiler/step_time_ms"] == 14.0
+
+
 def test_step_time_without_parts_is_used(record: ArmRecord) -> None:
     found = summarized(record, replace(trace(), steps=(StepBreakdown(14.0),) * 2))
     assert found.metrics["profiler/step_time_ms"] == 14.0
