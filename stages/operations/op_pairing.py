@@ -78,13 +78,13 @@ class _Names:
 
     @classmethod
     def of(cls, operations: Iterable[TimedOperation]) -> _Names:
-        rows = [(_op_type(operation), *_path(operation.name)) for operation in operations]
+        rows = [(_op_type(operation), *graph_path(operation.name)) for operation in operations]
         types = frozenset(unversioned(op_type) for op_type, _, _ in rows)
         return cls(types, frozenset(path for _, path, is_gradient in rows if not is_gradient))
 
     def key(self, operation: TimedOperation) -> Key:
         """Layer and type of an operation. The node of a gradient is below the forward node that it belongs to."""
-        path, is_gradient = _path(operation.name)
+        path, is_gradient = graph_path(operation.name)
         op_type = _op_type(operation)
         inner = next((depth for depth, scope in enumerate(path[:-1]) if self._is_inner(scope)), len(path) - 1)
         layer = path[:inner]
@@ -107,10 +107,10 @@ def _times(operations: Iterable[TimedOperation], names: _Names) -> dict[Key, Pai
 
 def _op_type(operation: TimedOperation) -> str:
     """Op type without library prefixes; the node's name for rows without a type."""
-    return plain_type(operation.type) or _NUMBER.sub("", _path(operation.name)[0][-1])
+    return plain_type(operation.type) or _NUMBER.sub("", graph_path(operation.name)[0][-1])
 
 
-def _path(name: str) -> tuple[tuple[str, ...], bool]:
+def graph_path(name: str) -> tuple[tuple[str, ...], bool]:
     """Scopes and node of an operation without what the runtime adds, and whether it belongs to a gradient."""
     parts = [part for part in INLINED.sub("", name).split("/") if not _ADDED.fullmatch(part)]
     is_gradient = _GRADIENT in parts

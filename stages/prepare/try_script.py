@@ -97,7 +97,7 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
     named = [files.resolve_data_path(name).absolute() for name in spec.task.depends]
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     no_strategy = tf.distribute.get_strategy()  # not at the import: it starts a thread, with which nothing is forked
-    call = script.run(spec.task, variant.policy, seed, log)
+    call = script.run(spec.task, variant.policy, seed, log, is_first=directory is not None)
     at_line = f"{spec.subject}, line {call.line},"
     if type(strategy := call.model.distribute_strategy) is not type(no_strategy):
         raise TaskError(

@@ -7,6 +7,7 @@ import: a device that has been used does not survive a fork.
 from __future__ import annotations
 
 import signal
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,11 +20,13 @@ import numpy as np
 
 from stages import files, precision
 from stages.errors import HalfstepError, ProfileError
+from stages.operations.op_kinds import Layers
 from stages.profile import memory
 from stages.profile.graph_dtypes import graph_dtypes
 from stages.profile.plan import DROPPED_STEPS, plain_steps
 from stages.profile.records import ArmConfig, ArmSettings, Calibration, TraceRecord
 from stages.profile.steady_state import warm_up_length
+from stages.profile.trace.timeline import TracedSteps, traced_steps
 from stages.profile.worker_process import OutOfMemory
 from stages.results.artifact import read_array
 from stages.results.profile import Configuration, InForce
@@ -179,6 +182,36 @@ class Worker:
             plain_step_time_ms=(before + after) / (2 * plain),
             traced_step_time_ms=traced / marked,
             graph_dtypes=graph_dtypes(self._model.train_function, self._batches),
+        )
+
+    def traced_steps(self, steps: int) -> tuple[TracedSteps, float]:
+        """Traces a few steps on a CPU, reads the trace and drops it.
+
+        Returns:
+            What the instants of `steps` steps were spent on, and milliseconds of a step without the profiler, from as
+            many steps before them.
+
+        Raises:
+            TraceError: the trace shows no operations, as under XLA.
+        """
+        plain_ms = self.train_round(steps) / steps
+        with tempfile.TemporaryDirectory() as folder:
+            tf.profiler.experimental.start(folder)
+            try:
+                self._train(steps + 1, mark=True)
+            finally:
+                tf.profiler.experimental.stop()
+            (path,) = Path(folder).rglob("*.xplane.pb")
+            return traced_steps(path), plain_ms
+
+    def layers(self) -> Layers:
+        """What the names in the model's graph stand for."""
+        optimizers = [value for value in vars(self._model).values() if isinstance(value, keras.optimizers.Optimizer)]
+        scaled = [found for found in optimizers if isinstance(found, keras.optimizers.LossScaleOptimizer)]
+        return Layers(
+            classes={found.path: type(found).__name__ for found in self._model._flatten_layers() if found.path},
+            optimizers=tuple(found.name for found in (*optimizers, *(outer.inner_optimizer for outer in scaled))),
+            scales_loss=bool(scaled),
         )
 
     def same_weights(self, trained: Path) -> np.ndarray:

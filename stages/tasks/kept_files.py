@@ -1,10 +1,13 @@
 """Keeps the files that exist from being changed by a script, which runs once for each training and measurement.
 
-Python reports what is opened, removed and renamed (PEP 578). What libraries in C write, such as HDF5, it does not see.
+Python reports what is opened, removed and renamed (PEP 578). What child processes and libraries in C write, such as
+HDF5, it does not see.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
 import tarfile
@@ -20,6 +23,7 @@ from stages import files
 from stages.errors import one_line
 
 _CREATED = files.WORK_DIR / "script" / "created.txt"  # paths that scripts have created, and may write again
+_COMMANDS = files.WORK_DIR / "script" / "commands.json"  # exit status of each command that a script has run
 _CODE = (".py", ".pyc", ".so", ".pth")
 _SYSTEM = ("/usr/", "/lib", "/etc/", "/sys/", "/opt/", sys.base_prefix)
 _MOST_READ = 10_000
@@ -97,13 +101,14 @@ def files_read() -> frozenset[str]:
 
 
 @contextmanager
-def existing_files_kept(root: Path) -> Iterator[None]:
+def existing_files_kept(root: Path, *, is_first: bool) -> Iterator[None]:
     """In the block, to change a file raises `ChangesFileError`.
 
     Files that a script has created before, temporary files, caches, and results of halfstep are not kept.
 
     Args:
         root: the checkout.
+        is_first: whether this process runs the commands of `os.system`; others take over what they returned.
     """
     if not _guard.is_installed:
         sys.addaudithook(_guard.check)
@@ -118,7 +123,7 @@ def existing_files_kept(root: Path) -> Iterator[None]:
     _guard.allowed = tuple(os.path.realpath(path) for path in folders)
     _guard.is_active = True
     try:
-        with _unpacked_once():
+        with _unpacked_once(), _commands_once(root.absolute() / _COMMANDS, is_first=is_first):
             yield
     finally:
         _guard.is_active = False
@@ -140,6 +145,25 @@ def _unpacked_once() -> Iterator[None]:
 
     unzips = mock.patch.object(zipfile.ZipFile, "_extract_member", unzip_once)
     with unzips, mock.patch.object(tarfile.TarFile, "makefile", untar_once):
+        yield
+
+
+@contextmanager
+def _commands_once(record: Path, *, is_first: bool) -> Iterator[None]:
+    """In the block, `os.system` does not run a command again: it may unpack or remove what another process reads."""
+    if is_first:
+        record.unlink(missing_ok=True)
+    run = os.system
+
+    def run_once(command: str) -> int:
+        known = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+        name = hashlib.sha256(f"{Path.cwd()}\0{command}".encode(errors="surrogateescape")).hexdigest()
+        if name not in known:
+            known[name] = run(command)
+            files.write_json(record, known)
+        return int(known[name])
+
+    with mock.patch.object(os, "system", run_once):
         yield
 
 

@@ -71,7 +71,7 @@ class _State:
 _state = _State()
 
 
-def run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
+def run(task: TaskParams, policy: str, seed: int, log: Path, *, is_first: bool = False) -> Call:
     """Runs the script of a task under a dtype policy up to its first call of `fit`; the second time returns that call.
 
     The working folder is then that of the script. The script's random numbers of Python and NumPy, which often split
@@ -82,12 +82,13 @@ def run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
         policy: a dtype policy of Keras. What the script itself sets is replaced.
         seed: of the training. 0 leaves the seeds that the script sets as they are.
         log: where the script's output goes.
+        is_first: whether no process has run this script before.
 
     Raises:
         TaskError: the script fails, ends without a call of `fit`, or would change a file.
     """
     if _state.call is None:
-        _state.call = _run(task, policy, seed, log)
+        _state.call = _run(task, policy, seed, log, is_first)
     return _state.call
 
 
@@ -101,7 +102,7 @@ def is_left() -> bool:
     return _state.stack is not None
 
 
-def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
+def _run(task: TaskParams, policy: str, seed: int, log: Path, is_first: bool) -> Call:
     path = task.script_path
     subject = f"task.script = {task.script}"
     if keras.config.backend() != "tensorflow":
@@ -131,7 +132,7 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
     try:
         os.chdir(path.parent)
         explained = user_code.explained(subject, "fails before it calls fit", TaskError, is_script=True)
-        with explained, output_to(log), existing_files_kept(folder):
+        with explained, output_to(log), existing_files_kept(folder, is_first=is_first):
             found = stack.switch()
     finally:
         owner.fit, sys.argv = fit, argv

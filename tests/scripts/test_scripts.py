@@ -225,6 +225,18 @@ def test_score_that_cannot_be_used(project: ScriptProject, name: str) -> None:
     assert message in done.stderr
 
 
+def test_commands_are_run_once(project: ScriptProject) -> None:
+    project.write(
+        BOTH, start="import os\nassert os.system('echo run >> ran.txt') == 0\nassert os.system('exit 3') == 768"
+    )
+    project.passed("prepare")
+    project.train("mixed_bfloat16")
+    ran = project.script.parent / "ran.txt"
+    assert ran.read_text() == "run\n"
+    project.passed("prepare")
+    assert ran.read_text() == "run\n" * 2
+
+
 def test_example_of_a_time_series_is_scored_by_its_negative_loss(project: ScriptProject, root: Path) -> None:
     text = (root / "examples/lstm_script.py").read_text().replace("LENGTH, UNITS = 40, 64", "LENGTH, UNITS = 10, 8")
     project.write(text=text)

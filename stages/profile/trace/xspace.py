@@ -35,7 +35,7 @@ _FIELDS: Fields = {
     ],
     "MetadataEntry": [("key", 1, "int64"), ("value", 2, "Metadata")],
     "Metadata": [("name", 2, "bytes"), ("stats", 5, "*XStat")],
-    "XLine": [("name", 2, "bytes"), ("events", 4, "*XEvent")],
+    "XLine": [("name", 2, "bytes"), ("timestamp_ns", 3, "int64"), ("events", 4, "*XEvent")],
     "XEvent": [
         ("metadata_id", 1, "int64"),
         ("offset_ps", 2, "int64"),
@@ -113,7 +113,7 @@ def scan_files(paths: Iterable[Path]) -> Scan:
     Raises:
         TraceError: a file is empty, truncated, or not a trace.
     """
-    named = {path.name: _parse(path) for path in paths}
+    named = {path.name: parse(path) for path in paths}
     spaces = named.values()
     planes = [plane for space in spaces for plane in space.planes]
     hosts = [plane for plane in planes if plane.name.startswith(b"/host:")]
@@ -142,7 +142,7 @@ def without_loops(path: Path) -> bytes | None:
     Raises:
         TraceError: the file is empty, truncated, or not a trace.
     """
-    space = _parse(path)
+    space = parse(path)
     if not any(_markers_ms(plane) for plane in space.planes):
         return None
     has_loops = False
@@ -159,7 +159,12 @@ def _iterations(plane: Any) -> Iterator[Any]:
     return (stat for stat in stats if stat.int64_value or stat.uint64_value)
 
 
-def _parse(path: Path) -> Any:
+def parse(path: Path) -> Any:
+    """The XSpace of a file, as an object with the fields of its schema.
+
+    Raises:
+        TraceError: the file is empty, truncated, or not a trace.
+    """
     try:
         space = _XSPACE.FromString(path.read_bytes())
     except OSError as error:

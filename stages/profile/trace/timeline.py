@@ -1,0 +1,153 @@
+"""What the instants of traced steps were spent on, read from an XSpace file of a CPU.
+
+The times of operations that run at once on several threads do not add up to a step. Here each instant is shared equally
+by the operations that run then, the innermost on each thread; an instant without any is the host's. So the shares add
+up to the traced step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stages.errors import TraceError
+from stages.profile.trace.xspace import parse
+
+_HOST = b"/host:CPU"
+_INPUT_THREAD = b"tf_data"  # how the names of the threads of an input pipeline begin
+_OPERATION = re.compile(r"(?P<name>[^:]+):(?P<type>\w+)")  # an event of the executor
+_MARKER = b"train"
+_PS_PER_MS = 1e9
+
+
+class Work(NamedTuple):
+    """An operation: its name in the graph, its type, and whether a thread of the input pipeline ran it."""
+
+    name: str
+    type: str
+    is_input: bool
+
+
+@dataclass(frozen=True)
+class TracedSteps:
+    """The steps of a trace, without the first marked one.
+
+    Attributes:
+        steps: their number.
+        step_ms: the time of one, in milliseconds: that of all shares and of the host.
+        shares_ms: what each operation takes of it.
+        host_ms: instants in which no operation ran.
+    """
+
+    steps: int
+    step_ms: float
+    shares_ms: dict[Work, float]
+    host_ms: float
+
+
+class _Segment(NamedTuple):
+    """A time in which one thread ran one operation and none inside of it, in picoseconds."""
+
+    start: int
+    end: int
+    work: Work
+
+
+def traced_steps(path: Path) -> TracedSteps:
+    """Reads the marked steps of a trace.
+
+    Raises:
+        TraceError: the file is not a trace, has fewer than two marked steps, or shows no operations, as under XLA.
+    """
+    plane = next((plane for plane in parse(path).planes if plane.name == _HOST), None)
+    markers = [] if plane is None else sorted(_markers(plane))
+    if plane is None or len(markers) < 2:
+        raise TraceError(f"{path} has {len(markers)} marked steps; at least 2 are needed")
+    start, end, steps = markers[1][0], markers[-1][1], len(markers) - 1
+    segments = [found for line in plane.lines for found in _innermost(_operations(plane, line), start, end)]
+    if not segments:
+        raise TraceError(f"{path} shows no operations, as under XLA on a CPU")
+    per_step = 1 / (steps * _PS_PER_MS)
+    shares_ps, busy_ps = _shared(segments)
+    return TracedSteps(
+        steps=steps,
+        step_ms=(end - start) * per_step,
+        shares_ms={work: share * per_step for work, share in shares_ps.items()},
+        host_ms=(end - start - busy_ps) * per_step,
+    )
+
+
+def _markers(plane: Any) -> Iterator[tuple[int, int]]:
+    """Start and end of each step marker."""
+    names = {entry.key for entry in plane.event_metadata if entry.value.name == _MARKER}
+    numbers = {entry.key for entry in plane.stat_metadata if entry.value.name == b"step_num"}
+    for line in plane.lines:
+        for event in line.events:
+            if event.metadata_id in names and any(stat.metadata_id in numbers for stat in event.stats):
+                start = line.timestamp_ns * 1000 + event.offset_ps
+                yield start, start + event.duration_ps
+
+
+def _operations(plane: Any, line: Any) -> list[_Segment]:
+    """The operations that a thread ran, in the order of their starts, the outer ones first."""
+    is_input = line.name.startswith(_INPUT_THREAD)
+    known: dict[int, Work | None] = {}
+    names = {entry.key: entry.value.name for entry in plane.event_metadata}
+    found = []
+    for event in line.events:
+        number = event.metadata_id
+        if number not in known:
+            match = _OPERATION.fullmatch(names.get(number, b"").decode("utf-8", errors="replace"))
+            known[number] = Work(match["name"], match["type"], is_input) if match else None
+        if (work := known[number]) is not None:
+            start = line.timestamp_ns * 1000 + event.offset_ps
+            found.append(_Segment(start, start + event.duration_ps, work))
+    return sorted(found, key=lambda one: (one.start, -one.end))
+
+
+def _innermost(operations: Sequence[_Segment], start: int, end: int) -> Iterator[_Segment]:
+    """The times of a thread's operations without those of the operations inside of them, cut to `start` and `end`."""
+    running: list[_Segment] = []
+    clock = 0
+
+    def piece(until: int) -> Iterator[_Segment]:
+        low, high = max(clock, start), min(until, end)
+        if high > low:
+            yield _Segment(low, high, running[-1].work)
+
+    for begun in (*operations, None):
+        while running and (begun is None or running[-1].end <= begun.start):
+            yield from piece(running[-1].end)
+            clock = max(clock, running.pop().end)
+        if begun is not None:
+            if running:
+                yield from piece(begun.start)
+            running.append(begun)
+            clock = begun.start
+
+
+def _shared(segments: Iterable[_Segment]) -> tuple[dict[Work, float], int]:
+    """What each operation has of the instants, and the time in which any ran, in picoseconds."""
+    shares: dict[Work, float] = defaultdict(float)
+    running: Counter[Work] = Counter()
+    threads = busy = clock = 0
+    for time, change, work in sorted(_bounds(segments), key=lambda bound: bound[0]):
+        if threads:
+            busy += time - clock
+            for other, number in running.items():
+                shares[other] += (time - clock) * number / threads
+        threads, clock = threads + change, time
+        running[work] += change
+        if not running[work]:
+            del running[work]
+    return dict(shares), busy
+
+
+def _bounds(segments: Iterable[_Segment]) -> Iterator[tuple[int, int, Work]]:
+    for segment in segments:
+        yield segment.start, 1, segment.work
+        yield segment.end, -1, segment.work

@@ -1,0 +1,122 @@
+"""Shares of the instants of traced steps: of made-up threads, and of a real trace with a planted layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stages.errors import TraceError
+from stages.params import ModelParams, TrainParams, Variant
+from stages.profile.records import ArmConfig
+from stages.profile.trace.schema import message_class
+from stages.profile.trace.timeline import Work, traced_steps
+from stages.profile.trace.xspace import _FIELDS
+from stages.profile.worker import Worker
+from stages.tasks.spec import TaskSpec
+from tests.tasks.conftest import Own, prepare_task
+from tests.tasks.conftest import own as own
+
+MS = 10**9  # picoseconds
+NAMES = {1: b"train", 2: b"net/a:Mul", 3: b"net/b:MatMul", 4: b"net/c:Cast", 5: b"ExecutorState::Process"}
+
+
+def written(path: Path, *threads: tuple[str, list[tuple[int, float, float]]]) -> Path:
+    """A trace with these threads: a name, and for each event its number in `NAMES`, its start and its end in ms."""
+    space = message_class("XSpace", "halfstep.profiler", _FIELDS)()
+    plane = space.planes.add(name=b"/host:CPU")
+    for number, event_name in NAMES.items():
+        entry = plane.event_metadata.add(key=number)
+        entry.value.name = event_name
+    entry = plane.stat_metadata.add(key=1)
+    entry.value.name = b"step_num"
+    for name, events in threads:
+        line = plane.lines.add(name=name.encode(), timestamp_ns=10**6)  # one ms
+        for number, start, end in events:
+            event = line.events.add(metadata_id=number, offset_ps=int(start * MS), duration_ps=int((end - start) * MS))
+            if number == 1:
+                event.stats.add(metadata_id=1, int64_value=0)
+    path.write_bytes(space.SerializeToString())
+    return path
+
+
+def a(is_input: bool = False) -> Work:
+    return Work("net/a", "Mul", is_input)
+
+
+B, C = Work("net/b", "MatMul", False), Work("net/c", "Cast", False)
+MARKERS = ("python", [(1, 0.0, 10.0), (1, 10.0, 20.0), (1, 20.0, 30.0)])  # the first is left out
+
+
+def test_instants_are_shared_by_what_runs_then(tmp_path: Path) -> None:
+    one = ("tf_Compute/1", [(2, 2.0, 4.0), (2, 10.0, 14.0), (3, 24.0, 28.0)])
+    other = ("tf_Compute/2", [(5, 10.0, 30.0), (3, 12.0, 18.0)])
+    found = traced_steps(written(tmp_path / "x", MARKERS, one, other))
+    assert (found.steps, found.step_ms) == (2, 10.0)
+    assert found.shares_ms == {a(): (2 + 2 / 2) / 2, B: (2 / 2 + 4 + 4) / 2}
+    assert found.host_ms == 8 / 2
+
+
+def test_innermost_operation_of_a_thread_counts(tmp_path: Path) -> None:
+    thread = ("tf_Compute/1", [(2, 10.0, 18.0), (3, 12.0, 15.0), (4, 13.0, 14.0), (4, 15.0, 16.0)])
+    found = traced_steps(written(tmp_path / "x", MARKERS, thread))
+    assert found.shares_ms == {a(): 4 / 2, B: 2 / 2, C: 2 / 2}
+    assert found.step_ms == sum(found.shares_ms.values()) + found.host_ms
+
+
+def test_threads_of_the_input_pipeline_are_told_apart(tmp_path: Path) -> None:
+    found = traced_steps(written(tmp_path / "x", MARKERS, ("tf_data_private_threadpool/1", [(2, 10.0, 12.0)])))
+    assert found.shares_ms == {a(is_input=True): 1.0}
+
+
+def test_operations_are_cut_to_the_steps(tmp_path: Path) -> None:
+    found = traced_steps(written(tmp_path / "x", MARKERS, ("tf_Compute/1", [(2, 8.0, 12.0), (3, 28.0, 40.0)])))
+    assert found.shares_ms == {a(): 1.0, B: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("threads", "message"),
+    [
+        ([("python", [(1, 0.0, 10.0)])], "has 1 marked steps; at least 2 are needed"),
+        ([MARKERS], "shows no operations, as under XLA on a CPU"),
+    ],
+)
+def test_trace_without_steps_or_operations(tmp_path: Path, threads: list, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        traced_steps(written(tmp_path / "x", *threads))
+
+
+PLANTED = """
+class Planted(keras.layers.Layer):
+    def call(self, x):
+        slow = tf.fill((700, 700), tf.cast(tf.reduce_mean(x), tf.float32))
+        return x + tf.cast(1e-9 * tf.reduce_mean(tf.linalg.matmul(slow, slow)), x.dtype)
+
+
+def build(*, batch_size, seed):
+    inputs = keras.Input((4,))
+    hidden = keras.layers.BatchNormalization(name="norm")(keras.layers.Dense(8)(inputs))
+    hidden = Planted(name="planted")(hidden)
+    outputs = keras.layers.Dense(1, activation="sigmoid", dtype="float32")(hidden)
+    return changed(model=keras.Model(inputs, outputs))
+"""
+
+
+def test_kinds_of_a_real_trace_add_up_to_the_step_and_name_what_was_planted(own: Own) -> None:
+    task, settings = own(PLANTED), TrainParams(batch_size=8, epochs=0)
+    prepare_task(task, settings, Path("data/prepared"))
+    worker = Worker(ArmConfig(TaskSpec(task, ModelParams(), settings), Variant(policy="mixed_float16"), 0))
+    worker.warm_up(2)
+    traced, plain_ms = worker.traced_steps(4)
+    layers = worker.layers()
+    assert (layers.scales_loss, layers.classes["norm"]) == (True, "BatchNormalization")
+    assert "adam" in "".join(layers.optimizers)
+    kinds: dict[str, float] = {}
+    for work, share_ms in traced.shares_ms.items():
+        kind = layers.kind(work.name, work.type, is_input=work.is_input)
+        kinds[kind] = kinds.get(kind, 0.0) + share_ms
+    assert sum(kinds.values()) + traced.host_ms == pytest.approx(traced.step_ms)
+    assert {"cast", "loss_scaling", "optimizer", "normalization", "matrix_product", "memory", "input"} <= set(kinds)
+    products = {work.name: share for work, share in traced.shares_ms.items() if "planted" in work.name}
+    assert max(products.values()) == max(traced.shares_ms.values())
+    assert traced.step_ms < 3 * plain_ms
