@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from stages import fork_server
-from stages.prepare import own_task, script_task
+from stages.prepare import script_task
 
-MODULES = [*fork_server.PRELOADED, own_task._MODULE, script_task._MODULE]
+MODULES = [*fork_server.PRELOADED, script_task._MODULE]  # the latter imports that of tasks, too
 THREADS = """
 import importlib, sys
 from pathlib import Path

@@ -64,6 +64,7 @@ def test_failure_of_a_type_has_its_cure(own: Own) -> None:
     assert all('needs dtype="float32", in plain Keras, too' in reason for reason in info.left_out.values())
 
 
+@pytest.mark.slow
 def test_baseline_that_fails_ends_the_stage(own: Own) -> None:
     task = own("def build(*, batch_size, seed):\n    raise RuntimeError('gone')\n")
     with pytest.raises(TaskError, match=rf"task\.name = {task.name} cannot be built: gone"):
