@@ -54,7 +54,7 @@ def test_baseline_that_has_learned_is_judged(project: SmallStudy, p: tuple[float
     assert found.candidates["mixed_bfloat16"].verdict == "adopt"
 
 
-@pytest.mark.parametrize("is_tested", [False, True], ids=["before", "now"])
+@pytest.mark.parametrize("is_tested", [pytest.param(False, marks=pytest.mark.slow), True], ids=["before", "now"])
 def test_speed_up_on_random_labels_is_adopted_only_where_learning_is_not_tested(
     project: SmallStudy, is_tested: bool
 ) -> None:

@@ -56,7 +56,8 @@ def test_own_task_does_not_use_data_and_model(run: Callable[[], Any], write_para
     done = run()
     assert (done.returncode, done.stderr) == (0, "")
     written = {name: json.loads(Path("data", name).read_text()) for name in OUTPUTS}
-    assert written["source.json"] == {"source": None}
+    assert (written["source.json"]["source"], written["source.json"]["seeds"]) == (None, [3])
+    assert list(written["source.json"]["variants"]) == ["float32", "mixed_float16", "mixed_bfloat16"]
     assert written["model.json"] == {"name": None}
     sha256 = written["task.json"].pop("sha256")
     assert len(sha256) == 64

@@ -25,6 +25,8 @@ EXAMPLES: dict[str, tuple[dict[str, Any], int, int, float]] = {
     "fine_tuning": ({"weights": "digits.keras", "frozen": True}, 4, 32, 0.55),
 }
 
+SCRIPTS = {"plain_script", "lstm_script"}  # by tests/pipeline/test_script.py and tests/scripts
+
 
 @pytest.fixture
 def folder(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -57,6 +59,6 @@ def test_example_is_trained(folder: Path, name: str, policy: str) -> None:
 
 def test_every_example_is_tested_and_short(root: Path) -> None:
     found = sorted((root / "examples").glob("*.py"))
-    assert {path.stem for path in found} == {*EXAMPLES, "plain_script"}  # the last by tests/pipeline/test_script.py
+    assert {path.stem for path in found} == {*EXAMPLES, *SCRIPTS}
     lines = {path.name: len(path.read_text().splitlines()) for path in found}
     assert {name: count for name, count in lines.items() if count > 60} == {}

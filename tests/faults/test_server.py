@@ -245,7 +245,11 @@ def run_prepare(server: FaultyServer) -> int:
     return server.requests - before
 
 
-@pytest.mark.parametrize("error", [None, *ERRORS[:2]], ids=["connection closed", *ERRORS[:2]])
+@pytest.mark.parametrize(
+    "error",
+    [None, ERRORS[0], pytest.param(ERRORS[1], marks=pytest.mark.slow)],
+    ids=["connection closed", *ERRORS[:2]],
+)
 def test_server_that_fails_during_a_stage_costs_no_result(
     error: str | None, server: FaultyServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

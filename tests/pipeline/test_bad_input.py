@@ -166,7 +166,15 @@ def checkout(shared: Checkout) -> Iterator[Checkout]:
         yield shared
 
 
-@pytest.mark.parametrize("mistake", INVALID_PARAMETERS + LATER_ERRORS, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        *INVALID_PARAMETERS,
+        *LATER_ERRORS[:1],
+        *(pytest.param(mistake, marks=pytest.mark.slow) for mistake in LATER_ERRORS[1:]),
+    ],
+    ids=lambda mistake: mistake.name,
+)
 def test_invalid_parameters(checkout: Checkout, mistake: Mistake) -> None:
     checkout.configure(mistake.params)
     expect(checkout, mistake)
@@ -243,6 +251,7 @@ def test_folder_without_read_permission(checkout: Checkout, draw_images: Draw, t
         root.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_damaged_prepared_images(shared: Checkout) -> None:
     name = "data/prepared/train_images.npy"
     with shared.restored(name):
@@ -268,6 +277,7 @@ def test_missing_results(shared: Checkout, tmp_path: Path, missing: str) -> None
         shutil.move(tmp_path / "moved", shared.root / missing)
 
 
+@pytest.mark.slow
 def test_run_of_a_failed_stage_is_failed(checkout: Checkout, draw_images: Draw, tmp_path: Path) -> None:
     root = draw_images(tmp_path / "images", cat=12)
     checkout.configure({"data.source": "folder", "data.path": str(root), "tracking.experiment": "failing"})

@@ -179,7 +179,11 @@ def test_bridging_arm_has_the_xla_that_is_in_force_where_the_entry_leaves_it_to_
 
 @pytest.mark.parametrize(
     ("xla", "found"),
-    [(None, bool(fingerprint.gpus())), pytest.param(False, False, marks=pytest.mark.slow), (True, True)],
+    [
+        (None, bool(fingerprint.gpus())),
+        pytest.param(False, False, marks=pytest.mark.slow),
+        pytest.param(True, True, marks=pytest.mark.slow),
+    ],
 )
 def test_xla_in_force_is_recorded(folder: Path, xla: bool | None, found: bool) -> None:
     """Keras does not choose XLA on a CPU."""

@@ -27,6 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_three_processes_create_one_store(here: Path, root: Path) -> None:
     command = [sys.executable, "-c", CREATE, f"sqlite:///{here / 'shared.db'}"]
     started = [

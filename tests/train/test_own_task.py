@@ -53,7 +53,7 @@ def test_history_and_metrics_are_those_of_the_task(own: Own, code: str, columns:
     assert metrics.data_sha256 == files.verify_manifest(files.PREPARED)
 
 
-@pytest.mark.parametrize("code", ["", DATASET], ids=["arrays", "dataset"])
+@pytest.mark.parametrize("code", ["", pytest.param(DATASET, marks=pytest.mark.slow)], ids=["arrays", "dataset"])
 @pytest.mark.parametrize("checks", [*(pytest.param(number, marks=pytest.mark.slow) for number in (2, 12)), 7])
 def test_interrupted_task_ends_with_the_same_weights(own: Own, code: str, checks: int) -> None:
     task = own(code)

@@ -83,6 +83,7 @@ def stage(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=variables, timeout=120)
 
 
+@pytest.mark.slow
 def test_diverged_training_is_a_result(root: Path, project: Path, write_params: Callable[..., Path]) -> None:
     (project / "user_model.py").write_text(
         "import keras\n\n\ndef build(shape, classes):\n"

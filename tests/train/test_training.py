@@ -239,6 +239,7 @@ def test_skipped_steps_are_counted_for_each_epoch(
     assert skipped[-1] < skipped[0]
 
 
+@pytest.mark.slow
 def test_time_of_listeners_is_not_training_time(prepared: Path) -> None:
     result = trained(prepared, listeners=(lambda _: time.sleep(3.0),), settings=SETTINGS)
     epochs_s = sum(row.epoch_time_s for row in result.epochs)
