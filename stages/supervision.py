@@ -111,7 +111,7 @@ def _wait(child: int, reading: int) -> NoReturn:
         told = os.read(reading, 64)
     has_ended = _ENDED in told
     if status < 0 or (not has_ended and status != _INTERRUPTED):
-        print(f"{stage_name()}: {_description(status)}", file=sys.stderr, flush=True)
+        print(f"{stage_name()}: {description_of_end(status)}", file=sys.stderr, flush=True)
         if _LOGS in told:
             _end_runs()
     os._exit(128 - status if status < 0 else status or int(not has_ended))
@@ -126,7 +126,8 @@ def _end_runs() -> None:
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_END_RUNS_S, check=False)
 
 
-def _description(status: int) -> str:
+def description_of_end(status: int) -> str:
+    """What ended a process, in words; a negative status is that of a signal."""
     if status >= 0:
         return f"ended with status {status} before its end: your own code, or a library, calls os._exit"
     try:

@@ -12,6 +12,8 @@ from typing import Any
 
 from stages.fork_server import start_process, start_server, stop_servers
 from stages.params import Variant
+from stages.supervision import description_of_end
+from stages.tasks.spec import TaskSpec
 
 WAIT_S = 60  # between the lines that say so
 
@@ -27,8 +29,8 @@ def servers(module: str, variants: Iterable[Variant]) -> Iterator[None]:
         stop_servers()
 
 
-def run_trial(name: str, module: str, variant: Variant, *arguments: Any) -> Any:
-    """Calls `serve(connection, variant, *arguments)` of a module in a new process, which `name` names.
+def run_trial(name: str, module: str, variant: Variant, spec: TaskSpec, *arguments: Any) -> Any:
+    """Calls `serve(connection, variant, spec, *arguments)` of a module in a new process, which `name` names.
 
     Returns:
         What it sends; a string says what went wrong.
@@ -37,7 +39,7 @@ def run_trial(name: str, module: str, variant: Variant, *arguments: Any) -> Any:
     process = start_process(
         name,
         _serve,
-        (module, sending, variant, *arguments),
+        (module, sending, variant, spec, *arguments),
         variant.variables,
         preload=module,
         may_have_children=True,
@@ -51,7 +53,7 @@ def run_trial(name: str, module: str, variant: Variant, *arguments: Any) -> Any:
         return receiving.recv()
     except EOFError:
         process.join()
-        return f"{name}: its process ended with status {process.exitcode}"
+        return f"{spec.subject}: the process of {name}: {description_of_end(process.exitcode or 0)}"
     finally:
         process.kill()
         process.join()
