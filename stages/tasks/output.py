@@ -18,7 +18,7 @@ def output_to(log: Path) -> Iterator[None]:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     stream: TextIO = log.open("w", encoding="utf-8", errors="backslashreplace", buffering=1)
-    for printed in (sys.stdout, sys.stderr):
+    for printed in filter(None, (sys.stdout, sys.stderr)):  # None: closed when Python started
         printed.flush()
     before, copies = (sys.stdout, sys.stderr), {number: os.dup(number) for number in (1, 2)}
     sys.stdout = sys.stderr = stream

@@ -118,9 +118,10 @@ def test_process_is_who_and_where_it_was(project: Project, call: str) -> None:
 
 def test_thread_that_stays(project: Project) -> None:
     project.write(build="import threading, time\nthreading.Thread(target=time.sleep, args=(300,), name='mine').start()")
-    done = project.run()
+    assert project.run().returncode == 0
+    done = project.run("train", "--variant", "float32", "--seed", "0")
     assert done.returncode == 0, done.stderr
-    assert "prepare: does not wait for threads that your code started: 'mine'" in done.stderr
+    assert "train: does not wait for threads that your code started: 'mine'" in done.stderr
 
 
 @pytest.mark.parametrize(
