@@ -30,7 +30,7 @@ WRONG = {
         {"score": "return np.frombuffer(os.urandom(len(y_true)), 'uint8').astype(float)"},
         "gives another score with the same weights",
     ),
-    "exit": ({"build": "os._exit(0)"}, "prepare: ended with status 0 before its end"),
+    "exit": ({"build": "os._exit(0)"}, "ended with status 0 before its end"),
     "uneven": ({"data": UNEVEN}, "Task.train does not have the same number of batches in every epoch (4 in the first)"),
 }
 
