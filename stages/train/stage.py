@@ -102,7 +102,8 @@ def _train(
         listeners.append(_warning_of_edits(name, inputs))
     try:
         folder = (files.WORK_DIR / "script" / files.train_dir(variant, seed).name).absolute()
-        return train(spec, settings.variants[variant], seed, tuple(listeners), session, folder)
+        entry = settings.variants[variant]
+        return train(spec, entry, seed, listeners=tuple(listeners), session=session, folder=folder)
     except (KeyboardInterrupt, SystemExit):
         if session.interruption.requested and (session.save or settings.task.is_own):
             then = "resumes it" if session.save else "starts it anew"
