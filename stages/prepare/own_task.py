@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from stages import files
 from stages.errors import TaskError
 from stages.params import Params
-from stages.prepare.trials import run_trial, servers
+from stages.prepare.trials import candidates_left_out, run_trial, servers
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.tasks.spec import TaskSpec
 
@@ -33,16 +32,10 @@ def prepare_task(settings: Params, directory: Path) -> TaskInfo:
         info = run_trial(f"{baseline}-{seed}", _MODULE, variants[baseline], spec, seed, True)
         if isinstance(info, str):
             raise TaskError(info)
-        left_out: dict[str, str] = {}
-        for name in settings.train.variants:
-            if name == baseline:
-                continue
-            problem = run_trial(f"{name}-{seed}", _MODULE, variants[name], spec, seed, False)
-            if problem is not None:
-                left_out[name] = problem
-                print(f"prepare: {name} is left out: {problem}", file=sys.stderr, flush=True)
-    if left_out:
-        info = info.model_copy(update={"left_out": left_out})
-        info.write(directory / TASK_INFO.name)
-        files.write_manifest(directory)
+        left_out = candidates_left_out(
+            settings, lambda name: run_trial(f"{name}-{seed}", _MODULE, variants[name], spec, seed, False)
+        )
+    info = info.model_copy(update={"left_out": left_out})
+    info.write(directory / TASK_INFO.name)
+    files.write_manifest(directory)
     return info

@@ -5,7 +5,6 @@ Each run is a process of its own, because a script runs once a process.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from stages import files
 from stages.errors import TaskError, one_line
 from stages.params import Params, Variant
 from stages.policies import POLICIES
-from stages.prepare.trials import run_trial, servers
+from stages.prepare.trials import candidates_left_out, run_trial, servers
 from stages.results.task import TASK_INFO, ScriptInfo, TaskInfo
 from stages.tasks.spec import TaskSpec
 
@@ -58,16 +57,7 @@ class _Looks:
         self._subject = f"task.script = {settings.task.script}"
         self._baseline, self._seed = settings.compare.baseline, settings.train.seeds[0]
         self.first = self._required(self._look(self._baseline, self._seed, directory))
-        self.left_out: dict[str, str] = {}
-        for name in settings.train.variants:
-            if name == self._baseline:
-                continue
-            found = self._look(name, self._seed)
-            if isinstance(found, str):
-                self.left_out[name] = found
-                print(f"prepare: {name} is left out: {found}", file=sys.stderr, flush=True)
-            else:
-                self._require_same_start(name, found)
+        self.left_out = candidates_left_out(settings, self._problem_of)
         for seed in settings.train.seeds[1:]:
             self._require_other_start(seed, self._required(self._look(self._baseline, seed)))
 
@@ -132,6 +122,13 @@ class _Looks:
         log = (LOGS / f"{variant}-{seed}.txt").absolute()
         found: Look | str = run_trial(f"{variant}-{seed}", _MODULE, entry, spec, seed, log, directory)
         return found
+
+    def _problem_of(self, variant: str) -> str | None:
+        found = self._look(variant, self._seed)
+        if isinstance(found, str):
+            return found
+        self._require_same_start(variant, found)
+        return None
 
     def _required(self, found: Look | str) -> Look:
         if isinstance(found, str):

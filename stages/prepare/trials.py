@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
 from stages.fork_server import start_process, start_server, stop_servers
-from stages.params import Variant
+from stages.params import Params, Variant
 from stages.supervision import description_of_end
 from stages.tasks.spec import TaskSpec
 
@@ -57,6 +57,21 @@ def run_trial(name: str, module: str, variant: Variant, spec: TaskSpec, *argumen
     finally:
         process.kill()
         process.join()
+
+
+def candidates_left_out(settings: Params, problem_of: Callable[[str], str | None]) -> dict[str, str]:
+    """Tries each candidate; returns why some are left out, by name, and says so.
+
+    Args:
+        settings: all parameters.
+        problem_of: tries one; returns what went wrong, None if nothing did.
+    """
+    found: dict[str, str] = {}
+    for name in settings.train.variants:
+        if name != settings.compare.baseline and (problem := problem_of(name)) is not None:
+            found[name] = problem
+            print(f"prepare: {name} is left out: {problem}", file=sys.stderr, flush=True)
+    return found
 
 
 def _serve(module: str, connection: Connection, variant: Variant, *arguments: Any) -> None:

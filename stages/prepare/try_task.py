@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages import files, precision
+from stages import precision
 from stages.errors import HalfstepError, TaskError
 from stages.params import Variant
 from stages.policies import POLICIES
-from stages.results.task import TASK_INFO, TaskInfo
+from stages.results.task import TaskInfo
 from stages.tasks import compiling, examples, own, scoring, user_code
 from stages.tasks.ready import ReadyTask, from_task
 from stages.tasks.spec import TaskSpec
@@ -58,7 +58,7 @@ def message_of(error: Exception, spec: TaskSpec, variant: Variant) -> str:
 
 
 def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
-    """Fills the folder of the task's data, builds the task twice, checks it, and writes `task.json` and the manifest.
+    """Fills the folder of the task's data, builds the task twice, checks it, and describes it.
 
     One training step is run, and the score or metric is computed with the initial weights.
 
@@ -89,33 +89,31 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
     again = _described(found, subject, can_infer)
     if problem := _difference(first, again, shared):
         raise TaskError(f"{subject} {problem}")
-    _try(found, spec)
-    is_scored = can_infer and found.task.test is not None and found.task.score_name is not None
-    info = TaskInfo(
+    is_tested = can_infer and found.task.test is not None
+    _try(found, spec, is_tested=is_tested)
+    if (steps := int(found.model.steps_per_execution)) > 1:
+        print(f"prepare: {spec.task.name}: timed with one step a call, not with {steps}", flush=True)
+    return TaskInfo(
         name=spec.task.name,
         score_name=found.task.score_name or "none",
         score_kind="score" if found.task.metric is None else "metric",
         examples=test_examples,
         steps_per_epoch=found.training.steps_per_epoch,
         data_sha256=hashlib.sha256("".join(first.data.values()).encode()).hexdigest(),
-        speed_only=None if is_scored else "train.epochs is 0",
+        speed_only=None if is_tested and found.task.score_name else "train.epochs is 0",
         can_infer=can_infer,
         restarts=bool(found.task.callbacks),
     )
-    if (steps := int(found.model.steps_per_execution)) > 1:
-        print(f"prepare: {spec.task.name}: timed with one step a call, not with {steps}", flush=True)
-    info.write(directory / TASK_INFO.name)
-    files.write_manifest(directory)
-    return info
 
 
 def try_candidate(spec: TaskSpec, variant: Variant, seed: int) -> None:
     """Builds the task under a candidate, computes its score, and runs one training step; errors as of `describe`."""
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     found = _ready(_task(spec, seed, quiet=True), spec, variant, seed)
-    if found.task.score is not None:
+    is_tested = _can_infer(found, spec) and found.task.test is not None
+    if is_tested:
         _first_scores(found, spec.subject)
-    _try(found, spec)
+    _try(found, spec, is_tested=is_tested)
 
 
 def _task(spec: TaskSpec, seed: int, *, quiet: bool = False) -> Task:
@@ -183,7 +181,8 @@ def _described(found: ReadyTask, subject: str, can_infer: bool) -> _Description:
         if data["test"] != _digest_of("test", found.test):
             raise TaskError(f"{subject} gives Task.test in another order when it is read again; do not shuffle it")
     weights = {weight.path: keras.ops.convert_to_numpy(weight) for weight in found.model.weights}
-    scores = _first_scores(found, subject) if can_infer else np.empty(0)
+    is_tested = can_infer and found.task.test is not None
+    scores = _first_scores(found, subject) if is_tested else np.empty(0)
     return _Description(weights, data, scores)
 
 
@@ -248,10 +247,11 @@ def _test_examples(found: ReadyTask) -> int:
     return sum(len(keras.tree.flatten(y)[0]) for _, y in scoring.pairs(found.test))
 
 
-def _try(found: ReadyTask, spec: TaskSpec) -> None:
+def _try(found: ReadyTask, spec: TaskSpec, *, is_tested: bool) -> None:
     """Computes the metric, and runs one training step: errors show here, not after a training."""
     model, task = found.model, found.task
-    with user_code.explained(spec.subject, "cannot be tested", TaskError):
-        scoring.check_metric_of(task, found.test, lambda inputs: model(inputs, training=False))
+    if is_tested:
+        with user_code.explained(spec.subject, "cannot be tested", TaskError):
+            scoring.check_metric_of(task, found.test, lambda inputs: model(inputs, training=False))
     with user_code.explained(spec.subject, "cannot be trained", TaskError):
         model.fit(found.training.from_step(0, 1), steps_per_epoch=1, verbose=0, shuffle=False)

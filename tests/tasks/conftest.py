@@ -9,9 +9,10 @@ from pathlib import Path
 import keras
 import pytest
 
+from stages import files
 from stages.params import ModelParams, TaskParams, TrainParams, Variant
 from stages.prepare import try_task
-from stages.results.task import TaskInfo
+from stages.results.task import TASK_INFO, TaskInfo
 from stages.tasks.spec import TaskSpec
 
 SOURCE = """
@@ -61,9 +62,12 @@ Own = Callable[..., TaskParams]
 
 
 def prepare_task(task: TaskParams, train: TrainParams, directory: Path) -> TaskInfo:
-    """What `prepare` does in the process of a float32 baseline."""
+    """What `prepare` does for a float32 baseline, in this process."""
     spec = TaskSpec(task, ModelParams(), train, directory=directory)
-    return try_task.describe(spec, Variant(policy="float32"), train.seeds[0])
+    info = try_task.describe(spec, Variant(policy="float32"), train.seeds[0])
+    info.write(directory / TASK_INFO.name)
+    files.write_manifest(directory)
+    return info
 
 
 @pytest.fixture

@@ -88,6 +88,14 @@ def test_model_without_call_cannot_be_tested(own: Own) -> None:
         prepare_task(own(code), TRAIN, files.PREPARED)
 
 
+def test_model_without_call_and_test_data_is_compared_for_speed(own: Own) -> None:
+    code = GAN.replace("model = gan()", "model = gan(test=(X, Y), metric=lambda y, p: 1.0, score_name='accuracy')")
+    task = own(code)
+    info = prepare_task(task, SPEED, files.PREPARED)
+    assert (info.can_infer, info.speed_only) == (False, "train.epochs is 0")
+    try_task.try_candidate(spec(task, SPEED), Variant(policy="mixed_bfloat16"), 0)
+
+
 UNBUILT = """
 class Own(keras.Model):
     def __init__(self):
