@@ -32,6 +32,7 @@ from stages.results.artifact import read_array
 from stages.results.profile import Configuration, InForce
 from stages.results.training import SCORES, saved_model
 from stages.tasks import building, user_code
+from stages.tasks.variables import optimizers_of
 from stages.tensorflow_import import is_op_determinism_enabled, keras, tf
 
 COMPILING_STEPS = 2
@@ -206,7 +207,7 @@ class Worker:
 
     def layers(self) -> Layers:
         """What the names in the model's graph stand for."""
-        optimizers = [value for value in vars(self._model).values() if isinstance(value, keras.optimizers.Optimizer)]
+        optimizers = optimizers_of(self._model)
         scaled = [found for found in optimizers if isinstance(found, keras.optimizers.LossScaleOptimizer)]
         return Layers(
             classes={found.path: type(found).__name__ for found in self._model._flatten_layers() if found.path},

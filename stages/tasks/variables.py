@@ -17,6 +17,11 @@ def has_step_of_keras(model: keras.Model) -> bool:
     return type(model).train_step is keras.Model.train_step
 
 
+def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
+    """Those of a model, of which one with its own `compile` may have several."""
+    return [value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer)]
+
+
 def create_variables(model: keras.Model, batch: Any) -> None:
     """Creates the variables of a compiled model, of its metrics and of its loss, as `fit` does.
 

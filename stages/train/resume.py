@@ -14,6 +14,7 @@ from stages.distribution.replicas import Replicas, differs_by_replica
 from stages.params import TrainParams
 from stages.tasks.batches import TrainingData
 from stages.tasks.ready import ReadyTask
+from stages.tasks.variables import optimizers_of
 from stages.tensorflow_import import keras
 from stages.train.callbacks import EpochRecorder, StopWhenNotFinite
 from stages.train.checkpoints import Checkpoint
@@ -23,14 +24,10 @@ Arrays = dict[str, np.ndarray]
 
 
 def state_variables(network: keras.Model) -> dict[str, Any]:
-    """Every variable that a step reads, by name: weights, moving averages, seeds, optimizer state and metrics.
-
-    A model with its own `compile` may have several optimizers.
-    """
-    optimizers = [value for value in vars(network).values() if isinstance(value, keras.optimizers.Optimizer)]
+    """Every variable that a step reads, by name: weights, moving averages, seeds, optimizer state and metrics."""
     groups = {
         "model": network.variables,
-        "optimizer": [variable for optimizer in optimizers for variable in optimizer.variables],
+        "optimizer": [variable for optimizer in optimizers_of(network) for variable in optimizer.variables],
         "metrics": network.metrics_variables,
     }
     return {f"{group}/{number}": variable for group, found in groups.items() for number, variable in enumerate(found)}
