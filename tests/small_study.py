@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,17 +17,24 @@ from rich.console import RenderableType
 
 from stages import files
 from stages.compare.__main__ import write_results
+from stages.compare.explain.account import Accounts, account_of
+from stages.compare.explain.evidence import Evidence
 from stages.compare.judge import document_of
 from stages.compare.judging import Judging, compare
 from stages.compare.report.html import render_report
 from stages.compare.report.terminal import render
 from stages.compare.study import Study, load_study
+from stages.operations.op_kinds import Layers
 from stages.params import CompareParams, Variant
+from stages.profile.records import TracedPart
 from stages.results import comparison as document
 from stages.results.artifact import Document, write_table
 from stages.results.prepared import PreparedInfo
 from stages.results.profile import (
+    HOST,
+    PROFILER,
     SUMMARY,
+    AccountRow,
     Call,
     Configuration,
     Ending,
@@ -54,7 +62,7 @@ from stages.results.training import (
 )
 from stages.stats.resampling import metric_scores
 from stages.stats.speedup import CONFIDENCE, ProcessTimes, Speedup, final_confidence
-from stages.text import inference_measure
+from stages.text import TRAIN, inference_measure
 
 VARIANTS = ("float32", "mixed_float16", "mixed_bfloat16", "float16")
 FAILED = "float16"
@@ -90,7 +98,7 @@ ENVIRONMENT = {
     "settings": {},
 }
 
-OPERATIONS = {
+OPERATIONS: dict[str, list[tuple[str, float, str]]] = {
     "float32": [("Conv2D", 4.0, "float32"), ("MatMul", 1.0, "float32"), ("Relu", 0.5, "float32")],
     "mixed_float16": [("Conv2D", 24.0, "float16"), ("MatMul", 6.0, "float16"), ("Cast", 3.0, "float16")],
     "mixed_bfloat16": [("Conv2D", 2.0, "bfloat16"), ("MatMul", 0.5, "bfloat16"), ("Cast", 0.1, "bfloat16")],
@@ -238,6 +246,7 @@ def raw_times(name: str) -> RawTimes:
             for r in range(2)
             for s in range(6)
         ],
+        account=account_rows(summary_operations(name), time_ms(name, 0, STEP_MS)) if name in OPERATIONS else [],
         calls=[
             Call(p, r, size, call, slow(r) * time_ms(name, p, 1.0 + 0.1 * size) * (1 + 0.01 * call), counted=r > 0)
             for p, r in places
@@ -286,13 +295,17 @@ def trace_metrics(name: str) -> dict[str, float]:
     }
 
 
-def summary(name: str, **changes: Any) -> ProfileSummary:
-    """The summary of an arm; its fields can be changed."""
-    policy = "float32" if name.startswith("_") else name
-    operations = tuple(
+def summary_operations(name: str) -> tuple[OperationTime, ...]:
+    """The operations of an arm's trace."""
+    return tuple(
         OperationTime(type=kind, name=f"model/{kind}", occurrences=8, self_time_ms_per_step=ms, dtype=dtype)
         for kind, ms, dtype in OPERATIONS.get(name, [])
     )
+
+
+def summary(name: str, **changes: Any) -> ProfileSummary:
+    """The summary of an arm; its fields can be changed."""
+    policy = "float32" if name.startswith("_") else name
     peak_mib = 210.0 if policy == "float32" else 180.0
     values: dict[str, Any] = {
         "variant": name,
@@ -303,7 +316,7 @@ def summary(name: str, **changes: Any) -> ProfileSummary:
         "metrics": timing_metrics(name)
         | {"memory/peak_mib": peak_mib}
         | (trace_metrics(name) if name in OPERATIONS else {}),
-        "operations": operations,
+        "operations": summary_operations(name),
     }
     return ProfileSummary(**(values | changes))
 
@@ -505,6 +518,49 @@ def profile(
         ),
         *(empty for _ in range(4)),
     )
+
+
+def account_rows(
+    operations: Iterable[OperationTime], step_ms: float, repeats: int = 4, scales: Sequence[float] = (1.0, 1.0)
+) -> list[AccountRow]:
+    """Short traces in which each operation takes its time, in two turns of each repeat; the host has the rest."""
+    layers, rows = Layers(classes={"model": "Model"}), []
+    parts = [
+        TracedPart(*layers.place(item.name, item.type), item.dtype or "", item.self_time_ms_per_step)
+        for item in operations
+    ]
+    parts += [TracedPart(HOST, time_ms=step_ms - sum(part.time_ms for part in parts)), TracedPart(PROFILER)]
+    for process in range(repeats):
+        for turn, scale in enumerate(scales):
+            own = (part._replace(time_ms=scale * part.time_ms) for part in parts)
+            rows += [AccountRow(process, turn, **part._asdict()) for part in own]
+    return rows
+
+
+def accounts_between(before: Profile, after: Profile) -> Accounts | None:
+    """Short traces of two arms, with the operations of their profiles; None if one has none."""
+    tables = []
+    for found in (before, after):
+        sum_ms = sum(item.self_time_ms_per_step for item in found.operations)
+        rows = account_rows(found.operations, found.metrics.get("profiler/step_time_ms", sum_ms))
+        tables.append(pd.DataFrame(list(map(asdict, rows))))
+    return Accounts(tables[0], tables[1], interleaved=True) if before.operations and after.operations else None
+
+
+def accounted(data: Evidence) -> Evidence:
+    """The evidence with an account of the operations of its profiles."""
+    assert data.baseline is not None
+    accounts, control = accounts_between(data.baseline, data.candidate), accounts_between(data.baseline, data.baseline)
+    if accounts is None:
+        return data
+    factor = accounts.step.baseline_ms / data.speedups[TRAIN].baseline_time_ms
+    timed = tuple(
+        replace(times, baseline_ms=factor * times.baseline_ms, candidate_ms=factor * times.candidate_ms)
+        for times in data.speedups[TRAIN].by_process
+    )
+    speedup = replace(data.speedups[TRAIN], by_process=timed)  # as long as the traced steps
+    account = account_of(accounts, control, speedup, None)
+    return replace(data, speedups={**data.speedups, TRAIN: speedup}, accounts=accounts, account=account)
 
 
 def html_of(judging: Judging) -> str:

@@ -40,10 +40,9 @@ import pandas as pd
 
 from stages import files
 from stages.compare.explain import explain
+from stages.compare.explain.account import Accounts, account_of
 from stages.compare.explain.evidence import Evidence
-from stages.compare.explain.layer_diff import op_changes
-from stages.compare.explain.limit import train_limit
-from stages.compare.explain.reconcile import reconcile
+from stages.compare.explain.limit import possible_ratios, train_limit
 from stages.errors import HalfstepError
 from stages.machine.fingerprint import fingerprint
 from stages.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
@@ -388,9 +387,11 @@ def _reasons(
     for name, speedup in _speedups(measurement, BASELINE).items():
         if name != files.CONTROL:
             candidate = profiles[name]
-            changes = op_changes(baseline, candidate, control)
-            found = reconcile(baseline, candidate, control, speedup, changes)
-            yield name, explain(Evidence(baseline, candidate, (), {TRAIN: speedup}, environment, reconciliation=found))
+            accounts = Accounts.of(baseline, candidate)
+            copy = None if control is None else Accounts.of(baseline, control)
+            account = account_of(accounts, copy, speedup, possible_ratios(baseline, candidate, environment))
+            data = Evidence(baseline, candidate, (), {TRAIN: speedup}, environment, accounts=accounts, account=account)
+            yield name, explain(data)
 
 
 def describe_machine(out: Path, *, on_cpu: bool) -> Measured:

@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from stages.compare.explain.layer_diff import gained, lost
+from stages.compare.explain.account import op_changes
+from stages.compare.explain.why import why
 from stages.compare.gate import gate_state
 from stages.compare.judging import JudgedCandidate, Judging, compare, ratio_of
 from stages.compare.metrics import LARGEST_BATCH, PEAK_MEMORY, STARTUP, metric_values, train_times_s
@@ -100,7 +101,6 @@ def _setup(study: Study) -> document.Setup:
 
 
 def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candidate:
-    operations = {"gained": gained(candidate.op_changes), "lost": lost(candidate.op_changes)}
     return document.Candidate(
         speedup={measure: _speedup(candidate, measure, judging) for measure in candidate.speedups} or None,
         factors={
@@ -114,18 +114,32 @@ def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candida
         quality=_quality(candidate, judging),
         quality_same_weights=_quality_same_weights(candidate, judging),
         limit=None if candidate.limit is None else {TRAIN: candidate.limit},
+        account=None if candidate.account is None else {TRAIN: candidate.account},
         waiting=candidate.waiting,
         tests=candidate.tests or None,
         sentence=verdict_sentence(candidate, judging),
+        why=_why(candidate, judging),
         next_steps=next_steps(candidate, judging) or None,
         reasons=candidate.reasons,
         peak_memory_mib=judging.before_after(PEAK_MEMORY, candidate),
         max_batch_size=judging.before_after(LARGEST_BATCH, candidate),
         same_weights=_same_weights(candidate, judging.study),
-        operations={side: changes for side, changes in operations.items() if changes} or None,
-        reconciliation=candidate.reconciliation,
+        operations=_operations(candidate),
         **{document.verdict_key(measure): verdict for measure, verdict in candidate.verdicts.items()},
     )
+
+
+def _why(candidate: JudgedCandidate, judging: Judging) -> str | None:
+    """Nothing is explained that is void."""
+    if TRAIN not in candidate.speedups or TRAIN in judging.void:
+        return None
+    return why(candidate.variant, candidate.account, candidate.speedups[TRAIN])
+
+
+def _operations(candidate: JudgedCandidate) -> dict[Literal["gained", "lost"], tuple[document.OpChange, ...]] | None:
+    if candidate.accounts is None or candidate.account is None or candidate.account.void:
+        return None
+    return op_changes(candidate.accounts) or None
 
 
 def _speedup(candidate: JudgedCandidate, measure: str, judging: Judging) -> document.MeasuredSpeedup:

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from stages import files
 from stages.compare.compatibility import check_initial_weights, check_metrics, check_profiles, check_trainings
 from stages.compare.explain import arm_failed, explain, explain_profile
+from stages.compare.explain.account import Accounts, account_of
 from stages.compare.explain.evidence import Evidence, Factors
-from stages.compare.explain.layer_diff import op_changes
-from stages.compare.explain.limit import precision_bound
-from stages.compare.explain.reconcile import reconcile
+from stages.compare.explain.limit import possible_ratios, precision_bound
 from stages.compare.scale import Scale
 from stages.compare.study import Study, VariantResult
 from stages.compare.verdict import (
@@ -29,10 +28,9 @@ from stages.compare.verdict import (
 )
 from stages.params import CompareParams, quality_margin_for
 from stages.results.comparison import (
+    Account,
     BeforeAfter,
-    OpChange,
     Reason,
-    Reconciliation,
     State,
     Verdict,
     VerdictTest,
@@ -63,7 +61,7 @@ class JudgedCandidate:
         tests: by measure, those of the verdicts.
         limit: best speed-up of training that the baseline's trace and its wait for input allow; None if unknown.
         waiting: of a training step for input, where that bounds what the precision can bring.
-        reconciliation: of training; None without traces.
+        accounts, account: of training; None without short traces.
         states: by measure, only where the machine was in two states and the ratio differs between them.
     """
 
@@ -77,8 +75,8 @@ class JudgedCandidate:
     tests: dict[str, VerdictTest] = field(default_factory=dict)
     limit: float | None = None
     waiting: Waiting | None = None
-    op_changes: tuple[OpChange, ...] = ()
-    reconciliation: Reconciliation | None = None
+    accounts: Accounts | None = None
+    account: Account | None = None
     states: dict[str, tuple[State, ...]] = field(default_factory=dict)
 
     @property
@@ -210,7 +208,9 @@ def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
         measures = [TRAIN, *map(inference_measure, study.inference_batch_sizes)]
         return JudgedCandidate(result, dict.fromkeys(measures, "inconclusive"), ())
     speedups = _speedups(study, result.variant, baseline, profile)
-    changes = op_changes(baseline, profile, study.control)
+    accounts = Accounts.of(baseline, profile)
+    control = Accounts.of(baseline, study.control) if study.control else None
+    ratios = possible_ratios(baseline, profile, study.environment)
     states = _states(study, result.variant, baseline, profile)
     return JudgedCandidate(
         result=result,
@@ -221,8 +221,8 @@ def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
         quality=None if study.speed_only else _quality(study, _scores(result)),
         quality_same_weights=_quality_same_weights(study, result),
         waiting=precision_bound(baseline, profile),
-        op_changes=changes,
-        reconciliation=reconcile(baseline, profile, study.control, speedups[TRAIN], changes),
+        accounts=accounts,
+        account=account_of(accounts, control, speedups[TRAIN], ratios),
         states={TRAIN: states} if states else {},
     )
 
@@ -318,7 +318,8 @@ def _explained(
         throttled=throttled,
         factors=candidate.factors,
         states=candidate.states,
-        reconciliation=candidate.reconciliation,
+        accounts=candidate.accounts,
+        account=candidate.account,
         rejected=rejected,
         lacks_same_weights=not study.speed_only and candidate.quality_same_weights is None,
     )

@@ -32,8 +32,20 @@ def tracking_metrics(result: Comparison) -> dict[str, float]:
     for name in (result.baseline, *result.candidates):
         metrics |= {f"{name}/{key}": value for key, value in _seconds(result, name).items()}
     for name, candidate in result.candidates.items():
-        metrics |= {f"{name}/{key}": value for key, value in candidate_metrics(candidate).items()}
+        found = candidate_metrics(candidate) | _account_metrics(candidate)
+        metrics |= {f"{name}/{key}": value for key, value in found.items()}
     return metrics
+
+
+def _account_metrics(candidate: Candidate) -> dict[str, float]:
+    """What each kind of operations changes a training step by, in milliseconds, and what is unexplained."""
+    account = candidate.training_account
+    if account is None:
+        return {}
+    flat = _with_ends("account_unexplained_ms", account.unexplained)
+    for kind in account.kinds:
+        flat |= _with_ends(f"account_{kind.kind}_ms", kind)
+    return flat
 
 
 def tracking_tags(result: Comparison) -> dict[str, str]:

@@ -5,11 +5,27 @@ from __future__ import annotations
 from typing import Protocol
 
 from stages.results.comparison import Verdict
+from stages.results.profile import HOST, PROFILER
 
 SYNTHETIC_NOTE = "Measured on synthetic images: this run measures speed only, and its accuracy has no meaning."
 _SPEED_ONLY = "Speed only: {}, so the verdicts say nothing about quality."
 SPEED_ONLY_NOTE = _SPEED_ONLY.format("nothing was trained (train.epochs is 0)")
 SAME_TIME = 0.005  # a change of time that rounds to 0 %
+KIND_NAMES = {
+    "input": "the input pipeline",
+    "cast": "casts",
+    "loss_scaling": "loss scaling",
+    "optimizer": "the optimizer",
+    "attention": "attention layers",
+    "recurrent": "recurrent layers",
+    "normalization": "normalization",
+    "convolution": "convolutions",
+    "matrix_product": "matrix products",
+    "memory": "elementwise operations, reductions and copies",
+    "other": "other operations",
+    HOST: "time without any operation",
+    PROFILER: "what the profiler costs",
+}
 
 
 class RatioLike(Protocol):

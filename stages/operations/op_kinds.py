@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from stages.operations.op_pairing import graph_path
 from stages.operations.op_types import is_cast, op_category, plain_type, unversioned
@@ -39,6 +39,18 @@ _CONDITION = re.compile(r"/cond(?:_\d+)?/(?:then|else)/_\d+/|^cond(?:_\d+)?/(?:t
 _NUMBER = re.compile(r"_\d+$")
 
 
+class Place(NamedTuple):
+    """Where an operation belongs: its kind, the layer that it is in with its class, and its type.
+
+    The layer is empty for operations outside layers; the type is such as `Conv2D` or `Mul (gradient)`.
+    """
+
+    kind: OpKind
+    layer: str
+    layer_class: str
+    operation: str
+
+
 @dataclass(frozen=True)
 class Layers:
     """What the names in a model's graph stand for.
@@ -53,21 +65,32 @@ class Layers:
     optimizers: tuple[str, ...] = ()
     scales_loss: bool = False
 
-    def kind(self, name: str, op_type: str, *, is_input: bool = False) -> OpKind:
-        """The kind of an operation.
+    def place(self, name: str, op_type: str, *, is_input: bool = False) -> Place:
+        """Kind, layer and type of an operation.
 
         Args:
             name: in the graph, as a trace shows it.
             op_type: as a trace shows it.
             is_input: whether a thread of the input pipeline ran it.
         """
+        path, is_gradient = graph_path(name)
+        layers = self._layers_above(path)
+        plain = plain_type(op_type) or _NUMBER.sub("", path[-1])
+        is_named = not is_gradient or "Grad" in plain or "Backprop" in plain
+        layer, layer_class = list(layers.items())[-1] if layers else ("", "")
+        return Place(
+            kind=self._kind(name, path, op_type, set(layers.values()), is_input=is_input),
+            layer=layer,
+            layer_class=layer_class,
+            operation=plain if is_named else f"{plain} (gradient)",
+        )
+
+    def _kind(self, name: str, path: tuple[str, ...], op_type: str, classes: set[str], *, is_input: bool) -> OpKind:
         plain = unversioned(plain_type(op_type))
         if is_input or op_category(op_type) == "input" or _INPUT_TYPES.fullmatch(plain):
             return "input"
         if is_cast(op_type):
             return "cast"
-        path = graph_path(name)[0]
-        classes = self._classes_above(path)
         if _NUMBER.sub("", path[0]) in self._optimizers:
             return "optimizer"
         if self.scales_loss and not classes and (plain in _FINITE_TYPES or _CONDITION.search(name)):
@@ -83,18 +106,19 @@ class Layers:
     def _optimizers(self) -> frozenset[str]:
         return frozenset(_NUMBER.sub("", name) for name in self.optimizers)
 
-    def _classes_above(self, path: tuple[str, ...]) -> set[str]:
-        """The classes of all layers that an operation is in.
+    def _layers_above(self, path: tuple[str, ...]) -> dict[str, str]:
+        """The paths and classes of all layers that an operation is in, the innermost last.
 
         Scopes of models may come before the path of a layer, and a layer that is traced again has a number more.
         """
         parts = [(part, _NUMBER.sub("", part)) for part in path[:-1]]
-        found = set()
+        found: list[tuple[int, str]] = []
         for first in range(len(parts)):
             for last in range(first + 1, len(parts) + 1):
                 above = "/".join(part for part, _ in parts[first : last - 1])
                 for name in parts[last - 1]:
-                    layer = self.classes.get(f"{above}/{name}" if above else name)
-                    if layer is not None:
-                        found.add(layer)
-        return found
+                    layer = f"{above}/{name}" if above else name
+                    if layer in self.classes:
+                        found.append((last, layer))
+                        break
+        return {layer: self.classes[layer] for _, layer in sorted(found)}

@@ -110,6 +110,14 @@ def _op_type(operation: TimedOperation) -> str:
     return plain_type(operation.type) or _NUMBER.sub("", graph_path(operation.name)[0][-1])
 
 
+def node_name(operation: str) -> str:
+    """The name in the graph of an operation of a trace.
+
+    `StatefulPartitionedCall/cond/then/_52/cond/adam/Mul_27` is node `cond/adam/Mul_27` of the branch's function.
+    """
+    return INLINED.sub("", operation)
+
+
 def graph_path(name: str) -> tuple[tuple[str, ...], bool]:
     """Scopes and node of an operation without what the runtime adds, and whether it belongs to a gradient."""
     parts = [part for part in INLINED.sub("", name).split("/") if not _ADDED.fullmatch(part)]

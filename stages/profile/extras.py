@@ -1,4 +1,5 @@
-"""What is measured once beside the timing: the input on a cached batch, a trace, and the baseline's weights.
+"""What is measured beside the timing: short traces in every repeat, and once the input on a cached batch, a trace, and
+the baseline's weights.
 
 A failure of one of these is a warning: it is absent from the results, and the timing counts.
 """
@@ -21,7 +22,7 @@ from stages.profile.worker_process import WorkerProcess
 from stages.text import TRAIN
 
 CACHED, TRACE, SAME_WEIGHTS = "a step on a cached batch", "trace", "same weights"
-MEMORY, LARGEST_BATCH = "peak memory", "largest batch"
+MEMORY, LARGEST_BATCH, ACCOUNT = "peak memory", "largest batch", "account"
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,19 @@ class Extras:
             elif self._lacks(name, SAME_WEIGHTS, plan):
                 found[name] = set()
         return found
+
+    def account(self, arms: Arms, plan: Plan) -> None:
+        """Runs short traces of the arms that train in this repeat, in turns. An arm whose trace fails has none."""
+        workers = [worker for worker in arms.workers if TRAIN in worker.measures and self._is_accounted(worker.name)]
+        for turn in range(plan.account_turns if self._wanted.traces else 0):
+            for worker in arms.turns.in_order(turn, ACCOUNT, workers):
+                if ACCOUNT in self._records[worker.name].failed:
+                    continue
+                if not self._attempt(worker, ACCOUNT, partial(arms.turns.account, worker, turn, plan.account_steps)):
+                    self._records[worker.name].times.account.clear()
+
+    def _is_accounted(self, name: str) -> bool:
+        return not name.startswith(files.BRIDGE_PREFIX) and ACCOUNT not in self._records[name].failed
 
     def run(self, arms: Arms, plan: Plan) -> None:
         """Runs what the arms that live lack."""
@@ -160,5 +174,6 @@ def consequence(name: str, what: str) -> str:
         SAME_WEIGHTS: "the baseline's weights were not evaluated in its precision, so inference is not adopted",
         MEMORY: "its peak memory is not known",
         LARGEST_BATCH: "its largest batch is not known",
+        ACCOUNT: "it is not known which operations its steps gain or lose time in",
     }
     return f"{name}: {missing[what]}"

@@ -24,6 +24,12 @@ TRACE_MS = 1500.0
 MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends
 PLAIN_MS = 1000.0
+# Short traces of all arms in turns: steps of each that count, a share of the stage for all of them or these seconds,
+# and turns in all repeats at least, and in one at most.
+ACCOUNT_MS, MAX_ACCOUNT_STEPS = 250.0, 8
+ACCOUNT_SHARE, LEAST_ACCOUNT_S = 0.1, 5.0
+LEAST_ACCOUNT_TURNS, MOST_ACCOUNT_TURNS = 4, 4
+READING_S = 0.04  # to stop a trace and read it
 # The stage takes a quarter longer than the trainings, within these limits.
 TRAININGS_SHARE, MIN_STAGE_S, MAX_STAGE_S = 1.25, 33.0, 240.0
 # Repeats: where there is time for them, where there is not, and where `FEWER_REPEATS` starts would take more than this
@@ -76,6 +82,9 @@ class Plan:
         drained_batches: batches that are used up before the first turn of a process; 0 if the input is fast.
         calls: inference calls in a turn by batch size.
         trace_steps: training steps in the trace.
+        account_steps: training steps that count in a short trace.
+        account_turns: short traces of each arm in a repeat.
+        account_s: seconds of all of them in a repeat.
         input_matters: whether it is measured what the input pipeline costs.
         start_s: seconds to start one process of every arm.
         round_s, inference_round_s: seconds of a round of all arms.
@@ -90,6 +99,9 @@ class Plan:
     drained_batches: int
     calls: Mapping[int, int]
     trace_steps: int
+    account_steps: int
+    account_turns: int
+    account_s: float
     input_matters: bool
     start_s: float
     round_s: float
@@ -100,14 +112,14 @@ class Plan:
 
     @property
     def shortest_repeat_s(self) -> float:
-        """Seconds of the shortest repeat worth starting, its start included."""
-        return self.start_s + self.least_timing_s
+        """Seconds of the shortest repeat worth starting, its start and its short traces included."""
+        return self.start_s + self.least_timing_s + self.account_s
 
     @property
     def least_timing_s(self) -> float:
         """Seconds of timing in it."""
         usual_s = MIN_ROUNDS * self.round_s + MIN_INFERENCE_ROUNDS * self.inference_round_s
-        if self.fewest_repeats * (self.start_s + usual_s) + self.end_s <= self.stage_s:
+        if self.fewest_repeats * (self.start_s + self.account_s + usual_s) + self.end_s <= self.stage_s:
             return usual_s
         return FEWEST_ROUNDS * self.round_s + FEWEST_INFERENCE_ROUNDS * self.inference_round_s
 
@@ -139,6 +151,8 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         fewest = USUAL_REPEATS
     elif interleaved and FEWER_REPEATS * start_s > STARTS_SHARE * allowed_s:
         fewest = FEWEST_REPEATS
+    fewest = profile.processes or fewest
+    counted_steps, account_turns, account_turn_s = _account(costs, allowed_s, fewest)
     return Plan(
         interleaved=interleaved,
         steps_per_round=steps,
@@ -146,14 +160,27 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         drained_batches=costs.buffered_batches if waits else 0,
         calls=calls,
         trace_steps=trace_steps,
+        account_steps=counted_steps,
+        account_turns=account_turns,
+        account_s=account_turns * account_turn_s,
         input_matters=input_share > INPUT_SHARE,
         start_s=start_s,
         round_s=round_s,
         inference_round_s=inference_round_s,
         stage_s=allowed_s,
         end_s=end_s,
-        fewest_repeats=profile.processes or fewest,
+        fewest_repeats=fewest,
     )
+
+
+def _account(costs: Costs, stage_s: float, repeats: int) -> tuple[int, int, float]:
+    """Steps of a short trace that count, turns of them in a repeat, and seconds of a turn of all arms."""
+    step_ms = fmean(costs.step_time_ms.values())
+    steps = max(1, min(MAX_ACCOUNT_STEPS, round(ACCOUNT_MS / step_ms)))
+    steps_in_all = 2 * (1 + steps)  # without the profiler an untimed one is first, and with it one that is dropped
+    turn_s = costs.arms * (READING_S + 1e-3 * steps_in_all * step_ms)
+    allowed = max(LEAST_ACCOUNT_S, ACCOUNT_SHARE * stage_s) / (repeats * turn_s)
+    return steps, max(math.ceil(LEAST_ACCOUNT_TURNS / repeats), min(MOST_ACCOUNT_TURNS, int(allowed))), turn_s
 
 
 def _calls(latency_ms: float, cold_calls: int) -> int:

@@ -45,6 +45,7 @@ def protocol_of(
         timing_seconds=state.timing_s,
         bridge_seconds=sum(bridges) if bridges else None,
         control_seconds=state.seconds.get(files.CONTROL),
+        account_seconds=state.account_s or None,
         stage_seconds=state.stage_s,
         interleaved=state.plan.interleaved,
         endings=state.endings,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from stages.params import Variant
 from stages.results.profile import Configuration, InForce, Protocol, RawTimes
@@ -33,6 +34,17 @@ class TraceRecord:
     plain_step_time_ms: float
     traced_step_time_ms: float
     graph_dtypes: Mapping[str, str]
+
+
+class TracedPart(NamedTuple):
+    """What the operations of one place and data type take of a training step; fields as of `AccountRow`."""
+
+    kind: str
+    layer: str = ""
+    layer_class: str = ""
+    operation: str = ""
+    dtype: str = ""
+    time_ms: float = 0.0
 
 
 @dataclass(frozen=True)

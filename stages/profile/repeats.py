@@ -56,7 +56,7 @@ class State:
         plan: lengths of turns and repeats.
         asked: the parameters that say how much is measured.
         repeats: number of complete repeats.
-        timing_s, stage_s: seconds of timing, and of the stage, in all sessions.
+        timing_s, account_s, stage_s: seconds of timing, of short traces, and of the stage, in all sessions.
         arms: by name.
         endings, looks: by candidate and measure.
         seconds: spent on each arm.
@@ -67,6 +67,7 @@ class State:
     asked: dict[str, float | None]
     repeats: int = 0
     timing_s: float = 0.0
+    account_s: float = 0.0
     stage_s: float = 0.0
     arms: dict[str, ArmState] = field(default_factory=dict)
     endings: dict[str, dict[str, Ending]] = field(default_factory=dict)

@@ -109,7 +109,7 @@ class _Runner:
         self._gpus, self._load = gpus, OtherLoad()
         self._state = repeats.state
         self._resumed = 0
-        self._earlier_s, self._earlier_seconds = 0.0, dict[str, float]()
+        self._earlier_s, self._earlier_seconds, self._earlier_account_s = 0.0, dict[str, float](), 0.0
         self.interleaved = True
 
     def run(self) -> Measurement:
@@ -126,7 +126,7 @@ class _Runner:
         if self._state is None:
             return
         self._resumed, self._earlier_s = self._state.repeats, self._state.stage_s
-        self._earlier_seconds = dict(self._state.seconds)
+        self._earlier_seconds, self._earlier_account_s = dict(self._state.seconds), self._state.account_s
         for name, state in self._state.arms.items():
             times = self._repeats.times.get(name, RawTimes())
             self._records[name] = ArmRecord(**vars(state), times=times)
@@ -178,6 +178,7 @@ class _Runner:
                 self.arms.start({name: needed[name] for name in needed if name not in running})  # bridging arms
             with self._load.counted(), self._gpus.measuring():
                 self._rounds()
+            self._extras.account(self.arms, self._schedule.plan)
             self._end_repeat()
             self._extras.run(self.arms, self._schedule.plan)
             self._repeats.save(self._saved())
@@ -195,6 +196,7 @@ class _Runner:
                 rounds = rounds or self._schedule.fixed_rounds()
                 with self._load.counted(), self._gpus.measuring():
                     self._rounds(*rounds)
+                self._extras.account(self.arms, self._schedule.plan)
                 self._extras.run(self.arms, self._schedule.plan)
             done.append(left[0])
         self._end_repeat()
@@ -281,6 +283,7 @@ class _Runner:
         assert self._state is not None, "nothing was measured"
         state = self._state
         state.timing_s, state.stage_s = self._schedule.timing_s, self._schedule.spent_s + self._earlier_s
+        state.account_s = self.arms.turns.account_s + self._earlier_account_s
         known = [field.name for field in fields(ArmState)]
         state.arms = {
             name: ArmState(**{field: getattr(record, field) for field in known})

@@ -13,9 +13,9 @@ from typing import Any
 
 from stages import files
 from stages.profile.plan import Plan
-from stages.profile.records import ArmRecord
+from stages.profile.records import ArmRecord, TracedPart
 from stages.profile.worker_process import WorkerProcess
-from stages.results.profile import Call, InputRound, Round, Step
+from stages.results.profile import AccountRow, Call, InputRound, Round, Step
 from stages.text import TRAIN, inference_measure
 
 CONTROL_PAIRS = 3
@@ -37,7 +37,8 @@ class Turns:
 
     Attributes:
         repeated: rounds that were repeated because a process was stopped during them.
-        seconds: spent on each arm: its turns, and its share of the start-up.
+        seconds: spent on each arm: its turns, and its share of the start-up; without short traces.
+        account_s: seconds spent on short traces.
         is_throttled: called after each round; whether the GPU was slowed down during it, None if that is not known.
     """
 
@@ -50,6 +51,7 @@ class Turns:
         self._was_stopped = False
         self.repeated = 0
         self.seconds: dict[str, float] = defaultdict(float)
+        self.account_s = 0.0
         self.is_throttled: Callable[[], bool | None] = lambda: None
 
     def begin(
@@ -140,6 +142,20 @@ class Turns:
                 for number, row in enumerate(times.rounds[-INPUT_ROUNDS:])
             ]
 
+    def account(self, worker: WorkerProcess, turn: int, steps: int) -> None:
+        """A short trace of an arm, again if its process was stopped during it."""
+        parts: list[TracedPart] = []
+
+        def trace() -> None:
+            parts[:] = self._watched(worker, "account", steps)
+
+        started_s = time.monotonic()
+        while self._is_stopped_during(trace):
+            self.repeated += 1
+        rows = self._records[worker.name].times.account
+        rows += [AccountRow(self._repeat, turn, **part._asdict()) for part in parts]
+        self.account_s += time.monotonic() - started_s
+
     def settling_steps(self, worker: WorkerProcess, input_time_ms: float) -> int:
         """Steps after a standstill that wait less for their input, because what was under way is ready by then."""
         if not self._stand_still:
@@ -188,12 +204,22 @@ class Turns:
         may_drop_first = measure == TRAIN and not self._has_few_rounds
         if len(workers) > 2 and not control_takes_part(number // 2, may_drop_first=may_drop_first):
             workers = [worker for worker in workers if worker.name != files.CONTROL]
-        order = random.Random(f"{self._seed} {self._repeat} {measure} {number // 2}").sample(workers, len(workers))
+        return self.in_order(number, measure, workers)
+
+    def in_order(self, number: int, what: str, workers: Sequence[WorkerProcess]) -> Sequence[WorkerProcess]:
+        """A random order in even rounds of something, and its reverse in the next."""
+        order = random.Random(f"{self._seed} {self._repeat} {what} {number // 2}").sample(workers, len(workers))
         return order[::-1] if number % 2 else order
 
     def _turn(self, worker: WorkerProcess, method: str, *arguments: Any) -> Any:
         """Calls a method in a worker's turn, and adds its duration to those of the arm."""
         started_s = time.monotonic()
+        found = self._watched(worker, method, *arguments)
+        self.seconds[worker.name] += time.monotonic() - started_s
+        return found
+
+    def _watched(self, worker: WorkerProcess, method: str, *arguments: Any) -> Any:
+        """Calls a method of one worker, for which it goes on, and notices if someone stops it meanwhile."""
         if self._stand_still:
             worker.go_on()
         before = worker.call("times_continued", worker.continued)
@@ -201,7 +227,6 @@ class Turns:
         self._was_stopped |= worker.call("times_continued") != before
         if self._stand_still:
             worker.stand_still()
-        self.seconds[worker.name] += time.monotonic() - started_s
         return found
 
 

@@ -10,8 +10,10 @@ import signal
 import tempfile
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,15 +23,16 @@ import numpy as np
 from stages import files, precision
 from stages.errors import HalfstepError, ProfileError
 from stages.operations.op_kinds import Layers
+from stages.operations.op_pairing import node_name
 from stages.profile import memory
 from stages.profile.graph_dtypes import graph_dtypes
 from stages.profile.plan import DROPPED_STEPS, plain_steps
-from stages.profile.records import ArmConfig, ArmSettings, Calibration, TraceRecord
+from stages.profile.records import ArmConfig, ArmSettings, Calibration, TracedPart, TraceRecord
 from stages.profile.steady_state import warm_up_length
-from stages.profile.trace.timeline import TracedSteps, traced_steps
+from stages.profile.trace.timeline import traced_steps
 from stages.profile.worker_process import OutOfMemory
 from stages.results.artifact import read_array
-from stages.results.profile import Configuration, InForce
+from stages.results.profile import HOST, PROFILER, Configuration, InForce
 from stages.results.training import SCORES, saved_model
 from stages.tasks import building, user_code
 from stages.tasks.variables import optimizers_of
@@ -182,35 +185,51 @@ class Worker:
             marked_steps=marked,
             plain_step_time_ms=(before + after) / (2 * plain),
             traced_step_time_ms=traced / marked,
-            graph_dtypes=graph_dtypes(self._model.train_function, self._batches),
+            graph_dtypes=self._graph_dtypes,
         )
 
-    def traced_steps(self, steps: int) -> tuple[TracedSteps, float]:
-        """Traces a few steps on a CPU, reads the trace and drops it.
+    def account(self, steps: int) -> list[TracedPart]:
+        """Traces a few steps, reads the trace and drops it.
+
+        Args:
+            steps: that count. An untimed step and as many timed ones without the profiler come before them.
 
         Returns:
-            What the instants of `steps` steps were spent on, and milliseconds of a step without the profiler, from as
-            many steps before them.
+            What the instants of a step were spent on. The parts add up to the step without the profiler, whose cost is
+            a part of its own.
 
         Raises:
-            TraceError: the trace shows no operations, as under XLA.
+            TraceError: the trace shows no operations, as under XLA on a CPU.
         """
-        plain_ms = self.train_round(steps) / steps
+        plain_ms = self.train_round(steps, lead_in=1) / steps
         with tempfile.TemporaryDirectory() as folder:
             tf.profiler.experimental.start(folder)
             try:
-                self._train(steps + 1, mark=True)
+                self._train(steps + 1, mark=True, wait=True)
             finally:
                 tf.profiler.experimental.stop()
             (path,) = Path(folder).rglob("*.xplane.pb")
-            return traced_steps(path), plain_ms
+            traced = traced_steps(path)
+        layers, dtypes = self._layers, self._graph_dtypes
+        parts: dict[TracedPart, float] = defaultdict(float)
+        for work, share_ms in traced.shares_ms.items():
+            place = layers.place(work.name, work.type, is_input=work.is_input)
+            parts[TracedPart(*place, work.dtype or dtypes.get(node_name(work.name), ""))] += share_ms
+        parts |= {TracedPart(HOST): traced.host_ms, TracedPart(PROFILER): plain_ms - traced.step_ms}
+        return [part._replace(time_ms=time_ms) for part, time_ms in parts.items()]
 
-    def layers(self) -> Layers:
+    @cached_property
+    def _graph_dtypes(self) -> dict[str, str]:
+        """The data types of the training step's operations."""
+        return graph_dtypes(self._model.train_function, self._batches)
+
+    @cached_property
+    def _layers(self) -> Layers:
         """What the names in the model's graph stand for."""
         optimizers = optimizers_of(self._model)
         scaled = [found for found in optimizers if isinstance(found, keras.optimizers.LossScaleOptimizer)]
         return Layers(
-            classes={found.path: type(found).__name__ for found in self._model._flatten_layers() if found.path},
+            classes={found.path or found.name: type(found).__name__ for found in self._model._flatten_layers()},
             optimizers=tuple(found.name for found in (*optimizers, *(outer.inner_optimizer for outer in scaled))),
             scales_loss=bool(scaled),
         )
@@ -324,11 +343,20 @@ class Worker:
         for _ in range(count):
             next(self._batches)
 
-    def _train(self, steps: int, *, mark: bool = False) -> None:
+    def _train(self, steps: int, *, mark: bool = False, wait: bool = False) -> None:
+        """Runs training steps.
+
+        Args:
+            steps: their number.
+            mark: whether a trace shows where each begins and ends.
+            wait: whether a marked step ends when the device is synchronised.
+        """
         for step in range(steps):
             if mark:
                 with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
                     self._model.train_function(self._batches)
+                    if wait:
+                        tf.test.experimental.sync_devices()
             else:
                 self._model.train_function(self._batches)
         tf.test.experimental.sync_devices()

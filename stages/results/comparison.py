@@ -117,38 +117,76 @@ class VerdictTest(Record):
     p_adjusted: float
 
 
-class Reconciliation(Record):
-    """The change of a training step, candidate − baseline, in milliseconds: timed, and as the operations add up.
+class Change(Estimate):
+    """A change of time, candidate − baseline. In the file its value is called `delta`."""
 
-    Attributes:
-        measured_ms, low_ms, high_ms: the timed change with the interval of the speed-up.
-        operations_ms: sum of the changes of all operations in the traces, multiplied by `scale`.
-        unexplained_ms: `measured_ms - operations_ms`.
-        floor_ms: what the sum may be by noise alone, from the traces of the baseline and its own second copy: the
-            larger of the sum of the changes and of their root sum of squares, multiplied by `scale`.
-        scale: time of the timed step for each millisecond of the traces.
-    """
-
-    measured_ms: float
-    low_ms: float
-    high_ms: float
-    operations_ms: float
-    unexplained_ms: float
-    floor_ms: float
-    scale: float = 1.0
+    value: float = Field(alias="delta")
 
     @property
-    def contradicts(self) -> bool:
-        """Whether the operations say faster where the timing says slower, or the other way round."""
-        slower, faster = self.low_ms > 0, self.high_ms < 0
-        return (slower and self.operations_ms < 0) or (faster and self.operations_ms > 0)
+    def delta(self) -> float:
+        """The value."""
+        return self.value
 
-    def holds(self, lost_ms: float, gained_ms: float) -> bool:
-        """Whether operations can have lost `lost_ms` of the timed step if the others have gained `gained_ms` of it.
+    @property
+    def holds_0(self) -> bool:
+        """Whether it may be 0."""
+        return self.low <= 0 <= self.high
 
-        They cannot have lost more than was measured, what the others gained back, and the floor.
-        """
-        return not self.contradicts and lost_ms <= self.measured_ms + gained_ms + self.floor_ms
+
+class PartChange(Change):
+    """The change of a part of the step, and its mean time on both sides."""
+
+    baseline_ms: float
+    candidate_ms: float
+
+
+class KindChange(PartChange):
+    """What operations of one kind change by; `limit_ms` is what the limit would leave of the baseline's time."""
+
+    kind: str
+    limit_ms: float | None = None
+
+
+class ClassChange(PartChange):
+    """What operations of one kind change by in all layers of one class, of which there are `layers`."""
+
+    layer_class: str
+    kind: str
+    layers: int
+
+
+class Account(Record):
+    """What changed in a step: measured = kinds + unexplained.
+
+    Attributes:
+        measured: as it was timed.
+        kinds: of operations, `host` for instants without one, and `profiler`; the largest change first.
+        sum: of all kinds, the step without the profiler beside the traces.
+        turns: in which both arms were traced.
+        control: the sum of the baseline's copy − that of the baseline. Only noise makes it differ from 0.
+        void: true if it does, at 99 %: then no reason rests on the account.
+        classes: by layers' class and kind, the largest change first; those whose interval holds 0 are left out.
+    """
+
+    unit: Literal["ms a step"] = "ms a step"
+    measured: Change
+    kinds: tuple[KindChange, ...]
+    sum: PartChange
+    unexplained: Change
+    turns: int
+    control: Change | None = None
+    void: Literal[True] | None = None
+    classes: tuple[ClassChange, ...] | None = None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether reasons may rest on it: it is not void, and leaves less unexplained than was measured."""
+        leaves_little = self.unexplained.holds_0 or abs(self.unexplained.value) <= abs(self.measured.value)
+        return self.void is None and leaves_little
+
+    def kind(self, name: str) -> KindChange | None:
+        """The change of a kind; None if no step has it."""
+        return next((found for found in self.kinds if found.kind == name), None)
 
 
 class Waiting(Record):
@@ -253,15 +291,14 @@ class Reason(Record):
 
 
 class OpChange(Record):
-    """The operations of one type in one layer, in milliseconds a traced step; None for a side without them.
+    """The operations of one type in one layer, in milliseconds a step; None for a side without them.
 
     Attributes:
         layer: path of the layer, such as `cnn/conv2d`; empty for operations outside layers.
         operation: op type, such as `Conv2D` or `Mul (gradient)`.
         baseline_dtype, candidate_dtype: the data type with the most time.
         delta_ms: candidate − baseline: negative if the step gained. A side without the operations counts as 0.
-        floor_ms: the change that noise alone may make: infinite where the traces of the baseline and of the control
-            disagree, None without a trace of the control.
+        low_ms, high_ms: its interval.
     """
 
     layer: str
@@ -271,12 +308,8 @@ class OpChange(Record):
     baseline_dtype: str | None = None
     candidate_dtype: str | None = None
     delta_ms: float
-    floor_ms: float | None = None
-
-    @property
-    def beyond_floor(self) -> bool:
-        """Whether the change is larger than its floor; false if the floor is unknown."""
-        return self.floor_ms is not None and abs(self.delta_ms) > self.floor_ms
+    low_ms: float
+    high_ms: float
 
 
 class BeforeAfter(Record):
@@ -350,8 +383,9 @@ class Candidate(Record):
         quality_same_weights: of the baseline's trained weights in the candidate's precision.
         limit: best speed-up that the baseline's trace and its wait for input allow.
         tests: those of the verdicts.
+        account: of training; only with traces.
         waiting: of a training step for its input.
-        reconciliation: of training; only with traces.
+        why: what the account says of the step, in one sentence.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -362,17 +396,18 @@ class Candidate(Record):
     quality: Quality | None = None
     quality_same_weights: Quality | None = None
     limit: dict[Literal["train"], float] | None = None
+    account: dict[Literal["train"], Account] | None = None
     waiting: Waiting | None = None
     verdict: Verdict
     tests: dict[str, VerdictTest] | None = None
     sentence: str
+    why: str | None = None
     next_steps: tuple[str, ...] | None = None
     reasons: tuple[Reason, ...]
     peak_memory_mib: BeforeAfter | None = None
     max_batch_size: BeforeAfter | None = None
     same_weights: SameWeights | None = None
     operations: dict[Literal["gained", "lost"], tuple[OpChange, ...]] | None = None
-    reconciliation: Reconciliation | None = None
 
     @model_validator(mode="after")
     def _no_other_keys(self) -> Self:
@@ -380,6 +415,11 @@ class Candidate(Record):
         if unknown:
             raise ValueError(f"{', '.join(unknown)}: unknown keys")
         return self
+
+    @property
+    def training_account(self) -> Account | None:
+        """The account of training; None without short traces."""
+        return self.account["train"] if self.account else None
 
     @property
     def verdicts(self) -> dict[str, Verdict]:

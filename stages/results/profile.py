@@ -78,14 +78,44 @@ class Call:
     throttled: bool | None = None
 
 
+@dataclass(frozen=True)
+class AccountRow:
+    """What operations take of a training step, by one short trace. All rows of a turn add up to the untraced step.
+
+    Each instant of the traced steps is shared equally by the operations that run then.
+
+    Attributes:
+        process, turn: the repeat, and the turn in it.
+        kind: of `stages.operations.op_kinds`, or `HOST` for instants without an operation, or `PROFILER` for the step
+            without the profiler less the traced one.
+        layer, layer_class: path of the layer and its class; empty for operations outside layers.
+        operation: op type, such as `Conv2D` or `Mul (gradient)`.
+        dtype: data type that they compute in; empty if it is unknown.
+        time_ms: milliseconds of a step.
+    """
+
+    process: int
+    turn: int
+    kind: str
+    layer: str
+    layer_class: str
+    operation: str
+    dtype: str
+    time_ms: float
+
+
+HOST, PROFILER = "host", "profiler"  # kinds that are no operations
+
+
 @dataclass
 class RawTimes:
-    """Every time that was read from the clock for one arm."""
+    """Every time that was read from the clock or from a short trace for one arm."""
 
     rounds: list[Round] = field(default_factory=list)
     input_rounds: list[InputRound] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    account: list[AccountRow] = field(default_factory=list)
 
 
 # The tables by the attribute of `RawTimes` that they hold: file name and type of a row.
@@ -94,10 +124,13 @@ TABLES: Mapping[str, tuple[str, type]] = {
     "input_rounds": ("input_rounds.csv", InputRound),
     "steps": ("timings.csv", Step),
     "calls": ("inference.csv", Call),
+    "account": ("account.csv", AccountRow),
 }
 # Without profile.inference_batch_sizes there are no calls; input rounds are run only where the input matters; a
 # bridging arm has what it was needed for.
 _MAY_BE_EMPTY = {"calls", "input_rounds"}
+_MAY_BE_ABSENT = {"account"}  # of arms without one
+_TEXTS = ("kind", "layer", "layer_class", "operation", "dtype")  # columns of `AccountRow`; empty ones are read as NaN
 
 
 class Configuration(Record):
@@ -211,6 +244,7 @@ class Protocol(Record):
         timing_seconds: seconds spent in timed rounds of training and inference, without start-up and traces.
         bridge_seconds: the part of the stage that was spent on bridging arms: their start-up, rounds and calls.
         control_seconds: the part that was spent on the control.
+        account_seconds: the part that was spent on short traces.
         stage_seconds: seconds from the start of the stage to the end of the measurement, of all sessions.
         interleaved: whether the arms took turns; on a GPU one arm is measured at a time.
         endings: why each measure ended, by candidate and measure.
@@ -228,6 +262,7 @@ class Protocol(Record):
     timing_seconds: float
     bridge_seconds: float | None = None
     control_seconds: float | None = None
+    account_seconds: float | None = None
     stage_seconds: float | None = None
     interleaved: bool = True
     endings: Mapping[str, Mapping[str, Ending]] = Field(default_factory=dict)
@@ -333,6 +368,7 @@ class Profile:
     input_rounds: pd.DataFrame
     steps: pd.DataFrame
     calls: pd.DataFrame
+    account: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_columns(AccountRow)))
     same_weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
 
     @property
@@ -387,7 +423,9 @@ def write_profile(
     """
     directory = files.profile_dir(name)
     for attribute, (file_name, row_type) in TABLES.items():
-        write_table(directory / file_name, row_type, getattr(times, attribute))
+        rows = getattr(times, attribute)
+        if rows or attribute not in _MAY_BE_ABSENT:
+            write_table(directory / file_name, row_type, rows)
     summary.write(directory / SUMMARY)
     for seed, outputs in (same_weights or {}).items():
         with files.atomic_path(same_weights_file(name, seed)) as temporary_path, temporary_path.open("wb") as file:
@@ -399,6 +437,11 @@ def write_profile(
         with files.atomic_path(files.trace_file(name)) as temporary_path:
             temporary_path.write_bytes(trace.read_bytes())
     return files.write_manifest(directory)
+
+
+def _columns(row_type: type) -> list[str]:
+    """The columns that every table of these rows has."""
+    return [column.name for column in fields(row_type) if column.name != THROTTLED]
 
 
 def same_weights_file(name: str, seed: int) -> Path:
@@ -422,11 +465,14 @@ def read_profile(name: str, seeds: Sequence[int] = ()) -> Profile:
     tables = {
         attribute: read_table(
             directory / file_name,
-            [column.name for column in fields(row_type) if column.name != THROTTLED],
+            _columns(row_type),
             may_be_empty=attribute in _MAY_BE_EMPTY or not files.is_variant(name),
         )
         for attribute, (file_name, row_type) in TABLES.items()
+        if attribute not in _MAY_BE_ABSENT or (directory / file_name).is_file()
     }
+    if "account" in tables:
+        tables["account"] = tables["account"].fillna(dict.fromkeys(_TEXTS, "")).astype(dict.fromkeys(_TEXTS, str))
     paths = {seed: same_weights_file(name, seed) for seed in seeds}
     same_weights = {
         seed: read_array(path, dimensions=2, may_overflow=True) for seed, path in paths.items() if path.is_file()

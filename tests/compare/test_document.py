@@ -12,7 +12,7 @@ from stages import files
 from stages.compare.judge import document_of
 from stages.compare.judging import Judging
 from stages.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
-from stages.results.comparison import Reconciliation, State
+from stages.results.comparison import State
 from stages.results.profile import same_weights_file
 from tests.small_study import IMAGES, SEEDS, SmallStudy
 
@@ -94,7 +94,7 @@ def test_comparison_json_has_the_known_numbers(comparison: Judging) -> None:
     assert "Use mixed_bfloat16" in fast["sentence"]
     assert "next_steps" not in fast
     assert {"emulated_float16", "cast_overhead"} <= {reason["code"] for reason in slow["reasons"]}
-    assert fast["limit"] == {"train": pytest.approx(10 / (1.5 + 8.5 / 2))}  # all compute is twice as fast
+    assert fast["limit"] == {"train": pytest.approx(10 / (4.5 + 5.5 / 2))}  # all compute is twice as fast
     assert "limit" not in slow  # no hardware for float16
 
 
@@ -175,16 +175,30 @@ def test_overflow_of_the_same_weights_is_a_wrong_answer(project: SmallStudy) -> 
     assert same.max_probability_difference == pytest.approx(0.013, rel=1e-5)
 
 
-def test_states_and_reconciliation_are_passed_on(comparison: Judging) -> None:
+def test_states_are_passed_on(comparison: Judging) -> None:
     state = State(baseline_time_ms=12.0, value=1.4, low=1.3, high=1.5, rounds=7)
-    sums = Reconciliation(
-        measured_ms=2.0, low_ms=1.5, high_ms=2.5, operations_ms=1.25, unexplained_ms=0.75, floor_ms=0.125, scale=0.5
-    )
-    fast = replace(comparison.candidates[1], states={"train": (state, state)}, reconciliation=sums)
+    fast = replace(comparison.candidates[1], states={"train": (state, state)})
     found = document_of(replace(comparison, candidates=(fast,))).as_json()["candidates"]["mixed_bfloat16"]
     assert found["speedup"]["train"]["states"] == [state.model_dump(by_alias=True, exclude_none=True)] * 2
     assert "states" not in found["speedup"]["inference_b1"]
-    assert found["reconciliation"] == sums.model_dump()
+
+
+def test_account_has_the_keys_of_its_contract(comparison: Judging) -> None:
+    account = document_of(comparison).as_json()["candidates"]["mixed_bfloat16"]["account"]["train"]
+    assert {"unit", "measured", "kinds", "unexplained"} <= set(account)
+    assert account["unit"] == "ms a step"
+    for change in (account["measured"], account["unexplained"], *account["kinds"]):
+        assert {"delta", "low", "high"} <= set(change)
+    explained = sum(kind["delta"] for kind in account["kinds"])
+    assert explained + account["unexplained"]["delta"] == pytest.approx(account["measured"]["delta"])
+    assert {kind["kind"] for kind in account["kinds"]} == {
+        "convolution",
+        "matrix_product",
+        "memory",
+        "cast",
+        "host",
+        "profiler",
+    }
 
 
 def test_failed_candidate_has_only_verdicts_and_reasons(comparison: Judging) -> None:

@@ -48,13 +48,13 @@ CALL = "StatefulPartitionedCall/"
     ],
 )
 def test_first_kind_that_fits_counts(name: str, op_type: str, kind: str) -> None:
-    assert LAYERS.kind(name, op_type) == kind
+    assert LAYERS.place(name, op_type).kind == kind
 
 
 def test_thread_of_the_input_pipeline_decides() -> None:
-    assert LAYERS.kind("GatherV2", "GatherV2", is_input=True) == "input"
-    assert LAYERS.kind("GatherV2", "GatherV2") == "memory"
+    assert LAYERS.place("GatherV2", "GatherV2", is_input=True).kind == "input"
+    assert LAYERS.place("GatherV2", "GatherV2").kind == "memory"
 
 
 def test_finite_checks_are_loss_scaling_only_where_the_loss_is_scaled() -> None:
-    assert Layers().kind(f"{CALL}IsFinite_2", "IsFinite") == "memory"
+    assert Layers().place(f"{CALL}IsFinite_2", "IsFinite").kind == "memory"

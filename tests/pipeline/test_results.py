@@ -73,7 +73,8 @@ def test_files_of_the_trainings(finished: Checkout) -> None:
 
 
 def test_files_of_the_measurements(finished: Checkout) -> None:
-    names = ("rounds.csv", "input_rounds.csv", "timings.csv", "inference.csv", "summary.json", "manifest.json")
+    tables = ("rounds.csv", "input_rounds.csv", "timings.csv", "inference.csv", "account.csv")
+    names = (*tables, "summary.json", "manifest.json")
     expected = {f"{arm}/{name}" for arm in (*VARIANTS, "_control") for name in names}
     expected |= {f"{arm}/{TRACE.format(arm)}" for arm in (*VARIANTS, "_control")}
     assert finished.files("data/profile") == expected | {"mixed_bfloat16/same_weights_0.npy"}
@@ -236,7 +237,7 @@ def test_artifacts_of_the_runs(finished: Checkout, runs: dict[str, Run], name: s
 
 def test_all_tables_of_raw_times_are_logged(finished: Checkout, runs: dict[str, Run]) -> None:
     found = finished.client().list_artifacts(runs["float32"].info.run_id, "timings")
-    names = ("rounds.csv", "input_rounds.csv", "timings.csv", "inference.csv")
+    names = ("rounds.csv", "input_rounds.csv", "timings.csv", "inference.csv", "account.csv")
     assert {item.path for item in found} == {f"timings/{name}" for name in names}
 
 
@@ -298,12 +299,16 @@ def test_metrics_of_prepare(runs: dict[str, Run]) -> None:
 def test_metrics_and_verdicts_of_compare(finished: Checkout, runs: dict[str, Run]) -> None:
     run = runs["compare"]
     written = finished.json("data/compare/comparison.json")["candidates"]["mixed_bfloat16"]
-    measures = ("speedup_train", "speedup_inference_b1", "accuracy_delta", "accuracy_same_weights_delta")
+    measures = ["speedup_train", "speedup_inference_b1", "accuracy_delta", "accuracy_same_weights_delta"]
+    account = written["account"]["train"]
+    measures += [f"account_{kind['kind']}_ms" for kind in account["kinds"]] + ["account_unexplained_ms"]
     expected = {f"mixed_bfloat16/{name}{end}" for name in measures for end in ("", "_low", "_high")}
     expected |= {"noise_floor/train", "noise_floor/inference_b1", "mixed_bfloat16/memory_saved_mib"}
     expected |= {f"{variant}/time_to_accuracy_s" for variant in VARIANTS}
     assert set(run.data.metrics) == expected
     assert run.data.metrics["mixed_bfloat16/speedup_train"] == written["speedup"]["train"]["ratio"]
+    casts = next(kind for kind in account["kinds"] if kind["kind"] == "cast")
+    assert run.data.metrics["mixed_bfloat16/account_cast_ms_low"] == casts["low"]
     assert run.data.tags["verdict.mixed_bfloat16"] == written["verdict"]
     assert run.data.tags["verdict_inference_b1.mixed_bfloat16"] == written["verdict_inference_b1"]
 

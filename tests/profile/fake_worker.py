@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stages.errors import ProfileError
-from stages.profile.records import ArmConfig, ArmSettings, Calibration, TraceRecord
+from stages.profile.records import ArmConfig, ArmSettings, Calibration, TracedPart, TraceRecord
 from stages.profile.worker_process import OutOfMemory
 from stages.results.profile import Configuration, InForce
 
@@ -117,6 +117,9 @@ class FakeWorker:
         directory.mkdir(parents=True)
         (directory / "one.xplane.pb").touch()
         return TraceRecord(directory, steps, self.step_ms, self.step_ms, {})
+
+    def account(self, steps: int) -> list[TracedPart]:
+        return [TracedPart("host", time_ms=self.noisy(self.step_ms)), TracedPart("profiler")]
 
     def same_weights(self, trained: Path) -> Any:
         return np.zeros(3)

@@ -120,6 +120,8 @@ def test_all_arms_are_measured_and_their_extras(interleave: bool, folder: Path) 
         assert rounds_of(found, name) == dict.fromkeys(range(REPEATS), ROUNDS)
         assert {row.process for row in record.times.calls} == set(range(REPEATS))
         assert {row.process for row in record.times.steps} == set(range(REPEATS))
+        assert {row.process for row in record.times.account} == set(range(REPEATS))
+        assert len({(row.process, row.turn) for row in record.times.account}) >= 4
         assert Counter((row.process, row.batches) for row in record.times.input_rounds).keys() == {
             (0, "pipeline"),
             (0, "cached"),
@@ -324,6 +326,7 @@ EXTRAS = [
     ("same_weights", extras.SAME_WEIGHTS),
     ("prepare_cached", extras.CACHED),
     ("train_round_cached", extras.CACHED),
+    ("account", extras.ACCOUNT),
 ]
 
 
@@ -344,6 +347,8 @@ def test_extra_that_fails_is_one_warning_line(
     assert (record.trace is None) == (what == extras.TRACE)
     assert (record.same_weights == {}) == (what == extras.SAME_WEIGHTS)
     assert not record.times.input_rounds or what != extras.CACHED
+    assert (record.times.account == []) == (what == extras.ACCOUNT)
+    assert found.records["mixed_float16"].times.account != []
     assert found.records["mixed_float16"].trace is not None
     assert multiprocessing.active_children() == []
 

@@ -111,11 +111,22 @@ def test_slow_network_gets_few_rounds_in_a_repeat() -> None:
     usual, slow = plan(20.0), plan(900.0, start_s=48.0)
     assert slow.least_timing_s == pytest.approx(4 * slow.round_s + 2 * slow.inference_round_s)
     assert usual.least_timing_s == pytest.approx(8 * usual.round_s + 4 * usual.inference_round_s)
-    assert slow.shortest_repeat_s == 48.0 + slow.least_timing_s
+    assert slow.shortest_repeat_s == 48.0 + slow.least_timing_s + slow.account_s
 
 
 def test_few_steps_are_run_around_the_trace_of_a_slow_network() -> None:
     assert [plain_steps(4, ms) for ms in (10.0, 300.0, 900.0, 2000.0)] == [4, 3, 1, 1]
+
+
+def test_short_traces_take_a_tenth_of_the_stage_or_are_four_in_all() -> None:
+    for step_ms in (1.0, 3.0, 50.0, 200.0):
+        found = plan(step_ms)
+        whole_s = found.fewest_repeats * found.account_s
+        assert 1 <= found.account_turns <= 4
+        assert whole_s <= max(5.0, found.stage_s / 10) or found.account_turns == 1
+    slow = plan(2000.0, start_s=48.0)
+    assert (slow.account_steps, slow.fewest_repeats, slow.account_turns) == (1, 3, 2)
+    assert [plan(ms).account_steps for ms in (3.0, 60.0, 170.0, 600.0)] == [8, 4, 1, 1]
 
 
 def test_trace_of_a_slow_network_is_short() -> None:

@@ -17,17 +17,20 @@ from stages.params import Variant
 from stages.results.artifact import Document, read_array, read_table, write_table
 from stages.results.comparison import (
     COMPARISON,
+    Account,
     BeforeAfter,
     Candidate,
+    Change,
     Comparison,
     Control,
     Factors,
+    KindChange,
     MeasuredSpeedup,
     OpChange,
+    PartChange,
     Quality,
     Ratio,
     Reason,
-    Reconciliation,
     SameWeights,
     Score,
     Setup,
@@ -100,10 +103,19 @@ FULL_CANDIDATE = Candidate(
     peak_memory_mib=BeforeAfter(baseline=210.0, candidate=180.5),
     max_batch_size=BeforeAfter(baseline=512, candidate=896),
     same_weights=SAME_WEIGHTS,
-    operations={"lost": (OpChange(layer="cnn", operation="Cast", candidate_ms=0.5, delta_ms=0.5),)},
-    reconciliation=Reconciliation(
-        measured_ms=2.0, low_ms=1.5, high_ms=2.5, operations_ms=1.25, unexplained_ms=0.75, floor_ms=0.125, scale=0.5
-    ),
+    operations={
+        "lost": (OpChange(layer="cnn", operation="Cast", candidate_ms=0.5, delta_ms=0.5, low_ms=0.4, high_ms=0.6),)
+    },
+    account={
+        "train": Account(
+            measured=Change(value=2.0, low=1.5, high=2.5),
+            kinds=(KindChange(kind="cast", baseline_ms=0.0, candidate_ms=1.25, value=1.25, low=1.0, high=1.5),),
+            sum=PartChange(baseline_ms=14.0, candidate_ms=15.25, value=1.25, low=1.0, high=1.5),
+            unexplained=Change(value=0.75, low=0.1, high=1.4),
+            turns=8,
+        )
+    },
+    why="x takes 2.0 ms more a step.",
     verdict_inference_b1="reject",
     verdict_inference_b32="inconclusive",
 )

@@ -47,7 +47,9 @@ def test_profile_is_read_as_it_was_written(project: SmallStudy, name: str) -> No
     found, times = read_profile(name), raw_times(name)
     assert found.summary == summary(name)
     tables = {"rounds": found.rounds, "input_rounds": found.input_rounds, "steps": found.steps, "calls": found.calls}
+    tables["account"] = found.account
     assert set(tables) == set(TABLES)
+    assert (files.profile_dir(name) / "account.csv").is_file() is bool(times.account)
     for attribute, table in tables.items():
         rows = getattr(times, attribute)
         columns = [field.name for field in fields(TABLES[attribute][1]) if field.name != THROTTLED]  # of a GPU only

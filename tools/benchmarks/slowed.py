@@ -23,9 +23,9 @@ def serve(connection: Connection, config: ArmConfig) -> None:
     class SlowedWorker(worker.Worker):
         """A worker that busy-waits at the end of each timed part."""
 
-        def _train(self, steps: int, *, mark: bool = False) -> None:
+        def _train(self, steps: int, *, mark: bool = False, wait: bool = False) -> None:
             started_s = time.perf_counter()
-            super()._train(steps, mark=mark)
+            super()._train(steps, mark=mark, wait=wait)
             now_s = time.perf_counter()
             ends_s = now_s + getattr(config, "slower_by", 0.0) * (now_s - started_s)
             while time.perf_counter() < ends_s:  # sleeping is not precise enough

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stages.compare.explain.account import Accounts, moved_to_16bit, stayed_in_32bit
 from stages.compare.explain.hardware import compute_capability, has_16bit_matrix_work, instruction_sets
-from stages.compare.explain.limit import compute_ms, compute_operations, train_limit
+from stages.compare.explain.limit import compute_ms, train_limit
 from stages.operations.op_types import plain_type
 from stages.policies import Precision, computes_in
-from stages.results.comparison import Reconciliation, State
+from stages.results.comparison import Account, KindChange, PartChange, State
 from stages.results.profile import OperationTime, Profile
 from stages.results.training import Training
 from stages.stats.speedup import Speedup
-from stages.text import TRAIN, ms_text
+from stages.text import TRAIN, decimals, ms_text
 
 STEP = "profiler/step_time_ms"
 
@@ -41,7 +41,7 @@ class Evidence:
         throttled: the latter, with the share of the rounds in which the GPU was throttled.
         factors: by measure, where settings in force differ beside the policy.
         states: by measure, the two states of the machine, if the speed-up differs between them.
-        reconciliation: of the operations in the traces with the timing of training.
+        accounts, account: of the operations of training; None without short traces.
         rejected: policies that are no advice: the report rejects them for training, or has a verdict on them already.
         lacks_same_weights: whether the baseline's weights were not evaluated in the candidate's precision.
     """
@@ -58,7 +58,8 @@ class Evidence:
     throttled: Mapping[str, float] = field(default_factory=dict)
     factors: Mapping[str, Factors] = field(default_factory=dict)
     states: Mapping[str, tuple[State, ...]] = field(default_factory=dict)
-    reconciliation: Reconciliation | None = None
+    accounts: Accounts | None = None
+    account: Account | None = None
     rejected: Collection[str] = ()
     lacks_same_weights: bool = False
 
@@ -82,23 +83,26 @@ class Evidence:
         return factors.precision if factors else self.speedup
 
     @property
-    def floor_ms(self) -> float:
-        """What operations may lose or gain by noise alone, in milliseconds of the timed step; 0 without a control."""
-        return self.reconciliation.floor_ms if self.reconciliation else 0.0
+    def is_account_void(self) -> bool:
+        """Whether the account contradicts the timing or its own copy of the baseline, so that nothing rests on it."""
+        return self.account is not None and not self.account.is_sound
 
-    def explained_ms(self, lost_ms: float, op_types: Collection[str]) -> float | None:
-        """The part of the timed step that these operations lost, by their loss in the traces; negative if they gained.
+    def kind(self, name: str) -> KindChange | None:
+        """What operations of a kind change by; None without an account, if it is void, or if no step has them."""
+        return None if self.account is None or self.is_account_void else self.account.kind(name)
 
-        None if traces and timing do not agree: the signs differ, or the operations lost more than was measured, the
-        others gained back, and noise allows.
-        """
-        found = self.reconciliation
-        if found is None or self.baseline is None or self.speedup is None:
+    @property
+    def moved(self) -> tuple[PartChange, list[dict[str, Any]]] | None:
+        """As `moved_to_16bit`; None without an account, if it is void, or if no operation moved."""
+        if self.accounts is None or self.is_account_void:
             return None
-        before, after = (time_by_type(compute_operations(profile)) for profile in (self.baseline, self.candidate))
-        deltas = (after.get(name, 0.0) - before.get(name, 0.0) for name in (before | after).keys() - set(op_types))
-        gained_ms = found.scale * math.fsum(max(0.0, -delta) for delta in deltas)
-        return found.scale * lost_ms if found.holds(found.scale * lost_ms, gained_ms) else None
+        change, rows = moved_to_16bit(self.accounts)
+        return (change, rows) if rows else None
+
+    @property
+    def stayed(self) -> PartChange | None:
+        """The change of the operations that the candidate computes in float32; None without an account."""
+        return None if self.accounts is None or self.is_account_void else stayed_in_32bit(self.accounts)
 
     @property
     def policy(self) -> str:
@@ -197,6 +201,25 @@ def time_by_type(operations: Iterable[OperationTime]) -> dict[str, float]:
         op_type = plain_type(operation.type)
         times[op_type] = times.get(op_type, 0.0) + operation.self_time_ms_per_step
     return times
+
+
+def interval_evidence(change: PartChange) -> dict[str, float]:
+    """The change of a part of the step, as evidence."""
+    return {
+        "baseline_ms": change.baseline_ms,
+        "candidate_ms": change.candidate_ms,
+        "delta_ms": change.delta,
+        "low_ms": change.low,
+        "high_ms": change.high,
+    }
+
+
+def change_text(change: PartChange) -> str:
+    """Such as `12.5 ms more than in the baseline (11.9 to 13.1)`."""
+    word, ends = ("more", (change.low, change.high)) if change.delta > 0 else ("less", (-change.high, -change.low))
+    digits = decimals(change.delta, *ends)
+    low, high = (f"{end:,.{digits}f}".replace("-", "−") for end in ends)
+    return f"{abs(change.delta):,.{digits}f} ms {word} than in the baseline ({low} to {high})"
 
 
 def longest(times_ms: dict[str, float], count: int) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stages.compare.explain.evidence import STEP, Evidence, part_of_compute_ms
+from stages.compare.explain.evidence import STEP, Evidence, interval_evidence, part_of_compute_ms
 from stages.compare.explain.hardware import MEMORY_TRAFFIC_RATIO
 from stages.results.comparison import Reason
 
@@ -14,15 +14,17 @@ _ASSUMED = f", if memory-bound work becomes {MEMORY_TRAFFIC_RATIO:g} times faste
 def memory_bound(data: Evidence) -> Reason | None:
     """Most of the baseline's compute time reads and writes memory: half the bytes take half the time."""
     percent = data.before.metrics.get("profiler/memory_bound_percent")
-    if percent is None or percent < MEMORY_BOUND_PERCENT or not data.is_about_16bit:
+    if percent is None or percent < MEMORY_BOUND_PERCENT or not data.is_about_16bit or data.is_account_void:
         return None
+    change = data.kind("memory")
     return Reason(
         code="memory_bound",
         text=f"{percent:.0f} % of the compute time{' of the baseline' if data.baseline else ''} reads and writes "
         "memory (activations, normalization, updates). 16 bit halves the bytes, which is assumed to make that "
         f"{MEMORY_TRAFFIC_RATIO:g} times faster at most.",
         evidence={"profiler/memory_bound_percent": percent, "threshold_percent": MEMORY_BOUND_PERCENT}
-        | {"assumed_memory_ratio": MEMORY_TRAFFIC_RATIO},
+        | {"assumed_memory_ratio": MEMORY_TRAFFIC_RATIO}
+        | ({"kind_memory": interval_evidence(change)} if change else {}),
         advice="Fewer or smaller such layers. XLA already fuses these operations."
         if data.before.summary.in_force.xla
         else "XLA (xla: true in both entries of variants) fuses such operations, so that memory is read less often.",

@@ -20,14 +20,16 @@ The smaller of the two limits counts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+import pandas as pd
 
 from stages.compare.explain.hardware import PeakRatios, peak_ratios
 from stages.compare.explain.waiting import waiting
 from stages.operations.op_types import op_category
 from stages.policies import lowers_precision
 from stages.results.comparison import Waiting
-from stages.results.profile import InForce, OperationTime, Profile
+from stages.results.profile import HOST, PROFILER, InForce, OperationTime, Profile
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,7 @@ def train_limit(baseline: Profile, candidate: Profile, environment: dict[str, An
     lower the precision or also changes other settings. The trace counts only on a GPU whose peak rates are known, and
     on a CPU with hardware for the candidate's type.
     """
-    if not lowers_precision(baseline.policy, candidate.policy):
-        return None
-    if _other_settings(baseline) != _other_settings(candidate):
+    if not _differs_in_precision_only(baseline, candidate):
         return None
     work, ratios = work_of(baseline), peak_ratios(candidate.policy, environment, on_gpu=baseline.on_gpu)
     by_trace = [best_speedup(work, ratios)] if work and ratios else []
@@ -65,12 +65,22 @@ def train_limit(baseline: Profile, candidate: Profile, environment: dict[str, An
 
 def precision_bound(baseline: Profile, candidate: Profile) -> Waiting | None:
     """The wait for input that bounds what a lower precision alone can bring; None if it bounds nothing."""
-    if not lowers_precision(baseline.policy, candidate.policy):
-        return None
-    if _other_settings(baseline) != _other_settings(candidate):
+    if not _differs_in_precision_only(baseline, candidate):
         return None
     found = waiting(baseline.input_rounds)
     return found if found is not None and found.bound is not None else None
+
+
+def possible_ratios(baseline: Profile, candidate: Profile, environment: dict[str, Any]) -> PeakRatios | None:
+    """What the processor can gain from the candidate's precision; None if unknown, or if other settings differ too."""
+    if not _differs_in_precision_only(baseline, candidate):
+        return None
+    return peak_ratios(candidate.policy, environment, on_gpu=baseline.on_gpu)
+
+
+def _differs_in_precision_only(baseline: Profile, candidate: Profile) -> bool:
+    is_lower = lowers_precision(baseline.policy, candidate.policy)
+    return is_lower and _other_settings(baseline) == _other_settings(candidate)
 
 
 def input_limit(found: Waiting, work: Work | None, ratios: PeakRatios | None) -> float:
@@ -94,12 +104,41 @@ def limit_if_compute_faster(step_ms: float, compute_ms: float, times: float) -> 
 
 def work_of(profile: Profile) -> Work | None:
     """Splits a profile's step by the shares of its compute time; None if its trace does not show them."""
+    if not profile.account.empty:
+        return _accounted_work(profile.account)
     step_ms, total_ms = profile.metrics.get("profiler/step_time_ms"), compute_ms(profile)
     shares = _measured_shares(profile) or _shares_by_type(compute_operations(profile))
     if not step_ms or total_ms is None or shares is None:
         return None
     matrix_ms, memory_ms, tf32_ms = (share * min(total_ms, step_ms) for share in shares)
     return Work(step_ms, matrix_ms, memory_ms, min(tf32_ms, matrix_ms))
+
+
+def _accounted_work(account: pd.DataFrame) -> Work:
+    """The same from short traces: their step, whose parts are as much shorter as the step is without the profiler."""
+    turns = len(account[["process", "turn"]].drop_duplicates())
+    by_part = account.groupby(["kind", "operation", "dtype"])["time_ms"].sum() / turns
+    step_ms = float(by_part.sum())
+    scale = step_ms / float(by_part.drop(PROFILER, level="kind").sum())
+    times = {"rest": 0.0, "matrix": 0.0, "memory": 0.0, "tf32": 0.0}
+    for (kind, operation, dtype), time_ms in by_part.items():
+        times[_part(kind, operation)] += scale * time_ms
+        times["tf32"] += scale * time_ms if (_part(kind, operation), dtype) == ("matrix", "tf32") else 0.0
+    return Work(step_ms, times["matrix"], times["memory"], times["tf32"])
+
+
+def share_at_limit(kind: str, operation: str, dtype: str, ratios: PeakRatios) -> float:
+    """What is left of an operation's time where a precision gains as much as the processor can, as a share."""
+    part = _part(kind, operation)
+    matrix = ratios.matrix_from_tf32 if dtype == "tf32" else ratios.matrix
+    return 1 / {"rest": 1.0, "matrix": matrix, "memory": ratios.memory}[part]
+
+
+def _part(kind: str, operation: str) -> Literal["rest", "matrix", "memory"]:
+    """What bounds the operations of an account: nothing is known to be faster than memory-bound work at best."""
+    if kind in (HOST, PROFILER, "input"):
+        return "rest"
+    return "matrix" if op_category(operation) == "matrix" else "memory"
 
 
 def compute_ms(profile: Profile) -> float | None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from stages.compare.explain.evidence import STEP, Evidence, time_by_type
+from stages.compare.explain.evidence import STEP, Evidence, change_text, interval_evidence, time_by_type
 from stages.compare.explain.waiting import waiting
 from stages.results.comparison import Reason, Waiting
 from stages.results.profile import Profile
-from stages.text import ms_text, number_text, percent_text
+from stages.text import joined, ms_text, number_text, percent_text
 
 INPUT_SHARE = 0.20
 LAUNCH_MODERATE_SHARE = 0.03  # the profiler's own thresholds for kernel launch
 LAUNCH_HIGH_SHARE = 0.15
 OVERHEAD_SHARE = 0.50
 CAST_SHARE = 0.05
+_CAST_ADVICE = "Keep neighbouring layers in one dtype: a layer with another dtype costs two conversions."
 
 
 def input_bound(data: Evidence) -> Reason | None:
@@ -98,22 +99,38 @@ def model_too_small(data: Evidence) -> Reason | None:
 
 def cast_overhead(data: Evidence) -> Reason | None:
     """Conversions between data types take a share of the time, and more than in the baseline."""
-    cast_ms, share = _cast(data.candidate)
-    if share is None or share < CAST_SHARE:
+    if data.baseline is None:
+        return _casts_of_trace(data.candidate)
+    change = data.kind("cast")
+    if change is None or data.account is None or data.speedup is None or change.low <= 0:
         return None
-    before_ms = _cast(data.baseline)[0] if data.baseline else 0.0
-    added_ms: float | None = cast_ms - before_ms
-    if data.baseline is not None:
-        added_ms = data.explained_ms(cast_ms - before_ms, {"Cast"})
-    if added_ms is None or added_ms <= data.floor_ms:
+    share = change.candidate_ms / data.account.sum.candidate_ms
+    if share < CAST_SHARE:
+        return None
+    classes = [found for found in data.account.classes or () if found.kind == "cast"]
+    where = [f"{found.layer_class} {ms_text(found.delta)} in {found.layers}" for found in classes if found.delta > 0]
+    return Reason(
+        code="cast_overhead",
+        text=f"Conversions between data types (Cast) take {ms_text(change.candidate_ms)} a step, {percent_text(share)} "
+        f"of it, {change_text(change)}{f'. By class of layers: {joined(where)}' if where else ''}.",
+        evidence={"share": share} | interval_evidence(change),
+        advice=_CAST_ADVICE,
+        time_ms=change.delta,
+    )
+
+
+def _casts_of_trace(profile: Profile) -> Reason | None:
+    """By a trace alone, which has nothing to compare with."""
+    cast_ms, share = _cast(profile)
+    if share is None or share < CAST_SHARE:
         return None
     return Reason(
         code="cast_overhead",
         text=f"In the trace, conversions between data types (Cast) take {ms_text(cast_ms)} a step, "
-        f"{percent_text(share)} of it{f'; in that of the baseline {ms_text(before_ms)}' if data.baseline else ''}.",
-        evidence={"cast_ms": cast_ms, "share": share} | ({"baseline_cast_ms": before_ms} if data.baseline else {}),
-        advice="Keep neighbouring layers in one dtype: a layer with another dtype costs two conversions.",
-        time_ms=added_ms,
+        f"{percent_text(share)} of it.",
+        evidence={"cast_ms": cast_ms, "share": share},
+        advice=_CAST_ADVICE,
+        time_ms=cast_ms,
     )
 
 

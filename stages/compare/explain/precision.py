@@ -9,6 +9,7 @@ from typing import Any
 from stages.compare.explain.evidence import (
     STEP,
     Evidence,
+    interval_evidence,
     longest,
     part_of_compute_ms,
     time_by_type,
@@ -189,7 +190,7 @@ def mostly_32bit_ops(data: Evidence) -> Reason | None:
     """Under a 16-bit policy most compute time stays 32-bit: normalization, softmax, loss, optimizer."""
     metrics = data.candidate.metrics
     percent = metrics.get("profiler/compute_32bit_percent")
-    if percent is None or percent < MOSTLY_PERCENT or not data.is_16bit:
+    if percent is None or percent < MOSTLY_PERCENT or not data.is_16bit or data.is_account_void:
         return None
     if metrics.get("profiler/compute_16bit_percent", 0.0) < FEW_16BIT_PERCENT:
         return None  # no_16bit_ops explains it
@@ -198,10 +199,12 @@ def mostly_32bit_ops(data: Evidence) -> Reason | None:
         if operation.dtype == "float32" and not is_cast(operation.type):
             stayed[_part(operation)] = stayed.get(_part(operation), 0.0) + operation.self_time_ms_per_step
     shown = f" ({times_text(stayed, OPERATIONS_SHOWN)} a step)" if stayed else ""
+    change = data.stayed
     return Reason(
         code="mostly_32bit_ops",
         text=f"{percent:.0f} % of the compute time stays 32-bit under {data.policy}{shown} and does not become faster.",
-        evidence={"profiler/compute_32bit_percent": percent, "operations": longest(stayed, 2 * OPERATIONS_SHOWN)},
+        evidence={"profiler/compute_32bit_percent": percent, "operations": longest(stayed, 2 * OPERATIONS_SHOWN)}
+        | ({"in_32bit": interval_evidence(change)} if change else {}),
         advice="Normalization, softmax, loss and optimizer stay 32-bit to keep the accuracy: wider layers or a larger "
         "train.batch_size increase the 16-bit share.",
         time_ms=part_of_compute_ms(data.candidate, "profiler/compute_32bit_percent"),

@@ -10,6 +10,7 @@ import jinja2
 
 from stages.compare.report import sections, speed, tables
 from stages.compare.report.charts import HEIGHT, WIDTH, score_chart
+from stages.compare.report.waterfall import waterfall
 from stages.compare.scale import Scale
 from stages.compare.study import Study
 from stages.compare.text import SYNTHETIC_NOTE, ratio_text, speed_only_note, verdict_text
@@ -66,6 +67,7 @@ def report_view(comparison: Comparison, study: Study | None) -> dict[str, Any]:
         "speed": speed.speed(comparison),
         "limits": speed.limits(comparison),
         "quality": sections.quality(comparison, setup.task.examples_word if setup else "examples"),
+        "accounts": [view for name, item in candidates.items() if (view := waterfall(name, comparison.baseline, item))],
         "operations": [view for name, item in candidates.items() if (view := sections.operations(name, item))],
         "memory": sections.memory(comparison, study),
         "score": comparison.score.name if comparison.score else "score",
@@ -110,6 +112,7 @@ def _verdict(name: str, candidate: Candidate, comparison: Comparison) -> dict[st
         "verdict": candidate.verdict,
         "word": verdict_text(candidate.verdict, speed_only=comparison.speed_only),
         "sentence": candidate.sentence,
+        "why": candidate.why,
         "others": [
             {
                 "label": measure_label(measure),
@@ -202,6 +205,8 @@ def _protocol(protocol: Protocol) -> Iterator[tuple[str, str]]:
         yield "seconds of it for bridging arms", number_text(protocol.bridge_seconds)
     if protocol.control_seconds is not None:
         yield "seconds of it for the control", number_text(protocol.control_seconds)
+    if protocol.account_seconds is not None:
+        yield "seconds of it for short traces", number_text(protocol.account_seconds)
     if protocol.drifting_processes:
         yield "repeats whose counted rounds still show a trend", f"{protocol.drifting_processes}"
     if protocol.other_load_cores is not None:

@@ -28,7 +28,7 @@ def render_markdown(comparison: Comparison) -> str:
         lines += [f"Gate: **{comparison.gate}**", ""]
     lines += [
         f"- **{markdown_text(name)}: {verdict_text(item.verdict, speed_only=comparison.speed_only)}.** "
-        f"{markdown_text(item.sentence)}"
+        f"{markdown_text(' '.join(filter(None, (item.sentence, item.why))))}"
         for name, item in candidates.items()
     ]
     rows = [row for name, item in candidates.items() for row in _rows(name, item)]

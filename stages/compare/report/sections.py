@@ -12,7 +12,7 @@ from stages.compare.report.charts import Axis, Interval, interval, loss_scale_ch
 from stages.compare.scale import Scale
 from stages.compare.study import Study
 from stages.compare.training_curves import loss_scaling, time_to_score
-from stages.results.comparison import BeforeAfter, Candidate, Comparison, OpChange, Quality, Reconciliation
+from stages.results.comparison import BeforeAfter, Candidate, Comparison, OpChange, Quality
 from stages.text import decimals, inference_measure, ms_text, number_text, percent_text, signed
 
 NOTABLE_MEMORY = 0.05  # of the baseline's peak; less is not listed as a difference
@@ -141,34 +141,15 @@ def breakdown(study: Study) -> dict[str, Any] | None:
 
 
 def operations(variant: str, candidate: Candidate) -> dict[str, Any] | None:
-    """The operations that gained and lost most time a step; None without a trace."""
+    """The operations that gained and lost most time a step; None without any."""
     found = candidate.operations or {}
     rows = [{"title": title, "rows": list(map(_op_row, changes))} for title, changes in found.items()]
-    if not rows and candidate.reconciliation is None:
-        return None
-    text = None if candidate.reconciliation is None else reconciliation_text(candidate.reconciliation)
-    return {"variant": variant, "tables": rows, "reconciliation": text}
-
-
-def reconciliation_text(found: Reconciliation) -> str:
-    """The timed change of a training step against the sum over the operations of the traces."""
-    times_ms = (found.measured_ms, found.low_ms, found.high_ms, found.operations_ms, found.unexplained_ms)
-    digits = decimals(*times_ms)
-    measured, low, high, operations_ms, unexplained = (signed(value_ms, digits) for value_ms in times_ms)
-    text = (
-        f"Measured {measured} ms a step ({low} to {high}) = operations {operations_ms} ms + unexplained "
-        f"{unexplained} ms. By noise alone the operations may add up to {found.floor_ms:,.{digits}f} ms."
-    )
-    if found.scale < 1:
-        text += f" The profiler makes steps longer, so times of the traces count {found.scale:.2f} times here."
-    if found.contradicts:
-        text += " Operations and timing contradict each other, so no reason rests on the operations."
-    return text
+    return {"variant": variant, "tables": rows} if rows else None
 
 
 def _op_row(change: OpChange) -> dict[str, Any]:
     """A row, all of whose times have the decimal places of the longest."""
-    before, after, floor = change.baseline_ms, change.candidate_ms, change.floor_ms
+    before, after = change.baseline_ms, change.candidate_ms
     digits = decimals(*(time_ms for time_ms in (before, after) if time_ms is not None))
     return {
         "layer": change.layer,
@@ -176,7 +157,7 @@ def _op_row(change: OpChange) -> dict[str, Any]:
         "before": "" if before is None else f"{before:,.{digits}f}",
         "after": "" if after is None else f"{after:,.{digits}f}",
         "delta": signed(change.delta_ms, digits),
-        "floor": "" if floor is None else f"{floor:,.{digits}f}",
+        "interval": f"{signed(change.low_ms, digits)} to {signed(change.high_ms, digits)}",
         "dtypes": _dtypes(change),
     }
 

@@ -28,7 +28,8 @@ def render(comparison: Comparison, study: Study | None) -> RenderableType:
     Without the study, whose metrics they are, the first are left out.
     """
     lines: list[RenderableType] = [_MetricsTables(comparison, study)] if study else []
-    lines += [Text(printable(candidate.sentence)) for candidate in comparison.candidates.values()]
+    for candidate in comparison.candidates.values():
+        lines += [Text(printable(text)) for text in (candidate.sentence, candidate.why) if text]
     lines += [Text(f"Note: {printable(text)}") for text in comparison.notes or ()]
     changes = [item.quality for item in comparison.candidates.values() if item.quality is not None]
     if (note := headline_note(comparison)) is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from stages.operations.op_pairing import INLINED
+from stages.operations.op_pairing import node_name
 from stages.profile.trace.diagnostics import notes
 from stages.profile.trace.kernels import canonical_dtype, is_compute, kernel_dtype, shapes_dtype, uses_tensor_cores
 from stages.profile.trace.locate import find_trace_files
@@ -66,14 +66,6 @@ def read_trace(path: Path, graph_dtypes: Mapping[str, str] | None = None, timeou
         marked_steps=max(conversion.scan.marked_steps, len(steps)),
     )
     return notes(trace, conversion, warnings, has_graph=bool(graph_dtypes))
-
-
-def node_name(operation: str) -> str:
-    """The name in the graph of an operation of a trace.
-
-    `StatefulPartitionedCall/cond/then/_52/cond/adam/Mul_27` is node `cond/adam/Mul_27` of the branch's function.
-    """
-    return INLINED.sub("", operation)
 
 
 def _device_type(conversion: Conversion) -> str:

@@ -1,8 +1,9 @@
-"""What the instants of traced steps were spent on, read from an XSpace file of a CPU.
+"""What the instants of traced steps were spent on, read from an XSpace file.
 
-The times of operations that run at once on several threads do not add up to a step. Here each instant is shared equally
-by the operations that run then, the innermost on each thread; an instant without any is the host's. So the shares add
-up to the traced step.
+The times of operations that run at once on several threads, or of kernels on several streams, do not add up to a step.
+Here each instant is shared equally by the operations that run then, the innermost on each thread; an instant without
+any is the host's. So the shares add up to the traced step. On a GPU the operations are those of its kernels, and a
+marked step must end when the device is synchronised.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages.errors import TraceError
-from stages.profile.trace.xspace import parse
+from stages.profile.trace.kernels import kernel_dtype
+from stages.profile.trace.xspace import kernel_operations, parse
 
-_HOST = b"/host:CPU"
+_HOST, _GPU, _STREAM = b"/host:CPU", b"/device:GPU", b"Stream"
 _INPUT_THREAD = b"tf_data"  # how the names of the threads of an input pipeline begin
 _OPERATION = re.compile(r"(?P<name>[^:]+):(?P<type>\w+)")  # an event of the executor
 _MARKER = b"train"
@@ -25,11 +27,15 @@ _PS_PER_MS = 1e9
 
 
 class Work(NamedTuple):
-    """An operation: its name in the graph, its type, and whether a thread of the input pipeline ran it."""
+    """An operation: its name in the graph, its type, and whether a thread of the input pipeline ran it.
+
+    `dtype` is that of its kernel on a GPU; None if the name of the kernel does not show it, and on a CPU.
+    """
 
     name: str
     type: str
-    is_input: bool
+    is_input: bool = False
+    dtype: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,14 +69,18 @@ def traced_steps(path: Path) -> TracedSteps:
     Raises:
         TraceError: the file is not a trace, has fewer than two marked steps, or shows no operations, as under XLA.
     """
-    plane = next((plane for plane in parse(path).planes if plane.name == _HOST), None)
-    markers = [] if plane is None else sorted(_markers(plane))
-    if plane is None or len(markers) < 2:
-        raise TraceError(f"{path} has {len(markers)} marked steps; at least 2 are needed")
+    planes = parse(path).planes
+    host = next((plane for plane in planes if plane.name == _HOST), None)
+    markers = [] if host is None else sorted(_markers(host))
+    if host is None or len(markers) < 2:
+        raise TraceError(f"the trace has {len(markers)} marked steps; at least 2 are needed")
     start, end, steps = markers[1][0], markers[-1][1], len(markers) - 1
-    segments = [found for line in plane.lines for found in _innermost(_operations(plane, line), start, end)]
+    gpus = [plane for plane in planes if plane.name.startswith(_GPU) and plane.lines]
+    lines = [_kernels(plane, line) for plane in gpus for line in plane.lines if line.name.startswith(_STREAM)]
+    lines = lines or [_operations(host, line) for line in host.lines]
+    segments = [found for line in lines for found in _innermost(line, start, end)]
     if not segments:
-        raise TraceError(f"{path} shows no operations, as under XLA on a CPU")
+        raise TraceError("the trace shows no operations, as under XLA on a CPU")
     per_step = 1 / (steps * _PS_PER_MS)
     shares_ps, busy_ps = _shared(segments)
     return TracedSteps(
@@ -106,6 +116,16 @@ def _operations(plane: Any, line: Any) -> list[_Segment]:
         if (work := known[number]) is not None:
             start = line.timestamp_ns * 1000 + event.offset_ps
             found.append(_Segment(start, start + event.duration_ps, work))
+    return sorted(found, key=lambda one: (one.start, -one.end))
+
+
+def _kernels(plane: Any, line: Any) -> list[_Segment]:
+    """What a stream of a GPU ran, in order: kernels by their operation, and copies by their own name."""
+    found = []
+    for event, kernel, operation, op_type in kernel_operations(plane, line):
+        start = line.timestamp_ns * 1000 + event.offset_ps
+        work = Work(operation or kernel, op_type, dtype=kernel_dtype(kernel))
+        found.append(_Segment(start, start + event.duration_ps, work))
     return sorted(found, key=lambda one: (one.start, -one.end))
 
 

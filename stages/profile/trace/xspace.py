@@ -217,6 +217,20 @@ def _kernels(plane: Any) -> Iterator[KernelShapes]:
         yield KernelShapes(kernel, operation, shapes, duration_ps / 1e6)
 
 
+def kernel_operations(plane: Any, line: Any) -> Iterator[tuple[Any, str, str, str]]:
+    """Yields each event of a stream, the name of its kernel or copy, and the name and type of its operation.
+
+    The last two are empty where the profiler does not say.
+    """
+    stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
+    event_names = {entry.key: _text(entry.value.name) for entry in plane.event_metadata}
+    for event in line.events:
+        stats = {stat_names.get(stat.metadata_id, ""): stat for stat in event.stats}
+        texts = (_stat_text(stats[name], stat_names) for name in _OPERATION_STATS if name in stats)
+        name, _, op_type = next(filter(None, texts), "").split("#", 1)[0].partition(":")
+        yield event, event_names.get(event.metadata_id, ""), name, op_type
+
+
 def _operation_and_shapes(stats: dict[str, Any], stat_names: dict[int, str]) -> tuple[str, str]:
     texts = {name: _stat_text(stats[name], stat_names) for name in (*_SHAPE_STATS, *_OPERATION_STATS) if name in stats}
     operation = next((texts[name] for name in _OPERATION_STATS if texts.get(name)), "")

@@ -8,11 +8,12 @@ from html.parser import HTMLParser
 
 import pytest
 
+from stages import files
 from stages.compare.judging import Judging, compare
 from stages.compare.sentences import verdict_sentence
 from stages.compare.text import SYNTHETIC_NOTE
 from stages.params import CompareParams
-from stages.results.comparison import OpChange, Reason, Reconciliation, State, VerdictTest
+from stages.results.comparison import Reason, State, VerdictTest
 from stages.results.profile import read_profile
 from tests.small_study import ENDING, PROTOCOL, SEEDS, STEP_MS, SmallStudy, html_of
 
@@ -37,6 +38,12 @@ class _Balance(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text.append(data)
+
+
+def remove_account(name: str) -> None:
+    """Removes what the short traces of an arm found."""
+    (files.profile_dir(name) / "account.csv").unlink()
+    files.write_manifest(files.profile_dir(name))
 
 
 def _text(comparison: Judging) -> str:
@@ -90,17 +97,11 @@ def test_warnings_are_escaped(project: SmallStudy) -> None:
 
 
 def test_names_of_layers_are_escaped(comparison: Judging) -> None:
-    change = OpChange(
-        layer="<b>layer",
-        operation="Conv2D",
-        baseline_ms=1.0,
-        candidate_ms=2.0,
-        baseline_dtype="float32",
-        candidate_dtype="<i>half",
-        delta_ms=1.0,
-        floor_ms=0.1,
-    )
-    html = html_of(replace(comparison, candidates=(replace(comparison.candidates[1], op_changes=(change,)),)))
+    candidate = comparison.candidates[1]
+    assert candidate.accounts is not None
+    rows = candidate.accounts.candidate.assign(layer="<b>layer", dtype="<i>half")
+    accounts = replace(candidate.accounts, candidate=rows)
+    html = html_of(replace(comparison, candidates=(replace(candidate, accounts=accounts),)))
     assert "&lt;b&gt;layer" in html
     assert "<i>half" not in html
 
@@ -139,9 +140,9 @@ def test_missing_trace_is_named(project: SmallStudy) -> None:
     for name in ("mixed_bfloat16", "_control"):
         metrics = {key: value for key, value in read_profile(name).metrics.items() if not key.startswith("profiler/")}
         project.edit_profile(name, metrics=metrics, operations=())
+        remove_account(name)
     comparison = project.compare()
     assert "There is no trace of mixed_bfloat16 and the control, so no reasons come from one." in _text(comparison)
-    assert comparison.candidates[1].reconciliation is None
     assert comparison.candidates[1].verdict == "adopt"
 
 
@@ -226,37 +227,29 @@ def test_ratio_of_typical_steps_is_shown_beside_stalls(comparison: Judging) -> N
     assert "counts stalls" not in _text(comparison)
 
 
-def _sums(
-    measured: float, low: float, high: float, of_operations: float, unexplained: float, scale: float
-) -> Reconciliation:
-    return Reconciliation(
-        measured_ms=measured,
-        low_ms=low,
-        high_ms=high,
-        operations_ms=of_operations,
-        unexplained_ms=unexplained,
-        floor_ms=0.03,
-        scale=scale,
-    )
+def test_account_is_a_waterfall_from_step_to_step_and_to_the_limit(comparison: Judging) -> None:
+    text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], limit=1.75),)))
+    section = text[text.index("What changed in a training step") :]
+    rows = ["float32 13.0 ms", "convolutions", "casts", "less what the profiler costs", "unexplained"]
+    rows += [
+        "mixed_bfloat16 8.12 ms",
+        "what the limit would still allow −0.70 ms",
+        "Above the limit are casts 0.100 ms",
+    ]
+    assert [row for row in rows if row not in section] == []
+    places = [section.index(row) for row in rows]
+    assert places == sorted(places)
+    assert "; the second copy of float32: " in section
 
 
-def test_operations_are_reconciled_with_the_timing(comparison: Judging) -> None:
-    found = _sums(0.12, 0.08, 0.16, -0.08, 0.2, scale=0.8)
-    text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], reconciliation=found),)))
-    assert (
-        "Measured +0.120 ms a step (+0.080 to +0.160) = operations −0.080 ms + unexplained +0.200 ms. By noise alone "
-        "the operations may add up to 0.030 ms." in text
-    )
-    assert "times of the traces count 0.80 times here" in text
-    assert "contradict each other" in text
-
-
-def test_operations_that_fit_the_timing_do_not_contradict_it(comparison: Judging) -> None:
-    found = _sums(-0.12, -0.16, -0.08, -0.11, -0.01, scale=1.0)
-    text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], reconciliation=found),)))
-    assert "Measured −0.120 ms a step (−0.160 to −0.080) = operations −0.110 ms + unexplained −0.010 ms." in text
-    assert "contradict" not in text
-    assert "times here" not in text
+def test_void_account_is_named(comparison: Judging) -> None:
+    candidate = comparison.candidates[1]
+    assert candidate.account is not None
+    void = replace(candidate, account=candidate.account.model_copy(update={"void": True}))
+    text = _text(replace(comparison, candidates=(void,)))
+    assert "Void: the second copy of float32 differs from the first by more than noise" in text
+    assert "Why is not known: the operations of the baseline's second copy differ from those of the baseline" in text
+    assert "Operations before and after" not in text
 
 
 def test_times_of_the_table_of_metrics_have_their_ratio(comparison: Judging) -> None:
@@ -324,8 +317,10 @@ def test_sections_without_measurements_are_left_out(project: SmallStudy) -> None
         metrics = {f"step_time_ms/{key}": STEP_MS for key in ("p50", "p95", "mean")}
         latencies = {f"inference/b{size}/{key}_ms": 1.0 for size in (1, 32) for key in ("p50", "p95", "mean")}
         project.edit_profile(name, metrics=metrics | latencies, operations=())
+        remove_account(name)
     text = _text(project.compare())
     assert "Memory" not in text
     assert "Where a training step spends its time" not in text
     assert "Operations before" not in text
+    assert "What changed in a training step" not in text
     assert "Inference latency" in text

@@ -8,6 +8,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from dvc_render import VegaRenderer
 from dvc_render.html import HTML
@@ -15,12 +16,11 @@ from rich.console import Console
 
 from stages import files
 from stages.compare.judge import document_of
-from stages.compare.judging import Judging
+from stages.compare.judging import JudgedCandidate, Judging
 from stages.compare.report.tables import write_plots
 from stages.compare.study import VariantResult
 from stages.errors import printable
 from stages.escaping import table_text
-from stages.results.comparison import OpChange
 from tests.compare.report.test_html import _Balance
 from tests.hostile_names import NAMES
 from tests.small_study import SmallStudy, html_of, operation, terminal_of
@@ -53,17 +53,15 @@ def _renamed(comparison: Judging, name: str) -> Judging:
     return replace(comparison, study=study, candidates=candidates)
 
 
-def _change(name: str) -> OpChange:
-    return OpChange(
-        layer=name,
-        operation=name,
-        baseline_ms=1.0,
-        candidate_ms=2.0,
-        baseline_dtype=name,
-        candidate_dtype=name,
-        delta_ms=1.0,
-        floor_ms=0.1,
-    )
+def _named(item: JudgedCandidate) -> JudgedCandidate:
+    """The candidate with a layer, a class and an operation of each of `NAMES`."""
+    if item.accounts is None:
+        return item
+    rows = item.accounts.candidate
+    turns = rows[["process", "turn"]].drop_duplicates()
+    own = dict.fromkeys(("layer", "layer_class", "operation", "dtype"))
+    more = [turns.assign(kind="memory", time_ms=1.0, **dict.fromkeys(own, name)) for name in NAMES]
+    return replace(item, accounts=replace(item.accounts, candidate=pd.concat([rows, *more])))
 
 
 def test_page_shows_any_name_as_text(project: SmallStudy) -> None:
@@ -72,11 +70,10 @@ def test_page_shows_any_name_as_text(project: SmallStudy) -> None:
     project.edit_profile("mixed_bfloat16", warnings=NAMES, operations=operations)
     found = project.compare()
     environment = found.study.environment | {"device": NAMES[0], "settings": {f"A{n}": x for n, x in enumerate(NAMES)}}
-    changes = tuple(_change(name) for name in NAMES)
     found = replace(
         found,
         study=replace(found.study, environment=environment),
-        candidates=tuple(replace(item, op_changes=changes) for item in found.candidates),
+        candidates=tuple(map(_named, found.candidates)),
     )
     html = html_of(_renamed(found, "".join(NAMES)))
     page = _Page(html)

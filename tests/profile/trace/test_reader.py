@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stages.errors import TraceError
+from stages.operations.op_pairing import node_name
 from stages.profile.trace import Trace, read_trace
-from stages.profile.trace.reader import node_name
 from stages.profile.trace.xspace import scan_files
 
 Save = Callable[..., Path]

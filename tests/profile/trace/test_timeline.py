@@ -13,6 +13,7 @@ from stages.profile.trace.schema import message_class
 from stages.profile.trace.timeline import Work, traced_steps
 from stages.profile.trace.xspace import _FIELDS
 from stages.profile.worker import Worker
+from stages.results.profile import HOST, PROFILER
 from stages.tasks.spec import TaskSpec
 from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own
@@ -107,16 +108,19 @@ def test_kinds_of_a_real_trace_add_up_to_the_step_and_name_what_was_planted(own:
     prepare_task(task, settings, Path("data/prepared"))
     worker = Worker(ArmConfig(TaskSpec(task, ModelParams(), settings), Variant(policy="mixed_float16"), 0))
     worker.warm_up(2)
-    traced, plain_ms = worker.traced_steps(4)
-    layers = worker.layers()
+    parts = worker.account(4)
+    layers = worker._layers
     assert (layers.scales_loss, layers.classes["norm"]) == (True, "BatchNormalization")
     assert "adam" in "".join(layers.optimizers)
-    kinds: dict[str, float] = {}
-    for work, share_ms in traced.shares_ms.items():
-        kind = layers.kind(work.name, work.type, is_input=work.is_input)
-        kinds[kind] = kinds.get(kind, 0.0) + share_ms
-    assert sum(kinds.values()) + traced.host_ms == pytest.approx(traced.step_ms)
-    assert {"cast", "loss_scaling", "optimizer", "normalization", "matrix_product", "memory", "input"} <= set(kinds)
-    products = {work.name: share for work, share in traced.shares_ms.items() if "planted" in work.name}
-    assert max(products.values()) == max(traced.shares_ms.values())
-    assert traced.step_ms < 3 * plain_ms
+    kinds = {part.kind for part in parts}
+    assert {"cast", "loss_scaling", "optimizer", "normalization", "matrix_product", "memory", "input"} <= kinds
+    assert len({part[:-1] for part in parts}) == len(parts)
+    longest = max((part for part in parts if part.kind != HOST), key=lambda part: part.time_ms)
+    assert (longest.kind, longest.layer, longest.layer_class) == ("matrix_product", "planted", "Planted")
+    assert (longest.operation.removesuffix(" (gradient)"), longest.dtype) == ("MatMul", "float32")
+    products = [part for part in parts if part.layer_class == "Dense" and part.kind == "matrix_product"]
+    assert {part.dtype for part in products} == {"float16", "float32"}  # the last layer is float32
+    step_ms = sum(part.time_ms for part in parts)  # without the profiler
+    traced_ms = step_ms - sum(part.time_ms for part in parts if part.kind == PROFILER)
+    assert step_ms / 2 < traced_ms < 3 * step_ms
+    assert all(part.time_ms >= 0 for part in parts if part.kind != PROFILER)
