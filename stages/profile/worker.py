@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from stages import files, precision
-from stages.errors import HalfstepError, ProfileError
+from stages.errors import HalfstepError, ProfileError, TraceError
 from stages.operations.op_kinds import Layers
 from stages.operations.op_pairing import node_name
 from stages.profile import memory
@@ -199,8 +199,10 @@ class Worker:
             a part of its own.
 
         Raises:
-            TraceError: the trace shows no operations, as under XLA on a CPU.
+            TraceError: the trace shows too few steps, or the operations cannot be seen: under XLA on a CPU.
         """
+        if self._model.jit_compile and not tf.config.list_logical_devices("GPU"):
+            raise TraceError("XLA on a CPU shows no operations")
         plain_ms = self.train_round(steps, lead_in=1) / steps
         with tempfile.TemporaryDirectory() as folder:
             tf.profiler.experimental.start(folder)

@@ -69,10 +69,8 @@ NETWORKS = {
 SHOWN = ("resnet20_64", "mobilenet_96", "lstm", "text")
 
 
-def measured(
-    network: Network, number: int, *, repeats: int, turns: int, steps: int
-) -> tuple[dict[str, pd.DataFrame], float]:
-    """One account's rows by arm, and the seconds that a short trace took with its untraced steps."""
+def prepared(network: Network) -> TaskSpec:
+    """What the workers train, prepared in the working folder."""
     train = TrainParams(batch_size=network.batch_size, variants=(BASELINE,))
     task = TaskParams(name=network.task) if network.task else TaskParams()
     if network.task is None:
@@ -81,8 +79,14 @@ def measured(
     else:
         prepare_task(Params(task=task, train=train, variants={BASELINE: Variant(policy=BASELINE)}), files.PREPARED)
     digest = files.verify_manifest(files.PREPARED)
-    spec = TaskSpec(task, ModelParams(name=network.model), train, prepared_sha256=digest)
-    rows: dict[str, list[AccountRow]] = {arm: [] for arm in POLICIES}
+    return TaskSpec(task, ModelParams(name=network.model), train, prepared_sha256=digest)
+
+
+def measured(
+    spec: TaskSpec, policies: Mapping[str, str], number: int, *, repeats: int, turns: int, steps: int
+) -> tuple[dict[str, pd.DataFrame], float]:
+    """One account's rows by arm, and the seconds that a short trace took with its untraced steps."""
+    rows: dict[str, list[AccountRow]] = {arm: [] for arm in policies}
     generator, seconds = random.Random(number), []
     with machine_lock(), ExitStack() as outer:
         outer.callback(stop_servers)
@@ -90,7 +94,7 @@ def measured(
             with ExitStack() as stack:
                 workers = {
                     arm: stack.enter_context(closing(WorkerProcess(arm, ArmConfig(spec, Variant(policy=policy), 0))))
-                    for arm, policy in POLICIES.items()
+                    for arm, policy in policies.items()
                 }
                 for worker in workers.values():
                     worker.call("warm_up", 4)
@@ -181,7 +185,7 @@ def main() -> None:
                 continue
             with tempfile.TemporaryDirectory(prefix="halfstep-benchmark-") as folder, other_load(arguments.load):
                 os.chdir(folder)
-                tables, seconds = measured(NETWORKS[model], number, **amounts)
+                tables, seconds = measured(prepared(NETWORKS[model]), POLICIES, number, **amounts)
                 os.chdir(ROOT)
             rows.append(row_of(model, number, tables, seconds, arguments.load))
             with out.open("a", encoding="utf-8") as file:

@@ -230,7 +230,7 @@ def test_ratio_of_typical_steps_is_shown_beside_stalls(comparison: Judging) -> N
 def test_account_is_a_waterfall_from_step_to_step_and_to_the_limit(comparison: Judging) -> None:
     text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], limit=1.75),)))
     section = text[text.index("What changed in a training step") :]
-    rows = ["float32 13.0 ms", "convolutions", "casts", "less what the profiler costs", "unexplained"]
+    rows = ["float32 13.0 ms", "convolutions −", "casts +", "less what the profiler costs", "unexplained −"]
     rows += [
         "mixed_bfloat16 8.12 ms",
         "what the limit would still allow −0.70 ms",

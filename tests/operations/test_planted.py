@@ -1,0 +1,19 @@
+"""A layer that costs time in one arm only: the account names its kind and the layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.benchmarks.planted import KINDS, largest, planted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", KINDS)
+def test_account_names_what_was_planted(what: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{root}")
+    accounts = planted(what, repeats=1, turns=3, steps=4)
+    assert largest(accounts) == (KINDS[what], "planted")
+    assert accounts.step.delta > 0
