@@ -1,14 +1,15 @@
 """Makes the frozen studies anew, by `dvc repro` in clones of the project: about five minutes.
 
 python -m tests.frozen.make [NAME ...]
+python -m tests.frozen.make --say       only what this commit says of the studies that are there
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
-import subprocess
-import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from typing import Any
 import yaml
 
 from stages import files
-from tests.frozen import COLUMNS, FOLDER, pack, text_of_page
-from tools.benchmarks.checkout import Checkout, cloned, resolved
+from tests.frozen import FOLDER, pack
+from tests.frozen.test_frozen import judged, texts_of
+from tools.benchmarks.checkout import cloned, resolved
 
 _SHORT = {"train.epochs": 2, "profile.max_seconds": 6, "profile.processes": 3}
 _TWO = {"train.variants": ["float32", "mixed_bfloat16"], **_SHORT}
@@ -67,14 +69,11 @@ def make(name: str, changes: Mapping[str, Any], commit: str) -> None:
         (checkout.root / "mymodels.py").write_text(_MODEL, encoding="utf-8")
         checkout.configure({**changes, "tracking.uri": "sqlite:///mlflow.db"})
         checkout.run("dvc", "repro", "-f")
-        texts = _texts(checkout)
-        shutil.copy(checkout.root / "data/compare/comparison.json", FOLDER / f"{name}.json")
         (FOLDER / f"{name}.params.yaml").write_text(_params(checkout.root), encoding="utf-8")
         shutil.rmtree(checkout.root / "data/compare")
         _leave_out(checkout.root)
         pack(checkout.root / "data", FOLDER / f"{name}.tar.xz")
-    for kind, text in texts.items():
-        (FOLDER / f"{name}.{kind}.txt").write_text(text, encoding="utf-8")
+    say(name)
     print(f"{name}: {(FOLDER / f'{name}.tar.xz').stat().st_size / 1024:.0f} KiB", flush=True)
 
 
@@ -89,20 +88,14 @@ def _leave_out(root: Path) -> None:
             files.write_manifest(folder)
 
 
-def _texts(checkout: Checkout) -> dict[str, str]:
-    """What the terminal, the page and the Markdown say."""
-    printed = _output(checkout, "stages.compare")
-    markdown = _output(checkout, "stages.compare.report.markdown")
-    page = (checkout.root / "data/compare/report.html").read_text(encoding="utf-8")
-    return {"terminal": printed, "page": text_of_page(page), "markdown": markdown}
-
-
-def _output(checkout: Checkout, module: str) -> str:
-    command = ["env", f"COLUMNS={COLUMNS}", sys.executable, "-m", module]
-    done = subprocess.run(command, cwd=checkout.root, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    return done.stdout
+def say(name: str) -> None:
+    """Writes what this commit says of a frozen study: the document, the terminal, the page and the Markdown."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        comparison, study = judged(name, Path(folder))
+        texts = texts_of(comparison, study)
+    comparison.write(FOLDER / f"{name}.json")
+    for kind, text in texts.items():
+        (FOLDER / f"{name}.{kind}.txt").write_text(text, encoding="utf-8")
 
 
 def _params(root: Path) -> str:
@@ -118,7 +111,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.frozen.make", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(STUDIES))
     parser.add_argument("--commit", default="HEAD", help="whose code makes them")
+    parser.add_argument("--say", action="store_true", help="measure nothing; write what is said of them anew")
     arguments = parser.parse_args()
+    if arguments.say:
+        for name in arguments.names or STUDIES:
+            say(name)
+        return
     commit = resolved(arguments.commit)
     for name in arguments.names or STUDIES:
         make(name, STUDIES[name], commit)

@@ -32,6 +32,18 @@ def judged(name: str, folder: Path) -> tuple[Comparison, Study]:
     return judge(study, settings), study
 
 
+def texts_of(comparison: Comparison, study: Study) -> dict[str, str]:
+    """What the terminal, the page and the Markdown say."""
+    console = Console(width=COLUMNS, color_system=None)
+    with console.capture() as capture:
+        console.print(render(comparison, study))
+    return {
+        "terminal": capture.get(),
+        "page": text_of_page(render_report(comparison, study)),
+        "markdown": render_markdown(comparison),
+    }
+
+
 def differences(frozen: Any, found: Any, where: str = "") -> list[str]:
     """Where a value is not as it was; keys may have been added."""
     if isinstance(frozen, dict) and isinstance(found, dict):
@@ -64,15 +76,7 @@ def test_every_key_and_sentence_is_as_it_was(name: str, tmp_path: Path, monkeypa
     comparison, study = judged(name, tmp_path)
     frozen = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     assert differences(frozen, comparison.as_json()) == []
-    console = Console(width=COLUMNS, color_system=None)
-    with console.capture() as capture:
-        console.print(render(comparison, study))
-    texts = {
-        "terminal": capture.get(),
-        "page": text_of_page(render_report(comparison, study)),
-        "markdown": render_markdown(comparison),
-    }
-    for kind, text in texts.items():
+    for kind, text in texts_of(comparison, study).items():
         assert lost((FOLDER / f"{name}.{kind}.txt").read_text(encoding="utf-8"), text) == [], kind
 
 
