@@ -2,7 +2,7 @@
 
     python -m tools.benchmarks.planted --repeats 4 --turns 6
 
-Both arms compute everything in float32; the candidate alone has the planted layer: a matrix product, 200 small
+Both arms compute all but a small layer in float32; the candidate alone has the planted layer: a product, 200 small
 elementwise operations, or conversions back and forth. The account should name the kind and the layer, its size within
 25 % of what the untraced steps beside the traces say. Nothing is asserted; a table is printed.
 """
@@ -42,16 +42,16 @@ class Planted(keras.layers.Layer):
 
     def call(self, x):
         if self.what == "product":
-            rows = tf.fill((400, 400), tf.reduce_mean(tf.stop_gradient(x)))
+            rows = tf.fill((550, 550), tf.reduce_mean(tf.stop_gradient(x)))
             return x + 1e-12 * tf.reduce_mean(tf.linalg.matmul(rows, rows))
         if self.what == "elementwise":
             y = tf.stop_gradient(x)
             for step in range(200):
                 y = tf.sin(y) if step % 2 else y * 0.5
             return x + 1e-12 * y
-        y = tf.tile(tf.stop_gradient(x), (1, 200))
-        for _ in range(8):
-            y = tf.cast(tf.cast(y, tf.bfloat16) + tf.cast(1, tf.bfloat16), tf.float32)
+        y = tf.tile(tf.stop_gradient(x), (1, 50))
+        for _ in range(3):
+            y = tf.cast(tf.cast(tf.cast(y, tf.bfloat16), tf.float16), tf.float32)
         return x + 1e-12 * tf.reduce_mean(y)
 
 
@@ -64,6 +64,7 @@ def build(*, batch_size, seed, what):
         hidden = keras.layers.Dense(1024, activation="relu", dtype="float32")(hidden)
     if keras.config.dtype_policy().name == "mixed_bfloat16":
         hidden = Planted(what, name="planted", dtype="float32")(hidden)
+    hidden = keras.layers.Dense(8)(hidden)  # the only layer that follows the policy
     outputs = keras.layers.Dense(1, activation="sigmoid", dtype="float32")(hidden)
     return Task(
         model=keras.Model(inputs, outputs),
