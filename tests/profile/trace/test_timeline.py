@@ -87,6 +87,31 @@ def test_trace_without_steps_or_operations(tmp_path: Path, threads: list, messag
         traced_steps(written(tmp_path / "x", *threads))
 
 
+def test_kernels_of_a_gpu_share_the_instants_of_its_streams(tmp_path: Path) -> None:
+    """Kernels count by their operation, copies by their own name; what the host runs does not count."""
+    path = written(tmp_path / "x", MARKERS, ("tf_Compute/1", [(2, 10.0, 30.0)]))
+    space = message_class("XSpace", "halfstep.profiler", _FIELDS)()
+    space.ParseFromString(path.read_bytes())
+    plane = space.planes.add(name=b"/device:GPU:0")
+    for number, name in {1: b"sm80_xmma_fprop_f16f16", 2: b"MemcpyH2D"}.items():
+        plane.event_metadata.add(key=number).value.name = name
+    plane.stat_metadata.add(key=1).value.name = b"tf_op"
+    for name, number, start, end in ((b"Stream #1(Compute)", 1, 8, 16), (b"Stream #2(MemcpyH2D)", 2, 14, 18)):
+        line = plane.lines.add(name=name, timestamp_ns=10**6)
+        event = line.events.add(metadata_id=number, offset_ps=start * MS, duration_ps=(end - start) * MS)
+        if number == 1:
+            event.stats.add(metadata_id=1, str_value=b"net/conv/Conv2D:Conv2D")
+    derived = plane.lines.add(name=b"TensorFlow Ops", timestamp_ns=10**6)
+    derived.events.add(metadata_id=1, offset_ps=0, duration_ps=30 * MS)
+    path.write_bytes(space.SerializeToString())
+    found = traced_steps(path)
+    assert found.shares_ms == {
+        Work("net/conv/Conv2D", "Conv2D", dtype="float16"): (4 + 1) / 2,
+        Work("MemcpyH2D", ""): (1 + 2) / 2,
+    }
+    assert found.host_ms == 12 / 2
+
+
 PLANTED = """
 class Planted(keras.layers.Layer):
     def call(self, x):
