@@ -111,7 +111,8 @@ def log_profile(run: ActiveRun, directory: Path, score_name: str, scores: Sequen
     run.metrics(score_metrics(score_name, scores))
     run.artifact(directory / SUMMARY)
     for name, _ in TABLES.values():
-        run.artifact(directory / name, "timings")
+        if (directory / name).is_file():  # an arm may have no account
+            run.artifact(directory / name, "timings")
     run.artifact(directory / "trace", "trace")
     if found := [*summary.protocol.warnings, *summary.warnings]:
         lines = "\n".join(f"- {markdown_text(line)}" for line in found)
