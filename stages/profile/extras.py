@@ -61,10 +61,10 @@ class Extras:
                 found[name] = set()
         return found
 
-    def account(self, arms: Arms, plan: Plan) -> None:
+    def account(self, arms: Arms, plan: Plan, repeat: int) -> None:
         """Runs short traces of the arms that train in this repeat, in turns. An arm whose trace fails has none."""
         workers = [worker for worker in arms.workers if TRAIN in worker.measures and self._is_accounted(worker.name)]
-        for turn in range(plan.account_turns if self._wanted.traces else 0):
+        for turn in range(plan.account_turns_in(repeat) if self._wanted.traces else 0):
             for worker in arms.turns.in_order(turn, ACCOUNT, workers):
                 if ACCOUNT in self._records[worker.name].failed:
                     continue

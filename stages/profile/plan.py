@@ -83,8 +83,8 @@ class Plan:
         calls: inference calls in a turn by batch size.
         trace_steps: training steps in the trace.
         account_steps: training steps that count in a short trace.
-        account_turns: short traces of each arm in a repeat.
-        account_s: seconds of all of them in a repeat.
+        account_turns: short traces of each arm in the fewest repeats together.
+        account_s: seconds of all arms' short traces in a repeat, on average.
         input_matters: whether it is measured what the input pipeline costs.
         start_s: seconds to start one process of every arm.
         round_s, inference_round_s: seconds of a round of all arms.
@@ -109,6 +109,11 @@ class Plan:
     stage_s: float
     end_s: float
     fewest_repeats: int
+
+    def account_turns_in(self, repeat: int) -> int:
+        """Short traces of each arm in a repeat, counted from 0: the same number in each, or one more or less."""
+        place, repeats = repeat % self.fewest_repeats, self.fewest_repeats
+        return self.account_turns * (place + 1) // repeats - self.account_turns * place // repeats
 
     @property
     def shortest_repeat_s(self) -> float:
@@ -162,7 +167,7 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         trace_steps=trace_steps,
         account_steps=counted_steps,
         account_turns=account_turns,
-        account_s=account_turns * account_turn_s,
+        account_s=account_turns * account_turn_s / fewest,
         input_matters=input_share > INPUT_SHARE,
         start_s=start_s,
         round_s=round_s,
@@ -174,13 +179,13 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
 
 
 def _account(costs: Costs, stage_s: float, repeats: int) -> tuple[int, int, float]:
-    """Steps of a short trace that count, turns of them in a repeat, and seconds of a turn of all arms."""
+    """Steps of a short trace that count, turns of them in so many repeats, and seconds of a turn of all arms."""
     step_ms = fmean(costs.step_time_ms.values())
     steps = max(1, min(MAX_ACCOUNT_STEPS, round(ACCOUNT_MS / step_ms)))
     steps_in_all = 2 * (1 + steps)  # without the profiler an untimed one is first, and with it one that is dropped
     turn_s = costs.arms * (READING_S + 1e-3 * steps_in_all * step_ms)
-    allowed = max(LEAST_ACCOUNT_S, ACCOUNT_SHARE * stage_s) / (repeats * turn_s)
-    return steps, max(math.ceil(LEAST_ACCOUNT_TURNS / repeats), min(MOST_ACCOUNT_TURNS, int(allowed))), turn_s
+    allowed = int(max(LEAST_ACCOUNT_S, ACCOUNT_SHARE * stage_s) / turn_s)
+    return steps, max(LEAST_ACCOUNT_TURNS, min(MOST_ACCOUNT_TURNS * repeats, allowed)), turn_s
 
 
 def _calls(latency_ms: float, cold_calls: int) -> int:

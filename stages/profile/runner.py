@@ -178,7 +178,7 @@ class _Runner:
                 self.arms.start({name: needed[name] for name in needed if name not in running})  # bridging arms
             with self._load.counted(), self._gpus.measuring():
                 self._rounds()
-            self._extras.account(self.arms, self._schedule.plan)
+            self._extras.account(self.arms, self._schedule.plan, number)
             self._end_repeat()
             self._extras.run(self.arms, self._schedule.plan)
             self._repeats.save(self._saved())
@@ -196,7 +196,7 @@ class _Runner:
                 rounds = rounds or self._schedule.fixed_rounds()
                 with self._load.counted(), self._gpus.measuring():
                     self._rounds(*rounds)
-                self._extras.account(self.arms, self._schedule.plan)
+                self._extras.account(self.arms, self._schedule.plan, number)
                 self._extras.run(self.arms, self._schedule.plan)
             done.append(left[0])
         self._end_repeat()

@@ -122,10 +122,14 @@ def test_short_traces_take_a_tenth_of_the_stage_or_are_four_in_all() -> None:
     for step_ms in (1.0, 3.0, 50.0, 200.0):
         found = plan(step_ms)
         whole_s = found.fewest_repeats * found.account_s
-        assert 1 <= found.account_turns <= 4
-        assert whole_s <= max(5.0, found.stage_s / 10) or found.account_turns == 1
+        assert 4 <= found.account_turns <= 4 * found.fewest_repeats
+        assert whole_s <= max(5.0, found.stage_s / 10) or found.account_turns == 4
+        turns = [found.account_turns_in(repeat) for repeat in range(found.fewest_repeats)]
+        assert sum(turns) == found.account_turns
+        assert max(turns) - min(turns) <= 1
     slow = plan(2000.0, start_s=48.0)
-    assert (slow.account_steps, slow.fewest_repeats, slow.account_turns) == (1, 3, 2)
+    assert (slow.account_steps, slow.fewest_repeats, slow.account_turns) == (1, 3, 4)
+    assert [slow.account_turns_in(repeat) for repeat in range(4)] == [1, 1, 2, 1]
     assert [plan(ms).account_steps for ms in (3.0, 60.0, 170.0, 600.0)] == [8, 4, 1, 1]
 
 
