@@ -21,7 +21,7 @@ KIND_NAMES = {
     "normalization": "normalization",
     "convolution": "convolutions",
     "matrix_product": "matrix products",
-    "memory": "elementwise operations, reductions and copies",
+    "memory": "memory-bound operations",
     "other": "other operations",
     HOST: "time without any operation",
     PROFILER: "what the profiler costs",

@@ -165,7 +165,8 @@ class Account(Record):
         turns: in which both arms were traced.
         control: the sum of the baseline's copy − that of the baseline. Only noise makes it differ from 0.
         void: true if it does, at 99 %: then no reason rests on the account.
-        classes: by layers' class and kind, the largest change first; those whose interval holds 0 are left out.
+        classes: by layers' class and kind, the largest change first; small ones, and those whose interval
+            holds 0, are left out.
     """
 
     unit: Literal["ms a step"] = "ms a step"

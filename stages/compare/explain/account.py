@@ -29,6 +29,7 @@ from stages.stats.speedup import Speedup
 _TURN = ["process", "turn"]
 _FEWEST_TURNS = 2
 _SHOWN = 10  # operations that gained, that lost, and groups of layers
+_NOTABLE = 0.005  # of the step; groups of layers that change by less are not listed
 
 Rows = Callable[[pd.DataFrame], "pd.Series[bool]"]
 
@@ -230,7 +231,7 @@ def stayed_in_32bit(accounts: Accounts) -> PartChange:
 
 
 def _classes(accounts: Accounts) -> list[ClassChange]:
-    """What kinds of operations change by in all layers of a class, without those whose interval holds 0."""
+    """What kinds of operations change by in all layers of a class, without small ones and those that may be 0."""
     times, changes = accounts.changes(["layer_class", "kind"])
     halves = changes.half_widths()
     both = pd.concat([accounts.baseline, accounts.candidate])
@@ -242,7 +243,7 @@ def _classes(accounts: Accounts) -> list[ClassChange]:
             layers=int(layers[times.index[place]]),
             **_fields(times, changes, int(place)),
         )
-        for place in np.flatnonzero(np.abs(changes.deltas) > halves)
+        for place in np.flatnonzero(np.abs(changes.deltas) > np.maximum(halves, _NOTABLE * accounts.step.candidate_ms))
         if times.index[place][0]
     ]
     return sorted(found, key=lambda change: -abs(change.value))[:_SHOWN]
