@@ -27,7 +27,7 @@ from stages.stats.changes import Changes, paired_changes, unpaired_changes
 from stages.stats.speedup import Speedup
 
 _TURN = ["process", "turn"]
-_FEWEST_TURNS = 2
+_FEWEST_UNITS = 2
 _SHOWN = 10  # operations that gained, that lost, and groups of layers
 _NOTABLE = 0.005  # of the step; groups of layers that change by less are not listed
 
@@ -56,7 +56,8 @@ class Accounts:
             turns = [pd.MultiIndex.from_frame(table[_TURN]) for table in tables]
             shared = turns[0].intersection(turns[1])
             tables = [table[index.isin(shared)] for table, index in zip(tables, turns, strict=True)]
-        if any(len(table[_TURN].drop_duplicates()) < _FEWEST_TURNS for table in tables):
+        units = _TURN if interleaved else _TURN[:1]  # what shows the errors: turns, or repeats alone
+        if any(len(table[units].drop_duplicates()) < _FEWEST_UNITS for table in tables):
             return None
         return cls(tables[0], tables[1], interleaved)
 
@@ -134,22 +135,26 @@ def account_of(
         KindChange(kind=str(kind), limit_ms=left_ms.get(str(kind)), **_fields(times, changes, place))
         for place, kind in enumerate(times.index)
     ]
-    total = accounts.step
-    unexplained = measured.value - total.value
     copy = None if control is None else control.sum
     return Account(
         measured=measured,
         kinds=tuple(sorted(kinds, key=lambda found: (-abs(found.value), found.kind))),
-        sum=total,
-        unexplained=Change(
-            value=unexplained,
-            low=unexplained - math.hypot(measured.value - measured.low, total.high - total.value),
-            high=unexplained + math.hypot(measured.high - measured.value, total.high - total.value),
-        ),
+        sum=accounts.step,
+        unexplained=_unexplained(measured, accounts.step),
         turns=accounts.sum.turns,
         control=None if copy is None else _change(copy),
         void=True if copy is not None and abs(copy.deltas[0]) > copy.half_widths(1 - CONTROL_ERROR)[0] else None,
         classes=tuple(_classes(accounts)) or None,
+    )
+
+
+def _unexplained(measured: Change, total: Change) -> Change:
+    """The difference of what was timed and what the kinds add up to, whose errors are independent."""
+    value, half = measured.value - total.value, total.high - total.value
+    return Change(
+        value=value,
+        low=value - math.hypot(measured.value - measured.low, half),
+        high=value + math.hypot(measured.high - measured.value, half),
     )
 
 

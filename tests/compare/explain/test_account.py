@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pandas as pd
 import pytest
@@ -19,8 +19,9 @@ from stages.compare.explain.hardware import PeakRatios
 from stages.compare.explain.why import why
 from stages.profile.records import TracedPart
 from stages.results.comparison import Account
-from stages.results.profile import AccountRow
+from stages.results.profile import AccountRow, read_profile
 from stages.stats.speedup import ProcessTimes, Speedup
+from tests.small_study import SmallStudy
 
 CONVOLUTION = TracedPart("convolution", "net/conv", "Conv2D", "Conv2D", "float32", 60.0)
 NORM = TracedPart("normalization", "net/norm", "BatchNormalization", "FusedBatchNormV3", "float32", 20.0)
@@ -144,7 +145,15 @@ def test_why_is_one_sentence_on_the_account(after: tuple[TracedPart, ...], after
     assert why("x", None, timed(100.0, after_ms)) is None
 
 
-def test_arm_without_short_traces_has_no_account() -> None:
+def test_arm_without_short_traces_has_no_account(project: SmallStudy) -> None:
+    found = read_profile("float32")
+    assert Accounts.of(found, found) is not None
+    one_repeat = replace(found, account=found.account[found.account["process"] == 0])
+    assert Accounts.of(found, one_repeat) is not None  # its two turns show an error
+    alone = one_repeat.summary.protocol.model_copy(update={"interleaved": False})
+    summary = one_repeat.summary.model_copy(update={"protocol": alone})
+    assert Accounts.of(replace(found, summary=summary), replace(one_repeat, summary=summary)) is None
+    assert Accounts.of(found, replace(found, account=found.account[:0])) is None
     speedup = timed(100.0, 80.0)
     assert account_of(None, None, speedup, RATIOS) is None
     change = measured_change(speedup)
