@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -171,7 +172,7 @@ class Repeats:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _read(self, name: str) -> bytes:
-        """The content of a file, after the line with its sha256.
+        """The content of a file, compressed after the line with its sha256.
 
         Raises:
             ValueError: the sha256 differs.
@@ -179,12 +180,13 @@ class Repeats:
         digest, _, content = (self._folder / name).read_bytes().partition(b"\n")
         if hashlib.sha256(content).hexdigest().encode() != digest:
             raise ValueError(f"{name} is damaged")
-        return content
+        return zlib.decompress(content)
 
     def _write(self, name: str, content: bytes) -> None:
+        compressed = zlib.compress(content)
         try:
             with files.atomic_path(self._folder / name) as temporary_path:
-                temporary_path.write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+                temporary_path.write_bytes(hashlib.sha256(compressed).hexdigest().encode() + b"\n" + compressed)
         except DataError as error:
             print(f"profile: warning: {error}; the measurement goes on, and is lost if it is interrupted", flush=True)
 

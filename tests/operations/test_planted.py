@@ -16,4 +16,5 @@ def test_account_names_what_was_planted(what: str, root: Path, tmp_path: Path, m
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{root}")
     accounts = planted(what, repeats=1, turns=3, steps=4)
     assert largest(accounts) == (KINDS[what], "planted")
-    assert accounts.step.delta > 0
+    planted_layer = accounts.change(*2 * [lambda rows: rows["layer"] == "planted"])
+    assert (planted_layer.baseline_ms, planted_layer.candidate_ms > 0) == (0.0, True)
