@@ -109,7 +109,7 @@ def test_model_with_a_loop_gets_a_verdict(pristine: Checkout, tmp_path: Path, ki
         summary = checkout.json(f"data/profile/{name}/summary.json")
         metrics = summary["metrics"]
         assert {"profiler/step_time_ms", "profiler/host_compute_ms", "profiler/input_ms"} <= set(metrics)
-        assert (metrics["profiler/compute_16bit_percent"] > 5) == (name in CANDIDATES)
+        assert (metrics["profiler/compute_16bit_percent"] > 0) == (name in CANDIDATES)
         assert any(row["self_time_ms_per_step"] > 0 for row in summary["operations"])
         assert not [warning for warning in summary["warnings"] if "steps" in warning]
     assert {run.info.status for run in checkout.runs()} == {"FINISHED"}
