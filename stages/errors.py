@@ -88,6 +88,12 @@ class FleetError(HalfstepError):
     """A cluster, a machine or a remote that trainings cannot be sent to, or trainings that failed there."""
 
 
+class AdviceError(HalfstepError):
+    """Advice that cannot be carried out, or an experiment that failed."""
+
+    exit_status = 2
+
+
 class GateError(HalfstepError):
     """No candidate was adopted although `compare.gate` is true."""
 

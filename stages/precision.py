@@ -13,6 +13,7 @@ from stages.errors import PrecisionError
 from stages.machine import gpu_failures, gpus
 from stages.machine.gpu_failures import Explanation
 from stages.params import Variant
+from stages.params.derived import GPU_THREAD_MODE
 from stages.policies import POLICIES, PRECISIONS
 from stages.tensorflow_import import captured_stderr, is_onednn_enabled, keras, tf
 
@@ -38,6 +39,9 @@ def activate(variant: Variant, *, require_gpu: bool = False) -> None:
         tf.config.experimental.set_memory_growth(device, True)
     keras.config.set_dtype_policy(variant.policy)
     tf.config.experimental.enable_tensor_float_32_execution(variant.tf32)
+    if variant.threads is not None:
+        tf.config.threading.set_intra_op_parallelism_threads(variant.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(variant.threads)
 
 
 def _gpus() -> list[tf.config.PhysicalDevice]:
@@ -146,6 +150,10 @@ def _problems(model: keras.Model, variant: Variant, is_own: bool) -> Iterator[st
         yield f"TensorFloat-32 is {'off' if variant.tf32 else 'on'}"
     if onednn_is_on() and not variant.onednn:
         yield "oneDNN is on; TF_ENABLE_ONEDNN_OPTS must be 0 before TensorFlow is imported"
+    if variant.threads not in (None, threads := tf.config.threading.get_intra_op_parallelism_threads()):
+        yield f"TensorFlow has {threads} threads; they must be set before its first operation"
+    if variant.gpu_thread_mode not in (None, mode := os.environ.get(GPU_THREAD_MODE)):
+        yield f"{GPU_THREAD_MODE} is {mode}; it must be set before TensorFlow is imported"
     yield from _layer_problems(model, variant)
     if not is_own:
         yield from _image_problems(model, variant)

@@ -105,19 +105,24 @@ OPERATIONS: dict[str, list[tuple[str, float, str]]] = {
     "_control": [("Conv2D", 4.05, "float32"), ("MatMul", 0.98, "float32"), ("Relu", 0.5, "float32")],
 }
 COMPUTE_16BIT_PERCENT = {"float32": 0.0, "_control": 0.0, "mixed_float16": 90.0, "mixed_bfloat16": 60.0}
+BATCH_SIZE = 32  # of training
 CONFIGURATION = Configuration(
     device="CPU",
-    batch_size=32,
     input_shape=(32, 32, 3),
     parameters=11_330,
     optimizer="adam",
-    intra_op_threads=0,
-    inter_op_threads=0,
-    input_threads=2,
     op_determinism=False,
     layer_widths=(8, 16, 32),
     data_sha256="d" * 64,
 )
+
+
+def settings_in_force(policy: str, **settings: Any) -> InForce:
+    """The settings of an arm, with those of the default parameters."""
+    found: dict[str, Any] = {"xla": False, "tf32": True, "onednn": True, "batch_size": BATCH_SIZE, "input_threads": 2}
+    return InForce(policy=policy, **(found | {"learning_rate": 0.005} | settings))
+
+
 ENDING = Ending(ended_by="time", confidence=final_confidence(1), looks=2, repeats=4)
 PROTOCOL = Protocol(
     processes=4,
@@ -258,7 +263,7 @@ def raw_times(name: str) -> RawTimes:
 
 def timing_metrics(name: str) -> dict[str, float]:
     """The metrics of an arm's raw times, of what counts."""
-    times, size = raw_times(name), CONFIGURATION.batch_size
+    times, size = raw_times(name), BATCH_SIZE
     mean_ms = float(np.mean([row.round_time_ms / row.steps for row in times.rounds if row.counted]))
     steps_ms = [row.step_time_ms for row in times.steps]
     metrics = {
@@ -311,7 +316,7 @@ def summary(name: str, **changes: Any) -> ProfileSummary:
         "variant": name,
         "entry": Variant(policy=policy, onednn=ONEDNN[name]),
         "configuration": CONFIGURATION,
-        "in_force": InForce(policy=policy, xla=False, tf32=True, onednn=ONEDNN[name]),
+        "in_force": settings_in_force(policy, onednn=ONEDNN[name]),
         "protocol": PROTOCOL,
         "metrics": timing_metrics(name)
         | {"memory/peak_mib": peak_mib}
@@ -437,11 +442,10 @@ class SmallStudy:
         table.to_csv(path, index=False)
         files.write_manifest(path.parent)
 
-    def add_bridge(self, name: str, **in_force: bool) -> None:
+    def add_bridge(self, name: str, **settings: bool) -> None:
         """Writes another bridging arm, with the times of the one that is there and these settings."""
         shutil.copytree(files.profile_dir(BRIDGE), files.profile_dir(name))
-        found = InForce(**({"policy": "float32", "xla": False, "tf32": True, "onednn": True} | in_force))
-        self.edit_profile(name, variant=name, in_force=found)
+        self.edit_profile(name, variant=name, in_force=settings_in_force("float32", **settings))
 
     def remove_inference(self) -> None:
         """Makes every `inference.csv` what it is without `profile.inference_batch_sizes`."""
@@ -506,12 +510,13 @@ def profile(
 ) -> Profile:
     """A profile without raw times, as a rule sees it: what is in force is what the entry requests, unless given."""
     variant = Variant(policy=policy, **(entry or {}))
+    requested = {"xla": bool(variant.xla), "tf32": variant.tf32, "onednn": variant.onednn}
     empty = pd.DataFrame()
     return Profile(
         summary(
             "float32",
             entry=variant,
-            in_force=InForce(**(variant.model_dump() | {"xla": bool(variant.xla)} | (in_force or {}))),
+            in_force=settings_in_force(policy, **(requested | (in_force or {}))),
             configuration=CONFIGURATION.model_copy(update={"device": device} | (configuration or {})),
             metrics=metrics or {},
             operations=tuple(operations),

@@ -15,14 +15,14 @@ LAYERS = (
     {"errors", "imports", "policies", "supervision", "telling"},
     {"cache", "cli", "escaping", "operations", "text"},
     {"files"},
-    {"locking", "machine"},
+    {"locking", "machine", "workspace"},
     {"fork_server", "params"},
     {"inputs", "stats", "tensorflow_import"},
     {"results"},
     {"tracking", "precision", "distribution"},
     {"tasks"},
     {"environment", "prepare", "train", "profile", "compare"},
-    {"fleet"},
+    {"advise", "fleet"},
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
 SLOW = {"tensorflow", "keras"}

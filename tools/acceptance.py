@@ -320,7 +320,7 @@ def _arm(profile: Profile, record: ArmRecord, trace: Trace | str | None) -> Meas
     found: Measured = {
         "name": summary.variant,
         "device": summary.configuration.device,
-        "batch_size": summary.configuration.batch_size,
+        "batch_size": summary.in_force.batch_size,
         "in_force": summary.in_force.model_dump(),
         "metrics": summary.metrics,
         "warnings": [*summary.warnings, *([trace] if isinstance(trace, str) else [])],
@@ -368,7 +368,7 @@ def _ratios(
 def _speedups(measurement: Measurement, over: str) -> dict[str, Speedup]:
     """Speed-ups of training over an arm. The control is a second copy of the baseline, and compared with it alone."""
     protocol = measurement.protocol
-    rounds = {name: tables(record.times)[0] for name, record in measurement.records.items()}
+    rounds = {name: tables(record).rounds for name, record in measurement.records.items()}
     left_out = {over} if over == BASELINE else {over, files.CONTROL}
     return {
         name: train_speedup(

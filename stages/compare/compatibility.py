@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages import files
-from stages.compare.study import Study
+from stages.compare.study import Study, VariantResult
 from stages.errors import ComparisonError
 from stages.policies import FLOAT32, POLICIES
 from stages.results.artifact import corrupt
@@ -33,10 +33,11 @@ def check_trainings(study: Study) -> None:
     if study.baseline.failures:
         return
     first = study.baseline.trainings[0]
-    expected = first.metrics.model_dump(include=set(_CONDITIONS))
     for result in study.variants:
+        conditions = set(_CONDITIONS) - ({"batch_size"} if _has_own_batch(study, result) else set())
+        expected = first.metrics.model_dump(include=conditions)
         for training in result.trainings:
-            found = training.metrics.model_dump(include=set(_CONDITIONS))
+            found = training.metrics.model_dump(include=conditions)
             if training.failed or found == expected:
                 continue
             folder = files.train_dir(result.variant, training.seed)
@@ -45,6 +46,12 @@ def check_trainings(study: Study) -> None:
                 f"seed {first.seed} ({_differences(expected, found)}): run `dvc repro -f -s train@{folder.name}`, then "
                 "`dvc repro`"
             )
+
+
+def _has_own_batch(study: Study, result: VariantResult) -> bool:
+    """Whether an entry of `variants` makes the batches of a variant differ from the baseline's."""
+    profiles = [item.profile for item in (study.baseline, result) if item.profile is not None]
+    return any(profile.summary.entry.batch_size is not None for profile in profiles)
 
 
 def check_initial_weights(study: Study) -> None:

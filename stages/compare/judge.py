@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from stages.compare.best_batch import best_batches
 from stages.compare.explain.account import op_changes
 from stages.compare.explain.why import why
 from stages.compare.gate import gate_state
@@ -23,7 +24,7 @@ from stages.results import comparison as document
 from stages.stats.bootstrap import MetricChange
 from stages.stats.proportions import BinaryChange
 from stages.stats.quality import QualityChange
-from stages.stats.speedup import CONFIDENCE
+from stages.stats.speedup import CONFIDENCE, train_speedup
 from stages.text import TRAIN, ms_text
 
 
@@ -41,6 +42,7 @@ def document_of(judging: Judging) -> document.Comparison:
     study = judging.study
     failed = tuple(result.variant for result in study.variants if result.failures)
     candidates = {item.variant: _candidate(item, judging) for item in judging.candidates}
+    at_best = best_batches(judging)
     return document.Comparison(
         baseline=study.baseline.variant,
         environment=study.environment,
@@ -64,10 +66,19 @@ def document_of(judging: Judging) -> document.Comparison:
         baseline_reasons=judging.baseline_reasons or None,
         train_time_s=train_times_s(study.variants) or None,
         startup_s=metric_values(study.variants, STARTUP) or None,
-        notes=notes(judging) or None,
+        best_batches=at_best,
+        notes=(*notes(judging), *_notes_on(at_best, study.baseline.variant)) or None,
         setup=_setup(study),
         candidates=candidates,
     )
+
+
+def _notes_on(found: document.BestBatches | None, baseline: str) -> Iterator[str]:
+    if found is not None and found.void:
+        yield (
+            f"The two copies of {baseline} differ by more than noise at its best batch, so the best batches decide "
+            "nothing."
+        )
 
 
 def _score(judging: Judging) -> document.Score:
@@ -116,6 +127,8 @@ def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candida
         limit=None if candidate.limit is None else {TRAIN: candidate.limit},
         account=None if candidate.account is None else {TRAIN: candidate.account},
         waiting=candidate.waiting,
+        other_batch=_other_batch(candidate, judging),
+        over_parent=_over_parent(candidate, judging.study),
         tests=candidate.tests or None,
         sentence=verdict_sentence(candidate, judging),
         why=_why(candidate, judging),
@@ -127,6 +140,33 @@ def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candida
         operations=_operations(candidate),
         **{document.verdict_key(measure): verdict for measure, verdict in candidate.verdicts.items()},
     )
+
+
+def _other_batch(candidate: JudgedCandidate, judging: Judging) -> document.OtherBatch | None:
+    before, after = judging.study.baseline.profile, candidate.result.profile
+    if before is None or after is None or before.batch_size == after.batch_size:
+        return None
+    sizes = document.BeforeAfter(baseline=before.batch_size, candidate=after.batch_size)
+    per_s = judging.before_after(f"train_{judging.study.task.examples_word}_per_s", candidate)
+    return None if per_s is None else document.OtherBatch(batch_size=sizes, examples_per_s=per_s)
+
+
+def _over_parent(candidate: JudgedCandidate, study: Study) -> document.Ratio | None:
+    """Of training; None where the candidate has no parent, or where that was not measured with it."""
+    profile = candidate.result.profile
+    parent = profile.summary.entry.parent if profile else None
+    found = next((item.profile for item in study.variants if item.variant == parent), None)
+    if profile is None or found is None:
+        return None
+    protocol = found.summary.protocol
+    speedup = train_speedup(
+        found.rounds,
+        profile.rounds,
+        protocol.confidence_of(candidate.variant, TRAIN),
+        batch_sizes=(found.batch_size, profile.batch_size),
+        interleaved=protocol.interleaved,
+    )
+    return document.Ratio(**ratio_of(speedup))
 
 
 def _why(candidate: JudgedCandidate, judging: Judging) -> str | None:

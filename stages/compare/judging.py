@@ -42,7 +42,7 @@ from stages.stats.quality import QualityChange
 from stages.stats.scores import score_change
 from stages.stats.speedup import CONFIDENCE, Speedup, Times, shared_repeats, speedup_of
 from stages.stats.states import find_states
-from stages.text import TRAIN, inference_measure
+from stages.text import TRAIN
 
 _Value = TypeVar("_Value")
 
@@ -205,10 +205,10 @@ def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
     """A candidate's numbers, without verdicts and reasons."""
     baseline, profile = study.baseline.profile, result.profile
     if baseline is None or profile is None:
-        measures = [TRAIN, *map(inference_measure, study.inference_batch_sizes)]
-        return JudgedCandidate(result, dict.fromkeys(measures, "inconclusive"), ())
+        return JudgedCandidate(result, dict.fromkeys(study.measures_of(result.variant), "inconclusive"), ())
     speedups = _speedups(study, result.variant, baseline, profile)
-    accounts = Accounts.of(baseline, profile)
+    # what an account says is of a step, which has other work in another batch
+    accounts = Accounts.of(baseline, profile) if profile.batch_size == baseline.batch_size else None
     control = Accounts.of(baseline, study.control) if study.control else None
     ratios = possible_ratios(baseline, profile, study.environment)
     states = _states(study, result.variant, baseline, profile)
@@ -260,7 +260,8 @@ def _undecided(candidate: JudgedCandidate) -> dict[str, Verdict]:
 def _lacks_precision(study: Study, candidate: JudgedCandidate, measure: str) -> bool:
     """Whether other settings than the precision differ, and it is not known what the precision brings."""
     profile = candidate.result.profile
-    return profile is not None and study.bridge_name(profile) is not None and candidate.precision(measure) is None
+    has_bridge = profile is not None and study.bridge_name(profile, measure) is not None
+    return has_bridge and candidate.precision(measure) is None
 
 
 def _judged_by_speed(
@@ -328,17 +329,21 @@ def _explained(
 
 def _factors(study: Study, variant: str, baseline: Profile, candidate: Profile) -> dict[str, Factors]:
     """By measure, the factors of the speed-up; absent where no other setting differs, or the bridge was not needed."""
-    bridge = study.bridge(candidate)
+    bridge = study.bridge(candidate, TRAIN)  # which other settings of inference need, too
     if bridge is None:
         return {}
     settings, precision = _speedups(study, variant, baseline, bridge), _speedups(study, variant, bridge, candidate)
-    return {measure: Factors(settings[measure], precision[measure]) for measure in settings if measure in precision}
+    return {
+        measure: Factors(settings[measure], precision[measure])
+        for measure in settings
+        if measure in precision and study.bridge_name(candidate, measure) is not None
+    }
 
 
 def _states(study: Study, variant: str, baseline: Profile, candidate: Profile) -> tuple[State, ...]:
     """The two states of the machine, where rounds of both arms took turns."""
     protocol = baseline.summary.protocol
-    if not protocol.interleaved:
+    if not protocol.interleaved or candidate.batch_size != baseline.batch_size:
         return ()
     found = find_states(baseline.rounds, candidate.rounds, protocol.confidence_of(variant, TRAIN))
     return tuple(
@@ -372,13 +377,14 @@ def _speedups(study: Study, variant: str, before: Profile, after: Profile) -> di
         ComparisonError: two variants have fewer than two repeats of a measure in common.
     """
     protocol = before.summary.protocol
-    times: tuple[Times, Times] = (before.rounds, before.calls), (after.rounds, after.calls)
-    measures = [TRAIN, *map(inference_measure, study.inference_batch_sizes)]
+    times = [Times(profile.rounds, profile.calls, profile.batch_size) for profile in (before, after)]
     is_required = all(files.is_variant(profile.summary.variant) for profile in (before, after))
     return {
-        measure: speedup_of(measure, *times, protocol.confidence_of(variant, measure), interleaved=protocol.interleaved)
-        for measure in measures
-        if is_required or shared_repeats(measure, *times) > 1
+        measure: speedup_of(
+            measure, times[0], times[1], protocol.confidence_of(variant, measure), interleaved=protocol.interleaved
+        )
+        for measure in study.measures_of(variant)
+        if is_required or shared_repeats(measure, times[0], times[1]) > 1
     }
 
 

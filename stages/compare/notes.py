@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stages.compare.judging import JudgedCandidate, Judging, is_traced
+from stages.results.profile import differing_settings
 from stages.text import TRAIN, inference_measure, joined, measure_text
 
 CONTROL_NAME = "the control"
@@ -27,7 +28,27 @@ def void_texts(judging: Judging) -> list[str]:
 
 def notes(judging: Judging) -> tuple[str, ...]:
     """What limits a judging: void measures, latencies that still fell, missing measurements, and assumptions."""
-    return (*void_texts(judging), *_unsteady_texts(judging), *_missing_texts(judging), *_independence_texts(judging))
+    return (
+        *void_texts(judging),
+        *_unsteady_texts(judging),
+        *_missing_texts(judging),
+        *_independence_texts(judging),
+        *_training_texts(judging),
+    )
+
+
+def _training_texts(judging: Judging) -> Iterator[str]:
+    """What the settings of a variant change in what is trained, beside its speed."""
+    profiles = {item.variant: item.profile for item in judging.study.variants if item.profile is not None}
+    for name, profile in profiles.items():
+        summary = profile.summary
+        if summary.entry.batch_size and summary.entry.learning_rate is None and summary.in_force.learning_rate:
+            yield (
+                f"{name} trains on batches of {profile.batch_size:,} with a largest learning rate of "
+                f"{summary.in_force.learning_rate:g}, in proportion to its batch, with the warm-up of the schedule."
+            )
+        if summary.in_force.cache_input:
+            yield f"{name} keeps the batches of the first epoch: in later ones, shuffling and augmentation repeat."
 
 
 def _independence_texts(judging: Judging) -> Iterator[str]:
@@ -60,5 +81,5 @@ def settings_text(candidate: JudgedCandidate, judging: Judging) -> str:
     if before is None or after is None:
         return ""
     device = before.summary.configuration.device
-    old, new = (profile.summary.in_force.other_settings(device) for profile in (before, after))
-    return joined([f"`{name}: {str(value).lower()}`" for name, value in new.items() if value != old[name]])
+    found = differing_settings(before.summary.in_force, after.summary.in_force, device)
+    return joined([f"`{name}: {str(value).lower()}`" for name, value in found.items()])

@@ -24,13 +24,19 @@ def verdict_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
     differing = len(set(candidate.verdicts.values())) > 1
     name = f"{candidate.variant} for training" if differing else candidate.variant
     if candidate.verdict == "adopt":
-        speed, quality = step_clause(candidate.speedups[TRAIN]), _quality_clause(candidate.quality, scale)
+        speed, quality = _clause(candidate, judging), _quality_clause(candidate.quality, scale)
         sentence = f"Use {name}: {speed}, and {quality}{inference}."
     elif candidate.verdict == "reject":
         sentence = f"Do not use {name}: {' and '.join(_refuted(candidate, judging))}{inference}."
     else:
         sentence = f"{name} is undecided: {' and '.join(_open(candidate, judging))}{inference}."
     return " ".join([sentence, *_further_sentences(candidate, judging)])
+
+
+def _clause(candidate: JudgedCandidate, judging: Judging) -> str:
+    profiles = judging.study.baseline.profile, candidate.result.profile
+    sizes = {profile.batch_size for profile in profiles if profile is not None}
+    return step_clause(candidate.speedups[TRAIN], per_example=len(sizes) > 1)
 
 
 def _quality_clause(change: QualityChange | None, scale: Scale) -> str:
@@ -46,7 +52,7 @@ def _speed_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
     """One sentence on a candidate where nothing was trained. It recommends nothing: quality is not known."""
     missed = [] if TRAIN in judging.void else list(_refuted(candidate, judging))
     if candidate.verdict != "inconclusive":
-        found = f"is {candidate.verdict}: {step_clause(candidate.speedups[TRAIN])}"
+        found = f"is {candidate.verdict}: {_clause(candidate, judging)}"
     elif missed:
         found = f"is not faster as required: {' and '.join(missed)}"
     else:
@@ -90,7 +96,7 @@ def _refuted(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     params, speedup = judging.params, candidate.speedups[TRAIN]
     precision, quality = candidate.precision(TRAIN), candidate.quality
     if speedup.high < params.min_speedup:
-        yield f"{step_clause(speedup)}{_below(speedup, params.min_speedup)}"
+        yield f"{_clause(candidate, judging)}{_below(speedup, params.min_speedup)}"
     elif candidate.waiting is not None and is_bounded(speedup, candidate.waiting.bound, params):
         yield (
             f"{candidate.waiting.text}, so no precision can bring the required {params.min_speedup:g}× "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from stages.results.profile import Profile
-from stages.stats.speedup import Speedup, speedup_of
+from stages.stats.speedup import Speedup, Times, speedup_of
 from stages.text import batch_size_of
 
 SLOW = 1.5  # times the median of the repeat
@@ -48,8 +48,11 @@ def widening_rounds(measure: str, baseline: Profile, candidate: Profile, speedup
     slow = worst[worst >= SLOW]
     if slow.empty or len(slow) > FEW * len(shared):
         return None
-    times = [(_without(profile.rounds, slow), _without(profile.calls, slow)) for profile in (baseline, candidate)]
-    rest = speedup_of(measure, times[0], times[1], speedup.confidence, interleaved=speedup.interleaved, fewest=1)
+    before, after = (
+        Times(_without(profile.rounds, slow), _without(profile.calls, slow), profile.batch_size)
+        for profile in (baseline, candidate)
+    )
+    rest = speedup_of(measure, before, after, speedup.confidence, interleaved=speedup.interleaved, fewest=1)
     if speedup.half_width < WIDENS * rest.half_width:
         return None
     return SlowRounds(len(slow), len(shared), float(slow.mean()))

@@ -13,11 +13,13 @@ from stages import files
 from stages.machine import fingerprint
 from stages.params import CompareParams
 from stages.params.margin import NEGATIVE_LOSS
+from stages.params.measures import measures_of
 from stages.results.artifact import read_array
 from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.results.profile import Profile, bridge_name, read_profile, same_weights_file
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.results.training import Training, check_test_examples, correct, read_scores, read_training
+from stages.text import TRAIN, inference_measure
 
 MARGIN_OF_GAIN = 0.01
 LARGEST_P = 0.001  # at which a model counts as one that has learned something
@@ -73,14 +75,21 @@ class Study:
     bridges: Mapping[str, Profile] = field(default_factory=dict)
     manifests: Mapping[str, str] = field(default_factory=dict)
 
-    def bridge(self, candidate: Profile) -> Profile | None:
-        """The arm between the baseline and a candidate; None where no other setting differs, or it was not needed."""
-        name = self.bridge_name(candidate)
+    def bridge(self, candidate: Profile, measure: str) -> Profile | None:
+        """The arm between the baseline and a candidate; None where no other setting matters, or it was not needed."""
+        name = self.bridge_name(candidate, measure)
         return None if name is None else self.bridges.get(name)
 
-    def bridge_name(self, candidate: Profile) -> str | None:
+    def bridge_name(self, candidate: Profile, measure: str) -> str | None:
         """Name of that arm, whether it was measured or not."""
-        return None if self.baseline.profile is None else _bridge_name(self.baseline.profile, candidate)
+        return None if self.baseline.profile is None else _bridge_name(self.baseline.profile, candidate, measure)
+
+    def measures_of(self, variant: str) -> list[str]:
+        """What is measured of a variant; everything of one whose profile is not known."""
+        entries = {item.variant: item.profile.summary.entry for item in self.variants if item.profile is not None}
+        if variant not in entries or self.baseline.variant not in entries:
+            return [TRAIN, *map(inference_measure, self.inference_batch_sizes)]
+        return measures_of(entries[variant], entries[self.baseline.variant], self.inference_batch_sizes)
 
     @property
     def speed_only(self) -> bool:
@@ -205,6 +214,6 @@ def _load_bridges(baseline: VariantResult, candidates: Sequence[VariantResult]) 
     return {name: read_profile(name) for name in names}
 
 
-def _bridge_name(baseline: Profile, candidate: Profile) -> str | None:
+def _bridge_name(baseline: Profile, candidate: Profile, measure: str = TRAIN) -> str | None:
     device = baseline.summary.configuration.device
-    return bridge_name(baseline.summary.in_force, candidate.summary.in_force, device)
+    return bridge_name(baseline.summary.in_force, candidate.summary.in_force, device, measure)

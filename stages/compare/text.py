@@ -74,14 +74,19 @@ def time_text(ratio: float) -> str:
     return f"takes {100 * change:.0f} % longer" if change < 1 else f"takes {1 + change:.1f} times as long"
 
 
-def step_clause(speedup: RatioLike) -> str:
+def step_clause(speedup: RatioLike, *, per_example: bool = False) -> str:
     """What a speed-up of training is about, such as `a training step takes 4 % longer (speed-up 0.96×, 0.94 to 0.98)`.
 
     A whole training also validates, ends epochs and starts; its time is a row of its own.
+
+    Args:
+        speedup: of training.
+        per_example: whether the steps have other numbers of examples.
     """
     holds_1 = speedup.low < 1 < speedup.high
     time = "takes neither clearly less time nor clearly more" if holds_1 else time_text(speedup.ratio)
-    return f"a training step {time} (speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
+    subject = "training on an example" if per_example else "a training step"
+    return f"{subject} {time} (speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
 
 
 def verdict_text(verdict: Verdict, *, speed_only: bool | None) -> str:

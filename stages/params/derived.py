@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+GPU_THREAD_MODE = "TF_GPU_THREAD_MODE"  # read by TensorFlow when it finds the GPUs
+
 
 def augment_of(value: Any) -> Any:
     """The section `train.augment`, for which `true` stands for the usual changes, and `false` or null for none."""
@@ -12,11 +14,26 @@ def augment_of(value: Any) -> Any:
     return {} if value is False or value is None else value
 
 
-def variables_of(*, onednn: bool) -> dict[str, str]:
+def variables_of(*, onednn: bool, gpu_thread_mode: str | None = None) -> dict[str, str]:
     """Environment variables that must be set before TensorFlow is imported."""
-    return {} if onednn else {"TF_ENABLE_ONEDNN_OPTS": "0"}
+    found = {} if onednn else {"TF_ENABLE_ONEDNN_OPTS": "0"}
+    return found if gpu_thread_mode is None else found | {GPU_THREAD_MODE: gpu_thread_mode}
 
 
 def jit_compile_of(xla: bool | None) -> bool | Literal["auto"]:
     """The argument `jit_compile` of `model.compile`. `auto` is Keras's default."""
     return "auto" if xla is None else xla
+
+
+def learning_rate_of(rate: float, batch_size: int, own_rate: float | None, own_batch_size: int | None) -> float:
+    """The learning rate of a variant, by default in proportion to its batch.
+
+    Goyal et al., Accurate, large minibatch SGD: training ImageNet in 1 hour (2017), section 2.1.
+
+    Args:
+        rate, batch_size: of `train`.
+        own_rate, own_batch_size: of the entry; None where it follows `train`.
+    """
+    if own_rate is not None:
+        return own_rate
+    return rate if own_batch_size is None else rate * own_batch_size / batch_size

@@ -11,7 +11,7 @@ from typing import Any
 
 from stages.errors import one_line
 from stages.params.margin import accuracy_margin_line
-from stages.params.schema import Params
+from stages.params.schema import Params, Variant
 
 VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 ARGUMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")  # MLflow logs it as part of a parameter's name
@@ -168,12 +168,54 @@ def _not_json(value: Any, location: str) -> Iterator[tuple[str, Any]]:
 
 
 def _replicas_share_the_batch(params: Params) -> Iterator[str]:
-    replicas, batch_size = params.train.replicas, params.train.batch_size
-    if batch_size and batch_size % replicas:
-        yield (
-            f"train.replicas is {replicas} and train.batch_size {batch_size}; the batch size must be a multiple of "
-            "train.replicas, so that each replica has as many examples as the others"
-        )
+    replicas = params.train.replicas
+    sizes: dict[str, int | None] = {"train.batch_size": params.train.batch_size}
+    sizes |= {f"variants.{name}.batch_size": entry.batch_size for name, entry in _listed(params)}
+    for key, batch_size in sizes.items():
+        if batch_size and batch_size % replicas:
+            yield (
+                f"train.replicas is {replicas} and {key} {batch_size}; the batch size must be a multiple of "
+                "train.replicas, so that each replica has as many examples as the others"
+            )
+
+
+def _listed(params: Params) -> list[tuple[str, Variant]]:
+    """The entries of `train.variants`, by name."""
+    return [(name, params.variants[name]) for name in params.train.variants if name in params.variants]
+
+
+def _tasks_follow_the_variants(params: Params) -> Iterator[str]:
+    """What an entry cannot change, because the user's own code or the replicas decide it."""
+    task, deciders = params.task, dict[str, str]()
+    if task.is_own:
+        deciders = {"learning_rate": "whose optimizer is its own", "input_threads": "whose input pipeline is its own"}
+    if task.script is not None:
+        deciders |= dict.fromkeys(("batch_size", "cache_input", "prefetch_to_device"), "whose batches are its own")
+    own = f"task.{'name' if task.script is None else 'script'} is '{task.script or task.name}'"
+    for name, entry in _listed(params):
+        for key, why in deciders.items():
+            if getattr(entry, key) is not None:
+                yield f"variants.{name}.{key} is {_shown(getattr(entry, key))} and {own}, {why}: set it to null"
+        for key in ("cache_input", "prefetch_to_device") if params.train.replicas > 1 else ():
+            if getattr(entry, key):
+                yield (
+                    f"variants.{name}.{key} is true and train.replicas is {params.train.replicas}; it is supported at "
+                    "one replica only: set it to null, or train.replicas to 1"
+                )
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _parents_exist(params: Params) -> Iterator[str]:
+    for name, entry in params.variants.items():
+        if entry.parent is not None and entry.parent not in params.variants:
+            hint = did_you_mean(entry.parent, params.variants)
+            yield (
+                f"variants.{name}.parent is '{entry.parent}'; it must be one of variants, or null: "
+                f"{', '.join(params.variants)}{hint}"
+            )
 
 
 def _replicas_are_supported(params: Params) -> Iterator[str]:
@@ -209,5 +251,7 @@ _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _task_arguments_have_names,
     _task_arguments_are_json,
     _replicas_share_the_batch,
+    _tasks_follow_the_variants,
+    _parents_exist,
     _replicas_are_supported,
 )

@@ -196,7 +196,7 @@ class TrainParams(Section):
 
 
 class Variant(Section):
-    """Precision and compiler settings of a variant. halfstep compares the variants."""
+    """What a variant differs in. halfstep compares the variants; `null`: as `train` says, or as TensorFlow chooses."""
 
     policy: Policy = Field(description="dtype policy of Keras")
     xla: bool | None = Field(
@@ -204,11 +204,46 @@ class Variant(Section):
     )
     tf32: bool = Field(True, description="allow TensorFloat-32 on GPUs that support it")
     onednn: bool = Field(True, description="let TensorFlow use oneDNN on CPUs where it does so by default")
+    batch_size: int | None = Field(
+        None, ge=1, le=65536, description="number of examples per training step; `null`: `train.batch_size`"
+    )
+    learning_rate: Number | None = Field(
+        None,
+        gt=0,
+        le=100,
+        description="largest learning rate of the schedule; `null`: `train.learning_rate`, in proportion to the batch",
+    )
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="TensorFlow's threads, within an operation and between operations"
+    )
+    gpu_thread_mode: Literal["global", "gpu_shared", "gpu_private"] | None = Field(
+        None, description="which threads launch the kernels of a GPU (`TF_GPU_THREAD_MODE`)"
+    )
+    input_threads: int | None = Field(
+        None, ge=1, le=256, description="number of threads of the input pipeline; `null`: `train.input_threads`"
+    )
+    cache_input: bool | None = Field(
+        None,
+        description="keep the batches of the first pass in memory and train on them again and again, so that shuffling "
+        "and augmentation repeat; `null`: false",
+    )
+    prefetch_to_device: bool | None = Field(
+        None, description="copy batches to the GPU before they are needed; `null`: false"
+    )
+    parent: Text | None = Field(None, description="the variant from which this one was made; changes no result")
+
+    def applied_to(self, train: TrainParams) -> TrainParams:
+        """How this variant is trained."""
+        changes: dict[str, Any] = {}
+        if train.batch_size is not None:
+            rate = derived.learning_rate_of(train.learning_rate, train.batch_size, self.learning_rate, self.batch_size)
+            changes = {"batch_size": self.batch_size or train.batch_size, "learning_rate": rate}
+        return train.model_copy(update=changes | {"input_threads": self.input_threads or train.input_threads})
 
     @property
     def variables(self) -> dict[str, str]:
         """Environment variables that must be set before TensorFlow is imported."""
-        return derived.variables_of(onednn=self.onednn)
+        return derived.variables_of(onednn=self.onednn, gpu_thread_mode=self.gpu_thread_mode)
 
     @property
     def jit_compile(self) -> bool | Literal["auto"]:

@@ -15,12 +15,13 @@ with quick_imports():
     from stages.locking import stage_lock
     from stages.params import Params, quality_margin_for
     from stages.params.margin import ACCURACY
+    from stages.params.measures import measures_of
     from stages.prepare.images.pipeline import prepare
     from stages.prepare.images.reports import conflicts_line, summary_line
     from stages.prepare.kept import kept_if_inputs_change
     from stages.results.prepared import PREPARED_INFO, PreparedInfo
     from stages.results.task import TASK_INFO, TaskInfo, resolved
-    from stages.stats.sample_size import number_of_verdicts, too_few_examples
+    from stages.stats.sample_size import too_few_examples
     from stages.tracking import run_logging
     from stages.tracking.tracker import Tracker
 
@@ -60,7 +61,9 @@ def _prepare(settings: Params) -> None:
 def _summary(settings: Params) -> list[str]:
     settings = resolved(settings)
     train, task = settings.train, TaskInfo.read(TASK_INFO)
-    verdicts = number_of_verdicts(len(train.variants), len(settings.profile.inference_batch_sizes))
+    before, sizes = settings.variants[settings.compare.baseline], settings.profile.inference_batch_sizes
+    candidates = [settings.variants[name] for name in train.variants if name != settings.compare.baseline]
+    verdicts = sum(len(measures_of(entry, before, sizes)) for entry in candidates)
     too_few = None
     is_known = task.script is None or task.score_name == ACCURACY
     if train.epochs and verdicts and is_known:  # with the baseline alone, nothing is to be shown

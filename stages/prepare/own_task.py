@@ -27,15 +27,23 @@ def prepare_task(settings: Params, directory: Path) -> TaskInfo:
         TaskError: the task cannot be used; the message says why.
     """
     variants, baseline, seed = settings.variants, settings.compare.baseline, settings.train.seeds[0]
-    spec = TaskSpec(settings.task, settings.model, settings.train, directory=directory)
+    specs = {name: TaskSpec.of(settings, name, directory=directory) for name in settings.train.variants}
+    steps_by_batch: dict[int, int] = {}
+
+    def problem_of(name: str) -> str | None:
+        found = run_trial(f"{name}-{seed}", _MODULE, variants[name], specs[name], seed, False)
+        if isinstance(found, str):
+            return found
+        steps_by_batch[specs[name].train.batch_size] = found
+        return None
+
     with servers(_MODULE, (variants[name] for name in settings.train.variants)):
-        info = run_trial(f"{baseline}-{seed}", _MODULE, variants[baseline], spec, seed, True)
+        info = run_trial(f"{baseline}-{seed}", _MODULE, variants[baseline], specs[baseline], seed, True)
         if isinstance(info, str):
             raise TaskError(info)
-        left_out = candidates_left_out(
-            settings, lambda name: run_trial(f"{name}-{seed}", _MODULE, variants[name], spec, seed, False)
-        )
-    info = info.model_copy(update={"left_out": left_out})
+        left_out = candidates_left_out(settings, problem_of)
+    steps_by_batch.pop(specs[baseline].train.batch_size, None)
+    info = info.model_copy(update={"left_out": left_out, "steps_by_batch": steps_by_batch})
     info.write(directory / TASK_INFO.name)
     files.write_manifest(directory)
     return info

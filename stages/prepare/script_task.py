@@ -117,8 +117,8 @@ class _Looks:
         return variants + seeds - 1 + variants * seeds * is_trained + 2 * (variants + 1)
 
     def _look(self, variant: str, seed: int, directory: Path | None = None) -> Look | str:
-        entry, train = self._settings.variants[variant], self._settings.train
-        spec = TaskSpec(self._settings.task, self._settings.model, train, directory=self._directory)
+        entry = self._settings.variants[variant]
+        spec = TaskSpec.of(self._settings, variant, directory=self._directory)
         log = (LOGS / f"{variant}-{seed}.txt").absolute()
         found: Look | str = run_trial(f"{variant}-{seed}", _MODULE, entry, spec, seed, log, directory)
         return found

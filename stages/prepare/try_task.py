@@ -38,13 +38,9 @@ _CURE = '; what cannot compute in this type needs dtype="float32", in plain Kera
 
 
 def serve(connection: Connection, variant: Variant, spec: TaskSpec, seed: int, is_baseline: bool) -> None:
-    """What the process runs: sends what `describe` returns, None of a candidate, or the message of an error."""
+    """What the process runs: sends what `describe` or `try_candidate` returns, or the message of an error."""
     try:
-        answer: TaskInfo | str | None = None
-        if is_baseline:
-            answer = describe(spec, variant, seed)
-        else:
-            try_candidate(spec, variant, seed)
+        answer: TaskInfo | str | int = (describe if is_baseline else try_candidate)(spec, variant, seed)
     except (HalfstepError, tf.errors.OpError) as error:
         answer = message_of(error, spec, variant)
     connection.send(answer)
@@ -106,14 +102,19 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
     )
 
 
-def try_candidate(spec: TaskSpec, variant: Variant, seed: int) -> None:
-    """Builds the task under a candidate, computes its score, and runs one training step; errors as of `describe`."""
+def try_candidate(spec: TaskSpec, variant: Variant, seed: int) -> int:
+    """Builds the task under a candidate, computes its score, and runs one training step; errors as of `describe`.
+
+    Returns:
+        The steps of an epoch.
+    """
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     found = _ready(_task(spec, seed, quiet=True), spec, variant, seed)
     is_tested = _can_infer(found, spec) and found.task.test is not None
     if is_tested:
         _first_scores(found, spec.subject)
     _try(found, spec, is_tested=is_tested)
+    return found.training.steps_per_epoch
 
 
 def _task(spec: TaskSpec, seed: int, *, quiet: bool = False) -> Task:
@@ -124,8 +125,14 @@ def _task(spec: TaskSpec, seed: int, *, quiet: bool = False) -> Task:
 def _ready(task: Task, spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
     with user_code.explained(spec.subject, "has data that cannot be read", TaskError):
         found = from_task(task, spec.train, seed)
+        size = None if variant.batch_size is None else found.training.examples_per_step(variant.batch_size)
+    if size != variant.batch_size:
+        raise TaskError(
+            f"{spec.subject} makes batches of {size} and not of {variant.batch_size}, the batch_size of this entry of "
+            "variants; make them of its argument batch_size"
+        )
     compiling.put_in_force(found, spec, variant)
-    return found
+    return compiling.with_input_of(found, variant)
 
 
 def _created(task: Task) -> dict[str, weakref.ref[Any]]:
@@ -254,4 +261,4 @@ def _try(found: ReadyTask, spec: TaskSpec, *, is_tested: bool) -> None:
         with user_code.explained(spec.subject, "cannot be tested", TaskError):
             scoring.check_metric_of(task, found.test, lambda inputs: model(inputs, training=False))
     with user_code.explained(spec.subject, "cannot be trained", TaskError):
-        model.fit(found.training.from_step(0, 1), steps_per_epoch=1, verbose=0, shuffle=False)
+        model.fit(found.training.batches(0, 1), steps_per_epoch=1, verbose=0, shuffle=False)

@@ -15,6 +15,7 @@ from typing import Any
 from stages import files
 from stages.fork_server import start_server
 from stages.params import ProfileParams
+from stages.params.measures import measures_of
 from stages.profile.differences import bridging_arms, check_configurations
 from stages.profile.plan import BUFFER_SHARE
 from stages.profile.records import ArmConfig, ArmRecord
@@ -69,6 +70,12 @@ class Arms:
         """The arms without bridging ones."""
         return [name for name in self._configs if not name.startswith(files.BRIDGE_PREFIX)]
 
+    def measures(self, name: str) -> list[str]:
+        """What is measured of an arm; everything of the baseline and of what is compared without one."""
+        entry = self._configs[name].variant
+        before = self._configs.get(self._baseline)
+        return measures_of(entry, before.variant if before else entry, self._profile.inference_batch_sizes)
+
     @property
     def workers(self) -> list[WorkerProcess]:
         """The processes that run."""
@@ -117,9 +124,7 @@ class Arms:
         self._workers += new
         for name, settings in together(new, "settings").items():
             self._records.setdefault(name, ArmRecord(configs[name].variant, settings)).settings = settings
-        check_configurations(
-            self._baseline, {name: record.settings.configuration for name, record in self._records.items()}
-        )
+        check_configurations(self._baseline, self._records)
         began_s = min(together(new, "began_s").values(), default=started_s)  # after the imports
         self._warm_up(new)
         seconds = time.monotonic() - max(started_s, began_s)

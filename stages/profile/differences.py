@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from stages import files
 from stages.errors import ProfileError
 from stages.profile.records import ArmConfig, ArmRecord, ArmSettings
-from stages.results.profile import Configuration, bridge_name
+from stages.results.profile import bridge_name
+from stages.text import TRAIN
+
+# Settings that an entry may leave as they are, by the key of the entry: then they must be those of the baseline.
+_LEFT_ALONE = {
+    "batch_size": "batch_size",
+    "learning_rate": "learning_rate",
+    "threads": "threads",
+    "threads_between": "threads",
+    "gpu_thread_mode": "gpu_thread_mode",
+    "input_threads": "input_threads",
+    "cache_input": "cache_input",
+    "prefetch_to_device": "prefetch_to_device",
+}
 
 
-def bridge_of(settings: ArmSettings, baseline: ArmSettings) -> str | None:
-    """Name of the arm between the baseline and another arm; None where only the precision differs."""
-    return bridge_name(baseline.in_force, settings.in_force, baseline.configuration.device)
+def bridge_of(settings: ArmSettings, baseline: ArmSettings, measure: str = TRAIN) -> str | None:
+    """Name of the arm between the baseline and another arm; None where only the precision matters to the measure."""
+    return bridge_name(baseline.in_force, settings.in_force, baseline.configuration.device, measure)
 
 
 def bridging_arms(
@@ -35,17 +49,16 @@ def bridging_arms(
     return found
 
 
-def check_configurations(baseline: str, configurations: Mapping[str, Configuration]) -> None:
-    """Checks that all arms have the configuration of the baseline; does nothing without a baseline.
+def check_configurations(baseline: str, records: Mapping[str, ArmRecord]) -> None:
+    """Checks that all arms run like the baseline but for what their entries set; does nothing without a baseline.
 
     Raises:
         ProfileError: an arm differs; the message has the settings that differ, with both values.
     """
-    if baseline not in configurations:
+    if baseline not in records:
         return
-    expected = configurations[baseline].model_dump()
-    for name, configuration in configurations.items():
-        found = configuration.model_dump()
+    for name, record in records.items():
+        expected, found = (_common(records[arm], record, records[baseline]) for arm in (baseline, name))
         differing = [
             f"{key} {found[key]} instead of {expected[key]}" for key in expected if found[key] != expected[key]
         ]
@@ -54,3 +67,13 @@ def check_configurations(baseline: str, configurations: Mapping[str, Configurati
                 f"profile: '{name}' does not run like '{baseline}' ({', '.join(differing)}); arms may differ only in "
                 "their entries of variants: find what sets it, such as an environment variable or the model's code"
             )
+
+
+def _common(record: ArmRecord, *arms: ArmRecord) -> dict[str, Any]:
+    """What must be the same: the configuration, and the settings that the entries of these arms leave alone."""
+    set_by_entry = {key for arm in arms for key, value in arm.entry.model_dump().items() if value is not None}
+    in_force = record.settings.in_force.model_dump()
+    left_alone = {key: in_force[key] for key, entry_key in _LEFT_ALONE.items() if entry_key not in set_by_entry}
+    if "batch_size" in set_by_entry:  # which the learning rate follows
+        left_alone.pop("learning_rate", None)
+    return record.settings.configuration.model_dump() | left_alone

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from stages import files
 from stages.errors import HalfstepError, ProfileError
+from stages.params.measures import measures_of
 from stages.profile.arms import Arms
 from stages.profile.plan import Plan
 from stages.profile.records import ArmRecord
@@ -23,6 +24,7 @@ from stages.text import TRAIN
 
 CACHED, TRACE, SAME_WEIGHTS = "a step on a cached batch", "trace", "same weights"
 MEMORY, LARGEST_BATCH, ACCOUNT = "peak memory", "largest batch", "account"
+BEST_BATCH = "best batch"
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Wanted:
     """What is measured beside the timing.
 
     Attributes:
-        traces: whether the arms are traced.
+        traces: whether the arms are traced, and timed on a cached batch.
         trained: by seed, the folder of the baseline's training, whose weights are evaluated in each candidate.
     """
 
@@ -72,7 +74,12 @@ class Extras:
                     self._records[worker.name].times.account.clear()
 
     def _is_accounted(self, name: str) -> bool:
-        return not name.startswith(files.BRIDGE_PREFIX) and ACCOUNT not in self._records[name].failed
+        """Whether an arm has short traces; a step of another batch has other work."""
+        sizes = {
+            self._records[arm].settings.in_force.batch_size for arm in (name, self._baseline) if arm in self._records
+        }
+        is_comparable = not name.startswith(files.BRIDGE_PREFIX) and len(sizes) == 1
+        return is_comparable and ACCOUNT not in self._records[name].failed
 
     def run(self, arms: Arms, plan: Plan) -> None:
         """Runs what the arms that live lack."""
@@ -96,9 +103,15 @@ class Extras:
         if what == TRACE:
             return self._wanted.traces and record.trace is None
         if what == CACHED:
-            return plan.input_matters and is_variant and not record.times.input_rounds
+            is_asked = self._wanted.traces and plan.input_matters
+            return is_asked and is_variant and not record.times.input_rounds
         missing = (self._wanted.trained or {}).keys() - record.same_weights.keys()
-        return is_variant and name != self._baseline and bool(missing)
+        return is_variant and name != self._baseline and bool(missing) and self._infers(record)
+
+    def _infers(self, record: ArmRecord) -> bool:
+        """Whether inference is measured of an arm; one that differs in training alone gives what the baseline gives."""
+        before = self._records.get(self._baseline, record)
+        return len(measures_of(record.entry, before.entry, (1,))) > 1
 
     def _separate_input(self, arms: Arms, plan: Plan) -> None:
         """Times steps on the input pipeline and on one batch, in turns."""
@@ -174,6 +187,7 @@ def consequence(name: str, what: str) -> str:
         SAME_WEIGHTS: "the baseline's weights were not evaluated in its precision, so inference is not adopted",
         MEMORY: "its peak memory is not known",
         LARGEST_BATCH: "its largest batch is not known",
+        BEST_BATCH: "its best batch is not known",
         ACCOUNT: "it is not known which operations its steps gain or lose time in",
     }
     return f"{name}: {missing[what]}"

@@ -49,6 +49,7 @@ class Costs:
     Attributes:
         start_s: seconds to start one process of every arm, without imports.
         step_time_ms: time of a training step by arm.
+        batch_size: examples of a step by arm.
         input_time_ms: time of the input pipeline for one batch, in all of its threads together.
         latency_ms: time of a call by batch size and arm.
         cold_calls: calls by batch size until the latency is steady, most of all arms.
@@ -61,6 +62,7 @@ class Costs:
 
     start_s: float
     step_time_ms: Mapping[str, float]
+    batch_size: Mapping[str, int]
     input_time_ms: float
     latency_ms: Mapping[int, Mapping[str, float]]
     cold_calls: Mapping[int, int]
@@ -77,7 +79,7 @@ class Plan:
 
     Attributes:
         interleaved: whether the arms take turns, or one is measured at a time.
-        steps_per_round: training steps in a turn.
+        steps_by_batch: training steps in a turn, by examples of a step: turns take about the same time.
         lead_in_steps: untimed steps before each turn.
         drained_batches: batches that are used up before the first turn of a process; 0 if the input is fast.
         calls: inference calls in a turn by batch size.
@@ -94,7 +96,7 @@ class Plan:
     """
 
     interleaved: bool
-    steps_per_round: int
+    steps_by_batch: Mapping[int, int]
     lead_in_steps: int
     drained_batches: int
     calls: Mapping[int, int]
@@ -109,6 +111,13 @@ class Plan:
     stage_s: float
     end_s: float
     fewest_repeats: int
+
+    def steps_of(self, batch_size: int) -> int:
+        """Training steps in a turn; of a batch that was not planned, as many examples as of the planned ones."""
+        if batch_size not in self.steps_by_batch:
+            nearest = min(self.steps_by_batch, key=lambda size: abs(size - batch_size))
+            return max(1, round(self.steps_by_batch[nearest] * nearest / batch_size))
+        return self.steps_by_batch[batch_size]
 
     def account_turns_in(self, repeat: int) -> int:
         """Short traces of each arm in a repeat, counted from 0: the same number in each, or one more or less."""
@@ -135,7 +144,8 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
     input_share = costs.input_time_ms / fastest_ms
     waits = input_share > BUFFER_SHARE
     least, turn_ms = (WAITING_STEPS if waits else 1, TURN_MS) if interleaved else (ALONE_STEPS, ALONE_TURN_MS)
-    steps = profile.steps_per_round or max(least, math.ceil(turn_ms / fastest_ms))
+    steps_by_batch = _steps_by_batch(costs, least, turn_ms, profile.steps_per_round)
+    steps = max(steps_by_batch.values())
     lead_in = max(int(waits), costs.settling_steps, min(steps // 10, 1)) if interleaved else ALONE_LEAD_IN
     calls = {
         size: profile.inference_calls_per_round or _calls(min(by_arm.values()), costs.cold_calls[size])
@@ -143,7 +153,10 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
     }
     trace_steps = profile.trace_steps or max(MIN_TRACE_STEPS, min(MAX_TRACE_STEPS, int(TRACE_MS / slowest_ms)))
     end_s = END_S + 1e-3 * sum(traced_and_plain_steps(trace_steps, ms) * ms for ms in costs.step_time_ms.values())
-    round_s = 1e-3 * (steps + lead_in) * costs.arms * fmean(costs.step_time_ms.values())
+    turns_ms = [
+        (steps_by_batch[costs.batch_size[name]] + lead_in) * step_ms for name, step_ms in costs.step_time_ms.items()
+    ]
+    round_s = 1e-3 * costs.arms * fmean(turns_ms)
     inference_round_s = 1e-3 * sum(
         calls[size] * costs.arms * fmean(by_arm.values()) for size, by_arm in costs.latency_ms.items()
     )
@@ -160,7 +173,7 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
     counted_steps, account_turns, account_turn_s = _account(costs, allowed_s, fewest)
     return Plan(
         interleaved=interleaved,
-        steps_per_round=steps,
+        steps_by_batch=steps_by_batch,
         lead_in_steps=lead_in,
         drained_batches=costs.buffered_batches if waits else 0,
         calls=calls,
@@ -176,6 +189,18 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         end_s=end_s,
         fewest_repeats=fewest,
     )
+
+
+def _steps_by_batch(costs: Costs, least: int, turn_ms: float, given: int | None) -> dict[int, int]:
+    """Steps of a turn by examples of a step: turns of the fastest arms of each batch take about the same time."""
+    fastest_ms: dict[int, float] = {}
+    for name, size in costs.batch_size.items():
+        fastest_ms[size] = min(costs.step_time_ms[name], fastest_ms.get(size, math.inf))
+    if given:
+        return dict.fromkeys(fastest_ms, given)
+    found = {size: max(least, math.ceil(turn_ms / step_ms)) for size, step_ms in fastest_ms.items()}
+    longest_ms = max(found[size] * step_ms for size, step_ms in fastest_ms.items())
+    return {size: max(found[size], round(longest_ms / step_ms)) for size, step_ms in fastest_ms.items()}
 
 
 def _account(costs: Costs, stage_s: float, repeats: int) -> tuple[int, int, float]:

@@ -9,6 +9,7 @@ from stages.profile.schedule import Schedule
 from stages.profile.stopping_rule import StoppingRule
 from stages.stats.speedup import CONFIDENCE, Speedup
 from stages.telling import MEASURES, tell
+from stages.text import joined
 
 INTERVAL_S = 15.0
 
@@ -25,8 +26,9 @@ class Progress:
         tell(MEASURES)
         plan = self._plan
         how = "in turns" if plan.interleaved else "one at a time, in turns"
+        steps = joined([f"{count}" for count in sorted(set(plan.steps_by_batch.values()))])
         print(
-            f"profile: {self._arms} arms {how} of {plan.steps_per_round} training steps; usually "
+            f"profile: {self._arms} arms {how} of {steps} training steps; usually "
             f"{plan.fewest_repeats} repeats, each of which takes {duration(plan.start_s)} to start",
             flush=True,
         )

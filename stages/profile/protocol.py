@@ -41,7 +41,7 @@ def protocol_of(
     return Protocol(
         processes=state.repeats,
         rounds=sum(row.counted for row in first.times.rounds),
-        steps_per_round=state.plan.steps_per_round,
+        steps_per_round=state.plan.steps_of(first.settings.in_force.batch_size),
         timing_seconds=state.timing_s,
         bridge_seconds=sum(bridges) if bridges else None,
         control_seconds=state.seconds.get(files.CONTROL),

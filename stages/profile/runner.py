@@ -33,8 +33,7 @@ from stages.profile.stopping_rule import Key, StoppingRule, Target
 from stages.profile.turns import order_of_arms, use_rounds_as_steps
 from stages.profile.worker_process import Serve, serve_worker
 from stages.results.profile import RawTimes
-from stages.stats.sample_size import number_of_verdicts
-from stages.text import TRAIN, inference_measure
+from stages.text import TRAIN
 
 _Value = TypeVar("_Value")
 
@@ -47,12 +46,14 @@ class Context:
         wanted: what is measured beside the timing.
         trainings_s: seconds that all compared trainings took together; 0 if nothing was trained.
         min_speedup: smallest speed-up worth having.
+        has_bridges: whether bridging arms are measured where settings differ.
         began_s: when the stage began, in seconds since the epoch; by default when this process did.
     """
 
     wanted: Wanted
     trainings_s: float = 0.0
     min_speedup: float = 1.05
+    has_bridges: bool = True
     began_s: float = field(default_factory=lambda: psutil.Process().create_time())
 
 
@@ -149,12 +150,13 @@ class _Runner:
         sizes, state = self._profile.inference_batch_sizes, self._state
         self.arms.drained_batches = plan.drained_batches
         self._schedule = Schedule(plan, self._profile, state.repeats, state.timing_s, self._spent_s)
-        variants = [name for name in self.arms.names if files.is_variant(name)]
+        candidates = [name for name in self.arms.names if files.is_variant(name) and name != self._baseline]
         target = Target(
             precision=self._profile.target_precision,
             min_speedup=self._context.min_speedup,
-            verdicts=max(1, number_of_verdicts(len(variants), len(sizes))),
+            verdicts=max(1, sum(len(self.arms.measures(name)) for name in candidates)),
             interleaved=plan.interleaved,
+            has_bridges=self._context.has_bridges,
         )
         endings = {(name, measure): found for name, by in state.endings.items() for measure, found in by.items()}
         looks = {(name, measure): count for name, by in state.looks.items() for measure, count in by.items()}
@@ -215,8 +217,7 @@ class _Runner:
     def _needed(self) -> dict[str, set[str]]:
         """The measures by arm; before all arms are known, all measures of all arms but bridging ones."""
         if self._state is None or not self._records.keys() >= set(self.arms.names):
-            sizes = self._profile.inference_batch_sizes
-            return {name: {TRAIN, *map(inference_measure, sizes)} for name in self.arms.names}
+            return {name: set(self.arms.measures(name)) for name in self.arms.names}
         return self._rule.needed(with_control=self._takes_control)
 
     @property
@@ -237,6 +238,7 @@ class _Runner:
         costs = Costs(
             start_s=self.arms.start_s,
             step_time_ms={name: cost.step_time_ms for name, cost in found.items()},
+            batch_size={name: self._records[name].settings.in_force.batch_size for name in found},
             input_time_ms=max(cost.input_time_ms for cost in found.values()),
             latency_ms={size: {name: cost.latency_ms[size] for name, cost in found.items()} for size in sizes},
             cold_calls={size: max(cost.cold_calls[size] for cost in found.values()) for size in sizes},
@@ -260,7 +262,7 @@ class _Runner:
             for number in self._schedule.rounds_until(training_s, training):
                 turns.train(number, plan)
                 self._progress.tick()
-            if plan.steps_per_round > 1:
+            if max(plan.steps_by_batch.values()) > 1:
                 turns.train_single_steps(plan)
         if measures != {TRAIN}:
             for number in self._schedule.rounds_until(inference_s, inference):
@@ -306,8 +308,7 @@ class _Runner:
         self._repeats.save(self._saved())
 
     def _measurement(self) -> Measurement:
-        if self._schedule.plan.steps_per_round == 1:
-            use_rounds_as_steps(self._records)
+        use_rounds_as_steps(self._records)
         drifting = mark_counted(self._records)
         protocol = protocol_of(
             self._saved(),

@@ -8,10 +8,11 @@ from dataclasses import dataclass, fields
 import pandas as pd
 
 from stages import files
+from stages.params.measures import measures_of
 from stages.profile.differences import bridge_of
 from stages.profile.records import ArmRecord
 from stages.profile.schedule import OutOf
-from stages.results.profile import Call, EndedBy, Ending, RawTimes, Round
+from stages.results.profile import Call, EndedBy, Ending, Round
 from stages.stats.speedup import (
     CONFIDENCE,
     INTERIM_CONFIDENCE,
@@ -22,7 +23,7 @@ from stages.stats.speedup import (
     shared_repeats,
     speedup_of,
 )
-from stages.text import TRAIN, batch_size_of, inference_measure
+from stages.text import batch_size_of
 
 DECIDED_WIDTH = 0.04  # half-width, as a share of the ratio, of an interval that may end a decided measure
 MIN_CALIBRATED = 0.85  # of `min_speedup`: calibrations that show less leave out the bridging arm of the first repeat
@@ -39,12 +40,14 @@ class Target:
         min_speedup: smallest speed-up worth having.
         verdicts: number of verdicts of the report, which share the error.
         interleaved: whether the arms take turns.
+        has_bridges: whether bridging arms are measured where settings differ.
     """
 
     precision: float
     min_speedup: float
     verdicts: int
     interleaved: bool = True
+    has_bridges: bool = True
 
 
 class StoppingRule:
@@ -76,7 +79,7 @@ class StoppingRule:
         looks: Mapping[Key, int] | None = None,
     ) -> None:
         self._records, self._baseline, self._target = records, baseline, target
-        self._measures = [TRAIN, *map(inference_measure, sizes)]
+        self._sizes = sizes
         self.endings: dict[Key, Ending] = dict(endings or {})
         self.looks: dict[Key, int] = dict(looks or {})
 
@@ -95,15 +98,24 @@ class StoppingRule:
         """The candidates and measures that go on; none without a baseline."""
         if self._baseline not in self._records:
             return []
-        keys = [(name, measure) for name in self.candidates for measure in self._measures]
-        return [key for key in keys if key not in self.endings]
+        return [key for key in self._keys if key not in self.endings]
+
+    @property
+    def _keys(self) -> list[Key]:
+        """Every candidate with each of its measures."""
+        before = self._records[self._baseline].entry
+        return [
+            (name, measure)
+            for name in self.candidates
+            for measure in measures_of(self._records[name].entry, before, self._sizes)
+        ]
 
     def needed(self, *, with_control: bool) -> dict[str, set[str]]:
         """The measures of the next repeat by arm; a bridging arm's are those where its candidate may be adopted."""
         found: dict[str, set[str]] = {name: set() for name in self._records}
         times, is_open = self._times(), self.open()
         for candidate, measure in is_open:
-            bridge = self._bridge(candidate)
+            bridge = self._bridge(candidate, measure)
             wanted = [bridge] if bridge and self._may_be_adopted(times, (candidate, measure)) else []
             for arm in (self._baseline, candidate, *wanted):
                 found.setdefault(arm, set()).add(measure)
@@ -129,10 +141,9 @@ class StoppingRule:
         times = self._times()
         if self._baseline not in times:
             return {}
-        keys = [(name, measure) for name in self.candidates for measure in self._measures]
         return {
             (name, measure): self._speedup(measure, times[self._baseline], times[name], confidence)
-            for name, measure in keys
+            for name, measure in self._keys
             if self._shared(times, measure, self._baseline, name)
         }
 
@@ -165,7 +176,7 @@ class StoppingRule:
         """
         candidate, measure = key
         speedup = self._speedup(measure, times[self._baseline], times[candidate], confidence)
-        bridge = self._bridge(candidate)
+        bridge = self._bridge(candidate, measure)
         if bridge is None or speedup.high < self._target.min_speedup:
             return [speedup]
         if bridge not in times or self._shared(times, measure, bridge, candidate) < 2:
@@ -178,10 +189,10 @@ class StoppingRule:
     def _speedup(self, measure: str, before: Times, after: Times, confidence: float) -> Speedup:
         return speedup_of(measure, before, after, confidence, interleaved=self._target.interleaved, fewest=1)
 
-    def _bridge(self, candidate: str) -> str | None:
-        if candidate == files.CONTROL:
+    def _bridge(self, candidate: str, measure: str) -> str | None:
+        if candidate == files.CONTROL or not self._target.has_bridges:
             return None
-        return bridge_of(self._records[candidate].settings, self._records[self._baseline].settings)
+        return bridge_of(self._records[candidate].settings, self._records[self._baseline].settings, measure)
 
     def _may_be_adopted(self, times: Mapping[str, Times], key: Key) -> bool:
         """Whether the interval, or before the first repeat the calibration, leaves `min_speedup` possible."""
@@ -198,16 +209,18 @@ class StoppingRule:
             return None
         size = batch_size_of(measure)
         if size is None:
-            return before.step_time_ms / after.step_time_ms
+            sizes = [self._records[name].settings.in_force.batch_size for name in (self._baseline, candidate)]
+            return (before.step_time_ms / sizes[0]) / (after.step_time_ms / sizes[1])
         return before.latency_ms[size] / after.latency_ms[size]
 
     def _times(self) -> dict[str, Times]:
-        return {name: tables(record.times) for name, record in self._records.items()}
+        return {name: tables(record) for name, record in self._records.items()}
 
 
-def tables(times: RawTimes) -> Times:
+def tables(record: ArmRecord) -> Times:
     """The rounds and the calls of an arm as tables."""
-    return _table(times.rounds, Round), _table(times.calls, Call)
+    rounds, calls = _table(record.times.rounds, Round), _table(record.times.calls, Call)
+    return Times(rounds, calls, record.settings.in_force.batch_size)
 
 
 def _table(rows: Sequence[Round | Call], kind: type[Round | Call]) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from stages.profile import xla_choices
 from stages.profile.records import ArmRecord, Calibration, TraceRecord
 from stages.profile.trace import Operation, Trace
 from stages.results.profile import (
+    BestBatch,
     Call,
     InputRound,
     LargestBatch,
@@ -35,7 +36,7 @@ class Context:
     Attributes:
         protocol: of the measurement, shared by all arms.
         trace_steps: training steps that the trace should have.
-        largest_batch: with `profile.find_max_batch`.
+        largest_batch, best_batch: with `profile.find_max_batch`.
         examples_word: what the examples are called in the names of metrics.
         resumed: repeats of the measurement that were taken over.
     """
@@ -43,6 +44,7 @@ class Context:
     protocol: Protocol
     trace_steps: int
     largest_batch: LargestBatch | None = None
+    best_batch: BestBatch | None = None
     examples_word: str = "images"
     resumed: int = 0
 
@@ -56,7 +58,7 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
         context: the protocol, and what is not in the record.
         trace: its trace; None for a bridging arm, which is not traced. One without any step is not used.
     """
-    metrics = timing_metrics(record.times, record.settings.configuration.batch_size)
+    metrics = timing_metrics(record.times, record.settings.in_force.batch_size)
     metrics |= _cost_metrics(record.calibration, context.largest_batch)
     operations: tuple[OperationTime, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -78,6 +80,7 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
         operations=operations,
         warnings=warnings,
         largest_batch=context.largest_batch,
+        best_batch=context.best_batch,
         xla_choices={process: xla_choices.digest(found) for process, found in record.xla_choices.items()} or None,
         resumed=context.resumed or None,
     )

@@ -85,12 +85,15 @@ class Turns:
 
         def turns(workers: Sequence[WorkerProcess]) -> None:
             for position, worker in enumerate(workers):
-                steps = plan.steps_per_round
+                steps = self._steps(worker.name, plan)
                 time_ms = self._turn(worker, "train_round", steps, plan.lead_in_steps)
                 row = Round(self._repeat, number, position, steps, time_ms)
                 self._records[worker.name].times.rounds.append(row)
 
         self._run_round(number, TRAIN, turns, "rounds")
+
+    def _steps(self, name: str, plan: Plan) -> int:
+        return plan.steps_of(self._records[name].settings.in_force.batch_size)
 
     def infer(self, number: int, plan: Plan) -> None:
         """Runs one round of inference: a turn of each arm at each batch size."""
@@ -112,7 +115,7 @@ class Turns:
 
         def turns(workers: Sequence[WorkerProcess]) -> None:
             for worker in workers:
-                times_ms = self._turn(worker, "train_steps", plan.steps_per_round, plan.lead_in_steps)
+                times_ms = self._turn(worker, "train_steps", self._steps(worker.name, plan), plan.lead_in_steps)
                 self._records[worker.name].times.steps += [
                     Step(self._repeat, 0, step, time_ms) for step, time_ms in enumerate(times_ms)
                 ]
@@ -128,11 +131,11 @@ class Turns:
 
         def turns(workers: Sequence[WorkerProcess]) -> None:
             for worker in (worker for worker in workers if worker.name in names):
+                steps = math.ceil(self._steps(worker.name, plan) / 2)
                 time_ms = self._turn(worker, "train_round_cached", steps)
                 row = InputRound(self._repeat, number, "cached", steps, time_ms)
                 self._records[worker.name].times.input_rounds.append(row)
 
-        steps = math.ceil(plan.steps_per_round / 2)
         for number in range(INPUT_ROUNDS):
             self._run_round(number, TRAIN, turns, "input_rounds")
         for name in names:
@@ -241,10 +244,11 @@ def control_takes_part(pair: int, *, may_drop_first: bool) -> bool:
 
 
 def use_rounds_as_steps(records: Mapping[str, ArmRecord]) -> None:
-    """Takes the counted rounds, if they have one step, as the single steps: every one is synchronised and timed."""
+    """Takes the counted rounds that have one step as the single steps: every one is synchronised and timed."""
     for record in records.values():
-        counted = (row for row in record.times.rounds if row.counted)
-        record.times.steps = [Step(row.process, row.round, 0, row.round_time_ms) for row in counted]
+        single = [row for row in record.times.rounds if row.counted and row.steps == 1]
+        if single:
+            record.times.steps = [Step(row.process, row.round, 0, row.round_time_ms) for row in single]
 
 
 def order_of_arms(names: Sequence[str], repeat: int, seed: int) -> list[str]:

@@ -6,6 +6,7 @@ import: a device that has been used does not survive a fork.
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 import time
@@ -24,6 +25,7 @@ from stages import files, precision
 from stages.errors import HalfstepError, ProfileError, TraceError
 from stages.operations.op_kinds import Layers
 from stages.operations.op_pairing import node_name
+from stages.params.derived import GPU_THREAD_MODE
 from stages.profile import memory
 from stages.profile.graph_dtypes import graph_dtypes
 from stages.profile.plan import DROPPED_STEPS, plain_steps
@@ -92,7 +94,7 @@ class Worker:
         self._train(1)
         self._startup_s = IMPORT_S + time.process_time()
         self._train(steps - 1)
-        self._take_batches(drained_batches)
+        self._take_batches(max(drained_batches, self._task.training.first_pass))  # from then on all are in memory
 
     def calibrate(self, batch_sizes: Sequence[int]) -> Calibration:
         """What a step, a batch and a call cost, and the peak memory of training steps after the warm-up.
@@ -296,25 +298,30 @@ class Worker:
     def _configuration(self) -> Configuration:
         return Configuration(
             device="GPU" if tf.config.list_logical_devices("GPU") else "CPU",
-            batch_size=self._task.training.examples_per_step(self._config.spec.train.batch_size),
             replicas=self._config.spec.train.replicas,
             input_shape=self._input_shape(),
             parameters=self._model.count_params(),
             optimizer=_optimizer_name(self._model),
-            intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
-            inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
-            input_threads=self._task.training.threads,
             op_determinism=is_op_determinism_enabled(),
             layer_widths=tuple(sorted({width for layer in self._model._flatten_layers() for width in _widths(layer)})),
             data_sha256=self._task.data_sha256,
         )
 
     def _in_force(self) -> InForce:
+        spec, training = self._config.spec, self._task.training
         return InForce(
             policy=self._model.dtype_policy.name,
             xla=self._model.jit_compile,
             tf32=tf.config.experimental.tensor_float_32_execution_enabled(),
             onednn=precision.onednn_is_on(),
+            batch_size=training.examples_per_step(spec.train.batch_size),
+            learning_rate=spec.train.learning_rate if spec.is_images else None,
+            threads=tf.config.threading.get_intra_op_parallelism_threads(),
+            threads_between=tf.config.threading.get_inter_op_parallelism_threads(),
+            gpu_thread_mode=os.environ.get(GPU_THREAD_MODE),
+            input_threads=training.threads,
+            cache_input=bool(training.first_pass),
+            prefetch_to_device=training.device is not None,
         )
 
     def _input_shape(self) -> tuple[int, ...] | None:

@@ -280,8 +280,31 @@ class Quality(Estimate):
         return self.value
 
 
+class Remedy(Record):
+    """A change of one parameter. In the file, `before` is called `from`.
+
+    Attributes:
+        key: dotted name in params.yaml, such as `variants.float32.xla`.
+        before, to: its value now, and the one to try; None where it follows `train`, or TensorFlow chooses.
+        at_most: the largest speed-up that it may bring by what was measured; None where that is not known.
+    """
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+    key: str
+    before: bool | int | str | None = Field(default=None, alias="from")
+    to: bool | int | str | None
+    at_most: float | None = None
+
+
 class Reason(Record):
-    """A cause of what `measure` shows; `time_ms` is the part of a step that it explains, None if it has no time."""
+    """A cause of what `measure` shows.
+
+    Attributes:
+        time_ms: the part of a step that it explains; None if it has no time.
+        change: what may remedy it, and can be tried; None if nothing here can.
+        more_changes: others that may.
+    """
 
     code: str
     measure: str = "train"
@@ -289,6 +312,8 @@ class Reason(Record):
     evidence: dict[str, Any]
     advice: str
     time_ms: float | None = None
+    change: Remedy | None = None
+    more_changes: tuple[Remedy, ...] | None = None
 
 
 class OpChange(Record):
@@ -372,6 +397,13 @@ class Setup(Record):
     manifests: dict[str, str] = Field(default_factory=dict)
 
 
+class OtherBatch(Record):
+    """Batches of which the candidate's differ from the baseline's: examples of a step, and examples per second."""
+
+    batch_size: BeforeAfter
+    examples_per_s: BeforeAfter
+
+
 class Candidate(Record):
     """One candidate. `verdict` is on training; `verdict_inference_b<n>` are further keys.
 
@@ -386,6 +418,8 @@ class Candidate(Record):
         tests: those of the verdicts.
         account: of training; only with traces.
         waiting: of a training step for its input.
+        over_parent: speed-up over the variant that it was made from, in the same rounds; None without a parent.
+        other_batch: where the steps have other numbers of examples; the speed-up is then one of examples per second.
         why: what the account says of the step, in one sentence.
     """
 
@@ -399,6 +433,8 @@ class Candidate(Record):
     limit: dict[Literal["train"], float] | None = None
     account: dict[Literal["train"], Account] | None = None
     waiting: Waiting | None = None
+    other_batch: OtherBatch | None = None
+    over_parent: Ratio | None = None
     verdict: Verdict
     tests: dict[str, VerdictTest] | None = None
     sentence: str
@@ -438,6 +474,50 @@ class Candidate(Record):
         return any((reason.code, reason.measure) == (code, measure) for reason in self.reasons)
 
 
+class BestBatch(Record):
+    """A variant at the batch with which it trains the most examples per second.
+
+    Attributes:
+        examples_per_s: of all counted rounds.
+        peak_memory_mib: of training steps.
+        speedup: examples per second over those of the baseline at its own best batch; None of the baseline.
+        verdict: on speed alone; None of the baseline.
+        trained_as: the variant that was trained with this batch, whose quality is known; None without one.
+    """
+
+    batch_size: int
+    examples_per_s: float
+    peak_memory_mib: float | None = None
+    speedup: Ratio | None = None
+    verdict: Literal["faster", "slower", "inconclusive"] | None = None
+    trained_as: str | None = None
+
+
+class BatchPoint(Record):
+    """Examples per second of a variant at a batch, alone on the machine, with the quartiles of single turns."""
+
+    variant: str
+    batch_size: int
+    examples_per_s: float
+    low: float
+    high: float
+
+
+class BestBatches(Record):
+    """All variants at their best batches.
+
+    Attributes:
+        control: the second copy of the baseline, at the baseline's best batch.
+        void: true where it differs from 1, so that this decides nothing.
+        curve: from which the best batches were chosen.
+    """
+
+    control: Ratio | None = None
+    void: Literal[True] | None = None
+    variants: dict[str, BestBatch]
+    curve: tuple[BatchPoint, ...] = ()
+
+
 class Comparison(Document):
     """All candidates against the baseline.
 
@@ -455,6 +535,7 @@ class Comparison(Document):
         baseline_reasons: what limits the baseline by itself.
         train_time_s: seconds of a whole training by variant, validation and compilation included; mean over seeds.
         startup_s: processor seconds to import, to build the model and to run the first step, by variant.
+        best_batches: with `profile.find_max_batch`.
         notes: sentences on what limits all of it, such as a measure that decides nothing.
         setup: what was compared, and how it was measured.
     """
@@ -476,9 +557,19 @@ class Comparison(Document):
     baseline_reasons: tuple[Reason, ...] | None = None
     train_time_s: dict[str, float] | None = None
     startup_s: dict[str, float] | None = None
+    best_batches: BestBatches | None = None
     notes: tuple[str, ...] | None = None
     setup: Setup | None = None
     candidates: dict[str, Candidate]
+
+    def as_json(self) -> dict[str, Any]:
+        """The file's content; a reason without a remedy says so."""
+        found = super().as_json()
+        reasons = [*(found.get("baseline_reasons") or ())]
+        reasons += [reason for item in found["candidates"].values() for reason in item["reasons"]]
+        for reason in reasons:
+            reason.setdefault("change", None)
+        return found
 
     def is_void(self, measure: str) -> bool:
         """Whether a measure decides nothing."""

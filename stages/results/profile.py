@@ -15,7 +15,9 @@ from pydantic import Field
 
 from stages import files
 from stages.params import Variant
+from stages.params.measures import OF_TRAINING
 from stages.results.artifact import Document, Record, read_array, read_table, write_table
+from stages.text import TRAIN
 
 SUMMARY = "summary.json"
 XLA_CHOICES = "xla_choices.txt"
@@ -104,6 +106,17 @@ class AccountRow:
     time_ms: float
 
 
+@dataclass(frozen=True)
+class BatchRound:
+    """One turn of a variant at another batch, alone on the machine, to find its best one."""
+
+    process: int
+    batch_size: int
+    round: int
+    steps: int
+    round_time_ms: float
+
+
 HOST, PROFILER = "host", "profiler"  # kinds that are no operations
 
 
@@ -116,6 +129,8 @@ class RawTimes:
     steps: list[Step] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     account: list[AccountRow] = field(default_factory=list)
+    batches: list[BatchRound] = field(default_factory=list)
+    best_batch: list[Round] = field(default_factory=list)
 
 
 # The tables by the attribute of `RawTimes` that they hold: file name and type of a row.
@@ -125,11 +140,13 @@ TABLES: Mapping[str, tuple[str, type]] = {
     "steps": ("timings.csv", Step),
     "calls": ("inference.csv", Call),
     "account": ("account.csv", AccountRow),
+    "batches": ("batches.csv", BatchRound),
+    "best_batch": ("best_batch.csv", Round),
 }
 # Without profile.inference_batch_sizes there are no calls; input rounds are run only where the input matters; a
 # bridging arm has what it was needed for.
 _MAY_BE_EMPTY = {"calls", "input_rounds"}
-_MAY_BE_ABSENT = {"account"}  # of arms without one
+_MAY_BE_ABSENT = {"account", "batches", "best_batch"}  # of arms without one
 _TEXTS = ("kind", "layer", "layer_class", "operation", "dtype")  # columns of `AccountRow`; empty ones are read as NaN
 
 
@@ -138,40 +155,59 @@ class Configuration(Record):
 
     Attributes:
         device: `CPU` or `GPU`.
-        batch_size: examples a step, of all replicas together.
         replicas: devices that train in sync, each on its part of the batch.
         input_shape: shape of one input, such as `(height, width, channels)` of an image; None for several inputs.
         parameters: number of the model's weights.
         layer_widths: the different widths of its layers.
         data_sha256: sha256 of the manifest of the prepared data.
-        input_threads: threads of the input pipeline; None if the task's own code decides.
     """
 
     device: Literal["CPU", "GPU"]
-    batch_size: int
     replicas: int = 1
     input_shape: tuple[int, ...] | None = None
     parameters: int
     optimizer: str
-    intra_op_threads: int
-    inter_op_threads: int
-    input_threads: int | None = None
     op_determinism: bool
     layer_widths: tuple[int, ...]
     data_sha256: str
 
 
+Setting = bool | int | str | None
+_OF_GPUS = {"tf32", "gpu_thread_mode", "prefetch_to_device"}
+_OF_CPUS = {"onednn"}
+
+
 class InForce(Record):
-    """What the variant's entry sets, as the worker found it: the only settings in which arms may differ."""
+    """What the variant's entry sets, as the worker found it: the only settings in which arms may differ.
+
+    Attributes:
+        batch_size: examples a step, of all replicas together.
+        learning_rate: largest of the schedule; None if the task's own code decides.
+        threads: of TensorFlow, within an operation; 0: one for each core.
+        threads_between: of TensorFlow, between operations.
+        gpu_thread_mode: None without one.
+        input_threads: of the input pipeline; None if the task's own code decides.
+        cache_input: whether the batches of the first pass are kept.
+        prefetch_to_device: whether batches are copied to the GPU in advance.
+    """
 
     policy: str
     xla: bool
     tf32: bool
     onednn: bool
+    batch_size: int
+    learning_rate: float | None = None
+    threads: int = 0
+    threads_between: int = 0
+    gpu_thread_mode: str | None = None
+    input_threads: int | None = None
+    cache_input: bool = False
+    prefetch_to_device: bool = False
 
-    def other_settings(self, device: Literal["CPU", "GPU"]) -> dict[str, bool]:
-        """The settings beside the policy that have an effect on this device."""
-        return {"xla": self.xla} | ({"tf32": self.tf32} if device == "GPU" else {"onednn": self.onednn})
+    def other_settings(self, device: Literal["CPU", "GPU"], measure: str = TRAIN) -> dict[str, Setting]:
+        """The settings beside the policy that have an effect on a measure on this device."""
+        without = {"policy", "learning_rate", "threads_between"} | (_OF_CPUS if device == "GPU" else _OF_GPUS)
+        return self.model_dump(exclude=without if measure == TRAIN else without | OF_TRAINING)
 
 
 class GpuConditions(Record):
@@ -240,7 +276,7 @@ class Protocol(Record):
     Attributes:
         processes: number of repeats; each started a process of every arm that it needed.
         rounds: rounds of training of the baseline in all repeats.
-        steps_per_round: training steps in a turn.
+        steps_per_round: training steps in a turn of the baseline; of another batch, as many as take about as long.
         timing_seconds: seconds spent in timed rounds of training and inference, without start-up and traces.
         bridge_seconds: the part of the stage that was spent on bridging arms: their start-up, rounds and calls.
         control_seconds: the part that was spent on the control.
@@ -324,6 +360,20 @@ class LargestBatch(Record):
     tried: tuple[tuple[int, bool], ...] = ()
 
 
+class BestBatch(Record):
+    """The batch with which a variant trains the most examples per second.
+
+    Attributes:
+        batch_size: of those in batches.csv.
+        peak_mib: peak memory of training steps with it, as `memory/peak_mib`.
+        protocol: of the measurement of all variants at their best batches, whose rounds are in best_batch.csv.
+    """
+
+    batch_size: int
+    peak_mib: float | None = None
+    protocol: Protocol
+
+
 class ProfileSummary(Document):
     """`summary.json`: everything about one arm but its raw times and its trace.
 
@@ -333,12 +383,12 @@ class ProfileSummary(Document):
         metrics: numbers under their names in MLflow; what does not apply is absent.
         operations: of the traced step, the longest first; empty for a bridging arm, which is not traced.
         warnings: about this arm's trace and memory.
-        largest_batch: with `profile.find_max_batch`.
+        largest_batch, best_batch: with `profile.find_max_batch`.
         xla_choices: by process, a digest of what XLA's autotuner chose; absent where it tuned nothing.
         resumed: repeats that were taken over from an interrupted or earlier measurement; absent without any.
     """
 
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
 
     variant: str
     entry: Variant
@@ -349,6 +399,7 @@ class ProfileSummary(Document):
     operations: tuple[OperationTime, ...] = ()
     warnings: tuple[str, ...] = ()
     largest_batch: LargestBatch | None = None
+    best_batch: BestBatch | None = None
     xla_choices: dict[int, str] | None = None
     resumed: int | None = None
 
@@ -369,6 +420,8 @@ class Profile:
     steps: pd.DataFrame
     calls: pd.DataFrame
     account: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_columns(AccountRow)))
+    batches: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_columns(BatchRound)))
+    best_batch: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_columns(Round)))
     same_weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
 
     @property
@@ -391,17 +444,38 @@ class Profile:
         """Whether the arm computes on a GPU."""
         return self.summary.configuration.device == "GPU"
 
+    @property
+    def batch_size(self) -> int:
+        """Examples of a training step."""
+        return self.summary.in_force.batch_size
 
-def bridge_name(baseline: InForce, candidate: InForce, device: Literal["CPU", "GPU"]) -> str | None:
+
+def bridge_name(
+    baseline: InForce, candidate: InForce, device: Literal["CPU", "GPU"], measure: str = TRAIN
+) -> str | None:
     """Name of the arm with the baseline's policy and the candidate's other settings, such as `_bridge_onednn_off`.
 
-    None if the policy is the same, so that the other settings are what is compared, or if nothing else differs.
+    None if the policy is the same, so that the other settings are what is compared, or if nothing else that has an
+    effect on the measure differs.
     """
-    before, after = baseline.other_settings(device), candidate.other_settings(device)
-    differing = [f"{name}_{'on' if after[name] else 'off'}" for name in sorted(after) if after[name] != before[name]]
-    if not differing or baseline.policy == candidate.policy:
+    if baseline.policy == candidate.policy or not differing_settings(baseline, candidate, device, measure):
         return None
-    return files.BRIDGE_PREFIX + "_".join(differing)
+    differing = differing_settings(baseline, candidate, device)
+    return files.BRIDGE_PREFIX + "_".join(f"{name}_{_word(value)}" for name, value in differing.items())
+
+
+def differing_settings(
+    baseline: InForce, candidate: InForce, device: Literal["CPU", "GPU"], measure: str = TRAIN
+) -> dict[str, Setting]:
+    """The settings beside the policy that have an effect on a measure and differ, with the candidate's value."""
+    before, after = (found.other_settings(device, measure) for found in (baseline, candidate))
+    return {name: after[name] for name in sorted(after) if after[name] != before[name]}
+
+
+def _word(value: Setting) -> str:
+    return (
+        {True: "on", False: "off", None: "default"}[value] if value is None or isinstance(value, bool) else f"{value}"
+    )
 
 
 def write_profile(

@@ -38,6 +38,7 @@ class TaskInfo(Document):
         examples: number of test examples.
         steps_per_epoch: training steps of an epoch, at the batch size that `prepare` built the task with; None for
             `images`, whose arrays fit every batch size.
+        steps_by_batch: the same for other batches that entries of `variants` name.
         data_sha256: sha256 of the first batches; None for `images`, whose files have checksums.
         script: what the call of `fit` says; None for tasks without a script.
         speed_only: why nothing is trained and scored; None otherwise. `score_name` and `examples` then say nothing.
@@ -53,12 +54,17 @@ class TaskInfo(Document):
     score_kind: Literal["score", "metric"]
     examples: int = Field(ge=1)
     steps_per_epoch: int | None = None
+    steps_by_batch: dict[int, int] = Field(default_factory=dict)
     data_sha256: str | None = None
     script: ScriptInfo | None = None
     speed_only: str | None = None
     can_infer: bool = True
     restarts: bool = False
     left_out: dict[str, str] = Field(default_factory=dict)
+
+    def steps_at(self, batch_size: int) -> int | None:
+        """Training steps of an epoch at a batch size."""
+        return self.steps_by_batch.get(batch_size, self.steps_per_epoch)
 
     @property
     def is_images(self) -> bool:

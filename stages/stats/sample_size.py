@@ -23,11 +23,6 @@ MAX_SEEDS = 200
 MAX_PROCESSES = 10_000  # what needs more is too close to the threshold to be settled
 
 
-def number_of_verdicts(variants: int, inference_batch_sizes: int) -> int:
-    """Verdicts of one report: every variant but the baseline, for training and for inference at each batch size."""
-    return (variants - 1) * (1 + inference_batch_sizes)
-
-
 def smallest_test_set(margin: float, seeds: int = 1, verdicts: int = 1) -> int:
     """The fewest test examples that can show the margin of a 0/1 score: those with which two variants never differ.
 

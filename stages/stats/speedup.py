@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,7 +35,14 @@ MIN_ROUNDS_FOR_PAIRS = 8  # of a repeat, for its unit of spread to be two rounds
 TRIMMED_SHARE = 0.25  # of the rounds of a repeat, at each end, for the ratio of typical steps
 
 Interval = tuple[float, float]
-Times = tuple[pd.DataFrame, pd.DataFrame]  # rounds.csv and inference.csv of an arm
+
+
+class Times(NamedTuple):
+    """rounds.csv and inference.csv of an arm, and the examples of its training step."""
+
+    rounds: pd.DataFrame
+    calls: pd.DataFrame
+    batch_size: int = 1
 
 
 def final_confidence(looks_taken: int) -> float:
@@ -285,6 +293,7 @@ def train_speedup(
     candidate: pd.DataFrame,
     confidence: float = CONFIDENCE,
     *,
+    batch_sizes: tuple[int, int] = (1, 1),
     interleaved: bool = True,
     fewest: int = 2,
 ) -> Speedup:
@@ -293,13 +302,26 @@ def train_speedup(
     Args:
         baseline, candidate: tables with the columns of `Round`.
         confidence: of the interval.
+        batch_sizes: examples of a step of each; where they differ, the candidate's times are of as many examples as the
+            baseline's, so that the ratio is one of examples per second.
         interleaved: whether the arms took turns.
         fewest: repeats that both must have.
 
     Raises:
         ComparisonError: the turns of a round differ in length, a time is not positive, or there are too few repeats.
     """
-    return _speedup("rounds.csv", _turns_of_training, (baseline, candidate), confidence, interleaved, fewest)
+    tables = [_turns_of_training(table) for table in (baseline, candidate)]
+    if batch_sizes[0] != batch_sizes[1]:
+        tables[1] = _as_many_examples(tables[0], tables[1], batch_sizes)
+    return _speedup("rounds.csv", tables, confidence, interleaved, fewest)
+
+
+def _as_many_examples(before: pd.DataFrame, after: pd.DataFrame, batch_sizes: tuple[int, int]) -> pd.DataFrame:
+    """The turns of an arm as if they had the examples of another's."""
+    shared = before.index.intersection(after.index)
+    before, after = before.loc[shared], after.loc[shared]
+    share = (before["count"] * batch_sizes[0]) / (after["count"] * batch_sizes[1])
+    return pd.DataFrame({"count": before["count"], "time_ms": after["time_ms"] * share})
 
 
 def inference_speedup(
@@ -319,7 +341,7 @@ def inference_speedup(
         return pd.DataFrame({"count": latencies_ms.size(), "time_ms": latencies_ms.sum()})
 
     what = f"inference.csv at batch size {batch_size}"
-    return _speedup(what, turns, (baseline, candidate), confidence, interleaved, fewest)
+    return _speedup(what, [turns(baseline), turns(candidate)], confidence, interleaved, fewest)
 
 
 def speedup_of(
@@ -334,16 +356,19 @@ def speedup_of(
     """Speed-up at one measure, from the rounds and calls of each arm; as `train_speedup`."""
     size = batch_size_of(measure)
     if size is None:
-        return train_speedup(baseline[0], candidate[0], confidence, interleaved=interleaved, fewest=fewest)
-    return inference_speedup(baseline[1], candidate[1], size, confidence, interleaved=interleaved, fewest=fewest)
+        sizes = baseline.batch_size, candidate.batch_size
+        rounds = baseline.rounds, candidate.rounds
+        return train_speedup(*rounds, confidence, batch_sizes=sizes, interleaved=interleaved, fewest=fewest)
+    calls = baseline.calls, candidate.calls
+    return inference_speedup(*calls, size, confidence, interleaved=interleaved, fewest=fewest)
 
 
 def shared_repeats(measure: str, baseline: Times, candidate: Times) -> int:
     """Number of repeats in which both arms were measured."""
     size = batch_size_of(measure)
     found = []
-    for rounds, calls in (baseline, candidate):
-        rows = rounds if size is None else calls[calls["batch_size"] == size]
+    for times in (baseline, candidate):
+        rows = times.rounds if size is None else times.calls[times.calls["batch_size"] == size]
         found.append(set(rows["process"]))
     return len(found[0] & found[1])
 
@@ -356,14 +381,13 @@ def _turns_of_training(table: pd.DataFrame) -> pd.DataFrame:
 
 def _speedup(
     what: str,
-    turns: Callable[[pd.DataFrame], pd.DataFrame],
-    tables: Iterable[pd.DataFrame],
+    turns: Sequence[pd.DataFrame],
     confidence: float,
     interleaved: bool,
     fewest: int,
 ) -> Speedup:
-    """The speed-up from tables of single times, of which `turns` makes the count and the time of each turn."""
-    before, after = map(turns, tables)
+    """The speed-up from the `count` and `time_ms` of each turn of both arms."""
+    before, after = turns
     if not (before.index.is_unique and after.index.is_unique):
         raise ComparisonError(f"{what}: a round occurs twice; run `dvc repro -f -s profile`")
     shared = before.index.intersection(after.index).sort_values()

@@ -34,6 +34,8 @@ class TrainingData:
             least those that remain.
         buffered_batches: largest number of batches that the pipeline prepares in advance.
         threads: threads of the pipeline; None if the task's own code decides.
+        first_pass: batches of the pass after which all are in memory; 0 where they are not kept.
+        device: where batches are copied before they are needed; None where the training step does it.
         is_indexed: whether a batch depends only on the number of its step, and all have the same number of examples.
             Such a training can resume between two steps. A dataset gives other batches when it is read again, so that
             a training can resume only at the end of an epoch, and reads all data of its session in one pass.
@@ -44,6 +46,27 @@ class TrainingData:
     buffered_batches: int = UNKNOWN_BUFFER
     threads: int | None = None
     is_indexed: bool = False
+    first_pass: int = 0
+    device: str | None = None
+
+    def batches(self, first_step: int, steps: int | None) -> tf.data.Dataset:
+        """What `from_step` returns, on the device where `device` says so."""
+        return self._placed(self.from_step(first_step, steps))
+
+    def _placed(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        if self.device is None:
+            return batches
+        return batches.apply(tf.data.experimental.prefetch_to_device(self.device, PREFETCHED_BATCHES))
+
+    def kept(self) -> TrainingData:
+        """The same batches, of which those of the first pass stay in memory and come again in every epoch."""
+        steps_per_epoch = self.steps_per_epoch
+
+        def again(first_step: int, steps: int | None) -> tf.data.Dataset:
+            whole = self.from_step(0, steps_per_epoch).cache().repeat()
+            return from_step(whole, first_step % steps_per_epoch, steps)
+
+        return replace(self, from_step=again, first_pass=steps_per_epoch)
 
     def examples_per_step(self, batch_size: int) -> int:
         """Number of examples in a step; `batch_size` unless the task's own data decide."""
@@ -53,12 +76,12 @@ class TrainingData:
         """Endless batches that all have as many examples as the first, so that every step does the same work."""
         batches = self.from_step(0, ENDLESS)
         if self.is_indexed:
-            return batches
+            return self._placed(batches)
         first = next(iter(batches), None)
         if first is None:
             raise TaskError("Task.train gives no batches; give at least one")
         examples = _examples(first)
-        return batches.filter(lambda *batch: tf.shape(keras.tree.flatten(batch)[0])[0] == examples)
+        return self._placed(batches.filter(lambda *batch: tf.shape(keras.tree.flatten(batch)[0])[0] == examples))
 
     def of_size(self, examples: int) -> tf.data.Dataset:
         """Endless batches of this size: the examples of the first batch, repeated or cut."""

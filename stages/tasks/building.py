@@ -27,7 +27,7 @@ def ready(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = Fals
     """
     found = build(spec, variant, seed, one_image=one_image)
     compiling.put_in_force(found, spec, variant)
-    return found
+    return compiling.with_input_of(found, variant)
 
 
 def build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = False) -> ReadyTask:
@@ -56,4 +56,4 @@ def _own(spec: TaskSpec, seed: int) -> ReadyTask:
     digest = spec.prepared_sha256 or files.verify_manifest(spec.directory)
     info = TaskInfo.read(spec.directory / TASK_INFO.name)
     with user_code.explained(spec.subject, "has data that cannot be read", TaskError):
-        return from_task(task, spec.train, seed, info.steps_per_epoch, digest)
+        return from_task(task, spec.train, seed, info.steps_at(spec.train.batch_size), digest)

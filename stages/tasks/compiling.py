@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,14 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
                 f"{spec.subject}: the train_step of {type(model).__name__} does not scale its loss, so that gradients "
                 "are lost in float16; compute them of `self.optimizer.scale_loss(loss)`"
             )
+
+
+def with_input_of(found: ReadyTask, variant: Variant) -> ReadyTask:
+    """The task with the input pipeline that an entry of `variants` asks for; a copy to the GPU needs one."""
+    training = found.training.kept() if variant.cache_input else found.training
+    if variant.prefetch_to_device and (gpus := tf.config.list_logical_devices("GPU")):
+        training = replace(training, device=gpus[0].name)
+    return replace(found, training=training)
 
 
 def _build_metrics(model: keras.Model, training: TrainingData) -> None:

@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stages import files
-from stages.params import ModelParams, TaskParams, TrainParams
+from stages.params import ModelParams, Params, TaskParams, TrainParams
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """The sections of the parameters that define what is trained.
+    """What is trained under one variant.
 
     Attributes:
+        train: with what the variant's entry changes.
         prepared_sha256: sha256 of the manifest of the prepared data, if another process has verified the files. Large
             files are then not read again. None if nobody has.
         directory: folder of the prepared data.
@@ -24,6 +25,14 @@ class TaskSpec:
     train: TrainParams
     prepared_sha256: str | None = None
     directory: Path = files.PREPARED
+
+    @classmethod
+    def of(
+        cls, settings: Params, variant: str, prepared_sha256: str | None = None, directory: Path = files.PREPARED
+    ) -> TaskSpec:
+        """The task as an entry of `variants` says."""
+        train = settings.variants[variant].applied_to(settings.train)
+        return cls(settings.task, settings.model, train, prepared_sha256, directory)
 
     @property
     def subject(self) -> str:

@@ -60,7 +60,7 @@ class Fit:
         """Runs the epochs from `epoch` to `epochs`, without the first `offset` steps."""
         first_step, last_step = epoch * self._steps + offset, self.epochs * self._steps
         self.ready.model.fit(
-            self.ready.training.from_step(first_step, last_step - first_step),
+            self.ready.training.batches(first_step, last_step - first_step),
             initial_epoch=epoch,
             epochs=epochs,
             steps_per_epoch=self._steps - offset,

@@ -36,7 +36,7 @@ def follow(settings: Params, variant: str, seed: int) -> None:
     cluster = from_environment(settings.train.replicas)
     assert cluster is not None, "a follower"
     digest = files.verify_manifest(files.PREPARED)
-    spec = TaskSpec(settings.task, settings.model, settings.train, prepared_sha256=digest)
+    spec = TaskSpec.of(settings, variant, digest)
     key = checkpoints.checkpoint_key(settings, variant, seed, digest)
     interruption = SharedInterruption()
     with interruption.time_limit():

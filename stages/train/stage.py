@@ -37,7 +37,7 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
     """
     tracker, root = Tracker(settings.tracking, waits=True), Path.cwd()
     digest = files.verify_manifest(files.PREPARED)
-    spec = TaskSpec(settings.task, settings.model, settings.train, prepared_sha256=digest)
+    spec = TaskSpec.of(settings, variant, digest)
     directory, identity = files.train_dir(variant, seed), run_logging.training(variant, seed)
     key = checkpoints.checkpoint_key(settings, variant, seed, digest)
     cluster = from_environment(settings.train.replicas)

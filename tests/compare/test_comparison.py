@@ -11,25 +11,21 @@ from stages.compare.judging import JudgedCandidate, Judging, compare
 from stages.compare.study import load_study
 from stages.errors import ComparisonError
 from stages.params import CompareParams, Variant
-from stages.results.profile import InForce, same_weights_file
-from tests.small_study import BRIDGE, ENDING, IMAGES, PROTOCOL, SEEDS, SmallStudy, predictions
+from stages.results.profile import same_weights_file
+from tests.small_study import BRIDGE, ENDING, IMAGES, PROTOCOL, SEEDS, SmallStudy, predictions, settings_in_force
 
 
 def _codes(candidate: JudgedCandidate) -> list[str]:
     return [reason.code for reason in candidate.reasons]
 
 
-def _in_force(policy: str, *, xla: bool = False, onednn: bool = True) -> InForce:
-    return InForce(policy=policy, xla=xla, tf32=True, onednn=onednn)
-
-
 def test_xla_that_is_requested_but_not_in_force_is_a_reason(project: SmallStudy) -> None:
     project.add_bridge("_bridge_onednn_off_xla_off", onednn=False)  # of mixed_float16, whose entry has no XLA
     project.add_bridge("_bridge_xla_off")
     for name, policy in (("float32", "float32"), ("_control", "float32"), ("mixed_bfloat16", "mixed_bfloat16")):
-        project.edit_profile(name, entry=Variant(policy=policy, xla=True), in_force=_in_force(policy, xla=True))
+        project.edit_profile(name, entry=Variant(policy=policy, xla=True), in_force=settings_in_force(policy, xla=True))
     assert "xla_differs" not in _codes(project.compare().candidates[1])
-    project.edit_profile("mixed_bfloat16", in_force=_in_force("mixed_bfloat16"))
+    project.edit_profile("mixed_bfloat16", in_force=settings_in_force("mixed_bfloat16"))
     candidate = project.compare().candidates[1]
     (reason,) = [reason for reason in candidate.reasons if reason.code == "xla_differs"]
     assert reason.text == "XLA is off although the entry of variants requests it on."
@@ -39,13 +35,13 @@ def test_xla_that_is_requested_but_not_in_force_is_a_reason(project: SmallStudy)
 def test_onednn_that_is_off_in_all_variants_does_not_differ(project: SmallStudy) -> None:
     """TF_ENABLE_ONEDNN_OPTS=0 switches it off for the baseline too, whose entry requests it."""
     assert "onednn_differs" in _codes(project.compare().candidates[0])
-    project.edit_profile("float32", in_force=_in_force("float32", onednn=False))
-    project.edit_profile("mixed_bfloat16", in_force=_in_force("mixed_bfloat16", onednn=False))
+    project.edit_profile("float32", in_force=settings_in_force("float32", onednn=False))
+    project.edit_profile("mixed_bfloat16", in_force=settings_in_force("mixed_bfloat16", onednn=False))
     assert "onednn_differs" not in _codes(project.compare().candidates[0])
 
 
 def test_real_difference_of_onednn_is_a_reason_whatever_the_entries_request(project: SmallStudy) -> None:
-    project.edit_profile("mixed_bfloat16", in_force=_in_force("mixed_bfloat16", onednn=False))
+    project.edit_profile("mixed_bfloat16", in_force=settings_in_force("mixed_bfloat16", onednn=False))
     candidate = project.compare().candidates[1]
     reasons = [reason for reason in candidate.reasons if reason.code == "onednn_differs"]
     assert [reason.measure for reason in reasons] == ["train", "inference_b1", "inference_b32"]
@@ -150,7 +146,7 @@ def test_candidate_that_is_fast_by_its_other_settings_is_rejected(project: Small
 
 
 def test_candidate_with_the_policy_of_the_baseline_has_no_factors(project: SmallStudy) -> None:
-    project.edit_profile("mixed_float16", in_force=_in_force("float32", onednn=False))
+    project.edit_profile("mixed_float16", in_force=settings_in_force("float32", onednn=False))
     assert project.compare().candidates[0].factors == {}
 
 

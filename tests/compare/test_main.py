@@ -30,6 +30,7 @@ def test_results_are_written_to_the_files_of_the_contract(comparison: Judging) -
     assert found == [
         "comparison.json",
         "metrics.json",
+        "plots/batches.csv",
         "plots/confusion.csv",
         "plots/latency.csv",
         "plots/score_by_epoch.csv",
@@ -113,7 +114,7 @@ def test_refused_comparison_is_a_failed_run(
     project: SmallStudy, configure: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure()
-    project.edit_profile("mixed_float16", configuration=CONFIGURATION.model_copy(update={"batch_size": 64}))
+    project.edit_profile("mixed_float16", configuration=CONFIGURATION.model_copy(update={"replicas": 2}))
     assert main() == 1
     assert "'mixed_float16' was not measured like 'float32'" in capsys.readouterr().err
     assert [run.info.status for run in _compare_runs()] == ["FAILED"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from stages import files
 from stages.params import Variant
 from stages.profile.records import ArmRecord, ArmSettings
-from stages.results.profile import InForce
-from tests.small_study import CONFIGURATION
+from tests.small_study import CONFIGURATION, settings_in_force
 
 # The last variant also differs in a setting, so that a bridging arm is measured with it.
 ENTRIES = {
@@ -20,5 +19,4 @@ ARMS = [*ENTRIES, files.CONTROL, BRIDGE]
 
 def arm_record(policy: str = "float32") -> ArmRecord:
     """A record without times."""
-    in_force = InForce(policy=policy, xla=False, tf32=True, onednn=True)
-    return ArmRecord(Variant(policy=policy), ArmSettings(CONFIGURATION, in_force))
+    return ArmRecord(Variant(policy=policy), ArmSettings(CONFIGURATION, settings_in_force(policy)))

@@ -41,11 +41,8 @@ results {{
 CHOICES_READ = CHOICES.replace("    run_time {{\n      nanos: {nanos}\n    }}\n", "")
 CONFIGURATION = Configuration(
     device="CPU",
-    batch_size=8,
     parameters=1,
     optimizer="adam",
-    intra_op_threads=0,
-    inter_op_threads=0,
     op_determinism=False,
     layer_widths=(8,),
     data_sha256="d" * 64,
@@ -57,6 +54,7 @@ class FakeWorker:
 
     def __init__(self, config: ArmConfig) -> None:
         self.entry, self.step_ms = config.variant, STEP_MS[config.variant.policy]
+        self.batch_size = config.spec.train.batch_size
         with suppress(OSError):
             self.step_ms = float((Path(os.environ[FOLDER]) / f"step-{self.entry.policy}").read_text())
         self.random, noise = np.random.default_rng(os.getpid()), Path(os.environ[FOLDER]) / "noise"
@@ -74,7 +72,9 @@ class FakeWorker:
         device = "GPU" if (Path(os.environ[FOLDER]) / "gpu").exists() else "CPU"
         return ArmSettings(
             CONFIGURATION.model_copy(update={"device": device}),
-            InForce(policy=self.entry.policy, xla=False, tf32=True, onednn=self.entry.onednn),
+            InForce(
+                policy=self.entry.policy, xla=False, tf32=True, onednn=self.entry.onednn, batch_size=self.batch_size
+            ),
         )
 
     def began_s(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ def costs(step_time_ms: float, **changes: Any) -> Costs:
     values: dict[str, Any] = {
         "start_s": 6.0,
         "step_time_ms": dict.fromkeys(ARMS, step_time_ms),
+        "batch_size": dict.fromkeys(ARMS, 32),
         "input_time_ms": 0.05,
         "latency_ms": {size: dict.fromkeys(ARMS, 0.1 * step_time_ms * size**0.5) for size in (1, 32)},
         "cold_calls": {1: 2, 32: 1},
@@ -47,12 +49,21 @@ def plan(
 
 
 def test_turn_takes_about_as_long_whatever_the_step_takes() -> None:
-    assert [plan(ms).steps_per_round for ms in (0.2, 2.0, 30.0, 60.0, 2000.0)] == [180, 18, 2, 1, 1]
+    assert [plan(ms).steps_of(32) for ms in (0.2, 2.0, 30.0, 60.0, 2000.0)] == [180, 18, 2, 1, 1]
+
+
+def test_turns_of_another_batch_take_as_long() -> None:
+    sizes = {"float32": 32, "float32_batch_128": 128, "float32_batch_8": 8}
+    times_ms = {"float32": 30.0, "float32_batch_128": 90.0, "float32_batch_8": 9.0}
+    found = make_plan(ProfileParams(), replace(costs(30.0), step_time_ms=times_ms, batch_size=sizes), interleaved=True)
+    assert found.steps_by_batch == {32: 3, 128: 1, 8: 10}
+    assert found.steps_of(64) == 2  # as many examples, where its time is not known yet
+    assert found.round_s == pytest.approx(1e-3 * (4 * 30 + 2 * 90 + 11 * 9))  # with a lead-in step
 
 
 def test_turn_on_a_gpu_is_long_and_follows_a_step() -> None:
     found = [plan(ms, interleaved=False) for ms in (2.0, 80.0, 900.0)]
-    assert [item.steps_per_round for item in found] == [500, 13, 4]
+    assert [item.steps_of(32) for item in found] == [500, 13, 4]
     assert {item.lead_in_steps for item in found} == {1}
     assert {item.fewest_repeats for item in found} == {FEWER_REPEATS}
     assert FEWER_REPEATS % 2 == 0  # an order and its reverse
@@ -81,7 +92,7 @@ def test_batches_of_start_up_are_used_up_where_steps_may_wait_for_their_input() 
 
 def test_turn_in_which_steps_wait_has_several_after_those_that_wait_less() -> None:
     found = [plan(90.0, input_time_ms=input_ms, settling_steps=3) for input_ms in (1.0, 80.0)]
-    assert [(item.lead_in_steps, item.steps_per_round) for item in found] == [(3, 1), (3, 4)]
+    assert [(item.lead_in_steps, item.steps_of(32)) for item in found] == [(3, 1), (3, 4)]
 
 
 @pytest.mark.parametrize(("share", "measured"), [(0.5, False), (2.0, True)])
@@ -103,7 +114,7 @@ def test_turn_of_inference_has_16_calls_or_300_ms_after_the_calls_that_are_left_
 def test_number_in_the_parameters_overrides_the_plan() -> None:
     profile = {"processes": 7, "steps_per_round": 2, "trace_steps": 5, "inference_calls_per_round": 9}
     found = plan(5.0, profile)
-    assert (found.steps_per_round, found.trace_steps, found.fewest_repeats) == (2, 5, 7)
+    assert (found.steps_of(32), found.trace_steps, found.fewest_repeats) == (2, 5, 7)
     assert set(found.calls.values()) == {9}
 
 

@@ -62,7 +62,7 @@ def measurement(spec: TaskSpec, trained: Trained, tmp_path_factory: pytest.TempP
 def test_all_arms_are_measured_with_the_replicas(measurement: Measurement) -> None:
     for record in measurement.records.values():
         configuration = record.settings.configuration
-        assert (configuration.replicas, configuration.batch_size) == (2, 8)
+        assert (configuration.replicas, record.settings.in_force.batch_size) == (2, 8)
         assert not record.settings.in_force.xla
         assert len(record.times.rounds) in (2, 4)  # the control takes part in half of them
         assert {call.batch_size for call in record.times.calls} == {1, 5}

@@ -8,9 +8,10 @@ import pytest
 from stages import files
 from stages.profile.records import ArmRecord, Calibration
 from stages.profile.stopping_rule import StoppingRule, Target
-from stages.results.profile import Call, InForce, Round
+from stages.results.profile import Call, Round
 from stages.stats.speedup import INTERIM_CONFIDENCE, LOOKS
 from tests.profile.arm_records import BRIDGE, arm_record
+from tests.small_study import settings_in_force
 
 TARGET = Target(precision=0.02, min_speedup=1.05, verdicts=6)
 MEASURES = ("train", "inference_b1")
@@ -20,8 +21,8 @@ def record(name: str, step_ms: float) -> ArmRecord:
     found = arm_record(name if name.startswith("mixed") else "float32")
     if name == "mixed_float16":  # as `onednn: false`
         settings = found.settings
-        in_force = InForce(policy="mixed_float16", xla=False, tf32=True, onednn=False)
-        found.settings = type(settings)(settings.configuration, in_force)
+        changed = settings_in_force("mixed_float16", onednn=False)
+        found.settings = type(settings)(settings.configuration, changed)
     found.calibration = Calibration(step_ms, 0.1, 0, None, 5.0, {1: step_ms}, {1: 0})
     return found
 

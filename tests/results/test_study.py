@@ -11,7 +11,7 @@ import pytest
 
 from stages import files
 from stages.errors import ComparisonError, CorruptFileError, DataError, HalfstepError
-from stages.results.profile import TABLES, THROTTLED, InForce, InputRound, read_profile
+from stages.results.profile import TABLES, THROTTLED, InputRound, read_profile
 from stages.results.training import finished_scores
 from tests.small_study import (
     BRIDGE,
@@ -22,6 +22,7 @@ from tests.small_study import (
     SmallStudy,
     predictions,
     raw_times,
+    settings_in_force,
     summary,
 )
 
@@ -47,7 +48,7 @@ def test_profile_is_read_as_it_was_written(project: SmallStudy, name: str) -> No
     found, times = read_profile(name), raw_times(name)
     assert found.summary == summary(name)
     tables = {"rounds": found.rounds, "input_rounds": found.input_rounds, "steps": found.steps, "calls": found.calls}
-    tables["account"] = found.account
+    tables |= {"account": found.account, "batches": found.batches, "best_batch": found.best_batch}
     assert set(tables) == set(TABLES)
     assert (files.profile_dir(name) / "account.csv").is_file() is bool(times.account)
     for attribute, table in tables.items():
@@ -125,17 +126,17 @@ def test_bridge_is_found_by_the_settings_in_force(project: SmallStudy) -> None:
     off, same = (result.profile for result in study.candidates[:2])
     assert off is not None
     assert same is not None
-    assert study.bridge(off) is study.bridges[BRIDGE]
-    assert study.bridge(same) is None
+    assert study.bridge(off, "train") is study.bridges[BRIDGE]
+    assert study.bridge(same, "train") is None
 
 
 def test_bridge_that_was_not_needed_is_missing(project: SmallStudy) -> None:
-    project.edit_profile("mixed_bfloat16", in_force=InForce(policy="mixed_bfloat16", xla=True, tf32=True, onednn=True))
+    project.edit_profile("mixed_bfloat16", in_force=settings_in_force("mixed_bfloat16", xla=True))
     study = project.load()
     other = study.candidates[1].profile
     assert other is not None
-    assert study.bridge_name(other) == "_bridge_xla_on"
-    assert study.bridge(other) is None
+    assert study.bridge_name(other, "train") == "_bridge_xla_on"
+    assert study.bridge(other, "train") is None
     assert list(study.bridges) == [BRIDGE]
 
 

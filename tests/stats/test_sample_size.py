@@ -15,7 +15,6 @@ from stages.stats.bootstrap import MetricChange
 from stages.stats.proportions import BinaryChange, tango_interval, tango_p
 from stages.stats.sample_size import (
     examples_needed,
-    number_of_verdicts,
     processes_needed,
     seeds_needed,
     smallest_test_set,
@@ -44,7 +43,6 @@ def test_smallest_test_set_follows_the_number_of_verdicts() -> None:
     """z² 0.99 / 0.01 with z = 1.96, which a 95 % interval asks for, and 2.394 for one of six."""
     assert smallest_test_set(0.01) == smallest_test_set(0.01, verdicts=2) == 381
     assert smallest_test_set(0.01, verdicts=6) == 568
-    assert number_of_verdicts(variants=3, inference_batch_sizes=2) == 6
     assert too_few_examples(568, "accuracy", 0.01, seeds=1, verdicts=6) is None
     message = too_few_examples(567, "accuracy", 0.01, seeds=1, verdicts=6)
     assert message is not None

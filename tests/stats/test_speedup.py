@@ -16,6 +16,7 @@ from stages.stats.speedup import (
     REPEAT_SD,
     ProcessTimes,
     Speedup,
+    Times,
     final_confidence,
     inference_speedup,
     interquartile_mean,
@@ -138,7 +139,7 @@ def test_rounds_that_only_one_arm_has_do_not_count() -> None:
     speedup = train_speedup(baseline, candidate)
     assert (speedup.ratio, speedup.typical_ratio) == pytest.approx((2.0, 2.0))
     assert (speedup.rounds, speedup.processes) == (4, 2)
-    assert shared_repeats("train", (baseline, _calls([1.0])), (candidate, _calls([1.0]))) == 2
+    assert shared_repeats("train", Times(baseline, _calls([1.0])), Times(candidate, _calls([1.0]))) == 2
     with pytest.raises(ComparisonError, match="no round in common"):
         train_speedup(candidate, baseline[baseline["process"] % 2 == 1])
 

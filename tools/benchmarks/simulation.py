@@ -152,6 +152,7 @@ def simulate(
     costs = Costs(
         start_s=machine.start_s,
         step_time_ms=dict.fromkeys(records, 5.0),
+        batch_size=dict.fromkeys(records, 32),
         input_time_ms=0.0,
         latency_ms={size: dict.fromkeys(records, 1.0) for size in SIZES},
         cold_calls=dict.fromkeys(SIZES, 0),
@@ -189,7 +190,7 @@ def _record(name: str, truth: Mapping[Key, float], has_bridge: bool) -> ArmRecor
     policy: Any = name if name.startswith("mixed") else "float32"
     onednn = not (has_bridge and name == "mixed_float16")
     entry = Variant(policy=policy, onednn=onednn)
-    settings = ArmSettings(CONFIGURATION, InForce(policy=policy, xla=False, tf32=True, onednn=onednn))
+    settings = ArmSettings(CONFIGURATION, InForce(policy=policy, xla=False, tf32=True, onednn=onednn, batch_size=32))
     latency_ms = {size: 1.0 / truth.get((name, inference_measure(size)), 1.0) for size in SIZES}
     calibration = Calibration(
         5.0 / truth.get((name, TRAIN), 1.0), 0.0, 0, None, 5.0, latency_ms, dict.fromkeys(SIZES, 0)

@@ -119,7 +119,7 @@ def _config(slower_by: float) -> SlowedConfig:
 
 
 def _speedup(records: Mapping[str, ArmRecord], name: str, confidence: float) -> Speedup:
-    return speedup_of(TRAIN, tables(records[BASELINE].times), tables(records[name].times), confidence)
+    return speedup_of(TRAIN, tables(records[BASELINE]), tables(records[name]), confidence)
 
 
 def _sequential_ms(configs: Mapping[str, SlowedConfig]) -> dict[str, float]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from stages.compare.explain.evidence import Evidence, change_text, interval_evidence
-from stages.compare.explain.hardware import instruction_sets
+from stages.compare.explain.hardware import instruction_sets, peak_ratios
+from stages.compare.explain.limit import best_speedup, work_of
 from stages.policies import FLOAT16
-from stages.results.comparison import Reason
+from stages.results.comparison import Reason, Remedy
 from stages.stats.speedup import Speedup
 from stages.text import ms_text, number_text
 
@@ -41,7 +42,18 @@ def emulated_float16(data: Evidence) -> Reason | None:
         advice="Judge float16 on a GPU."
         + (f" On this CPU try {data.policy_to_try}, for which it has instructions." if data.policy_to_try else ""),
         time_ms=min(change.delta, _slower_ms(precision)),
+        change=_other_policy(data),
     )
+
+
+def _other_policy(data: Evidence) -> Remedy | None:
+    """The policy to try here, and what it may bring over this variant by the limit of the baseline's trace."""
+    if data.policy_to_try is None or data.baseline is None or data.speedup is None:
+        return None
+    ratios = peak_ratios(data.policy_to_try, data.environment, on_gpu=data.on_gpu)
+    work = work_of(data.baseline)
+    at_most = best_speedup(work, ratios) / data.speedup.ratio if work and ratios else None
+    return data.changed("policy", data.policy_to_try, at_most)
 
 
 def no_16bit_instructions(data: Evidence) -> Reason | None:

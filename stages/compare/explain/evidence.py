@@ -11,7 +11,7 @@ from stages.compare.explain.hardware import compute_capability, has_16bit_matrix
 from stages.compare.explain.limit import compute_ms, train_limit
 from stages.operations.op_types import plain_type
 from stages.policies import Precision, computes_in
-from stages.results.comparison import Account, KindChange, PartChange, State
+from stages.results.comparison import Account, KindChange, PartChange, Remedy, State
 from stages.results.profile import OperationTime, Profile
 from stages.results.training import Training
 from stages.stats.speedup import Speedup
@@ -172,6 +172,24 @@ class Evidence:
     def compute_ms(self) -> float | None:
         """Compute time in the candidate's traced step."""
         return compute_ms(self.candidate)
+
+    def changed(self, key: str, to: bool | int | str | None, at_most: float | None = None) -> Remedy:
+        """A change of this variant's entry.
+
+        Args:
+            key: of the entry.
+            to: its new value.
+            at_most: the largest speed-up that it may bring; None if unknown.
+        """
+        summary = self.candidate.summary
+        return Remedy(
+            key=f"variants.{summary.variant}.{key}", before=getattr(summary.entry, key), to=to, at_most=at_most
+        )
+
+    @property
+    def sets_input_threads(self) -> bool:
+        """Whether `input_threads` and `learning_rate` are the project's, and not those of the user's own task."""
+        return self.candidate.summary.in_force.learning_rate is not None
 
     def share_of_step(self, part: str) -> float | None:
         """Share of the candidate's traced step that a part takes; None unless both were measured."""

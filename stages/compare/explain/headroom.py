@@ -29,6 +29,7 @@ def memory_bound(data: Evidence) -> Reason | None:
         if data.before.summary.in_force.xla
         else "XLA (xla: true in both entries of variants) fuses such operations, so that memory is read less often.",
         time_ms=part_of_compute_ms(data.before, "profiler/memory_bound_percent"),
+        change=None if data.candidate.summary.in_force.xla else data.changed("xla", True),
     )
 
 

@@ -163,7 +163,9 @@ def is_matrix(operation: OperationTime) -> bool:
 
 def _other_settings(profile: Profile) -> InForce:
     """The settings in force that change what a step consists of; oneDNN has no effect on a GPU."""
-    neutral: dict[str, Any] = {"policy": "", "tf32": True} | ({"onednn": True} if profile.on_gpu else {})
+    neutral: dict[str, Any] = {"policy": "", "tf32": True, "learning_rate": None} | (
+        {"onednn": True} if profile.on_gpu else {}
+    )
     return profile.summary.in_force.model_copy(update=neutral)
 
 

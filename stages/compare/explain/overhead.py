@@ -6,7 +6,7 @@ from typing import Any
 
 from stages.compare.explain.evidence import STEP, Evidence, change_text, interval_evidence, time_by_type
 from stages.compare.explain.waiting import waiting
-from stages.results.comparison import Reason, Waiting
+from stages.results.comparison import Reason, Remedy, Waiting
 from stages.results.profile import Profile
 from stages.text import joined, ms_text, number_text, percent_text
 
@@ -14,6 +14,7 @@ INPUT_SHARE = 0.20
 LAUNCH_MODERATE_SHARE = 0.03  # the profiler's own thresholds for kernel launch
 LAUNCH_HIGH_SHARE = 0.15
 OVERHEAD_SHARE = 0.50
+MORE_EXAMPLES = 4  # times the batch, where steps are too small
 CAST_SHARE = 0.05
 _CAST_ADVICE = "Keep neighbouring layers in one dtype: a layer with another dtype costs two conversions."
 
@@ -25,19 +26,20 @@ def input_bound(data: Evidence) -> Reason | None:
     itself, which has no timing.
     """
     if not data.candidate.input_rounds.empty:
-        return _input_bound_by_rounds(waiting(data.candidate.input_rounds))
+        return _input_bound_by_rounds(data, waiting(data.candidate.input_rounds))
     share = data.share_of_step("profiler/input_ms")
     if share is None or share < INPUT_SHARE or data.baseline is not None or not data.candidate.rounds.empty:
         return None
     input_ms, step_ms = (data.candidate.metrics[name] for name in ("profiler/input_ms", STEP))
     text = f"{number_text(input_ms)} of {ms_text(step_ms)} of the traced step wait for input"
-    return _input_bound(text, input_ms, data.part_of_step("profiler/input_ms"))
+    return _input_bound(data, text, input_ms, data.part_of_step("profiler/input_ms"))
 
 
-def _input_bound_by_rounds(found: Waiting | None) -> Reason | None:
+def _input_bound_by_rounds(data: Evidence, found: Waiting | None) -> Reason | None:
     if found is None or found.share < INPUT_SHARE or found.low <= 0:
         return None
     return _input_bound(
+        data,
         f"{found.text} ({percent_text(found.share)}, {100 * found.low:.0f} to {percent_text(found.high)})",
         found.wait_ms,
         {"step_with_input_ms": found.step_ms, "step_on_cached_batch_ms": found.cached_ms}
@@ -45,7 +47,8 @@ def _input_bound_by_rounds(found: Waiting | None) -> Reason | None:
     )
 
 
-def _input_bound(text: str, input_ms: float, evidence: dict[str, Any]) -> Reason:
+def _input_bound(data: Evidence, text: str, input_ms: float, evidence: dict[str, Any]) -> Reason:
+    changes = _faster_input(data, evidence.get("step_with_input_ms"), evidence.get("step_on_cached_batch_ms"))
     return Reason(
         code="input_bound",
         text=f"{text}, which no precision makes shorter.",
@@ -53,7 +56,36 @@ def _input_bound(text: str, input_ms: float, evidence: dict[str, Any]) -> Reason
         advice="Make the input faster first: more train.input_threads, smaller images (data.image_size), or no "
         "train.augment.",
         time_ms=input_ms,
+        **_changes(changes),
     )
+
+
+def _faster_input(data: Evidence, step_ms: float | None, cached_ms: float | None) -> list[Remedy]:
+    """More threads where they are the project's, the batches kept in memory, and copies to a GPU in advance."""
+    at_most, in_force = step_ms / cached_ms if step_ms and cached_ms else None, data.candidate.summary.in_force
+    found = []
+    if data.sets_input_threads and in_force.input_threads is not None:
+        found.append(data.changed("input_threads", 2 * in_force.input_threads, at_most))
+    if not in_force.cache_input:
+        found.append(data.changed("cache_input", True, at_most))
+    if data.on_gpu and not in_force.prefetch_to_device:
+        found.append(data.changed("prefetch_to_device", True, at_most))
+    return found
+
+
+def _larger_steps(data: Evidence, overhead_share: float) -> list[Remedy]:
+    """Fewer and larger steps or kernels, where a share of the step is overhead."""
+    at_most, in_force = 1 / (1 - overhead_share), data.candidate.summary.in_force
+    found = [] if in_force.xla else [data.changed("xla", True, at_most)]
+    found.append(data.changed("batch_size", MORE_EXAMPLES * in_force.batch_size, at_most))
+    if data.on_gpu and in_force.gpu_thread_mode != "gpu_private":
+        found.append(data.changed("gpu_thread_mode", "gpu_private", at_most))
+    return found
+
+
+def _changes(found: list[Remedy]) -> dict[str, Any]:
+    """As fields of a reason: the first one, and the others."""
+    return {"change": found[0] if found else None, "more_changes": tuple(found[1:]) or None}
 
 
 def kernel_launch(data: Evidence) -> Reason | None:
@@ -70,6 +102,7 @@ def kernel_launch(data: Evidence) -> Reason | None:
         evidence=data.part_of_step("profiler/kernel_launch_ms"),
         advice=f"Give each kernel more work: a larger train.batch_size{xla}.{_thread_mode_advice(data)}",
         time_ms=launch_ms,
+        **_changes(_larger_steps(data, share)),
     )
 
 
@@ -94,6 +127,7 @@ def model_too_small(data: Evidence) -> Reason | None:
         evidence={"overhead_ms": overhead_ms, STEP: step_ms, "threshold_share": OVERHEAD_SHARE},
         advice="Use a larger train.batch_size, or a larger model (model.name).",
         time_ms=overhead_ms,
+        **_changes(_larger_steps(data, overhead_ms / step_ms)),
     )
 
 

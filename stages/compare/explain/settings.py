@@ -5,17 +5,27 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from stages.compare.explain.evidence import Evidence, Factors, part_of_compute_ms
-from stages.results.comparison import Reason
-from stages.results.profile import Profile
+from stages.results.comparison import Reason, Remedy
+from stages.results.profile import Profile, Setting, differing_settings
 from stages.stats.speedup import Speedup
-from stages.text import TRAIN, measure_text
+from stages.text import TRAIN, joined, measure_text
 
 LAYOUT_PERCENT = 5.0  # of the compute time
 UNKNOWN_PERCENT = 10.0
 _MULTIPLE_BITS = 128  # 16 bytes
 _MULTIPLE_TF32 = _MULTIPLE_BITS // 32
 TF32_FROM = 8.0  # compute capability
-_NAMES = {"xla": "XLA", "onednn": "oneDNN", "tf32": "TF32"}
+_NAMES = {
+    "xla": "XLA",
+    "onednn": "oneDNN",
+    "tf32": "TF32",
+    "batch_size": "batch size",
+    "threads": "threads",
+    "gpu_thread_mode": "GPU thread mode",
+    "input_threads": "input threads",
+    "cache_input": "cached input",
+    "prefetch_to_device": "prefetching to the device",
+}
 _XLA_OFF = "Deterministic operations, and layers for augmentation, look-ups, and LSTM and GRU of cuDNN, switch XLA off"
 
 
@@ -33,7 +43,7 @@ def sizes_not_multiple(data: Evidence) -> Reason | None:
         return None
     found = [f"the batch size {batch_size}"] if batch_size else []
     found += [f"layers with {', '.join(map(str, odd))} channels"] if odd else []
-    evidence: dict[str, Any] = {"batch_size": data.candidate.summary.configuration.batch_size}
+    evidence: dict[str, Any] = {"batch_size": data.candidate.batch_size}
     return Reason(
         code=f"sizes_not_multiple_of_{multiple}",
         text=f"Tensor cores need multiples of {multiple}{' in TF32' if multiple == _MULTIPLE_TF32 else ''} for full "
@@ -48,7 +58,8 @@ def odd_sizes(data: Evidence, multiple: int) -> tuple[int | None, list[int]]:
     configuration = data.candidate.summary.configuration
     given = {1, data.classes, *(configuration.input_shape or ())[-1:]}
     odd = sorted({width for width in configuration.layer_widths if width not in given and width % multiple})
-    return (configuration.batch_size if configuration.batch_size % multiple else None), odd
+    batch_size = data.candidate.batch_size
+    return (batch_size if batch_size % multiple else None), odd
 
 
 def _multiple(data: Evidence) -> int | None:
@@ -93,6 +104,7 @@ def layout_changes(data: Evidence) -> Reason | None:
         f"of the compute time{before}.",
         evidence={f"{name}_layout_percent": percent for name, percent in percents.items()},
         advice="XLA (xla: true in both entries of variants) chooses one layout for the whole step.",
+        change=None if data.candidate.summary.in_force.xla else data.changed("xla", True),
         time_ms=part_of_compute_ms(data.candidate, "profiler/layout_percent"),
     )
 
@@ -119,6 +131,7 @@ def baseline_is_tf32(data: Evidence) -> Reason | None:
         evidence={"baseline_compute_tf32_percent": percent, "baseline_tf32": True}
         | ({"baseline_tensor_core_unknown_percent": unknown} if unknown else {}),
         advice="A variant with tf32: false measures true float32.",
+        change=Remedy(key=f"variants.{data.before.summary.variant}.tf32", before=True, to=False),
     )
 
 
@@ -169,8 +182,9 @@ def settings_not_precision(data: Evidence, measure: str) -> Reason | None:
         return None
     if factors.precision.high >= data.min_speedup or factors.settings.low <= 1:
         return None
-    differing = _differing(data.baseline, data.candidate)
+    differing = _differing(data.baseline, data.candidate, measure)
     entries = ", ".join(f"{key}: {str(after).lower()}" for key, after in differing.items())
+    changes = _of_baseline(data.baseline, differing, factors.settings.ratio)
     return Reason(
         code="settings_not_precision",
         measure=measure,
@@ -180,12 +194,23 @@ def settings_not_precision(data: Evidence, measure: str) -> Reason | None:
         evidence=_factors_evidence(factors) | {"settings": differing, "min_speedup": data.min_speedup},
         advice=f"Try {entries} in the entry of the baseline in variants.",
         time_ms=_difference_ms(factors.settings),
+        change=changes[0],
+        more_changes=tuple(changes[1:]) or None,
     )
+
+
+def _of_baseline(baseline: Profile, differing: dict[str, Setting], at_most: float) -> list[Remedy]:
+    """The candidate's settings in the entry of the baseline."""
+    summary = baseline.summary
+    return [
+        Remedy(key=f"variants.{summary.variant}.{key}", before=getattr(summary.entry, key), to=to, at_most=at_most)
+        for key, to in differing.items()
+    ]
 
 
 def _setting_differs(data: Evidence, measure: str, key: Literal["xla", "onednn"]) -> Reason | None:
     """A setting that differs; not given where its effect was measured and may be none."""
-    differing = _differing(data.baseline, data.candidate) if data.baseline else {}
+    differing = _differing(data.baseline, data.candidate, measure) if data.baseline else {}
     if data.baseline is None or key not in differing:
         return None
     factors, speedup, where = data.factored(measure), data.timed(measure), measure_text(measure)
@@ -210,19 +235,19 @@ def _setting_differs(data: Evidence, measure: str, key: Literal["xla", "onednn"]
         evidence={f"baseline_{key}": not after, f"candidate_{key}": after}
         | (_factors_evidence(factors) if factors else {}),
         advice=f"Set the same {key} in both entries of variants to compare precisions only.",
+        change=data.changed(key, not after, 1 / effect.ratio) if effect is not None and effect.high < 1 else None,
         time_ms=_difference_ms(effect) if effect else None,
     )
 
 
-def _differing(baseline: Profile, candidate: Profile) -> dict[str, bool]:
-    """The settings beside the policy that differ, with the candidate's value, if they have an effect on the device."""
-    device = candidate.summary.configuration.device
-    before, after = (profile.summary.in_force.other_settings(device) for profile in (baseline, candidate))
-    return {key: after[key] for key in sorted(after) if after[key] != before[key]}
+def _differing(baseline: Profile, candidate: Profile, measure: str = TRAIN) -> dict[str, Setting]:
+    """The settings beside the policy that differ, with the candidate's value, if they have an effect on a measure."""
+    before, after = (profile.summary.in_force for profile in (baseline, candidate))
+    return differing_settings(before, after, candidate.summary.configuration.device, measure)
 
 
-def _settings_text(differing: dict[str, bool]) -> str:
-    return " and ".join(f"{_NAMES[key]} {_on(after)}" for key, after in differing.items())
+def _settings_text(differing: dict[str, Setting]) -> str:
+    return joined([f"{_NAMES[key]} {_on(after)}" for key, after in differing.items()])
 
 
 def _interval_text(speedup: Speedup) -> str:
@@ -239,5 +264,7 @@ def _difference_ms(speedup: Speedup) -> float:
     return abs(speedup.baseline_time_ms - speedup.candidate_time_ms)
 
 
-def _on(value: bool) -> str:
-    return "on" if value else "off"
+def _on(value: Setting) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "as TensorFlow chooses" if value is None else str(value)

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 
 from stages.compare.report import sections, speed, tables
-from stages.compare.report.charts import HEIGHT, WIDTH, score_chart
+from stages.compare.report.charts import HEIGHT, WIDTH, score_chart, throughput_chart
 from stages.compare.report.waterfall import waterfall
 from stages.compare.scale import Scale
 from stages.compare.study import Study
@@ -64,6 +64,10 @@ def report_view(comparison: Comparison, study: Study | None) -> dict[str, Any]:
         "variants": [comparison.baseline, *candidates],
         "verdicts": [_verdict(name, item, comparison) for name, item in candidates.items()],
         "reasons": _reasons(comparison),
+        "batches": tables.batch_rows(comparison),
+        "throughput": throughput_chart(comparison.best_batches.curve) if comparison.best_batches else None,
+        "batch_columns": tables.batch_columns(comparison),
+        "at_equal_batch": [comparison.baseline, *tables.at_equal_batch(comparison)],
         "speed": speed.speed(comparison),
         "limits": speed.limits(comparison),
         "quality": sections.quality(comparison, setup.task.examples_word if setup else "examples"),
@@ -141,13 +145,14 @@ def _reason(reason: Reason) -> dict[str, Any]:
 
 def _metric_rows(comparison: Comparison, study: Study) -> list[dict[str, Any]]:
     """The rows of the table of all metrics: cells of value and comparison with the baseline, the baseline first."""
+    candidates = tables.at_equal_batch(comparison)
     return [
         {
             "label": row.label,
             "unit": row.unit,
             "cells": [
                 (row.text(comparison.baseline), ""),
-                *((row.text(name), compared(row.measure, item)) for name, item in comparison.candidates.items()),
+                *((row.text(name), compared(row.measure, item)) for name, item in candidates.items()),
             ],
         }
         for row in tables.metric_rows(study, comparison.score)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stages.cli import cli_entry
+from stages.compare.report.tables import at_equal_batch, batch_columns, batch_rows
 from stages.compare.scale import Scale
 from stages.compare.text import speed_only_note, verdict_text
 from stages.escaping import markdown_text, truncated_markdown
@@ -31,18 +32,29 @@ def render_markdown(comparison: Comparison) -> str:
         f"{markdown_text(' '.join(filter(None, (item.sentence, item.why))))}"
         for name, item in candidates.items()
     ]
-    rows = [row for name, item in candidates.items() for row in _rows(name, item)]
-    rows += [row for name in candidates for row in _cost_rows(name, comparison)] if rows else []
+    compared = at_equal_batch(comparison)
+    rows = [row for name, item in compared.items() for row in _rows(name, item)]
+    rows += [row for name in compared for row in _cost_rows(name, comparison)] if rows else []
     if rows:
         before = markdown_text(comparison.baseline)
         verdict = "verdict, speed only" if comparison.speed_only else "verdict"
         lines += ["", f"| candidate | measure | {before}, mean | candidate, mean | ratio | 95 % interval | {verdict} |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | --- |", *rows]
+    lines += _at_other_batches(comparison)
     for note in comparison.notes or ():
         lines += ["", markdown_text(note)]
     for name, item in candidates.items():
         lines += _details(name, item)
     return "\n".join(lines) + "\n"
+
+
+def _at_other_batches(comparison: Comparison) -> list[str]:
+    rows = batch_rows(comparison)
+    if not rows:
+        return []
+    heads = list(map(markdown_text, batch_columns(comparison)))
+    lines = ["", f"| {' | '.join(heads)} |", f"| --- |{' ---: |' * (len(heads) - 1)}"]
+    return [*lines, *(_row(row.variant, *map(markdown_text, row.cells)) for row in rows)]
 
 
 def description(comparison: Comparison) -> str:

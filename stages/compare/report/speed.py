@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from stages.compare.report.charts import Axis, Interval, interval
+from stages.compare.report.tables import at_equal_batch
 from stages.compare.text import p_text, ratio_text, verdict_text
 from stages.results.comparison import Candidate, Comparison, Ratio
 from stages.text import TRAIN, ms_text, timed_label
@@ -14,7 +15,7 @@ from stages.text import TRAIN, ms_text, timed_label
 
 def speed(comparison: Comparison) -> dict[str, Any] | None:
     """Speed-ups by measure on one logarithmic axis, with the noise floor of each measure."""
-    candidates = comparison.candidates
+    candidates = at_equal_batch(comparison)
     measures = list(dict.fromkeys(measure for item in candidates.values() for measure in item.speedups))
     if not measures:
         return None
@@ -45,7 +46,7 @@ def _ends(comparison: Comparison) -> Iterator[float]:
     """Everything that the axis must contain."""
     for floor in comparison.noise_floor.values():
         yield 1 + floor
-    for candidate in comparison.candidates.values():
+    for candidate in at_equal_batch(comparison).values():
         factors = (candidate.factors or {}).values()
         parts = chain.from_iterable((item.settings, item.precision) for item in factors)
         for found in (*candidate.speedups.values(), *parts):
@@ -55,7 +56,7 @@ def _ends(comparison: Comparison) -> Iterator[float]:
 def _group(measure: str, comparison: Comparison, axis: Axis) -> dict[str, Any]:
     control, floor = comparison.control.get(measure), comparison.noise_floor.get(measure, 0.0)
     start = axis.at(max(1 - floor, axis.low))
-    compared = {name: item for name, item in comparison.candidates.items() if measure in item.speedups}
+    compared = {name: item for name, item in at_equal_batch(comparison).items() if measure in item.speedups}
     return {
         "label": timed_label(measure),
         "control_text": f"control {ratio_text(control)}, noise floor {100 * floor:.1f} %" if control else "no control",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 
 import pandas as pd
@@ -12,9 +12,10 @@ import pandas as pd
 from stages.compare.metrics import LARGEST_BATCH, PEAK_MEMORY, STARTUP, metric_values, train_times_s
 from stages.compare.scale import Scale
 from stages.compare.study import Study, VariantResult
+from stages.compare.text import ratio_text, verdict_text
 from stages.escaping import table_text
 from stages.files import COMPARE, atomic_path
-from stages.results.comparison import Candidate, Comparison, Score
+from stages.results.comparison import BatchPoint, Candidate, Comparison, Score
 from stages.results.profile import Profile
 from stages.text import TRAIN, inference_measure, number_text
 
@@ -99,11 +100,11 @@ def _row(
 
 def _train_rows(study: Study) -> list[MetricRow]:
     means_ms = metric_values(study.variants, "step_time_ms/mean")
-    profile, examples = study.baseline.profile, study.task.examples_word
-    batch_size = profile.summary.configuration.batch_size if profile else 0
+    examples = study.task.examples_word
+    per_s = metric_values(study.variants, f"train_{examples}_per_s")
     return [
         _time_row("training step, mean", means_ms, TRAIN),
-        MetricRow("throughput of training steps", f"{examples}/s", _per_second(batch_size, means_ms), headline=True),
+        MetricRow("throughput of training steps", f"{examples}/s", per_s, headline=True),
         MetricRow("wall time of a training", "s", train_times_s(study.variants), headline=True),
         MetricRow("processor time to start", "s", metric_values(study.variants, STARTUP), headline=True),
         _time_row("training step, median of single steps", metric_values(study.variants, "step_time_ms/p50")),
@@ -121,6 +122,86 @@ def _inference_rows(study: Study, size: int) -> list[MetricRow]:
         *(_time_row(f"latency, {at}, {label}", times[key]) for key, label in labels.items()),
         MetricRow(f"inference throughput, {at}", f"{study.task.examples_word}/s", _per_second(size, means_ms)),
     ]
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """A variant at a batch of its own; texts, empty where nothing is known."""
+
+    variant: str
+    batch_size: str
+    examples_per_s: str
+    over: str
+    speedup: str
+    memory_mib: str
+    quality: str
+    verdict: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Below `batch_columns`, without the first."""
+        return tuple(getattr(self, column.name) for column in fields(self)[1:])
+
+
+def batch_columns(comparison: Comparison) -> tuple[str, ...]:
+    """The heads of the table of `batch_rows`."""
+    examples = comparison.setup.task.examples_word if comparison.setup else "examples"
+    score = comparison.score.name if comparison.score else "score"
+    verdict = "verdict, speed only" if comparison.speed_only else "verdict"
+    return ("variant", "batch", f"{examples}/s", "over", "speed-up", "peak memory, MiB", f"change of {score}", verdict)
+
+
+def batch_rows(comparison: Comparison) -> list[BatchRow]:
+    """Candidates whose batch is not that of the baseline, then each variant at its best batch."""
+    return [*_other_batches(comparison), *_best_batches(comparison)]
+
+
+def _other_batches(comparison: Comparison) -> Iterator[BatchRow]:
+    for name, item in comparison.candidates.items():
+        if item.other_batch is not None:
+            sizes, memory = item.other_batch.batch_size, item.peak_memory_mib
+            yield BatchRow(
+                variant=name,
+                batch_size=f"{sizes.candidate:g}",
+                examples_per_s=number_text(item.other_batch.examples_per_s.candidate),
+                over=f"{comparison.baseline} at {sizes.baseline:g}",
+                speedup=ratio_text(item.speedups[TRAIN]) + _factors_text(item),
+                memory_mib=number_text(memory.candidate) if memory else "",
+                quality=_quality_text(item),
+                verdict=verdict_text(item.verdict, speed_only=comparison.speed_only),
+            )
+
+
+def _best_batches(comparison: Comparison) -> Iterator[BatchRow]:
+    found = comparison.best_batches.variants if comparison.best_batches else {}
+    for name, item in found.items():
+        before = found[comparison.baseline].batch_size
+        yield BatchRow(
+            variant=f"{name}, its best",
+            batch_size=f"{item.batch_size}",
+            examples_per_s=number_text(item.examples_per_s),
+            over="" if item.speedup is None else f"{comparison.baseline} at {before}",
+            speedup="" if item.speedup is None else ratio_text(item.speedup),
+            memory_mib="" if item.peak_memory_mib is None else number_text(item.peak_memory_mib),
+            quality=_quality_text(comparison.candidates[item.trained_as]) if item.trained_as else "",
+            verdict="" if item.verdict is None else verdict_text(item.verdict, speed_only=True),
+        )
+
+
+def _quality_text(candidate: Candidate) -> str:
+    return Scale.of(candidate.quality).change(candidate.quality) if candidate.quality else ""
+
+
+def _factors_text(candidate: Candidate) -> str:
+    factors = (candidate.factors or {}).get(TRAIN)
+    if factors is None:
+        return ""
+    return f" = {factors.settings.ratio:.2f}× settings × {factors.precision.ratio:.2f}× precision"
+
+
+def at_equal_batch(comparison: Comparison) -> dict[str, Candidate]:
+    """The candidates whose training steps have as many examples as the baseline's."""
+    return {name: item for name, item in comparison.candidates.items() if item.other_batch is None}
 
 
 def _time_row(label: str, times_ms: dict[str, float], measure: str | None = None) -> MetricRow:
@@ -194,8 +275,15 @@ def latency(study: Study) -> pd.DataFrame:
         | {f"{key}_ms": profile.metrics[f"inference/b{size}/{key}_ms"] for key in ("p50", "p95", "mean")}
         for name, profile in _profiles(study.variants).items()
         for size in study.inference_batch_sizes
+        if f"inference/b{size}/p50_ms" in profile.metrics
     ]
     return pd.DataFrame(rows, columns=["variant", "batch_size", "p50_ms", "p95_ms", "mean_ms"])
+
+
+def batches(comparison: Comparison) -> pd.DataFrame:
+    """A row a variant and batch: examples per second, and the quartiles of single turns."""
+    points = comparison.best_batches.curve if comparison.best_batches else ()
+    return pd.DataFrame([point.model_dump() for point in points], columns=list(BatchPoint.model_fields))
 
 
 def confusion(study: Study) -> pd.DataFrame:
@@ -234,6 +322,7 @@ def write_plots(comparison: Comparison, study: Study) -> None:
         "step_breakdown": step_breakdown(study),
         "latency": latency(study),
         "speedups": speedups(comparison),
+        "batches": batches(comparison),
         "confusion": confusion(study),
     }
     for name, table in tables.items():

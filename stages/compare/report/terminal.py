@@ -10,13 +10,21 @@ from rich.table import Table
 from rich.text import Text
 
 from stages.compare.report.html import compared, headline_note
-from stages.compare.report.tables import MetricRow, metric_rows
+from stages.compare.report.tables import (
+    BatchRow,
+    MetricRow,
+    at_equal_batch,
+    batch_columns,
+    batch_rows,
+    metric_rows,
+)
 from stages.compare.study import Study
 from stages.compare.text import ratio_text
 from stages.errors import printable
 from stages.results.comparison import Candidate, Comparison
 
 CAPTION = "Ratios: time of the baseline / time of the variant, with a 95 % interval."
+BATCH_CAPTION = "Ratios: examples per second of the variant / those of the baseline, with a 95 % interval."
 PARTS = {"settings": "= settings", "precision": "× precision", "typical": "typical steps"}  # rows below a speed-up
 METRIC_WIDTH = 12  # characters; a narrower column breaks words
 UNLIMITED = 10_000  # characters: more than any table needs
@@ -28,6 +36,7 @@ def render(comparison: Comparison, study: Study | None) -> RenderableType:
     Without the study, whose metrics they are, the first are left out.
     """
     lines: list[RenderableType] = [_MetricsTables(comparison, study)] if study else []
+    lines += [_batch_table(comparison, rows)] if (rows := batch_rows(comparison)) else []
     for candidate in comparison.candidates.values():
         lines += [Text(printable(text)) for text in (candidate.sentence, candidate.why) if text]
     lines += [Text(f"Note: {printable(text)}") for text in comparison.notes or ()]
@@ -46,7 +55,7 @@ class _MetricsTables:
         self._comparison, self._rows = comparison, metric_rows(study, comparison.score)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        left = list(self._comparison.candidates)
+        left = list(at_equal_batch(self._comparison))
         while True:
             sizes = range(len(left), 0, -1)
             number = next((size for size in sizes if self._fits(left[:size], console, options)), 0)
@@ -83,6 +92,16 @@ def _metrics_table(
     table.add_section()
     label = "verdict, training, speed only" if comparison.speed_only else "verdict, training"
     table.add_row(label, "", *(Text(item.verdict) for item in candidates.values()))
+    return table
+
+
+def _batch_table(comparison: Comparison, rows: Sequence[BatchRow]) -> Table:
+    """Variants whose batch is not the baseline's: ratios of examples per second."""
+    table = Table(title="At other batches", title_justify="left", caption=BATCH_CAPTION, caption_justify="left")
+    for number, head in enumerate(batch_columns(comparison)):
+        table.add_column(head, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(Text(row.variant), *map(Text, row.cells))
     return table
 
 

@@ -126,8 +126,8 @@ def test_idle_tensor_cores_count_kernels_and_not_host_operations() -> None:
 
 
 def test_odd_batch_size_is_named_with_the_next_multiple_of_8() -> None:
-    configuration = {"batch_size": 6, "layer_widths": (20, 32, 20)}
-    odd = profile(policy="mixed_float16", device="GPU", configuration=configuration)
+    widths = {"layer_widths": (20, 32, 20)}
+    odd = profile(policy="mixed_float16", device="GPU", configuration=widths, in_force={"batch_size": 6})
     (reason,) = explain_profile(odd, A100)
     assert reason.evidence == {"batch_size": 6, "layer_widths": [20]}
     assert "train.batch_size to 8." in reason.advice

@@ -104,7 +104,7 @@ BF16, FP32 = "mixed_bfloat16", "float32"
 NO_16BIT = {"profiler/compute_16bit_percent": 0.0}
 MIXED = {"profiler/compute_16bit_percent": 40.0}
 TF32 = {"profiler/compute_tf32_percent": 80.0}
-BATCH_30: dict[str, Any] = {"configuration": {"batch_size": 30}}
+BATCH_30: dict[str, Any] = {"in_force": {"batch_size": 30}}
 IN_TF32: dict[str, Any] = {"device": "GPU", "policy": FP32}
 BUSY: list[OpRow] = [("Conv2D", 30.0, "float16", True)]
 IDLE: list[OpRow] = [("Conv2D", 30.0, "float16", False)]
@@ -270,13 +270,13 @@ CASES = [
         "model_too_small", False, "half", after={**STEP, "profiler/other_ms": 40.0, "profiler/kernel_launch_ms": 10.0}
     ),
     Case("model_too_small", False, "not measured", after=STEP),
-    Case("sizes_not_multiple_of_8", True, "30", device="GPU", configuration={"batch_size": 30}),
+    Case("sizes_not_multiple_of_8", True, "30", device="GPU", in_force={"batch_size": 30}),
     Case("sizes_not_multiple_of_8", False, "32", device="GPU"),
-    Case("sizes_not_multiple_of_8", False, "on a CPU", configuration={"batch_size": 30}),
+    Case("sizes_not_multiple_of_8", False, "on a CPU", in_force={"batch_size": 30}),
     Case("sizes_not_multiple_of_8", False, "no tensor cores", device="GPU", capability="6.1", **BATCH_30),
-    Case("sizes_not_multiple_of_8", False, "TF32 needs multiples of 4", configuration={"batch_size": 36}, **IN_TF32),
+    Case("sizes_not_multiple_of_8", False, "TF32 needs multiples of 4", in_force={"batch_size": 36}, **IN_TF32),
     Case("sizes_not_multiple_of_4", True, "30 in TF32", **BATCH_30, **IN_TF32),
-    Case("sizes_not_multiple_of_4", False, "36 in TF32", configuration={"batch_size": 36}, **IN_TF32),
+    Case("sizes_not_multiple_of_4", False, "36 in TF32", in_force={"batch_size": 36}, **IN_TF32),
     Case("sizes_not_multiple_of_4", False, "in float32", entry={"tf32": False}, **BATCH_30, **IN_TF32),
     Case("sizes_not_multiple_of_4", False, "on Volta", capability="7.0", gpu="Tesla V100", **BATCH_30, **IN_TF32),
     Case("sizes_not_multiple_of_8", True, "channels", device="GPU", configuration={"layer_widths": (16, 20)}),

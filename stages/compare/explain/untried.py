@@ -1,0 +1,44 @@
+"""Reasons about settings that a variant leaves alone and that may be faster: its batch, and oneDNN."""
+
+from __future__ import annotations
+
+from stages.compare.explain.evidence import Evidence
+from stages.results.comparison import Reason
+from stages.text import number_text
+
+
+def small_batch(data: Evidence) -> Reason | None:
+    """Another batch trains clearly more examples per second, as `profile.find_max_batch` found."""
+    best, profile = data.candidate.summary.best_batch, data.candidate
+    if best is None or best.batch_size == profile.batch_size or profile.batches.empty:
+        return None
+    sums = profile.batches.assign(examples=lambda rows: rows["batch_size"] * rows["steps"]).groupby("batch_size")
+    per_s = 1e3 * sums["examples"].sum() / sums["round_time_ms"].sum()
+    if profile.batch_size not in per_s or best.batch_size not in per_s:
+        return None
+    here, there = float(per_s[profile.batch_size]), float(per_s[best.batch_size])
+    if there < data.min_speedup * here:
+        return None
+    return Reason(
+        code="small_batch" if best.batch_size > profile.batch_size else "large_batch",
+        text=f"At batch {best.batch_size:,} training runs at {number_text(there)} examples/s, and at batch "
+        f"{profile.batch_size:,} at {number_text(here)}.",
+        evidence={"batch_size": profile.batch_size, "examples_per_s": here}
+        | {"best_batch_size": best.batch_size, "best_examples_per_s": there},
+        advice="Another batch changes the training: its quality must be measured too.",
+        change=data.changed("batch_size", best.batch_size, there / here),
+    )
+
+
+def onednn_off(data: Evidence) -> Reason | None:
+    """The entry of a variant by itself, such as the baseline, switches oneDNN off on a CPU."""
+    entry = data.candidate.summary.entry
+    if data.baseline is not None or data.on_gpu or entry.onednn or data.candidate.rounds.empty:
+        return None
+    return Reason(
+        code="onednn_off",
+        text="oneDNN, whose kernels are usually faster on CPUs, is off in this variant.",
+        evidence={"onednn": False},
+        advice="Try onednn: true in its entry of variants.",
+        change=data.changed("onednn", True),
+    )

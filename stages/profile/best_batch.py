@@ -1,0 +1,166 @@
+"""The batch with which each variant trains the most examples per second.
+
+The sizes are powers of two times the batch in use. Each is timed in a process of its own, one at a time: first larger
+ones, as far as they fit in memory, then smaller ones, in both directions until two in a row are slower than the best.
+The best ones are then measured together, like the variants at their own batch: choosing the fastest of several noisy
+times would by itself make it look faster than it is.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from statistics import fmean
+
+import psutil
+
+from stages import files
+from stages.errors import ProfileError
+from stages.params import ProfileParams
+from stages.profile import runner
+from stages.profile.extras import Wanted
+from stages.profile.records import ArmConfig, Measurement
+from stages.profile.repeats import Repeats
+from stages.profile.worker_process import Serve, WorkerProcess, serve_worker
+from stages.results.profile import BatchRound, LargestBatch
+from stages.text import MIB
+
+ROUNDS, WARM_UP_STEPS = 6, 3
+TURN_MS = 150.0
+MOST_SLOWER = 2  # sizes in a row that are slower than the best, after which there are no more in this direction
+MEMORY_SHARE = 0.8  # of the free memory; where all variants need more, one is measured at a time
+
+
+def at_batch(config: ArmConfig, batch_size: int) -> ArmConfig:
+    """The same arm with another batch."""
+    train = config.spec.train.model_copy(update={"batch_size": batch_size})
+    entry = config.variant.model_copy(update={"batch_size": batch_size})
+    return replace(config, spec=replace(config.spec, train=train), variant=entry)
+
+
+def batch_rounds(name: str, config: ArmConfig, largest: int, serve: Serve = serve_worker) -> list[BatchRound]:
+    """Times an arm at several batches.
+
+    Args:
+        name: of the arm.
+        config: at the batch in use, which is timed first.
+        largest: the largest batch that fits in memory.
+        serve: what a worker process runs.
+
+    Raises:
+        ProfileError: the arm fails at the batch in use.
+    """
+    start, replicas, found = config.spec.train.batch_size, config.spec.train.replicas, list[BatchRound]()
+
+    def examples_per_s(size: int) -> float | None:
+        try:
+            rounds = _rounds_at(name, at_batch(config, size), serve)
+        except ProfileError:
+            if size == start:
+                raise
+            return None  # of a batch that does not fit, or is larger than the training set
+        found.extend(rounds)
+        return throughput(rounds)
+
+    search(start, largest, replicas, examples_per_s)
+    return sorted(found, key=lambda row: row.batch_size)
+
+
+def _rounds_at(name: str, config: ArmConfig, serve: Serve) -> list[BatchRound]:
+    size = config.spec.train.batch_size
+    with closing(WorkerProcess(name, config, serve)) as worker:
+        found = worker.call("settings").in_force.batch_size
+        if found != size:
+            raise ProfileError(f"its batches have {found} examples, whatever train.batch_size says")
+        worker.call("warm_up", WARM_UP_STEPS)
+        steps = math.ceil(TURN_MS / worker.call("train_round", 1))
+        times_ms = [worker.call("train_round", steps, 1) for _ in range(ROUNDS)]
+    return [BatchRound(0, size, number, steps, time_ms) for number, time_ms in enumerate(times_ms)]
+
+
+def throughput(rounds: list[BatchRound]) -> float:
+    """Examples per second of rounds at one batch."""
+    return fmean(row.batch_size * row.steps for row in rounds) / fmean(row.round_time_ms for row in rounds) * 1e3
+
+
+def search(start: int, largest: int, multiple: int, speed_at: Callable[[int], float | None]) -> None:
+    """Calls `speed_at` with `start`, then with sizes twice and half as large, until it is clear which is the best.
+
+    Args:
+        start: the first size.
+        largest: sizes are at most this.
+        multiple: of which all sizes are multiples.
+        speed_at: the speed at a size; None if it cannot be used, and no larger or smaller one.
+    """
+    best = speed_at(start) or 0.0
+    for sizes in (_larger(start, largest), _smaller(start, multiple)):
+        slower = 0
+        for size in sizes:
+            speed = speed_at(size)
+            if speed is None:
+                break
+            slower = 0 if speed > best else slower + 1
+            best = max(best, speed)
+            if slower == MOST_SLOWER:
+                break
+
+
+def _larger(start: int, largest: int) -> Iterator[int]:
+    size = 2 * start
+    while size <= largest:
+        yield size
+        size *= 2
+
+
+def _smaller(start: int, multiple: int) -> Iterator[int]:
+    size = start
+    while size % (2 * multiple) == 0:
+        size //= 2
+        yield size
+
+
+def best_of(rounds: list[BatchRound]) -> int:
+    """The size with the most examples per second."""
+    by_size: dict[int, list[BatchRound]] = {}
+    for row in rounds:
+        by_size.setdefault(row.batch_size, []).append(row)
+    return max(by_size, key=lambda size: throughput(by_size[size]))
+
+
+def measure_at_best(
+    configs: Mapping[str, ArmConfig],
+    baseline: str,
+    profile: ProfileParams,
+    largest: Mapping[str, LargestBatch],
+    context: runner.Context,
+    kept: Repeats,
+) -> Measurement:
+    """Measures the training of all arms together, each at its best batch; arguments as of `runner.measure`.
+
+    Args:
+        configs: at their best batches.
+        baseline, profile, context: as of the measurement at the batches in use.
+        largest: the largest batch of each, from which it is estimated how much memory all need together.
+        kept: where the times are kept.
+    """
+    needed_mib = sum(_memory_mib(config, largest[name]) for name, config in configs.items() if name in largest)
+    fits = needed_mib < MEMORY_SHARE * psutil.virtual_memory().available / MIB
+    protocol = profile.model_copy(
+        update={"inference_batch_sizes": (), "interleave": profile.interleave if fits else False, "trace_steps": None}
+    )
+    wanted = replace(context, wanted=Wanted(traces=False), has_bridges=False, began_s=time.time())
+    return runner.measure(configs, baseline, protocol, wanted, kept)
+
+
+def _memory_mib(config: ArmConfig, largest: LargestBatch) -> float:
+    """Memory of an arm, in proportion to its batch."""
+    return (largest.peak_mib or 0.0) * config.spec.train.batch_size / max(largest.batch_size, 1)
+
+
+def configs_at(configs: Mapping[str, ArmConfig], best: Mapping[str, int], baseline: str) -> dict[str, ArmConfig]:
+    """The arms at their best batches; the second copy of the baseline at that of the baseline."""
+    sizes = {**best, **({files.CONTROL: best[baseline]} if baseline in best and files.CONTROL in configs else {})}
+    return {name: at_batch(configs[name], size) for name, size in sizes.items()}
