@@ -1,0 +1,144 @@
+"""What can be tried: the changes that the reasons of a comparison name, as new variants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stages.params import Params, Variant
+from stages.params.rules import broken_rules
+from stages.results.comparison import Comparison, Reason, Remedy
+from stages.text import TRAIN
+
+_KEY = re.compile(r"variants\.([a-z][a-z0-9_]*)\.([a-z0-9_]+)")
+# What is done for every experiment beside its trainings and the timing: imports, preparation, comparison.
+OVERHEAD_S = 30.0
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A reason, and the change that it names.
+
+    Attributes:
+        parent: the variant that is changed, or that the reason is about.
+        reason: from the comparison.
+        remedy: None where nothing here can be tried.
+        variant: name of the new variant; None without a remedy, or where there is one with this change already.
+        entry: its entry of `variants`.
+        cost_s: seconds to find out, as long as the last run took for the same work.
+        because: why it cannot be tried; None if it can.
+    """
+
+    parent: str
+    reason: Reason
+    remedy: Remedy | None = None
+    variant: str | None = None
+    entry: Variant | None = None
+    cost_s: float | None = None
+    because: str | None = None
+
+    @property
+    def can_be_tried(self) -> bool:
+        """Whether there is an experiment for it."""
+        return self.entry is not None and self.because is None
+
+    def as_json(self, number: int | None) -> dict[str, Any]:
+        """As `--json` prints it; `number` is what `python -m stages.advise` takes, None if it cannot be tried."""
+        change = None if self.remedy is None else self.remedy.model_dump(mode="json", by_alias=True)
+        return {
+            "number": number,
+            "variant": self.parent,
+            "reason": {"code": self.reason.code, "text": self.reason.text, "advice": self.reason.advice},
+            "change": change,
+            "new_variant": self.variant,
+            "cost_s": None if self.cost_s is None else round(self.cost_s),
+            "because": self.because,
+        }
+
+
+def advice_of(comparison: Comparison, settings: Params) -> list[Advice]:
+    """The advice of a comparison: what can be tried, the most promising first, then the rest."""
+    found: dict[tuple[str, str, str], Advice] = {}
+    by_variant = {comparison.baseline: comparison.baseline_reasons or ()}
+    by_variant |= {name: item.reasons for name, item in comparison.candidates.items()}
+    for parent, reasons in by_variant.items():
+        for reason in (reason for reason in reasons if reason.measure == TRAIN):
+            for advice in _of_reason(parent, reason, comparison, settings):
+                remedy = advice.remedy
+                key = ("", parent, reason.code) if remedy is None else (advice.parent, remedy.key, str(remedy.to))
+                found.setdefault(key, advice)
+    return sorted(found.values(), key=lambda advice: (not advice.can_be_tried, -_promise(advice)))
+
+
+def _promise(advice: Advice) -> float:
+    return advice.remedy.at_most or 0.0 if advice.remedy else 0.0
+
+
+def _of_reason(parent: str, reason: Reason, comparison: Comparison, settings: Params) -> Iterator[Advice]:
+    remedies = [found for found in (reason.change, *(reason.more_changes or ())) if found is not None]
+    if not remedies:
+        yield Advice(parent, reason)
+    for remedy in remedies:
+        match = _KEY.fullmatch(remedy.key)
+        if match is None or match[1] not in settings.variants:
+            yield Advice(parent, reason, remedy, because=f"{remedy.key} is not in params.yaml")
+            continue
+        yield _as_variant(match[1], match[2], reason, remedy, comparison, settings)
+
+
+def _as_variant(
+    parent: str, key: str, reason: Reason, remedy: Remedy, comparison: Comparison, settings: Params
+) -> Advice:
+    """The advice as a new variant, or why there is none."""
+    entry = Variant.model_validate(settings.variants[parent].model_dump() | {key: remedy.to, "parent": parent})
+    name, same = f"{parent}_{suffix(key, remedy.to)}", _same(entry, settings)
+    found = Advice(parent, reason, remedy, name, entry, cost_s(comparison, settings))
+    if same is not None:
+        return Advice(parent, reason, remedy, because=f"{same} has this change already")
+    if problems := list(broken_rules(with_variants(settings, {name: entry}))):
+        return Advice(parent, reason, remedy, because=problems[0])
+    return found
+
+
+def suffix(key: str, value: bool | int | str | None) -> str:
+    """What a changed setting adds to a variant's name."""
+    if isinstance(value, bool):
+        return f"{key}_{'on' if value else 'off'}"
+    if key == "batch_size":
+        return f"batch_{value}"
+    return f"{key}_{value}" if key != "policy" else str(value)
+
+
+def _same(entry: Variant, settings: Params) -> str | None:
+    """A variant that is measured and has these settings already; None if there is none.
+
+    Where only the policy changes, any variant with the new policy counts.
+    """
+    parent = settings.variants[entry.parent or ""]
+    for name in settings.train.variants:
+        other = settings.variants[name]
+        if other.model_dump(exclude={"parent"}) == entry.model_dump(exclude={"parent"}):
+            return name
+        if entry.policy not in (parent.policy,) and other.policy == entry.policy:
+            return name
+    return None
+
+
+def with_variants(settings: Params, entries: Mapping[str, Variant]) -> Params:
+    """The parameters with more variants, which are trained and compared too."""
+    listed = (*settings.train.variants, *(name for name in entries if name not in settings.train.variants))
+    train = settings.train.model_copy(update={"variants": listed})
+    return settings.model_copy(update={"variants": {**settings.variants, **entries}, "train": train})
+
+
+def cost_s(comparison: Comparison, settings: Params) -> float | None:
+    """Seconds of an experiment with one more variant; None where the last run does not tell."""
+    protocol = comparison.setup.protocol if comparison.setup else None
+    if protocol is None or protocol.stage_seconds is None:
+        return None
+    trainings = list((comparison.train_time_s or {}).values())
+    training_s = max(trainings, default=0.0) * len(settings.train.seeds)
+    arms = len(settings.train.variants) + 1
+    return OVERHEAD_S + training_s + protocol.stage_seconds * (arms + 1) / arms
