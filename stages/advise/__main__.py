@@ -60,15 +60,15 @@ def _list(found: Sequence[Advice], *, as_json: bool) -> None:
         return
     console = Console(highlight=False, soft_wrap=False)
     table = Table(title="What can be tried", title_justify="left")
-    for head in ("", "variant", "why", "change", "brings at most", "takes about"):
-        table.add_column(head, overflow="fold")
+    for head in ("", "variant", "change", "why", "brings at most", "takes"):
+        table.add_column(head, overflow="fold", no_wrap=head == "change")
     for number, advice in numbered:
         if number is not None and advice.remedy is not None:
             table.add_row(
                 f"{number}",
                 Text(advice.parent),
+                Text(_change(advice).removeprefix(f"variants.{advice.parent}.")),
                 Text(advice.reason.code),
-                Text(_change(advice)),
                 "not known" if advice.remedy.at_most is None else f"{advice.remedy.at_most:.2f}×",
                 "not known" if advice.cost_s is None else f"{max(1, round(advice.cost_s / 60))} min",
             )

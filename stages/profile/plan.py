@@ -51,7 +51,7 @@ class Costs:
         step_time_ms: time of a training step by arm.
         batch_size: examples of a step by arm.
         input_time_ms: time of the input pipeline for one batch, in all of its threads together.
-        latency_ms: time of a call by batch size and arm.
+        latency_ms: time of a call by batch size and arm; without arms that are not measured at it.
         cold_calls: calls by batch size until the latency is steady, most of all arms.
         buffered_batches: batches that the input pipeline had prepared in advance.
         settling_steps: steps of a turn that wait less for their input than the others.
@@ -158,7 +158,8 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
     ]
     round_s = 1e-3 * costs.arms * fmean(turns_ms)
     inference_round_s = 1e-3 * sum(
-        calls[size] * costs.arms * fmean(by_arm.values()) for size, by_arm in costs.latency_ms.items()
+        calls[size] * costs.arms * sum(by_arm.values()) / len(costs.step_time_ms)
+        for size, by_arm in costs.latency_ms.items()
     )
     start_s = costs.start_s * costs.arms / len(costs.step_time_ms)
     allowed_s = max(MIN_STAGE_S, min(MAX_STAGE_S, TRAININGS_SHARE * costs.trainings_s))

@@ -240,8 +240,11 @@ class _Runner:
             step_time_ms={name: cost.step_time_ms for name, cost in found.items()},
             batch_size={name: self._records[name].settings.in_force.batch_size for name in found},
             input_time_ms=max(cost.input_time_ms for cost in found.values()),
-            latency_ms={size: {name: cost.latency_ms[size] for name, cost in found.items()} for size in sizes},
-            cold_calls={size: max(cost.cold_calls[size] for cost in found.values()) for size in sizes},
+            latency_ms={
+                size: {name: cost.latency_ms[size] for name, cost in found.items() if size in cost.latency_ms}
+                for size in sizes
+            },
+            cold_calls={size: max(cost.cold_calls.get(size, 0) for cost in found.values()) for size in sizes},
             buffered_batches=max(cost.buffered_batches for cost in found.values()),
             trainings_s=self._context.trainings_s,
             arms=len(self.arms.names),

@@ -15,7 +15,7 @@ from stages.compare.study import Study, VariantResult
 from stages.compare.text import ratio_text, verdict_text
 from stages.escaping import table_text
 from stages.files import COMPARE, atomic_path
-from stages.results.comparison import BatchPoint, Candidate, Comparison, Score
+from stages.results.comparison import BatchPoint, Candidate, Comparison, Ratio, Score
 from stages.results.profile import Profile
 from stages.text import TRAIN, inference_measure, number_text
 
@@ -131,7 +131,6 @@ class BatchRow:
     variant: str
     batch_size: str
     examples_per_s: str
-    over: str
     speedup: str
     memory_mib: str
     quality: str
@@ -148,7 +147,7 @@ def batch_columns(comparison: Comparison) -> tuple[str, ...]:
     examples = comparison.setup.task.examples_word if comparison.setup else "examples"
     score = comparison.score.name if comparison.score else "score"
     verdict = "verdict, speed only" if comparison.speed_only else "verdict"
-    return ("variant", "batch", f"{examples}/s", "over", "speed-up", "peak memory, MiB", f"change of {score}", verdict)
+    return ("variant", "batch", f"{examples}/s", "speed-up", "memory, MiB", f"change of {score}", verdict)
 
 
 def batch_rows(comparison: Comparison) -> list[BatchRow]:
@@ -164,8 +163,7 @@ def _other_batches(comparison: Comparison) -> Iterator[BatchRow]:
                 variant=name,
                 batch_size=f"{sizes.candidate:g}",
                 examples_per_s=number_text(item.other_batch.examples_per_s.candidate),
-                over=f"{comparison.baseline} at {sizes.baseline:g}",
-                speedup=ratio_text(item.speedups[TRAIN]) + _factors_text(item),
+                speedup=_over(item.speedups[TRAIN], comparison, sizes.baseline) + _factors_text(item),
                 memory_mib=number_text(memory.candidate) if memory else "",
                 quality=_quality_text(item),
                 verdict=verdict_text(item.verdict, speed_only=comparison.speed_only),
@@ -177,11 +175,10 @@ def _best_batches(comparison: Comparison) -> Iterator[BatchRow]:
     for name, item in found.items():
         before = found[comparison.baseline].batch_size
         yield BatchRow(
-            variant=f"{name}, its best",
-            batch_size=f"{item.batch_size}",
+            variant=name,
+            batch_size=f"{item.batch_size} (best)",
             examples_per_s=number_text(item.examples_per_s),
-            over="" if item.speedup is None else f"{comparison.baseline} at {before}",
-            speedup="" if item.speedup is None else ratio_text(item.speedup),
+            speedup="" if item.speedup is None else _over(item.speedup, comparison, before),
             memory_mib="" if item.peak_memory_mib is None else number_text(item.peak_memory_mib),
             quality=_quality_text(comparison.candidates[item.trained_as]) if item.trained_as else "",
             verdict="" if item.verdict is None else verdict_text(item.verdict, speed_only=True),
@@ -190,6 +187,11 @@ def _best_batches(comparison: Comparison) -> Iterator[BatchRow]:
 
 def _quality_text(candidate: Candidate) -> str:
     return Scale.of(candidate.quality).change(candidate.quality) if candidate.quality else ""
+
+
+def _over(found: Ratio, comparison: Comparison, batch_size: float) -> str:
+    """A ratio, and what it is over."""
+    return f"{ratio_text(found)} over {comparison.baseline} at {batch_size:g}"
 
 
 def _factors_text(candidate: Candidate) -> str:

@@ -99,7 +99,7 @@ def _batch_table(comparison: Comparison, rows: Sequence[BatchRow]) -> Table:
     """Variants whose batch is not the baseline's: ratios of examples per second."""
     table = Table(title="At other batches", title_justify="left", caption=BATCH_CAPTION, caption_justify="left")
     for number, head in enumerate(batch_columns(comparison)):
-        table.add_column(head, justify="right" if number else "left", overflow="fold")
+        table.add_column(head, justify="right" if number else "left", overflow="fold", no_wrap=number in (0, 2))
     for row in rows:
         table.add_row(Text(row.variant), *map(Text, row.cells))
     return table
