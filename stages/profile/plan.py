@@ -171,7 +171,7 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
     elif interleaved and FEWER_REPEATS * start_s > STARTS_SHARE * allowed_s:
         fewest = FEWEST_REPEATS
     fewest = profile.processes or fewest
-    counted_steps, account_turns, account_turn_s = _account(costs, allowed_s, fewest)
+    counted_steps, account_turns, account_turn_s = _account(costs, allowed_s, fewest, profile.processes or 0)
     return Plan(
         interleaved=interleaved,
         steps_by_batch=steps_by_batch,
@@ -204,14 +204,17 @@ def _steps_by_batch(costs: Costs, least: int, turn_ms: float, given: int | None)
     return {size: max(found[size], round(longest_ms / step_ms)) for size, step_ms in fastest_ms.items()}
 
 
-def _account(costs: Costs, stage_s: float, repeats: int) -> tuple[int, int, float]:
-    """Steps of a short trace that count, turns of them in so many repeats, and seconds of a turn of all arms."""
+def _account(costs: Costs, stage_s: float, repeats: int, asked: int) -> tuple[int, int, float]:
+    """Steps of a short trace that count, turns of them in so many repeats, and seconds of a turn of all arms.
+
+    Whoever asks for so many repeats has a turn in each of them.
+    """
     step_ms = fmean(costs.step_time_ms.values())
     steps = max(1, min(MAX_ACCOUNT_STEPS, round(ACCOUNT_MS / step_ms)))
     steps_in_all = 2 * (1 + steps)  # without the profiler an untimed one is first, and with it one that is dropped
     turn_s = costs.arms * (READING_S + 1e-3 * steps_in_all * step_ms)
     allowed = int(max(LEAST_ACCOUNT_S, ACCOUNT_SHARE * stage_s) / turn_s)
-    return steps, max(LEAST_ACCOUNT_TURNS, min(MOST_ACCOUNT_TURNS * repeats, allowed)), turn_s
+    return steps, max(LEAST_ACCOUNT_TURNS, asked, min(MOST_ACCOUNT_TURNS * repeats, allowed)), turn_s
 
 
 def _calls(latency_ms: float, cold_calls: int) -> int:

@@ -40,6 +40,37 @@ ONE_ERROR = {
         "{train: {replicas: 2, variants: [float32]}, variants: {float32: {policy: float32, xla: true}}}",
         "variants.float32.xla is true and train.replicas is 2; XLA is supported at one replica only",
     ),
+    "batch size of a variant and replicas": (
+        "{train: {replicas: 2, variants: [float32]}, variants: {float32: {policy: float32, batch_size: 33}}}",
+        "train.replicas is 2 and variants.float32.batch_size 33; the batch size must be a multiple of train.replicas",
+    ),
+    "batch of a variant out of range": (
+        "variants: {float32: {policy: float32, batch_size: 0}, mixed_float16: {policy: mixed_float16}, "
+        "mixed_bfloat16: {policy: mixed_bfloat16}}",
+        "variants.float32.batch_size is 0; it must be an integer of at least 1 and at most 65,536",
+    ),
+    "learning rate of an own task": (
+        "{task: {name: 'json:loads'}, train: {variants: [float32]}, "
+        "variants: {float32: {policy: float32, learning_rate: 0.1}}}",
+        "variants.float32.learning_rate is 0.1 and task.name is 'json:loads', whose optimizer is its own: set it to",
+    ),
+    "batch of a script": (
+        "{task: {script: train.py}, train: {variants: [float32]}, "
+        "variants: {float32: {policy: float32, batch_size: 8}}}",
+        "variants.float32.batch_size is 8 and task.script is 'train.py', whose batches are its own: set it to null",
+    ),
+    "cached input of replicas": (
+        "{train: {replicas: 2, variants: [float32]}, variants: {float32: {policy: float32, cache_input: true}}}",
+        "variants.float32.cache_input is true and train.replicas is 2; it is supported at one replica only",
+    ),
+    "unknown parent": (
+        "{train: {variants: [float32]}, variants: {float32: {policy: float32, parent: flaot32}}}",
+        "variants.float32.parent is 'flaot32'; it must be one of variants, or null: float32; did you mean 'float32'?",
+    ),
+    "unknown thread mode": (
+        "{train: {variants: [float32]}, variants: {float32: {policy: float32, gpu_thread_mode: private}}}",
+        "variants.float32.gpu_thread_mode is 'private'; it must be one of global, gpu_shared, gpu_private",
+    ),
     "no replicas": ("train: {replicas: 0}", "train.replicas is 0; it must be an integer of at least 1"),
     "batch norm": ("train: {batch_norm: gobal}", "train.batch_norm is 'gobal'; it must be one of global, replica"),
     "below the range": ("train: {epochs: -1}", "train.epochs is -1; it must be an integer", "at least 0"),

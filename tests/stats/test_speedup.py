@@ -283,3 +283,14 @@ def test_looks_share_the_error_rate() -> None:
         paid = max(looks, MIN_LOOKS_PAID)
         assert paid * (1 - INTERIM_CONFIDENCE) + 1 - final_confidence(looks) == pytest.approx(0.05)
     assert final_confidence(len(LOOKS)) < INTERIM_CONFIDENCE
+
+
+def test_ratio_is_of_examples_per_second_where_batches_differ() -> None:
+    """A step of 64 examples takes 15 ms, one of 32 takes 10 ms: 4/3 as many examples per second."""
+    before, after = _rounds([[20.0, 40.0], [30.0, 60.0]], steps=2), _rounds([[15.0, 30.0], [22.5, 45.0]], steps=1)
+    speedup = train_speedup(before, after, batch_sizes=(32, 64))
+    assert speedup.ratio == pytest.approx(4 / 3)
+    assert speedup.baseline_time_ms / speedup.candidate_time_ms == pytest.approx(4 / 3)
+    assert speedup.baseline_time_ms == pytest.approx(150 / 8)
+    with pytest.raises(ComparisonError, match="differ in length"):
+        train_speedup(before, after)

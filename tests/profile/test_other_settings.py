@@ -1,0 +1,102 @@
+"""Arms with another batch, other threads or another input pipeline, in real worker processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stages import files
+from stages.errors import ProfileError
+from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from stages.profile.differences import check_configurations
+from stages.profile.extras import Wanted
+from stages.profile.records import ArmConfig, ArmRecord, ArmSettings, Measurement
+from stages.profile.repeats import Repeats, amounts
+from stages.profile.runner import Context, measure
+from stages.tasks.spec import TaskSpec
+from tests.profile.arm_records import arm_record
+
+PROTOCOL = ProfileParams(
+    processes=2,
+    rounds=2,
+    warmup_steps=1,
+    trace_steps=2,
+    inference_batch_sizes=(4,),
+    inference_calls_per_round=2,
+    seed=1,
+)
+TRAIN = TrainParams(batch_size=8)
+ENTRIES = {
+    "float32": Variant(policy="float32"),
+    "float32_batch_32": Variant(policy="float32", batch_size=32, parent="float32"),
+    "mixed_bfloat16": Variant(policy="mixed_bfloat16", threads=1),
+}
+BRIDGE = "_bridge_threads_1"
+
+
+@pytest.fixture(scope="module")
+def measurement(tmp_path_factory: pytest.TempPathFactory, prepared_template: Path) -> Iterator[Measurement]:
+    folder, before = tmp_path_factory.mktemp("profile"), Path.cwd()
+    shutil.copytree(prepared_template, folder / files.PREPARED)
+    os.chdir(folder)
+    configs = {
+        name: ArmConfig(TaskSpec(TaskParams(), ModelParams(), entry.applied_to(TRAIN)), entry, seed=0)
+        for name, entry in ENTRIES.items()
+    }
+    kept = Repeats(Path(tempfile.mkdtemp(dir=folder)), amounts(PROTOCOL, 1.05))
+    context = Context(Wanted(), min_speedup=0.01)  # so that the bridging arm is needed
+    yield measure({**configs, files.CONTROL: configs["float32"]}, "float32", PROTOCOL, context, kept)
+    os.chdir(before)
+
+
+@pytest.mark.slow
+def test_settings_in_force_are_those_of_each_entry(measurement: Measurement) -> None:
+    found = {name: record.settings.in_force for name, record in measurement.records.items()}
+    assert found["float32_batch_32"].batch_size == 32
+    assert found["float32_batch_32"].learning_rate == pytest.approx(4 * TRAIN.learning_rate)
+    assert found["float32"].batch_size == found[files.CONTROL].batch_size == found["mixed_bfloat16"].batch_size == 8
+    assert (found["mixed_bfloat16"].threads, found["float32"].threads) == (1, 0)
+    assert (found[BRIDGE].threads, found[BRIDGE].policy) == (1, "float32")
+
+
+@pytest.mark.slow
+def test_inference_is_not_measured_of_what_differs_in_training_alone(measurement: Measurement) -> None:
+    calls = {name: bool(record.times.calls) for name, record in measurement.records.items()}
+    assert calls["float32"]
+    assert calls["mixed_bfloat16"]
+    assert not calls["float32_batch_32"]
+
+
+@pytest.mark.slow
+def test_turns_of_another_batch_have_other_numbers_of_steps(measurement: Measurement) -> None:
+    steps = {name: {row.steps for row in record.times.rounds} for name, record in measurement.records.items()}
+    assert steps["float32"] == steps["mixed_bfloat16"] == steps[BRIDGE]
+    assert len(steps["float32_batch_32"]) == 1
+    assert steps["float32_batch_32"] < steps["float32"] or max(steps["float32_batch_32"]) < max(steps["float32"])
+
+
+@pytest.mark.slow
+def test_accounts_are_of_arms_whose_steps_have_as_many_examples(measurement: Measurement) -> None:
+    accounts = {name: bool(record.times.account) for name, record in measurement.records.items()}
+    expected = {"float32": True, "mixed_bfloat16": True, files.CONTROL: True, "float32_batch_32": False, BRIDGE: False}
+    assert accounts == expected
+
+
+def with_batch(record: ArmRecord, batch_size: int, entry: Variant) -> ArmRecord:
+    in_force = record.settings.in_force.model_copy(update={"batch_size": batch_size})
+    return replace(record, entry=entry, settings=ArmSettings(record.settings.configuration, in_force))
+
+
+def test_batch_that_no_entry_sets_is_refused() -> None:
+    before, entry = arm_record(), Variant(policy="float32")
+    with pytest.raises(ProfileError, match=r"'other' does not run like 'float32' \(batch_size 64 instead of 32\)"):
+        check_configurations("float32", {"float32": before, "other": with_batch(arm_record(), 64, entry)})
+    changed = entry.model_copy(update={"batch_size": 64})
+    check_configurations("float32", {"float32": before, "other": with_batch(arm_record(), 64, changed)})
+    check_configurations("float32", {"float32": with_batch(arm_record(), 64, changed), "other": before})
