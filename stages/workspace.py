@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from stages.errors import AdviceError
 
 FOLDER = files.WORK_DIR / "workspace"
 _STATE = "state.json"
+_STASHED_EXPERIMENT = "refs/exps/stash"
 State = dict[str, Any]
 
 
@@ -85,11 +85,14 @@ def release() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
 
 
-def recover() -> None:
-    """Puts back what an experiment that was killed has left changed. Does nothing while one is being made."""
+def recover() -> list[str]:
+    """Puts back what an experiment that was killed has left changed, and returns the names of these files.
+
+    Does nothing while one is being made.
+    """
     state = _state()
     if state is None or (state["pid"] != os.getpid() and psutil.pid_exists(state["pid"])):
-        return
+        return []
     lost, root = _lost(state), Path(state["root"])
     for name in lost:
         copy = state["files"][name]
@@ -99,9 +102,10 @@ def recover() -> None:
             shutil.copy2(FOLDER / "files" / copy, root / name)
     if _is_detached(state):
         git("symbolic-ref", "HEAD", state["head"])
-    if lost:
-        print(f"advise: put back what an interrupted experiment had changed: {', '.join(lost)}", file=sys.stderr)
+    with suppress(AdviceError):  # the experiment itself: the next one would run it, too
+        git("update-ref", "-d", _STASHED_EXPERIMENT)
     release()
+    return lost
 
 
 def _state() -> State | None:

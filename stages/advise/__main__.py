@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Sequence
 
@@ -27,7 +28,8 @@ from stages.results.comparison import COMPARISON, Comparison
 def main() -> None:
     """Entry point."""
     arguments = _arguments()
-    workspace.recover()
+    if lost := workspace.recover():
+        print(f"advise: put back what an interrupted experiment had changed: {', '.join(lost)}", file=sys.stderr)
     settings, comparison = params.load(), Comparison.read(COMPARISON)
     found = advice_of(comparison, settings)
     if arguments.number is None and not arguments.all:

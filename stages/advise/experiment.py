@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from stages import files, workspace
-from stages.errors import AdviceError, HalfstepError
+from stages.errors import AdviceError
 from stages.inputs import digests
 from stages.inputs.own_model import own_model_files
 from stages.params import Params, Variant
@@ -126,8 +126,6 @@ def comparison_of(name: str) -> Comparison:
         content = json.loads(dvc.api.read(COMPARISON.as_posix(), repo=".", rev=revision(name)))
         content.pop("schema_version", None)
         return Comparison.model_validate(content)
-    except HalfstepError:
-        raise
     except Exception as error:  # of DVC, git or the file
         raise AdviceError(f"the results of the experiment {name} cannot be read: {error}") from error
 

@@ -158,12 +158,13 @@ def _best_batches(
 ) -> dict[str, BestBatch]:
     """With `profile.find_max_batch`, the batch at which each variant trains the most examples per second.
 
-    The times are added to the records. What fails is a warning.
+    The times are added to the records. What fails is a warning. A variant with a batch of its own has been given it.
     """
     rounds, baseline = kept.batches, settings.compare.baseline
     for name in largest:
         record = measurement.records[name]
-        if name in rounds or not largest[name].batch_size or extras.BEST_BATCH in record.failed:
+        has_own = configs[name].variant.batch_size is not None and name != baseline
+        if name in rounds or has_own or not largest[name].batch_size or extras.BEST_BATCH in record.failed:
             continue
         try:
             rounds[name] = best_batch.batch_rounds(name, configs[name], largest[name].batch_size)

@@ -65,7 +65,12 @@ def test_sizes_are_tried_until_the_best_is_clear(
 
 def test_sizes_are_multiples_of_the_replicas() -> None:
     found: list[int] = []
-    search(8, 16, 4, lambda size: found.append(size) or 1.0)
+
+    def speed_at(size: int) -> float:
+        found.append(size)
+        return 1.0
+
+    search(8, 16, 4, speed_at)
     assert found == [8, 16, 4]
 
 

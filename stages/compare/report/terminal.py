@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
@@ -97,9 +98,10 @@ def _metrics_table(
 
 def _batch_table(comparison: Comparison, rows: Sequence[BatchRow]) -> Table:
     """Variants whose batch is not the baseline's: ratios of examples per second."""
-    table = Table(title="At other batches", title_justify="left", caption=BATCH_CAPTION, caption_justify="left")
+    table = Table(title="At other batches", caption=BATCH_CAPTION, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.title_justify = table.caption_justify = "left"
     for number, head in enumerate(batch_columns(comparison)):
-        table.add_column(head, justify="right" if number else "left", overflow="fold", no_wrap=number in (0, 2))
+        table.add_column(head, justify="right" if number else "left", overflow="fold", no_wrap=number == 0)
     for row in rows:
         table.add_row(Text(row.variant), *map(Text, row.cells))
     return table

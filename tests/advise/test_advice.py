@@ -1,0 +1,166 @@
+"""What the reasons of a comparison advise, as variants that can be tried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages import files
+from stages.advise.__main__ import main
+from stages.advise.advice import Advice, advice_of, suffix, with_variants
+from stages.params import Params, Variant
+from stages.results.comparison import COMPARISON, Comparison, Reason, Remedy
+
+REASON: dict[str, Any] = {"text": "It waits.", "evidence": {}, "advice": "Wait less."}
+
+
+def reason(code: str, *changes: tuple[str, Any, Any, float | None], measure: str = "train") -> Reason:
+    found = [Remedy(key=key, before=before, to=to, at_most=at_most) for key, before, to, at_most in changes]
+    return Reason(
+        code=code, measure=measure, change=found[0] if found else None, more_changes=tuple(found[1:]) or None, **REASON
+    )
+
+
+def comparison(baseline: tuple[Reason, ...] = (), **candidates: tuple[Reason, ...]) -> Comparison:
+    return Comparison(
+        baseline="float32",
+        environment={"device": "a machine"},
+        control={},
+        noise_floor={},
+        min_speedup=1.05,
+        baseline_reasons=baseline or None,
+        candidates={
+            name: {"verdict": "reject", "sentence": "No.", "reasons": reasons} for name, reasons in candidates.items()
+        },
+    )
+
+
+def advice(found: Comparison, settings: Params | None = None) -> list[Advice]:
+    return advice_of(found, settings or Params())
+
+
+def test_change_is_a_variant_that_names_its_parent() -> None:
+    waits = reason("input_bound", ("variants.float32.cache_input", None, True, 1.4))
+    (found,) = advice(comparison((waits,)))
+    assert found.can_be_tried
+    assert found.variant == "float32_cache_input_on"
+    assert found.entry == Variant(policy="float32", cache_input=True, parent="float32")
+
+
+def test_most_promising_change_is_first_and_what_cannot_be_tried_is_last() -> None:
+    found = advice(
+        comparison(
+            (reason("onednn_off", ("variants.float32.xla", None, True, None)),),
+            mixed_bfloat16=(
+                reason("no_16bit_instructions"),
+                reason("small_batch", ("variants.mixed_bfloat16.batch_size", None, 128, 2.5)),
+                reason("input_bound", ("variants.mixed_bfloat16.input_threads", None, 4, 1.2)),
+                reason("stalls", measure="inference_b1"),  # of inference, which no variant is made for
+            ),
+        )
+    )
+    assert [item.variant for item in found] == [
+        "mixed_bfloat16_batch_128",
+        "mixed_bfloat16_input_threads_4",
+        "float32_xla_on",
+        None,
+    ]
+    assert found[-1].reason.code == "no_16bit_instructions"
+
+
+def test_change_that_another_variant_has_is_not_tried_again() -> None:
+    settings = with_variants(Params(), {"faster": Variant(policy="float32", cache_input=True)})
+    waits = reason("input_bound", ("variants.float32.cache_input", None, True, 1.4))
+    (found,) = advice(comparison((waits,)), settings)
+    assert (found.can_be_tried, found.because) == (False, "faster has this change already")
+    emulated = reason("emulated_float16", ("variants.mixed_float16.policy", "mixed_float16", "mixed_bfloat16", 1.5))
+    (found,) = advice(comparison(mixed_float16=(emulated,)))
+    assert found.because == "mixed_bfloat16 has this change already"
+
+
+def test_change_that_the_parameters_do_not_allow_is_listed_with_the_cause() -> None:
+    settings = Params.model_validate({"task": {"name": "mine:build"}, "compare": {"quality_margin": 0.01}})
+    (found,) = advice(comparison((reason("x", ("variants.float32.input_threads", None, 4, 1.4)),)), settings)
+    assert not found.can_be_tried
+    assert "whose input pipeline is its own" in str(found.because)
+    (gone,) = advice(comparison((reason("x", ("variants.removed.xla", None, True, 1.4)),)))
+    assert gone.because == "variants.removed.xla is not in params.yaml"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("batch_size", 128, "batch_128"),
+        ("xla", True, "xla_on"),
+        ("onednn", False, "onednn_off"),
+        ("policy", "mixed_bfloat16", "mixed_bfloat16"),
+        ("gpu_thread_mode", "gpu_private", "gpu_thread_mode_gpu_private"),
+        ("input_threads", 4, "input_threads_4"),
+    ],
+)
+def test_name_of_a_variant_says_what_was_changed(key: str, value: Any, expected: str) -> None:
+    assert suffix(key, value) == expected
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_params: Callable[..., Path]) -> Path:
+    """A working folder with a comparison, which is no git repository."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["advise"])
+    write_params()
+    files.COMPARE.mkdir(parents=True)
+    comparison((reason("input_bound", ("variants.float32.cache_input", None, True, 1.4)),)).write(COMPARISON)
+    return tmp_path
+
+
+def test_list_is_printed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main() == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "cache_input: null → true" in printed
+    assert "1.40×" in printed
+
+
+def test_list_is_json(results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["advise", "--json"])
+    assert main() == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["number"], found["new_variant"]) == (1, "float32_cache_input_on")
+    assert found["change"] == {"key": "variants.float32.cache_input", "from": None, "to": True, "at_most": 1.4}
+
+
+def test_reason_without_a_change_says_so_in_the_file(results: Path) -> None:
+    comparison(mixed_bfloat16=(reason("no_16bit_instructions"),)).write(COMPARISON)
+    (found,) = json.loads(COMPARISON.read_text())["candidates"]["mixed_bfloat16"]["reasons"]
+    assert found["change"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["7"], "advice 7 is not there: 1 to 1 can be tried; `python -m stages.advise` lists them"),
+        (["0"], "advice 0 is not there"),
+        (["1"], "experiments of DVC need a git repository with a commit"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["advise", *arguments])
+    assert main() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_without_results_there_is_one_line(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    COMPARISON.unlink()
+    assert main() != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "dvc repro" in line

@@ -1,0 +1,132 @@
+"""Advice that is carried out as a DVC experiment: the workspace stays as it is, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pipeline.conftest import child_environment
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Checkout
+
+pytestmark = pytest.mark.slow
+EDIT = "# an edit that is not committed\n"
+
+
+def status(checkout: Checkout) -> str:
+    return checkout.check_output("git", "status", "--short", "--branch")
+
+
+def edit(checkout: Checkout) -> str:
+    path = checkout.root / "params.yaml"
+    path.write_text(path.read_text() + EDIT)
+    return path.read_text()
+
+
+@pytest.fixture
+def advised(copied: Checkout) -> Checkout:
+    """A checkout whose baseline runs without oneDNN, which is a reason with a change."""
+    copied.configure({"variants.float32.onednn": False, "variants.mixed_bfloat16.onednn": False})
+    copied.repro()
+    copied.commit("Without oneDNN")
+    return copied
+
+
+def test_change_is_tried_as_an_experiment_and_the_workspace_is_as_before(advised: Checkout) -> None:
+    listed = json.loads(advised.check_output("python", "-m", "stages.advise", "--json"))
+    (advice,) = [item for item in listed if item["change"] and item["change"]["key"] == "variants.float32.onednn"]
+    assert (advice["new_variant"], advice["change"]["to"]) == ("float32_onednn_on", True)
+    before, text = advised.snapshot(), edit(advised)
+
+    output = advised.check_output("python", "-m", "stages.advise", str(advice["number"]))
+    assert "Running stage 'train@float32_onednn_on-0'" in output
+    assert "Running stage 'train@float32-0'" not in output
+    assert (advised.root / "params.yaml").read_text() == text
+    assert advised.snapshot() == before
+    assert status(advised).splitlines()[1:] == [" M params.yaml"]
+    assert not list((advised.root / ".dvc/tmp/exps/standalone").glob("tmp*"))
+    assert not (advised.root / ".halfstep/workspace").exists()
+
+    (trial,) = advised.json(".halfstep/advise.json")["trials"]
+    assert (trial["variant"], trial["parent"], trial["reason"]) == ("float32_onednn_on", "float32", "onednn_off")
+    reached = trial["over_parent"]["low"] >= 1.05 and trial.get("quality") != "refuted"
+    assert trial["kept"] is reached
+    assert f"over its parent float32, {'kept' if reached else 'dropped'}" in output
+    assert "Tried: float32_onednn_on" in advised.check_output("python", "-m", "stages.advise")
+    assert "advise-float32-onednn-on" in advised.check_output("dvc", "exp", "show", "--csv")
+    parents = {run.data.params.get("variant.parent") for run in advised.runs()}
+    assert "float32" in parents
+
+
+def test_failed_experiment_is_one_line_and_loses_nothing(advised: Checkout) -> None:
+    """A file that the stage needs is missing in the last commit."""
+    text = edit(advised)
+    listed = json.loads(advised.check_output("python", "-m", "stages.advise", "--json"))
+    (advice,) = [item for item in listed if item["change"] and item["change"]["key"] == "variants.float32.onednn"]
+    path = advised.root / "stages/train/fitting.py"
+    source = path.read_text()
+    path.write_text("raise SystemExit('broken')\n")
+    done = advised.run("python", "-m", "stages.advise", str(advice["number"]))
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("the experiment advise-float32-onednn-on failed, as shown above")
+    assert path.read_text() == "raise SystemExit('broken')\n"
+    assert (advised.root / "params.yaml").read_text() == text
+    path.write_text(source)
+
+
+def test_kill_at_any_moment_loses_no_edit(advised: Checkout) -> None:
+    """DVC stashes the edits, detaches HEAD and resets the workspace in the first seconds."""
+    text, branch = edit(advised), status(advised).splitlines()[0]
+    listed = json.loads(advised.check_output("python", "-m", "stages.advise", "--json"))
+    (advice,) = [item for item in listed if item["change"] and item["change"]["key"] == "variants.float32.onednn"]
+    command = ["python", "-m", "stages.advise", str(advice["number"])]
+    changed = 0
+    for moment in range(10):
+        with subprocess.Popen(
+            command,
+            cwd=advised.root,
+            env=child_environment(advised.root),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            wait_for_the_stash(advised, process, moment)
+            os.killpg(process.pid, signal.SIGKILL)
+        changed += (advised.root / "params.yaml").read_text() != text
+        first, second = (advised.stage("environment") for _ in range(2))
+        assert second.returncode == 0, second.stderr
+        assert first.returncode == 0 or "an interrupted experiment had changed" in first.stderr
+        assert (advised.root / "params.yaml").read_text() == text
+        assert status(advised).splitlines()[0] == branch
+    assert changed > 0, "no kill came while the workspace was changed"
+    advised.check_output("python", "-m", "stages.advise")
+    output = advised.check_output(*command)  # and what was left behind does not disturb the next start
+    assert "over its parent float32" in output
+    assert not list((advised.root / ".dvc/tmp/exps/standalone").glob("tmp*"))
+
+
+def wait_for_the_stash(checkout: Checkout, process: subprocess.Popen[bytes], moment: int) -> None:
+    """Waits until the workspace has changed, or in some of the ten moments for a time before or after that."""
+    copies = checkout.root / ".halfstep/workspace/state.json"
+    until_s = time.monotonic() + 60
+    while not copies.exists() and time.monotonic() < until_s and process.poll() is None:
+        time.sleep(0.01)
+    if moment < 3:
+        time.sleep(0.3 * moment)
+        return
+    text = (checkout.root / "params.yaml").read_text()
+    while (checkout.root / "params.yaml").exists() and time.monotonic() < until_s and process.poll() is None:
+        try:
+            if (checkout.root / "params.yaml").read_text() != text:
+                break
+        except OSError:
+            break
+        time.sleep(0.002)
+    time.sleep(0.05 * (moment - 3))
