@@ -23,6 +23,7 @@ from stages.errors import AdviceError
 FOLDER = files.WORK_DIR / "workspace"
 _STATE = "state.json"
 _STASHED_EXPERIMENT = "refs/exps/stash"
+_LOCKS = (".dvc/tmp/rwlock", ".dvc/tmp/exps/rwlock")  # of DVC
 State = dict[str, Any]
 
 
@@ -91,7 +92,7 @@ def recover() -> list[str]:
     Does nothing while one is being made.
     """
     state = _state()
-    if state is None or (state["pid"] != os.getpid() and psutil.pid_exists(state["pid"])):
+    if state is None or (state["pid"] != os.getpid() and _is_running(state["pid"])):
         return []
     lost, root = _lost(state), Path(state["root"])
     for name in lost:
@@ -100,6 +101,10 @@ def recover() -> list[str]:
             (root / name).unlink(missing_ok=True)
         else:
             shutil.copy2(FOLDER / "files" / copy, root / name)
+    for path in _LOCKS:
+        _free(root / path)
+    for name in ("index.lock", "HEAD.lock"):  # of git, which was killed, too
+        Path(git("rev-parse", "--git-path", name).strip()).unlink(missing_ok=True)
     if _is_detached(state):
         git("symbolic-ref", "HEAD", state["head"])
     with suppress(AdviceError):  # the experiment itself: the next one would run it, too
@@ -128,3 +133,24 @@ def _lost(state: State) -> list[str]:
 def _is_detached(state: State) -> bool:
     done = subprocess.run(["git", "symbolic-ref", "--quiet", "HEAD"], capture_output=True, check=False)
     return bool(state["head"]) and done.returncode != 0
+
+
+def _free(path: Path) -> None:
+    """Frees locks of DVC whose processes have ended, which DVC takes for alive as long as the system lists them."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        held = json.loads(path.read_text(encoding="utf-8"))
+        write = {name: owner for name, owner in held.get("write", {}).items() if _is_running(owner["pid"])}
+        read = {
+            name: [owner for owner in owners if _is_running(owner["pid"])]
+            for name, owners in held.get("read", {}).items()
+        }
+        read = {name: owners for name, owners in read.items() if owners}
+        path.write_text(json.dumps({"write": write, "read": read}), encoding="utf-8")
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a process lives; one that has ended may stay listed where nothing waits for it."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -81,7 +82,7 @@ def test_failed_experiment_is_one_line_and_loses_nothing(advised: Checkout) -> N
     path.write_text(source)
 
 
-def test_kill_at_any_moment_loses_no_edit(advised: Checkout) -> None:
+def test_kill_at_any_moment_loses_no_edit(advised: Checkout, tmp_path: Path) -> None:
     """DVC stashes the edits, detaches HEAD and resets the workspace in the first seconds."""
     text, branch = edit(advised), status(advised).splitlines()[0]
     listed = json.loads(advised.check_output("python", "-m", "stages.advise", "--json"))
@@ -89,15 +90,20 @@ def test_kill_at_any_moment_loses_no_edit(advised: Checkout) -> None:
     command = ["python", "-m", "stages.advise", str(advice["number"])]
     changed = 0
     for moment in range(10):
-        with subprocess.Popen(
-            command,
-            cwd=advised.root,
-            env=child_environment(advised.root),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as process:
+        log = tmp_path / f"{moment}.txt"
+        with (
+            log.open("w") as output,
+            subprocess.Popen(
+                command,
+                cwd=advised.root,
+                env=child_environment(advised.root),
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            ) as process,
+        ):
             wait_for_the_stash(advised, process, moment)
+            assert process.poll() is None, log.read_text()
             os.killpg(process.pid, signal.SIGKILL)
         changed += (advised.root / "params.yaml").read_text() != text
         first, second = (advised.stage("environment") for _ in range(2))
@@ -107,8 +113,8 @@ def test_kill_at_any_moment_loses_no_edit(advised: Checkout) -> None:
         assert status(advised).splitlines()[0] == branch
     assert changed > 0, "no kill came while the workspace was changed"
     advised.check_output("python", "-m", "stages.advise")
-    output = advised.check_output(*command)  # and what was left behind does not disturb the next start
-    assert "over its parent float32" in output
+    printed = advised.check_output(*command)  # and what was left behind does not disturb the next start
+    assert "over its parent float32" in printed
     assert not list((advised.root / ".dvc/tmp/exps/standalone").glob("tmp*"))
 
 
