@@ -81,10 +81,10 @@ def rewritten(path: Path, text: str) -> Arrange:
     return arrange
 
 
-def _other_batch(root: Path, _: pytest.MonkeyPatch) -> None:
+def _other_replicas(root: Path, _: pytest.MonkeyPatch) -> None:
     path = root / files.profile_dir("mixed_float16") / "summary.json"
     summary = json.loads(path.read_text())
-    summary["configuration"]["batch_size"] = 64
+    summary["configuration"]["replicas"] = 2
     files.write_json(path, summary)
     files.write_manifest(path.parent)
 
@@ -148,11 +148,11 @@ CASES = [
     compared(
         "a summary is empty",
         "summary.json cannot be used (variant: Field required)",
-        rewritten(PROFILE / "summary.json", '{"schema_version": 4}'),
+        rewritten(PROFILE / "summary.json", '{"schema_version": 5}'),
     ),
     compared(
         "a summary of release 0.1.0",
-        "summary.json has schema version 1 and this release of halfstep reads 4: run `dvc repro -f -s profile`",
+        "summary.json has schema version 1 and this release of halfstep reads 5: run `dvc repro -f -s profile`",
         rewritten(PROFILE / "summary.json", "{}"),
     ),
     compared(
@@ -161,7 +161,7 @@ CASES = [
         rewritten(FLOAT32 / "metrics.json", '{"status": "finished"}'),
     ),
     compared("a summary is not an object", "it is not a JSON object", rewritten(PROFILE / "summary.json", "[]")),
-    compared("an arm was measured with another batch size", "batch size 64 instead of 32", _other_batch),
+    compared("an arm was measured with another number of replicas", "replicas 2 instead of 1", _other_replicas),
     compared("environment.json is missing", "environment.json is missing", removed(files.ENVIRONMENT_FILE)),
     compared("environment.json is damaged", "environment.json is", one_bit(files.ENVIRONMENT_FILE)),
     traced("missing", "nowhere.xplane.pb", "nowhere.xplane.pb does not exist"),

@@ -50,14 +50,9 @@ ONE_ERROR = {
         "variants.float32.batch_size is 0; it must be an integer of at least 1 and at most 65,536",
     ),
     "learning rate of an own task": (
-        "{task: {name: 'json:loads'}, train: {variants: [float32]}, "
+        "{task: {name: 'json:loads', arguments: {s: x}}, train: {variants: [float32]}, "
         "variants: {float32: {policy: float32, learning_rate: 0.1}}}",
         "variants.float32.learning_rate is 0.1 and task.name is 'json:loads', whose optimizer is its own: set it to",
-    ),
-    "batch of a script": (
-        "{task: {script: train.py}, train: {variants: [float32]}, "
-        "variants: {float32: {policy: float32, batch_size: 8}}}",
-        "variants.float32.batch_size is 8 and task.script is 'train.py', whose batches are its own: set it to null",
     ),
     "cached input of replicas": (
         "{train: {replicas: 2, variants: [float32]}, variants: {float32: {policy: float32, cache_input: true}}}",
@@ -352,3 +347,13 @@ def test_keras_has_no_other_quantized_policies() -> None:
         assert policy in str(keras.dtype_policies.get(policy))
     for policy in get_args(Policy):
         assert keras.dtype_policies.get(policy).name == policy
+
+
+def test_entries_cannot_change_the_batches_of_a_script() -> None:
+    _, lines = examine(
+        "{task: {script: train.py}, train: {variants: [float32]}, variants: {float32: {policy: float32, batch_size: 8}}}"
+    )
+    assert lines == [
+        "params.yaml: variants.float32.batch_size is 8 and task.script is 'train.py', whose batches are its own: set "
+        "it to null"
+    ]

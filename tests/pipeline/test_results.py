@@ -84,7 +84,8 @@ def test_files_of_the_comparison(finished: Checkout) -> None:
     found = finished.files("data/compare")
     assert {"comparison.json", "report.html", "metrics.json"} <= found
     assert {name for name in found if name.startswith("plots/")} == {
-        f"plots/{table}.csv" for table in ("score_by_epoch", "step_breakdown", "latency", "speedups", "confusion")
+        f"plots/{table}.csv"
+        for table in ("score_by_epoch", "step_breakdown", "latency", "speedups", "confusion", "batches")
     }
 
 
@@ -143,7 +144,7 @@ def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
 
 @pytest.mark.parametrize(
     ("name", "version"),
-    [("prepared/info", 2), ("train/float32-0/metrics", 2), ("profile/_control/summary", 4), ("compare/comparison", 3)],
+    [("prepared/info", 2), ("train/float32-0/metrics", 2), ("profile/_control/summary", 5), ("compare/comparison", 3)],
 )
 def test_every_result_has_a_schema_version(finished: Checkout, name: str, version: int) -> None:
     assert finished.json(f"data/{name}.json")["schema_version"] == version
