@@ -284,7 +284,9 @@ class ProfileParams(Section):
         None, ge=1, le=10_000, description="number of inference calls in a turn, at each batch size"
     )
     find_max_batch: bool = Field(
-        False, description="find the largest batch size that each variant can train with; takes minutes"
+        False,
+        description="find the largest batch that each variant can train with, and the one with the most examples per "
+        "second, which is measured; takes minutes",
     )
     memory_limit_mib: int | None = Field(
         None, ge=64, description="memory for `find_max_batch` on a CPU, in MiB; `null`: half of the free memory"

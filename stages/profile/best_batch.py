@@ -18,20 +18,71 @@ from statistics import fmean
 import psutil
 
 from stages import files
-from stages.errors import ProfileError
-from stages.params import ProfileParams
-from stages.profile import runner
+from stages.errors import HalfstepError, ProfileError
+from stages.params import Params, ProfileParams
+from stages.profile import extras, runner
 from stages.profile.extras import Wanted
-from stages.profile.records import ArmConfig, Measurement
+from stages.profile.records import ArmConfig, ArmRecord, Measurement
 from stages.profile.repeats import Repeats
 from stages.profile.worker_process import Serve, WorkerProcess, serve_worker
-from stages.results.profile import BatchRound, LargestBatch
+from stages.results.profile import BatchRound, BestBatch, LargestBatch, Protocol
 from stages.text import MIB
 
 ROUNDS, WARM_UP_STEPS = 6, 3
 TURN_MS = 150.0
 MOST_SLOWER = 2  # sizes in a row that are slower than the best, after which there are no more in this direction
 MEMORY_SHARE = 0.8  # of the free memory; where all variants need more, one is measured at a time
+
+
+def at_best_batches(
+    configs: Mapping[str, ArmConfig],
+    settings: Params,
+    largest: Mapping[str, LargestBatch],
+    measurement: Measurement,
+    context: runner.Context,
+    kept: Repeats,
+) -> dict[str, BestBatch]:
+    """Finds the best batch of each variant, and measures all of them together at these.
+
+    The times are added to the records. What an earlier session found stays, and what fails is a warning.
+
+    Args:
+        configs: the arms at the batches in use.
+        settings: all parameters.
+        largest: the largest batch of each variant whose best one is looked for.
+        measurement: at the batches in use.
+        context, kept: of that measurement.
+    """
+    rounds, baseline, records = kept.batches, settings.compare.baseline, measurement.records
+    for name, found in largest.items():
+        if name in rounds or not found.batch_size or extras.BEST_BATCH in records[name].failed:
+            continue
+        try:
+            rounds[name] = batch_rounds(name, configs[name], found.batch_size)
+            kept.keep_batches(rounds)
+        except HalfstepError as error:
+            extras.failed(records[name], name, extras.BEST_BATCH, error)
+    for name, of_one in rounds.items():
+        records[name].times.batches = of_one
+    best = {name: best_of(of_one) for name, of_one in rounds.items()}
+    if baseline not in best:
+        return {}
+    print(f"profile: best batches: {', '.join(f'{name} {size}' for name, size in best.items())}", flush=True)
+    try:
+        arms, together = configs_at(configs, best, baseline), kept.at_best_batch()
+        measured = measure_at_best(arms, baseline, settings.profile, largest, context, together)
+    except HalfstepError as error:
+        extras.failed(records[baseline], baseline, extras.BEST_BATCH, error)
+        return {}
+    for name, record in measured.records.items():
+        records[name].times.best_batch = record.times.rounds
+    return {name: _result(record, measured.protocol) for name, record in measured.records.items()}
+
+
+def _result(record: ArmRecord, protocol: Protocol) -> BestBatch:
+    peak_bytes = record.calibration.peak_memory_bytes if record.calibration else None
+    peak_mib = None if peak_bytes is None else peak_bytes / MIB
+    return BestBatch(batch_size=record.settings.in_force.batch_size, peak_mib=peak_mib, protocol=protocol)
 
 
 def at_batch(config: ArmConfig, batch_size: int) -> ArmConfig:

@@ -12,17 +12,12 @@ from stages.profile.records import ArmConfig, ArmRecord, ArmSettings
 from stages.results.profile import bridge_name
 from stages.text import TRAIN
 
-# Settings that an entry may leave as they are, by the key of the entry: then they must be those of the baseline.
-_LEFT_ALONE = {
-    "batch_size": "batch_size",
-    "learning_rate": "learning_rate",
-    "threads": "threads",
-    "threads_between": "threads",
-    "gpu_thread_mode": "gpu_thread_mode",
-    "input_threads": "input_threads",
-    "cache_input": "cache_input",
-    "prefetch_to_device": "prefetch_to_device",
-}
+# Settings that must be those of the baseline where neither entry sets them.
+_LEFT_ALONE = (
+    *("batch_size", "learning_rate", "threads", "threads_between"),
+    *("gpu_thread_mode", "input_threads", "cache_input", "prefetch_to_device"),
+)
+_FOLLOWS = {"learning_rate": "batch_size", "threads_between": "threads"}  # where the entry sets the second
 
 
 def bridge_of(settings: ArmSettings, baseline: ArmSettings, measure: str = TRAIN) -> str | None:
@@ -73,7 +68,7 @@ def _common(record: ArmRecord, *arms: ArmRecord) -> dict[str, Any]:
     """What must be the same: the configuration, and the settings that the entries of these arms leave alone."""
     set_by_entry = {key for arm in arms for key, value in arm.entry.model_dump().items() if value is not None}
     in_force = record.settings.in_force.model_dump()
-    left_alone = {key: in_force[key] for key, entry_key in _LEFT_ALONE.items() if entry_key not in set_by_entry}
-    if "batch_size" in set_by_entry:  # which the learning rate follows
-        left_alone.pop("learning_rate", None)
+    left_alone = {
+        key: in_force[key] for key in _LEFT_ALONE if key not in set_by_entry and _FOLLOWS.get(key) not in set_by_entry
+    }
     return record.settings.configuration.model_dump() | left_alone

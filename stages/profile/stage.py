@@ -14,18 +14,17 @@ from stages.distribution.cluster import from_environment
 from stages.errors import HalfstepError, ProfileError
 from stages.inputs.snapshot import Snapshot
 from stages.machine import fingerprint
-from stages.params import Params, ProfileParams, TrainParams
+from stages.params import Params, TrainParams
 from stages.profile import best_batch, extras, repeats, runner
 from stages.profile.max_batch import largest_batch
 from stages.profile.records import ArmConfig, ArmRecord, Measurement
 from stages.profile.repeats import Repeats
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import Trace, read_trace
-from stages.results.profile import BestBatch, LargestBatch, Protocol, write_profile
+from stages.results.profile import BestBatch, LargestBatch, write_profile
 from stages.results.task import TASK_INFO, TaskInfo, resolved
 from stages.results.training import finished_scores, read_metrics
 from stages.tasks.spec import TaskSpec
-from stages.text import MIB
 from stages.tracking import run_logging
 from stages.tracking.tracker import Tracker
 
@@ -88,8 +87,8 @@ def _measure_and_write(
     )
     measurement = runner.measure(configs, settings.compare.baseline, settings.profile, context, kept)
     _print_protocol(measurement)
-    largest = _largest_batches(configs, settings.profile, measurement, kept)
-    best = _best_batches(configs, settings, largest, measurement, context, kept)
+    largest = _largest_batches(configs, settings, measurement, kept)
+    best = best_batch.at_best_batches(configs, settings, largest, measurement, context, kept)
     return {name: _write(name, measurement, largest.get(name), best.get(name)) for name in measurement.records}
 
 
@@ -129,16 +128,17 @@ def _configs(settings: Params, variants: list[str]) -> dict[str, ArmConfig]:
 
 
 def _largest_batches(
-    configs: Mapping[str, ArmConfig], profile: ProfileParams, measurement: Measurement, kept: Repeats
+    configs: Mapping[str, ArmConfig], settings: Params, measurement: Measurement, kept: Repeats
 ) -> dict[str, LargestBatch]:
     """With `profile.find_max_batch`, the largest batch that trains, by variant; what an earlier session found stays.
 
-    The control's is that of the baseline, so it is left out.
+    The control's is that of the baseline, so it is left out, and so are candidates that have a batch of their own.
     """
-    found = dict(kept.largest)
+    found, profile = dict(kept.largest), settings.profile
     for name, config in configs.items() if profile.find_max_batch else ():
         record = measurement.records[name]
-        if name == files.CONTROL or name in found or extras.LARGEST_BATCH in record.failed:
+        has_own = config.variant.batch_size is not None and name != settings.compare.baseline
+        if name == files.CONTROL or has_own or name in found or extras.LARGEST_BATCH in record.failed:
             continue
         try:
             found[name] = largest_batch(config, profile, record.settings.configuration.device)
@@ -146,52 +146,6 @@ def _largest_batches(
         except HalfstepError as error:
             extras.failed(record, name, extras.LARGEST_BATCH, error)
     return found
-
-
-def _best_batches(
-    configs: Mapping[str, ArmConfig],
-    settings: Params,
-    largest: Mapping[str, LargestBatch],
-    measurement: Measurement,
-    context: runner.Context,
-    kept: Repeats,
-) -> dict[str, BestBatch]:
-    """With `profile.find_max_batch`, the batch at which each variant trains the most examples per second.
-
-    The times are added to the records. What fails is a warning. A variant with a batch of its own has been given it.
-    """
-    rounds, baseline = kept.batches, settings.compare.baseline
-    for name in largest:
-        record = measurement.records[name]
-        has_own = configs[name].variant.batch_size is not None and name != baseline
-        if name in rounds or has_own or not largest[name].batch_size or extras.BEST_BATCH in record.failed:
-            continue
-        try:
-            rounds[name] = best_batch.batch_rounds(name, configs[name], largest[name].batch_size)
-            kept.keep_batches(rounds)
-        except HalfstepError as error:
-            extras.failed(record, name, extras.BEST_BATCH, error)
-    for name, of_one in rounds.items():
-        measurement.records[name].times.batches = of_one
-    best = {name: best_batch.best_of(of_one) for name, of_one in rounds.items()}
-    if baseline not in best:
-        return {}
-    print(f"profile: best batches: {', '.join(f'{name} {size}' for name, size in best.items())}", flush=True)
-    at_best = best_batch.configs_at(configs, best, baseline)
-    try:
-        found = best_batch.measure_at_best(at_best, baseline, settings.profile, largest, context, kept.at_best_batch())
-    except HalfstepError as error:
-        extras.failed(measurement.records[baseline], baseline, extras.BEST_BATCH, error)
-        return {}
-    for name, record in found.records.items():
-        measurement.records[name].times.best_batch = record.times.rounds
-    return {name: _best_batch(record, found.protocol) for name, record in found.records.items()}
-
-
-def _best_batch(record: ArmRecord, protocol: Protocol) -> BestBatch:
-    peak_bytes = record.calibration.peak_memory_bytes if record.calibration else None
-    peak_mib = None if peak_bytes is None else peak_bytes / MIB
-    return BestBatch(batch_size=record.settings.in_force.batch_size, peak_mib=peak_mib, protocol=protocol)
 
 
 def _write(name: str, measurement: Measurement, largest: LargestBatch | None, best: BestBatch | None) -> str:

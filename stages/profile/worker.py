@@ -62,7 +62,8 @@ def serve(connection: Connection, make_worker: Callable[[ArmConfig], Worker], co
             answer = True, getattr(worker, method)(*arguments)
         except tf.errors.ResourceExhaustedError as error:
             details = " ".join(error.message.split())[:160]
-            answer = False, OutOfMemory(config.spec.train.batch_size, memory.peak_bytes(), details)
+            spec = config.spec
+            answer = False, OutOfMemory(spec.train.batch_size, memory.peak_bytes(), details, spec.batch_key)
         except (HalfstepError, tf.errors.OpError) as error:
             answer = False, " ".join(str(error).split())[:500]
         except Exception as error:  # of the user's own model or task

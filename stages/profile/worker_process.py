@@ -27,14 +27,16 @@ class OutOfMemory:
     """A worker's answer to a call for which there was too little memory.
 
     Attributes:
-        batch_size: `train.batch_size`.
+        batch_size: examples of a step.
         peak_bytes: most that the worker has used so far, as in `memory/peak_mib`.
         details: what TensorFlow says, in one line.
+        batch_key: the parameter that sets the batch.
     """
 
     batch_size: int
     peak_bytes: int
     details: str
+    batch_key: str = "train.batch_size"
 
 
 class OutOfMemoryError(ProfileError):
@@ -42,7 +44,7 @@ class OutOfMemoryError(ProfileError):
 
     def __init__(self, arm: str, shortage: OutOfMemory) -> None:
         super().__init__(
-            f"profile: {arm}: train.batch_size is {shortage.batch_size}, too large for the memory, of which "
+            f"profile: {arm}: {shortage.batch_key} is {shortage.batch_size}, too large for the memory, of which "
             f"{shortage.peak_bytes / MIB:,.0f} MiB were used ({shortage.details}); reduce it"
         )
 

@@ -18,6 +18,7 @@ class TaskSpec:
         prepared_sha256: sha256 of the manifest of the prepared data, if another process has verified the files. Large
             files are then not read again. None if nobody has.
         directory: folder of the prepared data.
+        batch_key: the parameter that says how many examples a step has, for messages.
     """
 
     task: TaskParams
@@ -25,14 +26,17 @@ class TaskSpec:
     train: TrainParams
     prepared_sha256: str | None = None
     directory: Path = files.PREPARED
+    batch_key: str = "train.batch_size"
 
     @classmethod
     def of(
         cls, settings: Params, variant: str, prepared_sha256: str | None = None, directory: Path = files.PREPARED
     ) -> TaskSpec:
         """The task as an entry of `variants` says."""
-        train = settings.variants[variant].applied_to(settings.train)
-        return cls(settings.task, settings.model, train, prepared_sha256, directory)
+        entry = settings.variants[variant]
+        key = "train.batch_size" if entry.batch_size is None else f"variants.{variant}.batch_size"
+        train = entry.applied_to(settings.train)
+        return cls(settings.task, settings.model, train, prepared_sha256, directory, key)
 
     @property
     def subject(self) -> str:

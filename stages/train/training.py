@@ -168,7 +168,7 @@ def _fit(
     """Trains. All hosts of a training must call it."""
     callbacks = _callbacks(listeners, session, spec.train, ready)
     cluster = from_environment(spec.train.replicas)
-    explained = _explain_own_code(spec, session), _explain_out_of_memory(spec.train)
+    explained = _explain_own_code(spec, session), _explain_out_of_memory(spec)
     with session.interruption.deferred(), explained[0], explained[1], lost_ranks_explained(cluster):
         if folder is not None and (ready.scripted is not None or ready.task.callbacks):
             shutil.rmtree(folder, ignore_errors=True)
@@ -253,12 +253,12 @@ def _explain_own_code(spec: TaskSpec, session: Session) -> Iterator[None]:
 
 
 @contextmanager
-def _explain_out_of_memory(settings: TrainParams) -> Iterator[None]:
+def _explain_out_of_memory(spec: TaskSpec) -> Iterator[None]:
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
         raise ModelError(
-            f"train.batch_size is {settings.batch_size}, for which the memory of {_memory()} is too small; "
+            f"{spec.batch_key} is {spec.train.batch_size}, for which the memory of {_memory()} is too small; "
             "reduce it, or choose a smaller model or data.image_size; with a batch that fits, profile.find_max_batch: "
             "true finds the largest"
         ) from error

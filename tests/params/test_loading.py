@@ -351,7 +351,8 @@ def test_keras_has_no_other_quantized_policies() -> None:
 
 def test_entries_cannot_change_the_batches_of_a_script() -> None:
     _, lines = examine(
-        "{task: {script: train.py}, train: {variants: [float32]}, variants: {float32: {policy: float32, batch_size: 8}}}"
+        "{task: {script: train.py}, train: {variants: [float32]}, "
+        "variants: {float32: {policy: float32, batch_size: 8}}}"
     )
     assert lines == [
         "params.yaml: variants.float32.batch_size is 8 and task.script is 'train.py', whose batches are its own: set "

@@ -31,13 +31,19 @@ def edit(checkout: Checkout) -> str:
     return path.read_text()
 
 
+@pytest.fixture(scope="module")
+def without_onednn(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    checkout = finished.copy(tmp_path_factory.mktemp("advised") / "halfstep")
+    checkout.configure({"variants.float32.onednn": False, "variants.mixed_bfloat16.onednn": False})
+    checkout.repro()
+    checkout.commit("Without oneDNN")
+    return checkout
+
+
 @pytest.fixture
-def advised(copied: Checkout) -> Checkout:
+def advised(without_onednn: Checkout, tmp_path: Path) -> Checkout:
     """A checkout whose baseline runs without oneDNN, which is a reason with a change."""
-    copied.configure({"variants.float32.onednn": False, "variants.mixed_bfloat16.onednn": False})
-    copied.repro()
-    copied.commit("Without oneDNN")
-    return copied
+    return without_onednn.copy(tmp_path / "halfstep")
 
 
 def test_change_is_tried_as_an_experiment_and_the_workspace_is_as_before(advised: Checkout) -> None:

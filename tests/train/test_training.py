@@ -249,7 +249,7 @@ def test_time_of_listeners_is_not_training_time(prepared: Path) -> None:
 def test_out_of_memory_error_says_how_to_find_the_largest_batch() -> None:
     with (
         pytest.raises(ModelError, match=r"batch_size is 8, .* \(\d+ GiB\) is too small; reduce it, .*find_max_batch"),
-        _explain_out_of_memory(SETTINGS),
+        _explain_out_of_memory(TaskSpec(TaskParams(), ModelParams(), SETTINGS)),
     ):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 

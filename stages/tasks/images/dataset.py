@@ -100,16 +100,14 @@ def _open_split(directory: Path, name: str) -> Split:
     return Split(images, labels)
 
 
-def steps_per_epoch(split: Split, batch_size: int) -> int:
+def steps_per_epoch(split: Split, batch_size: int, key: str = "train.batch_size") -> int:
     """Number of full batches in an epoch. The incomplete last batch is dropped, so that every step has the same shape.
 
     Raises:
-        DataError: the batch is larger than the split.
+        DataError: the batch, which the parameter `key` sets, is larger than the split.
     """
     if batch_size > len(split):
-        raise DataError(
-            f"train.batch_size is {batch_size}; allowed is at most {len(split)}, the number of training images"
-        )
+        raise DataError(f"{key} is {batch_size}; allowed is at most {len(split)}, the number of training images")
     return len(split) // batch_size
 
 

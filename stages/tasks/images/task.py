@@ -39,7 +39,7 @@ def build(spec: TaskSpec, seed: int, strategy: Any = None, *, one_image: bool = 
         prepared = dataset.views_of_one_image(spec.directory, spec.train.batch_size, seed)
     else:
         prepared = dataset.open_prepared(spec.directory, spec.prepared_sha256)
-    train, steps = spec.train, dataset.steps_per_epoch(prepared.train, spec.train.batch_size)
+    train, steps = spec.train, dataset.steps_per_epoch(prepared.train, spec.train.batch_size, spec.batch_key)
     ordered = functools.partial(dataset.ordered_batches, batch_size=TEST_BATCH_SIZE)
     task = Task(
         model=models.build(spec.model, prepared.image_shape, len(prepared.classes)),

@@ -82,6 +82,8 @@ def test_another_seed_gives_another_order(split: Split) -> None:
 def test_batch_larger_than_the_training_set_is_refused(split: Split) -> None:
     with pytest.raises(DataError, match=r"train\.batch_size is 23; allowed is at most 22"):
         dataset.steps_per_epoch(split, COUNT + 1)
+    with pytest.raises(DataError, match=r"^variants\.large\.batch_size is 23; allowed is at most 22"):
+        dataset.steps_per_epoch(split, COUNT + 1, "variants.large.batch_size")
     assert dataset.steps_per_epoch(split, COUNT) == 1
 
 
