@@ -22,7 +22,7 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
         CorruptFileError: they were changed after they were written.
     """
     identity = run_logging.training(variant, seed)
-    directory, metrics = files.train_dir(variant, seed), _metrics(settings, "not_trained")
+    directory, metrics = files.train_dir(variant, seed), _metrics(settings, variant, "not_trained")
     with Tracker(settings.tracking).run(identity, settings) as run:
         if inputs:
             inputs.require_unchanged()
@@ -33,7 +33,7 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
 def run_failed(settings: Params, variant: str, seed: int, reason: str, inputs: Snapshot | None = None) -> None:
     """Writes and logs that a variant cannot be trained, which is a result: others go on. Errors as of `run_stage`."""
     identity = run_logging.training(variant, seed)
-    directory, metrics = files.train_dir(variant, seed), _metrics(settings, "failed", reason=reason)
+    directory, metrics = files.train_dir(variant, seed), _metrics(settings, variant, "failed", reason=reason)
     with Tracker(settings.tracking).run(identity, settings) as run:
         if inputs:
             inputs.require_unchanged()
@@ -41,11 +41,13 @@ def run_failed(settings: Params, variant: str, seed: int, reason: str, inputs: S
     print(f"{identity.name}: left out: {reason}")
 
 
-def _metrics(settings: Params, status: Literal["failed", "not_trained"], reason: str | None = None) -> TrainingMetrics:
+def _metrics(
+    settings: Params, variant: str, status: Literal["failed", "not_trained"], reason: str | None = None
+) -> TrainingMetrics:
     return TrainingMetrics(
         status=status,
         reason=reason,
-        batch_size=settings.train.batch_size,
+        batch_size=settings.variants[variant].applied_to(settings.train).batch_size,
         data_sha256=files.verify_manifest(files.PREPARED),
         environment=fingerprint.trained_on(),
     )
