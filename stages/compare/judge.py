@@ -151,7 +151,7 @@ def _other_batch(candidate: JudgedCandidate, judging: Judging) -> document.Other
     return None if per_s is None else document.OtherBatch(batch_size=sizes, examples_per_s=per_s)
 
 
-def _over_parent(candidate: JudgedCandidate, study: Study) -> document.Ratio | None:
+def _over_parent(candidate: JudgedCandidate, study: Study) -> document.OverParent | None:
     """Of training; None where the candidate has no parent, or where that was not measured with it."""
     profile = candidate.result.profile
     parent = profile.summary.entry.parent if profile else None
@@ -166,7 +166,7 @@ def _over_parent(candidate: JudgedCandidate, study: Study) -> document.Ratio | N
         batch_sizes=(found.batch_size, profile.batch_size),
         interleaved=protocol.interleaved,
     )
-    return document.Ratio(**ratio_of(speedup))
+    return document.OverParent(**ratio_of(speedup), parent=found.summary.variant)
 
 
 def _why(candidate: JudgedCandidate, judging: Judging) -> str | None:

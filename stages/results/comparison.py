@@ -397,6 +397,20 @@ class Setup(Record):
     manifests: dict[str, str] = Field(default_factory=dict)
 
 
+class OverParent(Ratio):
+    """Speed-up of training over the variant that a candidate was made from, in the same rounds."""
+
+    parent: str
+
+    @property
+    def sentence(self) -> str:
+        """For every report."""
+        return (
+            f"Over {self.parent}, from which it was made, its speed-up of training is {self.ratio:.2f}× "
+            f"({self.low:.2f} to {self.high:.2f})."
+        )
+
+
 class OtherBatch(Record):
     """Batches of which the candidate's differ from the baseline's: examples of a step, and examples per second."""
 
@@ -418,7 +432,7 @@ class Candidate(Record):
         tests: those of the verdicts.
         account: of training; only with traces.
         waiting: of a training step for its input.
-        over_parent: speed-up over the variant that it was made from, in the same rounds; None without a parent.
+        over_parent: None without a parent.
         other_batch: where the steps have other numbers of examples; the speed-up is then one of examples per second.
         why: what the account says of the step, in one sentence.
     """
@@ -434,7 +448,7 @@ class Candidate(Record):
     account: dict[Literal["train"], Account] | None = None
     waiting: Waiting | None = None
     other_batch: OtherBatch | None = None
-    over_parent: Ratio | None = None
+    over_parent: OverParent | None = None
     verdict: Verdict
     tests: dict[str, VerdictTest] | None = None
     sentence: str
@@ -452,6 +466,12 @@ class Candidate(Record):
         if unknown:
             raise ValueError(f"{', '.join(unknown)}: unknown keys")
         return self
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What is said of the candidate: the verdict, why, and what it brought over its parent."""
+        found = (self.sentence, self.why, self.over_parent.sentence if self.over_parent else None)
+        return tuple(text for text in found if text)
 
     @property
     def training_account(self) -> Account | None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from stages import files
+from stages.advise import experiment
 from stages.advise.__main__ import main
 from stages.advise.advice import Advice, advice_of, suffix, with_variants
 from stages.params import Params, Variant
-from stages.results.comparison import COMPARISON, Comparison, Reason, Remedy
+from stages.results.comparison import COMPARISON, Comparison, OverParent, Reason, Remedy
 
 REASON: dict[str, Any] = {"text": "It waits.", "evidence": {}, "advice": "Wait less."}
 
@@ -164,3 +165,67 @@ def test_without_results_there_is_one_line(results: Path, capsys: pytest.Capture
     assert main() != 0
     (line,) = capsys.readouterr().err.splitlines()
     assert "dvc repro" in line
+
+
+def answers(
+    monkeypatch: pytest.MonkeyPatch, over_parent: dict[str, tuple[float, float]], reasons: dict[str, Any]
+) -> list[str]:
+    """Stands for the experiments: a variant's speed-up over its parent, and the reasons that its report gives."""
+    started: list[str] = []
+
+    def run(settings: Params, entries: dict[str, Variant], variant: str) -> str:
+        assert variant in settings.train.variants
+        assert set(entries) <= set(settings.train.variants)
+        started.append(variant)
+        return f"advise-{variant}"
+
+    def comparison_of(name: str) -> Comparison:
+        variant = name.removeprefix("advise-")
+        low, high = over_parent[variant]
+        found = comparison(**{variant: tuple(reasons.get(variant, ()))})
+        candidate = found.candidates[variant].model_copy(
+            update={"over_parent": OverParent(parent="float32", value=(low + high) / 2, low=low, high=high)}
+        )
+        return found.model_copy(update={"candidates": {variant: candidate}})
+
+    monkeypatch.setattr(experiment, "run", run)
+    monkeypatch.setattr(experiment, "comparison_of", comparison_of)
+    monkeypatch.setattr(experiment, "remove_copies", lambda: None)
+    return started
+
+
+def test_all_goes_on_from_what_was_kept_until_nothing_adds_enough(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second is tried on top of the first; the third adds too little, and the fourth may at most add too little."""
+    first = reason("input_bound", ("variants.float32.cache_input", None, True, 1.8))
+    kept = "float32_cache_input_on"
+    then = (
+        reason("model_too_small", (f"variants.{kept}.xla", None, True, 1.5)),
+        reason("small_batch", (f"variants.{kept}.batch_size", None, 64, 1.2)),
+        reason("memory_bound", (f"variants.{kept}.onednn", True, False, 1.01)),
+    )
+    comparison((first,)).write(COMPARISON)
+    brought = {kept: (1.5, 1.7), f"{kept}_xla_on": (0.9, 1.04), f"{kept}_batch_64": (1.06, 1.1)}
+    started = answers(monkeypatch, brought, {kept: then})
+    monkeypatch.setattr("sys.argv", ["advise", "--all"])
+    assert main() == 0
+    assert started == list(brought)
+    printed = capsys.readouterr().out
+    assert f"kept {kept}, {kept}_batch_64 of 3 tried" in printed
+    trials = json.loads((results / ".halfstep/advise.json").read_text())["trials"]
+    assert [(trial["variant"], trial["kept"]) for trial in trials] == [
+        (kept, True),
+        (f"{kept}_xla_on", False),
+        (f"{kept}_batch_64", True),
+    ]
+
+
+def test_nothing_is_started_that_does_not_fit_into_the_minutes(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = answers(monkeypatch, {}, {})
+    monkeypatch.setattr("sys.argv", ["advise", "--all", "--minutes", "-1"])
+    assert main() == 0
+    assert started == []
+    assert "does not fit into --minutes" in capsys.readouterr().out

@@ -64,6 +64,7 @@ def test_speed_up_is_of_examples_per_second(project: SmallStudy) -> None:
     assert before.account is not None
     assert found.over_parent is not None
     assert found.over_parent.ratio == found.speedups["train"].ratio
+    assert found.sentences[-1].startswith("Over float32, from which it was made, its speed-up of training is 3.20×")
     assert "training step" not in found.sentence
 
 

@@ -116,7 +116,7 @@ def _verdict(name: str, candidate: Candidate, comparison: Comparison) -> dict[st
         "verdict": candidate.verdict,
         "word": verdict_text(candidate.verdict, speed_only=comparison.speed_only),
         "sentence": candidate.sentence,
-        "why": candidate.why,
+        "further": candidate.sentences[1:],
         "others": [
             {
                 "label": measure_label(measure),

@@ -29,7 +29,7 @@ def render_markdown(comparison: Comparison) -> str:
         lines += [f"Gate: **{comparison.gate}**", ""]
     lines += [
         f"- **{markdown_text(name)}: {verdict_text(item.verdict, speed_only=comparison.speed_only)}.** "
-        f"{markdown_text(' '.join(filter(None, (item.sentence, item.why))))}"
+        f"{markdown_text(' '.join(item.sentences))}"
         for name, item in candidates.items()
     ]
     compared = at_equal_batch(comparison)

@@ -39,7 +39,7 @@ def render(comparison: Comparison, study: Study | None) -> RenderableType:
     lines: list[RenderableType] = [_MetricsTables(comparison, study)] if study else []
     lines += [_batch_table(comparison, rows)] if (rows := batch_rows(comparison)) else []
     for candidate in comparison.candidates.values():
-        lines += [Text(printable(text)) for text in (candidate.sentence, candidate.why) if text]
+        lines += [Text(printable(text)) for text in candidate.sentences]
     lines += [Text(f"Note: {printable(text)}") for text in comparison.notes or ()]
     changes = [item.quality for item in comparison.candidates.values() if item.quality is not None]
     if (note := headline_note(comparison)) is not None:
