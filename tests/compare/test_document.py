@@ -22,6 +22,7 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Judging) -> No
     assert set(found) == {
         "schema_version",
         "baseline",
+        "baseline_reasons",
         "environment",
         "control",
         "noise_floor",

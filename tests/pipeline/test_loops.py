@@ -78,7 +78,7 @@ def build(*, batch_size, seed, kind):
         score_name="neg_squared_error",
     )
 """
-KINDS = ("lstm", "stacked", "unrolled", "layer", "train_step")
+KINDS = ("stacked", "layer", "train_step")
 CANDIDATES = ("mixed_float16", "mixed_bfloat16")
 
 

@@ -56,7 +56,7 @@ def _input_bound(data: Evidence, text: str, input_ms: float, evidence: dict[str,
         advice="Make the input faster first: more train.input_threads, smaller images (data.image_size), or no "
         "train.augment.",
         time_ms=input_ms,
-        **_changes(changes),
+        **changes_of(changes),
     )
 
 
@@ -73,17 +73,21 @@ def _faster_input(data: Evidence, step_ms: float | None, cached_ms: float | None
     return found
 
 
-def _larger_steps(data: Evidence, overhead_share: float) -> list[Remedy]:
-    """Fewer and larger steps or kernels, where a share of the step is overhead."""
+def larger_steps(data: Evidence, overhead_share: float) -> list[Remedy]:
+    """Fewer and larger steps or kernels, where a share of the step is overhead.
+
+    A larger batch and XLA change what the operations cost, too, so that the share is no bound for them.
+    """
     at_most, in_force = 1 / (1 - overhead_share), data.candidate.summary.in_force
-    found = [] if in_force.xla else [data.changed("xla", True, at_most)]
-    found.append(data.changed("batch_size", MORE_EXAMPLES * in_force.batch_size, at_most))
+    found = [data.changed("batch_size", MORE_EXAMPLES * in_force.batch_size)]
+    if not in_force.xla:
+        found.append(data.changed("xla", True))
     if data.on_gpu and in_force.gpu_thread_mode != "gpu_private":
         found.append(data.changed("gpu_thread_mode", "gpu_private", at_most))
     return found
 
 
-def _changes(found: list[Remedy]) -> dict[str, Any]:
+def changes_of(found: list[Remedy]) -> dict[str, Any]:
     """As fields of a reason: the first one, and the others."""
     return {"change": found[0] if found else None, "more_changes": tuple(found[1:]) or None}
 
@@ -102,7 +106,7 @@ def kernel_launch(data: Evidence) -> Reason | None:
         evidence=data.part_of_step("profiler/kernel_launch_ms"),
         advice=f"Give each kernel more work: a larger train.batch_size{xla}.{_thread_mode_advice(data)}",
         time_ms=launch_ms,
-        **_changes(_larger_steps(data, share)),
+        **changes_of(larger_steps(data, share)),
     )
 
 
@@ -127,7 +131,7 @@ def model_too_small(data: Evidence) -> Reason | None:
         evidence={"overhead_ms": overhead_ms, STEP: step_ms, "threshold_share": OVERHEAD_SHARE},
         advice="Use a larger train.batch_size, or a larger model (model.name).",
         time_ms=overhead_ms,
-        **_changes(_larger_steps(data, overhead_ms / step_ms)),
+        **changes_of(larger_steps(data, overhead_ms / step_ms)),
     )
 
 

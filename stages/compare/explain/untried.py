@@ -1,10 +1,44 @@
-"""Reasons about settings that a variant leaves alone and that may be faster: its batch, and oneDNN."""
+"""Reasons about settings that a variant leaves alone and that may be faster: its batch, XLA, and oneDNN."""
 
 from __future__ import annotations
 
 from stages.compare.explain.evidence import Evidence
+from stages.compare.explain.overhead import changes_of, larger_steps
 from stages.results.comparison import Reason
-from stages.text import number_text
+from stages.results.profile import HOST, PROFILER
+from stages.stats.speedup import t_interval
+from stages.text import ms_text, number_text, percent_text
+
+IDLE_SHARE = 0.2  # of the step, without any operation
+_FEWEST_TURNS = 2
+
+
+def step_overhead(data: Evidence) -> Reason | None:
+    """No operation runs in a good part of the step: starting steps and operations takes its time at any batch."""
+    account = data.candidate.account
+    if account.empty:
+        return None
+    turns = [account["process"], account["turn"]]
+    step_ms = account["time_ms"].groupby(turns).sum()
+    is_idle = account["kind"].isin([HOST, PROFILER])  # what the profiler costs is not counted as idle
+    idle_ms = account["time_ms"].where(is_idle, 0.0).groupby(turns).sum()
+    if len(step_ms) < _FEWEST_TURNS:
+        return None
+    low, high = t_interval((idle_ms / step_ms).to_numpy())
+    share = float(idle_ms.sum() / step_ms.sum())
+    if low < IDLE_SHARE:
+        return None
+    return Reason(
+        code="step_overhead",
+        text=f"In {percent_text(share)} of a training step ({100 * low:.0f} to {percent_text(high)}), "
+        f"{number_text(float(idle_ms.mean()))} of {ms_text(float(step_ms.mean()))}, no operation runs: to start a step "
+        "and its operations takes as long for a batch of any size, and in any precision.",
+        evidence={"idle_ms": float(idle_ms.mean()), "step_ms": float(step_ms.mean())}
+        | {"share": share, "low": low, "high": high, "turns": len(step_ms)},
+        advice="Give each step more work: a larger batch, or XLA, which fuses operations.",
+        time_ms=float(idle_ms.mean()),
+        **changes_of(larger_steps(data, share)),
+    )
 
 
 def small_batch(data: Evidence) -> Reason | None:

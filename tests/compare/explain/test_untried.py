@@ -1,0 +1,63 @@
+"""Reasons about settings that a variant leaves alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from stages.compare.explain.evidence import Evidence
+from stages.compare.explain.untried import onednn_off, step_overhead
+from stages.results.profile import HOST, PROFILER, AccountRow, Profile
+from tests.small_study import profile
+
+
+def accounted(idle_ms: float, *, noise: float = 0.02, turns: int = 4, profiler_ms: float = 0.0) -> Profile:
+    """A profile whose steps of 10 ms have no operation for so long."""
+    rows = []
+    for turn in range(turns):
+        factor = 1 + noise * (1 if turn % 2 else -1)
+        parts = {"convolution": 10 - idle_ms, HOST: factor * idle_ms - profiler_ms, PROFILER: profiler_ms}
+        rows += [AccountRow(turn // 2, turn % 2, kind, "", "", "", "", time_ms) for kind, time_ms in parts.items()]
+    return replace(profile(), account=pd.DataFrame([vars(row) for row in rows]))
+
+
+def evidence(found: Profile) -> Evidence:
+    return Evidence(None, found, (), {}, {"gpus": []})
+
+
+@pytest.mark.parametrize(
+    ("found", "is_given"),
+    [
+        (accounted(4.0), True),
+        (accounted(1.0), False),
+        (accounted(4.0, noise=0.9), False),  # which may be less
+        (accounted(4.0, turns=1), False),
+        (accounted(4.0, profiler_ms=-0.5), True),
+        (profile(), False),
+    ],
+)
+def test_steps_in_which_nothing_runs_are_a_reason_for_larger_ones(found: Profile, is_given: bool) -> None:
+    reason = step_overhead(evidence(found))
+    assert (reason is not None) is is_given
+    if reason is not None:
+        assert reason.evidence["share"] == pytest.approx(0.4, abs=0.01)
+        assert reason.change is not None
+        assert (reason.change.key, reason.change.to, reason.change.at_most) == (
+            "variants.float32.batch_size",
+            128,
+            None,
+        )
+        assert [change.key for change in reason.more_changes or ()] == ["variants.float32.xla"]
+
+
+def test_onednn_that_is_off_is_a_reason_by_itself_only() -> None:
+    rounds = pd.DataFrame({"process": [0]})
+    off = replace(profile(entry={"onednn": False}), rounds=rounds)
+    reason = onednn_off(evidence(off))
+    assert reason is not None
+    assert reason.change is not None
+    assert (reason.change.key, reason.change.before, reason.change.to) == ("variants.float32.onednn", False, True)
+    assert onednn_off(evidence(replace(profile(), rounds=rounds))) is None
+    assert onednn_off(replace(evidence(off), baseline=profile())) is None  # then the difference itself is a reason
