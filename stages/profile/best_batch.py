@@ -2,6 +2,7 @@
 
 The sizes are powers of two times the batch in use. Each is timed in a process of its own, one at a time: first larger
 ones, as far as they fit in memory, then smaller ones, in both directions until two in a row are slower than the best.
+Then all of them are timed once more in the reverse order, because the machine may have changed meanwhile.
 The best ones are then measured together, like the variants at their own batch: choosing the fastest of several noisy
 times would by itself make it look faster than it is.
 """
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from statistics import fmean
+from statistics import median
 
 import psutil
 
@@ -102,13 +103,13 @@ def batch_rounds(name: str, config: ArmConfig, largest: int, serve: Serve = serv
         serve: what a worker process runs.
 
     Raises:
-        ProfileError: the arm fails at the batch in use.
+        ProfileError: the arm fails at the batch in use, or where it has not failed before.
     """
     start, replicas, found = config.spec.train.batch_size, config.spec.train.replicas, list[BatchRound]()
 
     def examples_per_s(size: int) -> float | None:
         try:
-            rounds = _rounds_at(name, at_batch(config, size), serve)
+            rounds = _rounds_at(name, at_batch(config, size), 0, serve)
         except ProfileError:
             if size == start:
                 raise
@@ -117,10 +118,12 @@ def batch_rounds(name: str, config: ArmConfig, largest: int, serve: Serve = serv
         return throughput(rounds)
 
     search(start, largest, replicas, examples_per_s)
-    return sorted(found, key=lambda row: row.batch_size)
+    for size in reversed(list(dict.fromkeys(row.batch_size for row in found))):
+        found += _rounds_at(name, at_batch(config, size), 1, serve)
+    return sorted(found, key=lambda row: (row.batch_size, row.process, row.round))
 
 
-def _rounds_at(name: str, config: ArmConfig, serve: Serve) -> list[BatchRound]:
+def _rounds_at(name: str, config: ArmConfig, process: int, serve: Serve) -> list[BatchRound]:
     size = config.spec.train.batch_size
     with closing(WorkerProcess(name, config, serve)) as worker:
         found = worker.call("settings").in_force.batch_size
@@ -129,12 +132,12 @@ def _rounds_at(name: str, config: ArmConfig, serve: Serve) -> list[BatchRound]:
         worker.call("warm_up", WARM_UP_STEPS)
         steps = math.ceil(TURN_MS / worker.call("train_round", 1))
         times_ms = [worker.call("train_round", steps, 1) for _ in range(ROUNDS)]
-    return [BatchRound(0, size, number, steps, time_ms) for number, time_ms in enumerate(times_ms)]
+    return [BatchRound(process, size, number, steps, time_ms) for number, time_ms in enumerate(times_ms)]
 
 
 def throughput(rounds: list[BatchRound]) -> float:
-    """Examples per second of rounds at one batch."""
-    return fmean(row.batch_size * row.steps for row in rounds) / fmean(row.round_time_ms for row in rounds) * 1e3
+    """Examples per second of rounds at one batch; the median, which few stalls do not change."""
+    return 1e3 * median(row.batch_size * row.steps / row.round_time_ms for row in rounds)
 
 
 def search(start: int, largest: int, multiple: int, speed_at: Callable[[int], float | None]) -> None:

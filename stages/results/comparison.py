@@ -514,7 +514,7 @@ class BestBatch(Record):
 
 
 class BatchPoint(Record):
-    """Examples per second of a variant at a batch, alone on the machine, with the quartiles of single turns."""
+    """Examples per second of a variant at a batch, alone on the machine: median and quartiles of the turns."""
 
     variant: str
     batch_size: int

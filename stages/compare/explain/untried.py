@@ -46,8 +46,8 @@ def small_batch(data: Evidence) -> Reason | None:
     best, profile = data.candidate.summary.best_batch, data.candidate
     if best is None or best.batch_size == profile.batch_size or profile.batches.empty:
         return None
-    sums = profile.batches.assign(examples=lambda rows: rows["batch_size"] * rows["steps"]).groupby("batch_size")
-    per_s = 1e3 * sums["examples"].sum() / sums["round_time_ms"].sum()
+    of_turns = 1e3 * profile.batches["batch_size"] * profile.batches["steps"] / profile.batches["round_time_ms"]
+    per_s = of_turns.groupby(profile.batches["batch_size"]).median()
     if profile.batch_size not in per_s or best.batch_size not in per_s:
         return None
     here, there = float(per_s[profile.batch_size]), float(per_s[best.batch_size])

@@ -53,6 +53,7 @@ def _shown(value: Any) -> Any:
 def report_view(comparison: Comparison, study: Study | None) -> dict[str, Any]:
     """Everything that the page shows, as text, numbers with units, and positions."""
     candidates, setup = comparison.candidates, comparison.setup
+    heads, batches = tables.batch_table(comparison)
     is_fraction = comparison.score is not None and comparison.score.unit == "fraction"
     return {
         "device": comparison.environment["device"],
@@ -64,9 +65,9 @@ def report_view(comparison: Comparison, study: Study | None) -> dict[str, Any]:
         "variants": [comparison.baseline, *candidates],
         "verdicts": [_verdict(name, item, comparison) for name, item in candidates.items()],
         "reasons": _reasons(comparison),
-        "batches": tables.batch_rows(comparison),
+        "batches": batches,
         "throughput": throughput_chart(comparison.best_batches.curve) if comparison.best_batches else None,
-        "batch_columns": tables.batch_columns(comparison),
+        "batch_columns": heads,
         "at_equal_batch": [comparison.baseline, *tables.at_equal_batch(comparison)],
         "speed": speed.speed(comparison),
         "limits": speed.limits(comparison),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stages.cli import cli_entry
-from stages.compare.report.tables import at_equal_batch, batch_columns, batch_rows
+from stages.compare.report.tables import at_equal_batch, batch_table
 from stages.compare.scale import Scale
 from stages.compare.text import speed_only_note, verdict_text
 from stages.escaping import markdown_text, truncated_markdown
@@ -49,12 +49,11 @@ def render_markdown(comparison: Comparison) -> str:
 
 
 def _at_other_batches(comparison: Comparison) -> list[str]:
-    rows = batch_rows(comparison)
+    heads, rows = batch_table(comparison)
     if not rows:
         return []
-    heads = list(map(markdown_text, batch_columns(comparison)))
-    lines = ["", f"| {' | '.join(heads)} |", f"| --- |{' ---: |' * (len(heads) - 1)}"]
-    return [*lines, *(_row(row.variant, *map(markdown_text, row.cells)) for row in rows)]
+    lines = ["", f"| {' | '.join(map(markdown_text, heads))} |", f"| --- |{' ---: |' * (len(heads) - 1)}"]
+    return [*lines, *(_row(row[0], *map(markdown_text, row[1:])) for row in rows)]
 
 
 def description(comparison: Comparison) -> str:

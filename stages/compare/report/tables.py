@@ -142,8 +142,16 @@ class BatchRow:
         return tuple(getattr(self, column.name) for column in fields(self)[1:])
 
 
+def batch_table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """The heads and the rows of the table of `batch_rows`, without columns in which nothing is known."""
+    rows = [[row.variant, *row.cells] for row in batch_rows(comparison)]
+    heads = batch_columns(comparison)
+    known = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+    return [heads[place] for place in known], [[row[place] for place in known] for row in rows]
+
+
 def batch_columns(comparison: Comparison) -> tuple[str, ...]:
-    """The heads of the table of `batch_rows`."""
+    """The heads of all columns."""
     examples = comparison.setup.task.examples_word if comparison.setup else "examples"
     score = comparison.score.name if comparison.score else "score"
     verdict = "verdict, speed only" if comparison.speed_only else "verdict"

@@ -11,14 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stages.compare.report.html import compared, headline_note
-from stages.compare.report.tables import (
-    BatchRow,
-    MetricRow,
-    at_equal_batch,
-    batch_columns,
-    batch_rows,
-    metric_rows,
-)
+from stages.compare.report.tables import MetricRow, at_equal_batch, batch_table, metric_rows
 from stages.compare.study import Study
 from stages.compare.text import ratio_text
 from stages.errors import printable
@@ -37,7 +30,8 @@ def render(comparison: Comparison, study: Study | None) -> RenderableType:
     Without the study, whose metrics they are, the first are left out.
     """
     lines: list[RenderableType] = [_MetricsTables(comparison, study)] if study else []
-    lines += [_batch_table(comparison, rows)] if (rows := batch_rows(comparison)) else []
+    heads, rows = batch_table(comparison)
+    lines += [_batch_table(heads, rows)] if rows else []
     for candidate in comparison.candidates.values():
         lines += [Text(printable(text)) for text in candidate.sentences]
     lines += [Text(f"Note: {printable(text)}") for text in comparison.notes or ()]
@@ -96,14 +90,14 @@ def _metrics_table(
     return table
 
 
-def _batch_table(comparison: Comparison, rows: Sequence[BatchRow]) -> Table:
+def _batch_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Variants whose batch is not the baseline's: ratios of examples per second."""
     table = Table(title="At other batches", caption=BATCH_CAPTION, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.title_justify = table.caption_justify = "left"
-    for number, head in enumerate(batch_columns(comparison)):
+    for number, head in enumerate(heads):
         table.add_column(head, justify="right" if number else "left", overflow="fold", no_wrap=number == 0)
     for row in rows:
-        table.add_row(Text(row.variant), *map(Text, row.cells))
+        table.add_row(*map(Text, row))
     return table
 
 
