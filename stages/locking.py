@@ -199,14 +199,15 @@ def _pipeline() -> psutil.Process | None:
 
 
 def _watch(pipeline: psutil.Process, stage: str) -> None:
-    while _is_alive(pipeline):
+    while is_alive(pipeline):
         time.sleep(_POLL_S)
     os.kill(os.getpid(), signal.SIGTERM)
     reason = f"the pipeline that started it (process {pipeline.pid}) has ended"
     print(f"{stage}: stopped, because {reason}", file=sys.stderr)
 
 
-def _is_alive(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process runs; one that has ended may stay listed where nothing waits for it."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -11,6 +11,11 @@ TRAIN = "train"  # the measure; those of inference are `inference_b<n>`
 _INFERENCE = "inference_b"
 
 
+def yaml_text(value: bool | float | str | None) -> str:
+    """A value as it stands in params.yaml."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def number_text(value: float) -> str:
     """A measured number with three significant digits and no exponent, such as `1,300`, `13.0` or `0.00155`."""
     if not math.isfinite(value) or value == 0:

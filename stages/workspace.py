@@ -19,6 +19,7 @@ import psutil
 
 from stages import files
 from stages.errors import AdviceError
+from stages.locking import is_alive
 
 FOLDER = files.WORK_DIR / "workspace"
 _STATE = "state.json"
@@ -58,8 +59,7 @@ def protect() -> None:
     changed = git("diff", "--name-only", "-z", "HEAD").split("\0")
     names = sorted({name for name in (*changed, "params.yaml", "dvc.lock") if name})
     root = Path(git("rev-parse", "--show-toplevel").strip())
-    head = subprocess.run(["git", "symbolic-ref", "--quiet", "HEAD"], capture_output=True, text=True, check=False)
-    state: State = {"root": str(root), "head": head.stdout.strip(), "files": {}, "pid": os.getpid()}
+    state: State = {"root": str(root), "head": _branch(), "files": {}, "pid": os.getpid()}
     for number, name in enumerate(names):
         path = root / name
         state["files"][name] = str(number) if path.is_file() else None
@@ -131,8 +131,15 @@ def _lost(state: State) -> list[str]:
 
 
 def _is_detached(state: State) -> bool:
-    done = subprocess.run(["git", "symbolic-ref", "--quiet", "HEAD"], capture_output=True, check=False)
-    return bool(state["head"]) and done.returncode != 0
+    return bool(state["head"]) and _branch() is None
+
+
+def _branch() -> str | None:
+    """What HEAD names; None if it is detached."""
+    try:
+        return git("symbolic-ref", "--quiet", "HEAD").strip()
+    except AdviceError:
+        return None
 
 
 def _free(path: Path) -> None:
@@ -149,8 +156,7 @@ def _free(path: Path) -> None:
 
 
 def _is_running(pid: int) -> bool:
-    """Whether a process lives; one that has ended may stay listed where nothing waits for it."""
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return is_alive(psutil.Process(pid))
     except psutil.Error:
         return False

@@ -22,6 +22,7 @@ from stages.errors import AdviceError
 from stages.locking import stage_lock
 from stages.params import Params
 from stages.results.comparison import COMPARISON, Comparison
+from stages.text import yaml_text
 
 
 @cli_entry
@@ -40,7 +41,8 @@ def main() -> None:
         if arguments.all:
             kept = _carry_out_all(comparison, settings, arguments.minutes)
         else:
-            kept = [trial for trial in [_carry_out(_chosen(found, arguments.number), settings, {})] if trial.kept]
+            trial, _ = _carry_out(_chosen(found, arguments.number), settings, {})
+            kept = [trial] if trial.kept else []
     if arguments.apply and kept:
         experiment.apply(kept[-1].experiment)
         print(f"applied {kept[-1].experiment}: params.yaml and the results are those of the experiment")
@@ -88,16 +90,16 @@ def _list(found: Sequence[Advice], *, as_json: bool) -> None:
 
 def _change(advice: Advice) -> str:
     assert advice.remedy is not None, "it can be tried"
-    before, to = (_value(value) for value in (advice.remedy.before, advice.remedy.to))
+    before, to = map(yaml_text, (advice.remedy.before, advice.remedy.to))
     return f"{advice.remedy.key}: {before} → {to}"
 
 
-def _value(value: bool | int | str | None) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def _carry_out(advice: Advice, settings: Params, kept: dict[str, params.Variant]) -> tuple[Trial, Comparison]:
+    """Tries one change beside everything that is measured already, and says what it brought.
 
-
-def _carry_out(advice: Advice, settings: Params, kept: dict[str, params.Variant]) -> Trial:
-    """Tries one change beside everything that is measured already, and says what it brought."""
+    Returns:
+        The trial, and the comparison of its experiment.
+    """
     assert advice.entry is not None, "it can be tried"
     assert advice.variant is not None, "it can be tried"
     assert advice.remedy is not None, "it can be tried"
@@ -105,7 +107,8 @@ def _carry_out(advice: Advice, settings: Params, kept: dict[str, params.Variant]
     entries = {**kept, advice.variant: advice.entry}
     print(f"advise: tries {_change(advice)} as {advice.variant}", flush=True)
     name = experiment.run(with_variants(settings, entries), entries, advice.variant)
-    candidate = experiment.comparison_of(name).candidates[advice.variant]
+    comparison = experiment.comparison_of(name)
+    candidate = comparison.candidates[advice.variant]
     over_parent, quality = candidate.over_parent, candidate.quality
     is_faster = over_parent is not None and over_parent.low >= settings.compare.min_speedup
     trial = Trial(
@@ -123,7 +126,7 @@ def _carry_out(advice: Advice, settings: Params, kept: dict[str, params.Variant]
     )
     tried.add(trial)
     print(f"advise: {_outcome(trial)}", flush=True)
-    return trial
+    return trial, comparison
 
 
 def _outcome(trial: Trial) -> str:
@@ -146,12 +149,12 @@ def _carry_out_all(comparison: Comparison, settings: Params, minutes: float | No
             print(f"advise: {advice.variant} does not fit into --minutes any more", flush=True)
             break
         seen.add(str(advice.variant))
-        trial = _carry_out(advice, settings, entries)
+        trial, found = _carry_out(advice, settings, entries)
         if trial.kept and advice.entry is not None:
             kept.append(trial)
             entries[trial.variant] = advice.entry
             settings = with_variants(settings, {trial.variant: advice.entry})
-            comparison = experiment.comparison_of(trial.experiment)
+            comparison = found
     print(f"advise: kept {', '.join(trial.variant for trial in kept) or 'nothing'} of {len(seen)} tried", flush=True)
     return kept
 

@@ -121,7 +121,7 @@ def _same(entry: Variant, settings: Params) -> str | None:
         other = settings.variants[name]
         if other.model_dump(exclude={"parent"}) == entry.model_dump(exclude={"parent"}):
             return name
-        if entry.policy not in (parent.policy,) and other.policy == entry.policy:
+        if entry.policy != parent.policy and other.policy == entry.policy:
             return name
     return None
 

@@ -123,9 +123,8 @@ def comparison_of(name: str) -> Comparison:
     import dvc.api  # takes a second
 
     try:
-        content = json.loads(dvc.api.read(COMPARISON.as_posix(), repo=".", rev=revision(name)))
-        content.pop("schema_version", None)
-        return Comparison.model_validate(content)
+        content = dvc.api.read(COMPARISON.as_posix(), repo=".", rev=revision(name))
+        return Comparison.of(json.loads(content), COMPARISON)
     except Exception as error:  # of DVC, git or the file
         raise AdviceError(f"the results of the experiment {name} cannot be read: {error}") from error
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pandas as pd
-
 from stages.compare.judging import Judging, ratio_of
 from stages.compare.verdict import decide_speed, void_measures
 from stages.results import comparison as document
@@ -84,9 +82,7 @@ def _apart_from_training(in_force: InForce, batch_size: int) -> InForce:
 
 def _curve(name: str, profile: Profile) -> Iterator[document.BatchPoint]:
     """Examples per second by batch: the median of the turns, and their quartiles."""
-    table: pd.DataFrame = profile.batches
-    for size, rows in table.groupby("batch_size"):
-        per_s = 1e3 * rows["steps"] * rows["batch_size"] / rows["round_time_ms"]
+    for size, per_s in profile.examples_per_s_by_batch:
         low, middle, high = per_s.quantile(list(QUARTILES))
         yield document.BatchPoint(
             variant=name, batch_size=int(size), examples_per_s=float(middle), low=float(low), high=float(high)

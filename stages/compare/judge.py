@@ -11,7 +11,7 @@ from stages.compare.best_batch import best_batches
 from stages.compare.explain.account import op_changes
 from stages.compare.explain.why import why
 from stages.compare.gate import gate_state
-from stages.compare.judging import JudgedCandidate, Judging, compare, ratio_of
+from stages.compare.judging import JudgedCandidate, Judging, compare, ratio_of, speedup_between
 from stages.compare.metrics import LARGEST_BATCH, PEAK_MEMORY, STARTUP, metric_values, train_times_s
 from stages.compare.next_steps import next_steps, quality_sample_size, too_few_of
 from stages.compare.notes import notes
@@ -24,7 +24,7 @@ from stages.results import comparison as document
 from stages.stats.bootstrap import MetricChange
 from stages.stats.proportions import BinaryChange
 from stages.stats.quality import QualityChange
-from stages.stats.speedup import CONFIDENCE, train_speedup
+from stages.stats.speedup import CONFIDENCE
 from stages.text import TRAIN, ms_text
 
 
@@ -158,14 +158,7 @@ def _over_parent(candidate: JudgedCandidate, study: Study) -> document.OverParen
     found = next((item.profile for item in study.variants if item.variant == parent), None)
     if profile is None or found is None:
         return None
-    protocol = found.summary.protocol
-    speedup = train_speedup(
-        found.rounds,
-        profile.rounds,
-        protocol.confidence_of(candidate.variant, TRAIN),
-        batch_sizes=(found.batch_size, profile.batch_size),
-        interleaved=protocol.interleaved,
-    )
+    speedup = speedup_between(TRAIN, candidate.variant, found, profile)
     return document.OverParent(**ratio_of(speedup), parent=found.summary.variant)
 
 

@@ -376,16 +376,24 @@ def _speedups(study: Study, variant: str, before: Profile, after: Profile) -> di
     Raises:
         ComparisonError: two variants have fewer than two repeats of a measure in common.
     """
-    protocol = before.summary.protocol
-    times = [Times(profile.rounds, profile.calls, profile.batch_size) for profile in (before, after)]
+    times = _times(before), _times(after)
     is_required = all(files.is_variant(profile.summary.variant) for profile in (before, after))
     return {
-        measure: speedup_of(
-            measure, times[0], times[1], protocol.confidence_of(variant, measure), interleaved=protocol.interleaved
-        )
+        measure: speedup_between(measure, variant, before, after)
         for measure in study.measures_of(variant)
-        if is_required or shared_repeats(measure, times[0], times[1]) > 1
+        if is_required or shared_repeats(measure, *times) > 1
     }
+
+
+def speedup_between(measure: str, variant: str, before: Profile, after: Profile) -> Speedup:
+    """Time of one arm / time of another at a measure; arguments and errors as of `_speedups`."""
+    protocol = before.summary.protocol
+    confidence = protocol.confidence_of(variant, measure)
+    return speedup_of(measure, _times(before), _times(after), confidence, interleaved=protocol.interleaved)
+
+
+def _times(profile: Profile) -> Times:
+    return Times(profile.rounds, profile.calls, profile.batch_size)
 
 
 def _control(study: Study, baseline: Profile, measured: Sequence[JudgedCandidate]) -> dict[str, Speedup]:

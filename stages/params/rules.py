@@ -12,6 +12,7 @@ from typing import Any
 from stages.errors import one_line
 from stages.params.margin import accuracy_margin_line
 from stages.params.schema import Params, Variant
+from stages.text import yaml_text
 
 VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 ARGUMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")  # MLflow logs it as part of a parameter's name
@@ -195,17 +196,13 @@ def _tasks_follow_the_variants(params: Params) -> Iterator[str]:
     for name, entry in _listed(params):
         for key, why in deciders.items():
             if getattr(entry, key) is not None:
-                yield f"variants.{name}.{key} is {_shown(getattr(entry, key))} and {own}, {why}: set it to null"
+                yield f"variants.{name}.{key} is {yaml_text(getattr(entry, key))} and {own}, {why}: set it to null"
         for key in ("cache_input", "prefetch_to_device") if params.train.replicas > 1 else ():
             if getattr(entry, key):
                 yield (
                     f"variants.{name}.{key} is true and train.replicas is {params.train.replicas}; it is supported at "
                     "one replica only: set it to null, or train.replicas to 1"
                 )
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _parents_exist(params: Params) -> Iterator[str]:

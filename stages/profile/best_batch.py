@@ -81,8 +81,7 @@ def at_best_batches(
 
 
 def _result(record: ArmRecord, protocol: Protocol) -> BestBatch:
-    peak_bytes = record.calibration.peak_memory_bytes if record.calibration else None
-    peak_mib = None if peak_bytes is None else peak_bytes / MIB
+    peak_mib = record.calibration.peak_mib if record.calibration else None
     return BestBatch(batch_size=record.settings.in_force.batch_size, peak_mib=peak_mib, protocol=protocol)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from stages.params import Variant
 from stages.results.profile import Configuration, InForce, Protocol, RawTimes
 from stages.tasks.spec import TaskSpec
+from stages.text import MIB
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,11 @@ class Calibration:
     startup_s: float
     latency_ms: Mapping[int, float]
     cold_calls: Mapping[int, int]
+
+    @property
+    def peak_mib(self) -> float | None:
+        """The peak memory in MiB."""
+        return None if self.peak_memory_bytes is None else self.peak_memory_bytes / MIB
 
 
 @dataclass

@@ -21,7 +21,6 @@ from stages.results.profile import (
     Protocol,
     RawTimes,
 )
-from stages.text import MIB
 
 MAX_OPERATIONS = 1000
 NOISE_STANDARD_DEVIATIONS = 2
@@ -142,8 +141,7 @@ def _cost_metrics(calibration: Calibration | None, largest: LargestBatch | None)
     if calibration is None:
         return found
     found |= {STARTUP: calibration.startup_s}
-    peak_bytes = calibration.peak_memory_bytes
-    return found if peak_bytes is None else found | {PEAK_MEMORY: peak_bytes / MIB}
+    return found if calibration.peak_mib is None else found | {PEAK_MEMORY: calibration.peak_mib}
 
 
 def _traced(trace: Trace) -> dict[str, float]:

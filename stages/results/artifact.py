@@ -49,7 +49,11 @@ class Document(Record):
             DataError: the file is missing.
             CorruptFileError: the file has another schema version, or lacks what its version requires.
         """
-        content = files.read_json(path)
+        return cls.of(files.read_json(path), path)
+
+    @classmethod
+    def of(cls, content: Any, path: Path) -> Self:
+        """The document with this content of a file, which `path` names; errors as of `read`, but for a missing file."""
         if not isinstance(content, dict):
             raise corrupt(path, "it is not a JSON object")
         if (version := content.pop(SCHEMA_VERSION, 1)) != cls.VERSION:

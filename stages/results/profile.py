@@ -449,6 +449,12 @@ class Profile:
         """Examples of a training step."""
         return self.summary.in_force.batch_size
 
+    @property
+    def examples_per_s_by_batch(self) -> Any:
+        """Examples per second of each turn of batches.csv, as pandas groups them by their batch."""
+        table = self.batches
+        return (1e3 * table["batch_size"] * table["steps"] / table["round_time_ms"]).groupby(table["batch_size"])
+
 
 def bridge_name(
     baseline: InForce, candidate: InForce, device: Literal["CPU", "GPU"], measure: str = TRAIN

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -31,14 +29,11 @@ def config(policy: str = "float32", batch_size: int = 8) -> ArmConfig:
     return ArmConfig(spec, Variant(policy=policy), seed=0)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, prepared_template: Path) -> Iterator[Path]:
-    folder, before = tmp_path_factory.mktemp("profile"), Path.cwd()
-    shutil.copytree(prepared_template, folder / files.PREPARED)
-    os.chdir(folder)
-    yield folder
+@pytest.fixture(scope="module", autouse=True)
+def servers() -> Iterator[None]:
+    """Interpreters that the tests start beside `measure`, which ends its own."""
+    yield
     stop_servers()
-    os.chdir(before)
 
 
 @pytest.mark.parametrize(

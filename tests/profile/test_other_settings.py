@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,18 +38,14 @@ BRIDGE = "_bridge_threads_1"
 
 
 @pytest.fixture(scope="module")
-def measurement(tmp_path_factory: pytest.TempPathFactory, prepared_template: Path) -> Iterator[Measurement]:
-    folder, before = tmp_path_factory.mktemp("profile"), Path.cwd()
-    shutil.copytree(prepared_template, folder / files.PREPARED)
-    os.chdir(folder)
+def measurement(folder: Path) -> Measurement:
     configs = {
         name: ArmConfig(TaskSpec(TaskParams(), ModelParams(), entry.applied_to(TRAIN)), entry, seed=0)
         for name, entry in ENTRIES.items()
     }
     kept = Repeats(Path(tempfile.mkdtemp(dir=folder)), amounts(PROTOCOL, 1.05))
     context = Context(Wanted(), min_speedup=0.01)  # so that the bridging arm is needed
-    yield measure({**configs, files.CONTROL: configs["float32"]}, "float32", PROTOCOL, context, kept)
-    os.chdir(before)
+    return measure({**configs, files.CONTROL: configs["float32"]}, "float32", PROTOCOL, context, kept)
 
 
 @pytest.mark.slow

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,15 +75,6 @@ def run(configs: dict[str, ArmConfig], folder: Path, trained: Path | None = None
     kept = Repeats(Path(tempfile.mkdtemp(dir=folder)), amounts(PROTOCOL, 1.05))
     wanted = Wanted(trained={3: trained} if trained else {})
     return measure(configs, next(iter(configs)), PROTOCOL, Asked(wanted), kept)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, prepared_template: Path) -> Iterator[Path]:
-    folder, before = tmp_path_factory.mktemp("profile"), Path.cwd()
-    shutil.copytree(prepared_template, folder / files.PREPARED)
-    os.chdir(folder)
-    yield folder
-    os.chdir(before)
 
 
 @pytest.fixture(scope="module")

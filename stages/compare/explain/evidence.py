@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from stages.compare.explain.limit import compute_ms, train_limit
 from stages.operations.op_types import plain_type
 from stages.policies import Precision, computes_in
 from stages.results.comparison import Account, KindChange, PartChange, Remedy, State
-from stages.results.profile import OperationTime, Profile
+from stages.results.profile import OperationTime, Profile, Setting
 from stages.results.training import Training
 from stages.stats.speedup import Speedup
 from stages.text import TRAIN, decimals, ms_text
@@ -173,7 +173,7 @@ class Evidence:
         """Compute time in the candidate's traced step."""
         return compute_ms(self.candidate)
 
-    def changed(self, key: str, to: bool | int | str | None, at_most: float | None = None) -> Remedy:
+    def changed(self, key: str, to: Setting, at_most: float | None = None) -> Remedy:
         """A change of this variant's entry.
 
         Args:
@@ -181,10 +181,7 @@ class Evidence:
             to: its new value.
             at_most: the largest speed-up that it may bring; None if unknown.
         """
-        summary = self.candidate.summary
-        return Remedy(
-            key=f"variants.{summary.variant}.{key}", before=getattr(summary.entry, key), to=to, at_most=at_most
-        )
+        return remedy(self.candidate, key, to, at_most)
 
     @property
     def sets_input_threads(self) -> bool:
@@ -199,6 +196,17 @@ class Evidence:
     def part_of_step(self, part: str) -> dict[str, float]:
         """A measured part of the candidate's traced step and the whole step, as evidence."""
         return {name: self.candidate.metrics[name] for name in (part, STEP)}
+
+
+def remedy(profile: Profile, key: str, to: Setting, at_most: float | None = None) -> Remedy:
+    """A change of the entry of a profile's variant; arguments as of `Evidence.changed`."""
+    name, entry = profile.summary.variant, profile.summary.entry
+    return Remedy(key=f"variants.{name}.{key}", before=getattr(entry, key), to=to, at_most=at_most)
+
+
+def changes_of(found: Sequence[Remedy]) -> dict[str, Any]:
+    """Changes as fields of a reason: the first one, and the others."""
+    return {"change": found[0] if found else None, "more_changes": tuple(found[1:]) or None}
 
 
 def measure_text(measure: str) -> str:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from stages.compare.explain.evidence import STEP, Evidence, change_text, interval_evidence, time_by_type
+from stages.compare.explain.evidence import (
+    STEP,
+    Evidence,
+    change_text,
+    changes_of,
+    interval_evidence,
+    time_by_type,
+)
 from stages.compare.explain.waiting import waiting
 from stages.results.comparison import Reason, Remedy, Waiting
 from stages.results.profile import Profile
@@ -85,11 +92,6 @@ def larger_steps(data: Evidence, overhead_share: float) -> list[Remedy]:
     if data.on_gpu and in_force.gpu_thread_mode != "gpu_private":
         found.append(data.changed("gpu_thread_mode", "gpu_private", at_most))
     return found
-
-
-def changes_of(found: list[Remedy]) -> dict[str, Any]:
-    """As fields of a reason: the first one, and the others."""
-    return {"change": found[0] if found else None, "more_changes": tuple(found[1:]) or None}
 
 
 def kernel_launch(data: Evidence) -> Reason | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from stages.compare.explain.evidence import Evidence, Factors, part_of_compute_ms
-from stages.results.comparison import Reason, Remedy
+from stages.compare.explain.evidence import Evidence, Factors, changes_of, part_of_compute_ms, remedy
+from stages.results.comparison import Reason
 from stages.results.profile import Profile, Setting, differing_settings
 from stages.stats.speedup import Speedup
 from stages.text import TRAIN, joined, measure_text
@@ -131,7 +131,7 @@ def baseline_is_tf32(data: Evidence) -> Reason | None:
         evidence={"baseline_compute_tf32_percent": percent, "baseline_tf32": True}
         | ({"baseline_tensor_core_unknown_percent": unknown} if unknown else {}),
         advice="A variant with tf32: false measures true float32.",
-        change=Remedy(key=f"variants.{data.before.summary.variant}.tf32", before=True, to=False),
+        change=remedy(data.before, "tf32", to=False),
     )
 
 
@@ -184,7 +184,7 @@ def settings_not_precision(data: Evidence, measure: str) -> Reason | None:
         return None
     differing = _differing(data.baseline, data.candidate, measure)
     entries = ", ".join(f"{key}: {str(after).lower()}" for key, after in differing.items())
-    changes = _of_baseline(data.baseline, differing, factors.settings.ratio)
+    changes = [remedy(data.baseline, key, to, factors.settings.ratio) for key, to in differing.items()]
     return Reason(
         code="settings_not_precision",
         measure=measure,
@@ -194,18 +194,8 @@ def settings_not_precision(data: Evidence, measure: str) -> Reason | None:
         evidence=_factors_evidence(factors) | {"settings": differing, "min_speedup": data.min_speedup},
         advice=f"Try {entries} in the entry of the baseline in variants.",
         time_ms=_difference_ms(factors.settings),
-        change=changes[0],
-        more_changes=tuple(changes[1:]) or None,
+        **changes_of(changes),
     )
-
-
-def _of_baseline(baseline: Profile, differing: dict[str, Setting], at_most: float) -> list[Remedy]:
-    """The candidate's settings in the entry of the baseline."""
-    summary = baseline.summary
-    return [
-        Remedy(key=f"variants.{summary.variant}.{key}", before=getattr(summary.entry, key), to=to, at_most=at_most)
-        for key, to in differing.items()
-    ]
 
 
 def _setting_differs(data: Evidence, measure: str, key: Literal["xla", "onednn"]) -> Reason | None:

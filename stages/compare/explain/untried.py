@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stages.compare.explain.evidence import Evidence
-from stages.compare.explain.overhead import changes_of, larger_steps
+from stages.compare.explain.evidence import Evidence, changes_of
+from stages.compare.explain.overhead import larger_steps
 from stages.results.comparison import Reason
 from stages.results.profile import HOST, PROFILER
 from stages.stats.speedup import t_interval
@@ -46,8 +46,7 @@ def small_batch(data: Evidence) -> Reason | None:
     best, profile = data.candidate.summary.best_batch, data.candidate
     if best is None or best.batch_size == profile.batch_size or profile.batches.empty:
         return None
-    of_turns = 1e3 * profile.batches["batch_size"] * profile.batches["steps"] / profile.batches["round_time_ms"]
-    per_s = of_turns.groupby(profile.batches["batch_size"]).median()
+    per_s = profile.examples_per_s_by_batch.median()
     if profile.batch_size not in per_s or best.batch_size not in per_s:
         return None
     here, there = float(per_s[profile.batch_size]), float(per_s[best.batch_size])
