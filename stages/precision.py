@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from stages.errors import PrecisionError
 from stages.machine import gpu_failures, gpus
@@ -112,7 +112,14 @@ def loss_scale(model: keras.Model) -> float | None:
     return None if scale is None else float(keras.ops.convert_to_numpy(scale))
 
 
-def verify(model: keras.Model, variant: Variant, *, is_own: bool = False) -> None:
+def verify(
+    model: keras.Model,
+    variant: Variant,
+    *,
+    is_own: bool = False,
+    kept: Collection[str] = (),
+    outputs: Collection[str] = (),
+) -> None:
     """Checks that a compiled model computes as its variant requires.
 
     Args:
@@ -120,11 +127,16 @@ def verify(model: keras.Model, variant: Variant, *, is_own: bool = False) -> Non
         variant: the variant that should be in force.
         is_own: whether the model belongs to a task of the user's own. It may have layers and outputs of another type,
             as long as some layers with a kernel compute as the policy says.
+        kept: paths of the layers that stay in float32 because the variant says so.
+        outputs: data types of the model's outputs, where they are not those of its symbolic outputs.
 
     Raises:
         PrecisionError: it does not; the message names the variant's settings, the layers and what was found.
     """
-    if problems := list(_problems(model, variant, is_own)):
+    problems = [*_problems(model, variant), *_layer_problems(model, variant)]
+    if not is_own:
+        problems += _image_problems(model, variant, kept, outputs)
+    if problems:
         raise PrecisionError(f"the variant ({_description(variant)}) is not in force: {'; '.join(problems)}")
 
 
@@ -138,7 +150,7 @@ def _description(variant: Variant) -> str:
     return ", ".join(f"{name} {'null' if value is None else value}" for name, value in values).lower()
 
 
-def _problems(model: keras.Model, variant: Variant, is_own: bool) -> Iterator[str]:
+def _problems(model: keras.Model, variant: Variant) -> Iterator[str]:
     if model.dtype_policy.name != variant.policy:
         yield f"the model's policy is {model.dtype_policy.name}; build it after the policy is set"
     wrapped = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
@@ -154,9 +166,6 @@ def _problems(model: keras.Model, variant: Variant, is_own: bool) -> Iterator[st
         yield f"TensorFlow has {threads} threads; they must be set before its first operation"
     if variant.gpu_thread_mode not in (None, mode := os.environ.get(GPU_THREAD_MODE)):
         yield f"{GPU_THREAD_MODE} is {mode}; it must be set before TensorFlow is imported"
-    yield from _layer_problems(model, variant)
-    if not is_own:
-        yield from _image_problems(model, variant)
 
 
 def _layer_problems(model: keras.Model, variant: Variant) -> Iterator[str]:
@@ -173,15 +182,17 @@ def _layer_problems(model: keras.Model, variant: Variant) -> Iterator[str]:
         yield f"no layer computes in {expected}"
 
 
-def _image_problems(model: keras.Model, variant: Variant) -> Iterator[str]:
+def _image_problems(
+    model: keras.Model, variant: Variant, kept: Collection[str], outputs: Collection[str]
+) -> Iterator[str]:
     """Layers with a kernel that use another type; the last of these may compute in float32, and the output must."""
     expected = variant.compute_dtype
-    others = _layers_with_kernel(model)[:-1]
+    others = [layer for layer in _layers_with_kernel(model)[:-1] if layer.path not in kept]
     if wrong := [f"{layer.name} ({layer.compute_dtype})" for layer in others if layer.compute_dtype != expected]:
         yield f"layers do not compute in {expected}: {_first_five(wrong)}"
-    for output in model.outputs:
-        if keras.backend.standardize_dtype(output.dtype) != "float32":
-            yield f"the output is {output.dtype}; give the last activation dtype='float32'"
+    for dtype in outputs or [keras.backend.standardize_dtype(output.dtype) for output in model.outputs]:
+        if dtype != "float32":
+            yield f"the output is {dtype}; give the last activation dtype='float32'"
 
 
 def _layers_with_kernel(model: keras.Model) -> list[keras.layers.Layer]:

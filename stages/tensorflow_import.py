@@ -46,11 +46,12 @@ try:
         import tensorflow as tf
 
         # The following have no public names. `global_state` has the dtype policy, `seed_generator` the seeds that a
-        # script does not give, and `data_adapters` make the batches of `fit`.
+        # script does not give, `data_adapters` make the batches of `fit`, and `reset_uids` numbers layers from 1 again.
         from keras.src.backend.common import global_state
         from keras.src.random import seed_generator
         from keras.src.trainers import data_adapters
         from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+        from keras.src.utils.naming import reset_uids
         from keras.src.utils.rng_utils import get_random_seed as keras_seed
         from tensorflow.python.eager.context import context as eager_context
         from tensorflow.python.eager.context import global_seed as tensorflow_seed
@@ -76,6 +77,7 @@ __all__ = [
     "is_op_determinism_enabled",
     "keras",
     "keras_seed",
+    "reset_uids",
     "seed_generator",
     "tensorflow_seed",
     "tf",

@@ -13,15 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from stages import params, workspace
-from stages.advise import experiment, tried
+from stages.advise import experiment
 from stages.advise.advice import Advice, advice_of, with_variants
-from stages.advise.tried import Trial
 from stages.cli import cli_entry
 from stages.compare.text import ratio_text
 from stages.errors import AdviceError
 from stages.locking import stage_lock
 from stages.params import Params
-from stages.results.comparison import COMPARISON, Comparison
+from stages.results import trials
+from stages.results.comparison import COMPARISON, Comparison, Trial
 from stages.text import yaml_text
 
 
@@ -84,7 +84,7 @@ def _list(found: Sequence[Advice], *, as_json: bool) -> None:
     for _, advice in (item for item in numbered if item[0] is None):
         why = f" ({advice.because})" if advice.because else ""
         console.print(Text(f"By hand, {advice.parent}, {advice.reason.code}: {advice.reason.advice}{why}"))
-    for trial in tried.read().trials:
+    for trial in trials.read().trials:
         console.print(Text(f"Tried: {_outcome(trial)}"))
 
 
@@ -123,8 +123,9 @@ def _carry_out(advice: Advice, settings: Params, kept: dict[str, params.Variant]
         quality=quality.outcome if quality else None,
         kept=is_faster and (quality is None or quality.outcome != "refuted"),
         seconds=time.monotonic() - started_s,
+        parameters_sha256=trials.digest_of(settings),
     )
-    tried.add(trial)
+    trials.add(trial)
     print(f"advise: {_outcome(trial)}", flush=True)
     return trial, comparison
 
@@ -144,7 +145,7 @@ def _carry_out_all(comparison: Comparison, settings: Params, minutes: float | No
     ends_s = None if minutes is None else time.monotonic() + 60 * minutes
     entries: dict[str, params.Variant] = {}
     kept, seen = list[Trial](), set[str]()
-    while (advice := _next(comparison, settings, seen)) is not None:
+    while (advice := _next(comparison, settings, seen, {trial.parent: trial.variant for trial in kept})) is not None:
         if ends_s is not None and time.monotonic() + (advice.cost_s or 0.0) > ends_s:
             print(f"advise: {advice.variant} does not fit into --minutes any more", flush=True)
             break
@@ -159,9 +160,9 @@ def _carry_out_all(comparison: Comparison, settings: Params, minutes: float | No
     return kept
 
 
-def _next(comparison: Comparison, settings: Params, seen: set[str]) -> Advice | None:
+def _next(comparison: Comparison, settings: Params, seen: set[str], kept: dict[str, str]) -> Advice | None:
     """The most promising change that was not tried yet, and that may bring enough."""
-    for advice in advice_of(comparison, settings):
+    for advice in advice_of(comparison, settings, kept):
         at_most = advice.remedy.at_most if advice.remedy else None
         is_worth_it = at_most is None or at_most >= settings.compare.min_speedup
         if advice.can_be_tried and advice.variant not in seen and is_worth_it:

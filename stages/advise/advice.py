@@ -58,14 +58,20 @@ class Advice:
         }
 
 
-def advice_of(comparison: Comparison, settings: Params) -> list[Advice]:
-    """The advice of a comparison: what can be tried, the most promising first, then the rest."""
+def advice_of(comparison: Comparison, settings: Params, kept: Mapping[str, str] | None = None) -> list[Advice]:
+    """The advice of a comparison: what can be tried, the most promising first, then the rest.
+
+    Args:
+        comparison: with the reasons.
+        settings: all parameters, with the entries of these variants.
+        kept: by variant a better one that was made from it, and that further changes are made of.
+    """
     found: dict[tuple[str, str, str], Advice] = {}
     by_variant = {comparison.baseline: comparison.baseline_reasons or ()}
     by_variant |= {name: item.reasons for name, item in comparison.candidates.items()}
     for parent, reasons in by_variant.items():
         for reason in (reason for reason in reasons if reason.measure == TRAIN):
-            for advice in _of_reason(parent, reason, comparison, settings):
+            for advice in _of_reason(parent, reason, comparison, settings, kept or {}):
                 remedy = advice.remedy
                 key = ("", parent, reason.code) if remedy is None else (advice.parent, remedy.key, str(remedy.to))
                 found.setdefault(key, advice)
@@ -76,7 +82,9 @@ def _promise(advice: Advice) -> float:
     return advice.remedy.at_most or 0.0 if advice.remedy else 0.0
 
 
-def _of_reason(parent: str, reason: Reason, comparison: Comparison, settings: Params) -> Iterator[Advice]:
+def _of_reason(
+    parent: str, reason: Reason, comparison: Comparison, settings: Params, kept: Mapping[str, str]
+) -> Iterator[Advice]:
     remedies = [found for found in (reason.change, *(reason.more_changes or ())) if found is not None]
     if not remedies:
         yield Advice(parent, reason)
@@ -85,7 +93,21 @@ def _of_reason(parent: str, reason: Reason, comparison: Comparison, settings: Pa
         if match is None or match[1] not in settings.variants:
             yield Advice(parent, reason, remedy, because=f"{remedy.key} is not in params.yaml")
             continue
-        yield _as_variant(match[1], match[2], reason, remedy, comparison, settings)
+        name, key = match[1], match[2]
+        newest = _newest(name, kept)
+        if newest == name:
+            yield _as_variant(name, key, reason, remedy, comparison, settings)
+        elif getattr(settings.variants[newest], key) == getattr(settings.variants[name], key):
+            # what it may bring is known of the older one only
+            carried = remedy.model_copy(update={"key": f"variants.{newest}.{key}", "at_most": None})
+            yield _as_variant(newest, key, reason, carried, comparison, settings)
+
+
+def _newest(name: str, kept: Mapping[str, str]) -> str:
+    """The last of the variants that were made from one and kept."""
+    while name in kept:
+        name = kept[name]
+    return name
 
 
 def _as_variant(

@@ -96,7 +96,8 @@ def untracked(settings: Params) -> list[str]:
 
     Data and scripts are found in the original checkout; modules are imported from the copy.
     """
-    own = [] if settings.task.script is not None else [*digests.task_files(settings.task).values()]
+    tasks = [] if settings.task.script is not None else [*settings.tasks.values()]
+    own = [path for task in tasks for path in digests.task_files(task).values()]
     if settings.task.is_own is False:
         own = [*own_model_files(settings.model.name).values()]
     root = Path.cwd().resolve()

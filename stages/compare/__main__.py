@@ -29,6 +29,7 @@ with quick_imports():
     from stages.inputs.snapshot import Snapshot
     from stages.locking import stage_lock
     from stages.params import Params
+    from stages.results import trials
     from stages.results.comparison import COMPARISON, Comparison
     from stages.results.task import resolved
     from stages.tracking import run_logging, store
@@ -56,7 +57,7 @@ def _compare_and_track(settings: Params, inputs: Snapshot) -> Comparison:
     batch_sizes = settings.profile.inference_batch_sizes
     try:
         study = load_study(settings.compare.baseline, train.variants, train.seeds, batch_sizes)
-        comparison = judge(study, with_margin(settings.compare, study))
+        comparison = judge(study, with_margin(settings.compare, study), trials.of(params.load()))
         inputs.require_unchanged()
     except HalfstepError:
         with suppress(TrackingError), tracker.run(run_logging.comparison(), settings):

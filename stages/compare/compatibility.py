@@ -60,14 +60,15 @@ def check_initial_weights(study: Study) -> None:
     Raises:
         ComparisonError: names two that did not.
     """
-    first: dict[int, tuple[str, NDArray[np.float64]]] = {}
+    first: dict[tuple[int, str | None], tuple[str, NDArray[np.float64]]] = {}
     for result in study.variants:
         for training in result.trainings:
             found = training.metrics.initial_weights
             if found is None or result.profile is None or POLICIES[result.profile.policy].variables is not FLOAT32:
                 continue
             weights = np.array([float(value) for value in found.split()])
-            name, before = first.setdefault(training.seed, (result.variant, weights))
+            code = result.profile.summary.in_force.task_path
+            name, before = first.setdefault((training.seed, code), (result.variant, weights))
             if before.shape != weights.shape or not np.allclose(before, weights, rtol=1e-3, atol=1e-6, equal_nan=True):
                 raise ComparisonError(
                     f"'{name}' and '{result.variant}', seed {training.seed}, began with other initial weights, so "
@@ -101,10 +102,16 @@ def check_profiles(study: Study) -> None:
     """
     if study.baseline.profile is None:
         return
-    expected = study.baseline.profile.summary.configuration.model_dump()
+    baseline = study.baseline.profile.summary
     profiles = {result.variant: result.profile for result in study.candidates}
     for name, profile in (profiles | {files.CONTROL: study.control} | dict(study.bridges)).items():
-        if profile is not None and (found := profile.summary.configuration.model_dump()) != expected:
+        if profile is None:
+            continue
+        in_force = profile.summary.in_force
+        found, expected = (
+            summary.configuration.common(in_force, baseline.in_force) for summary in (profile.summary, baseline)
+        )
+        if found != expected:
             raise ComparisonError(
                 f"{files.profile_dir(name)}: '{name}' was not measured like '{study.baseline.variant}' "
                 f"({_differences(expected, found)}): run `dvc repro -f -s profile`"

@@ -28,16 +28,21 @@ from stages.stats.speedup import CONFIDENCE
 from stages.text import TRAIN, ms_text
 
 
-def judge(study: Study, params: CompareParams) -> document.Comparison:
+def judge(study: Study, params: CompareParams, tried: Iterable[document.Trial] = ()) -> document.Comparison:
     """Compares every candidate of a study with its baseline.
+
+    Args:
+        study: the results of all stages.
+        params: section `compare` of the parameters.
+        tried: changes that were tried before.
 
     Raises:
         ComparisonError: variants were not trained or measured under the same conditions, or not measured together.
     """
-    return document_of(compare(study, params))
+    return document_of(compare(study, params), tried)
 
 
-def document_of(judging: Judging) -> document.Comparison:
+def document_of(judging: Judging, tried: Iterable[document.Trial] = ()) -> document.Comparison:
     """The content of `comparison.json`."""
     study = judging.study
     failed = tuple(result.variant for result in study.variants if result.failures)
@@ -67,10 +72,20 @@ def document_of(judging: Judging) -> document.Comparison:
         train_time_s=train_times_s(study.variants) or None,
         startup_s=metric_values(study.variants, STARTUP) or None,
         best_batches=at_best,
+        tried=tuple(_left_out(tried, {result.variant for result in study.variants})) or None,
         notes=(*notes(judging), *_notes_on(at_best, study.baseline.variant)) or None,
         setup=_setup(study),
         candidates=candidates,
     )
+
+
+def _left_out(tried: Iterable[document.Trial], variants: set[str]) -> Iterator[document.Trial]:
+    """The trials of changes of these variants, and of changes of those."""
+    known = set(variants)
+    for trial in tried:
+        if trial.parent in known and trial.variant not in variants:
+            known.add(trial.variant)
+            yield trial
 
 
 def _notes_on(found: document.BestBatches | None, baseline: str) -> Iterator[str]:

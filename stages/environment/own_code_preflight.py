@@ -50,14 +50,19 @@ def model_problems(name: str) -> Iterator[str]:
         yield f"model.name is '{name}'; {path.name} defines {problem}; it must be def {function}(input_shape, classes)"
 
 
-def task_problems(task: TaskParams) -> Iterator[str]:
-    """One line for each thing that the user's own task names and that cannot be used."""
+def task_problems(task: TaskParams, path_key: str = "task.path") -> Iterator[str]:
+    """One line for each thing that the user's own task names and that cannot be used.
+
+    Args:
+        task: section `task` of the parameters.
+        path_key: the parameter that names its folder.
+    """
     yield from _depends(task.depends)
     if task.script is not None:
         yield from _script(task)
         return
     yield from _reserved(task.keywords)
-    folder_problem = _folder(task)
+    folder_problem = _folder(task, path_key)
     match = OWN_MODEL.fullmatch(task.name)
     if folder_problem:
         yield folder_problem
@@ -67,7 +72,7 @@ def task_problems(task: TaskParams) -> Iterator[str]:
         allowed = "it must be images, or package.module:function"
         yield f"task.name is '{task.name}'; {allowed}{did_you_mean(task.name, ['images'])}"
     else:
-        yield from _task_function(task, match)
+        yield from _task_function(task, match, path_key)
 
 
 def _script(task: TaskParams) -> Iterator[str]:
@@ -106,9 +111,9 @@ def _score(task: TaskParams, score: str) -> Iterator[str]:
             yield str(error)
 
 
-def _task_function(task: TaskParams, match: re.Match[str]) -> Iterator[str]:
+def _task_function(task: TaskParams, match: re.Match[str], path_key: str) -> Iterator[str]:
     subject, function = f"task.name is '{task.name}'", match["function"]
-    place = _NEXT_TO_PARAMS if task.path is None else f"in task.path, which is '{_shown(task.path)}'"
+    place = _NEXT_TO_PARAMS if task.path is None else f"in {path_key}, which is '{_shown(task.path)}'"
     try:
         path, tree = _module(subject, match, task.folder, place, only_root=task.path is not None)
     except _UnusableError as error:
@@ -227,11 +232,11 @@ def _reserved(arguments: Iterable[str]) -> Iterator[str]:
             yield f"task.arguments contains '{name}', which halfstep passes to the function itself; {advice}"
 
 
-def _folder(task: TaskParams) -> str | None:
+def _folder(task: TaskParams, path_key: str) -> str | None:
     if task.path is None or os.path.isdir(task.folder):  # noqa: PTH112  Path.is_dir raises an error for a long name
         return None
     problem = "is not a folder" if os.path.lexists(task.folder) else "does not exist"
-    return f"task.path is '{_shown(task.path)}', which {problem}; it must be the folder that holds the module"
+    return f"{path_key} is '{_shown(task.path)}', which {problem}; it must be the folder that holds the module"
 
 
 def _depends(paths: Iterable[str]) -> Iterator[str]:

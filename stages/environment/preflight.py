@@ -62,7 +62,8 @@ def input_problems(params: Params, *, has_data: bool = True) -> list[str]:
     """
     own_task = params.task.is_own  # it does not use `data` and `model`
     images = _data_path(params.data) if has_data else ()
-    inputs = task_problems(params.task) if own_task else [*images, *_model(params.model.name)]
+    tasks = (line for key, task in params.tasks.items() for line in task_problems(task, key))
+    inputs = tasks if own_task else [*images, *_model(params.model.name)]
     return [
         *inputs,
         *_gpu(params.train),

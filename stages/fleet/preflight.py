@@ -108,12 +108,12 @@ def _untracked(settings: Params) -> Iterator[str]:
     missing = [name for name in _CODE if name not in tracked] + [name for name in new if name]
     for name in missing[:_MOST_NAMED]:
         yield f"{one_line(name, 200)} is not tracked by git, so the nodes would not have it; `git add` it"
-    task, own = settings.task, {}
-    if task.is_own:
-        own = digests.task_files(task)
+    task = settings.task
     subject = "model.name" if not task.is_own else "task.name" if task.script is None else "task.script"
-    own = own or ({} if task.is_own else own_model_files(settings.model.name))
-    yield from _not_travelling(subject, own.values(), tracked)
+    sources = (
+        map(digests.task_files, settings.tasks.values()) if task.is_own else [own_model_files(settings.model.name)]
+    )
+    yield from _not_travelling(subject, (path for found in sources for path in found.values()), tracked)
     for path in task.depends if task.is_own else ():
         yield from _not_travelling("task.depends", _files_of(files.resolve_data_path(path)), tracked)
 

@@ -102,6 +102,13 @@ def task_digest(task: TaskParams, batch_size: int, seed: int) -> dict[str, Any]:
     }
 
 
+def tasks_digest(params: Params) -> dict[str, Any]:
+    """Identifies the task as `task_digest` does, and the source of each variant that takes it from another folder."""
+    found = task_digest(params.task, params.train.batch_size, params.train.seeds[0])
+    others = {key: _source_digest(task_files(task)) for key, task in params.tasks.items() if task != params.task}
+    return found | others
+
+
 def task_files(task: TaskParams) -> dict[str, Path]:
     """Source files of the user's own function or script, as `own_model_files` returns them."""
     if task.script is not None:
@@ -189,5 +196,5 @@ def _is_removed(error: OSError) -> bool:
 INPUTS: Mapping[Path, Callable[[Params], dict[str, Any]]] = {
     files.SOURCE_FILE: looks_digest,
     files.MODEL_FILE: lambda params: {"name": None} if params.task.is_own else model_digest(params.model),
-    files.TASK_FILE: lambda params: task_digest(params.task, params.train.batch_size, params.train.seeds[0]),
+    files.TASK_FILE: tasks_digest,
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from stages.operations.layer_scopes import NUMBER, layers_above
 from stages.operations.op_pairing import graph_path
 from stages.operations.op_types import is_cast, op_category, plain_type, unversioned
 
@@ -36,7 +37,6 @@ _LAYERS: dict[OpKind, re.Pattern[str]] = {
 _INPUT_TYPES = re.compile(r"Optional\w+")  # how a step gets its batch
 _FINITE_TYPES = {"IsFinite", "All", "LogicalAnd"}  # of the check before an update
 _CONDITION = re.compile(r"/cond(?:_\d+)?/(?:then|else)/_\d+/|^cond(?:_\d+)?/(?:then|else)/_\d+/")
-_NUMBER = re.compile(r"_\d+$")
 
 
 class Place(NamedTuple):
@@ -74,8 +74,8 @@ class Layers:
             is_input: whether a thread of the input pipeline ran it.
         """
         path, is_gradient = graph_path(name)
-        layers = self._layers_above(path)
-        plain = plain_type(op_type) or _NUMBER.sub("", path[-1])
+        layers = {layer: self.classes[layer] for layer in layers_above(path[:-1], self.classes)}
+        plain = plain_type(op_type) or NUMBER.sub("", path[-1])
         is_named = not is_gradient or "Grad" in plain or "Backprop" in plain
         layer, layer_class = list(layers.items())[-1] if layers else ("", "")
         return Place(
@@ -91,7 +91,7 @@ class Layers:
             return "input"
         if is_cast(op_type):
             return "cast"
-        if _NUMBER.sub("", path[0]) in self._optimizers:
+        if NUMBER.sub("", path[0]) in self._optimizers:
             return "optimizer"
         if self.scales_loss and not classes and (plain in _FINITE_TYPES or _CONDITION.search(name)):
             return "loss_scaling"
@@ -104,21 +104,4 @@ class Layers:
 
     @cached_property
     def _optimizers(self) -> frozenset[str]:
-        return frozenset(_NUMBER.sub("", name) for name in self.optimizers)
-
-    def _layers_above(self, path: tuple[str, ...]) -> dict[str, str]:
-        """The paths and classes of all layers that an operation is in, the innermost last.
-
-        Scopes of models may come before the path of a layer, and a layer that is traced again has a number more.
-        """
-        parts = [(part, _NUMBER.sub("", part)) for part in path[:-1]]
-        found: list[tuple[int, str]] = []
-        for first in range(len(parts)):
-            for last in range(first + 1, len(parts) + 1):
-                above = "/".join(part for part, _ in parts[first : last - 1])
-                for name in parts[last - 1]:
-                    layer = f"{above}/{name}" if above else name
-                    if layer in self.classes:
-                        found.append((last, layer))
-                        break
-        return {layer: self.classes[layer] for _, layer in sorted(found)}
+        return frozenset(NUMBER.sub("", name) for name in self.optimizers)

@@ -51,6 +51,7 @@ def _lists_have_no_duplicates(params: Params) -> Iterator[str]:
         "train.seeds": params.train.seeds,
         "profile.inference_batch_sizes": params.profile.inference_batch_sizes,
         "task.depends": params.task.depends,
+        **{f"variants.{name}.float32_layers": entry.float32_layers for name, entry in params.variants.items()},
     }
     for name, values in lists.items():
         for value in sorted((value for value, count in Counter(values).items() if count > 1), key=str):
@@ -188,8 +189,10 @@ def _listed(params: Params) -> list[tuple[str, Variant]]:
 def _tasks_follow_the_variants(params: Params) -> Iterator[str]:
     """What an entry cannot change, because the user's own code or the replicas decide it."""
     task, deciders = params.task, dict[str, str]()
+    if not task.is_own or task.script is not None:
+        deciders = {"task_path": "which has no module in a folder"}
     if task.is_own:
-        deciders = {"learning_rate": "whose optimizer is its own", "input_threads": "whose input pipeline is its own"}
+        deciders |= {"learning_rate": "whose optimizer is its own", "input_threads": "whose input pipeline is its own"}
     if task.script is not None:
         deciders |= dict.fromkeys(("batch_size", "cache_input", "prefetch_to_device"), "whose batches are its own")
     own = f"task.{'name' if task.script is None else 'script'} is '{task.script or task.name}'"
@@ -202,6 +205,24 @@ def _tasks_follow_the_variants(params: Params) -> Iterator[str]:
                 yield (
                     f"variants.{name}.{key} is true and train.replicas is {params.train.replicas}; it is supported at "
                     "one replica only: set it to null, or train.replicas to 1"
+                )
+
+
+def _float32_layers_fit(params: Params) -> Iterator[str]:
+    for name, entry in params.variants.items():
+        key = f"variants.{name}.float32_layers"
+        if entry.float32_layers and not entry.policy.startswith("mixed_"):
+            yield (
+                f"{key} has layers and variants.{name}.policy is {entry.policy}; only a mixed policy keeps some layers "
+                "in float32: set the policy to mixed_float16 or mixed_bfloat16, or the list to []"
+            )
+        for pattern in entry.float32_layers:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                yield (
+                    f"{key} contains '{one_line(pattern, 80)}', which is no regular expression ({error}); give the "
+                    "path of a layer, or a regular expression for a whole path"
                 )
 
 
@@ -249,6 +270,7 @@ _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _task_arguments_are_json,
     _replicas_share_the_batch,
     _tasks_follow_the_variants,
+    _float32_layers_fit,
     _parents_exist,
     _replicas_are_supported,
 )

@@ -35,6 +35,9 @@ ONE_LINE = r"^[^\p{Cc}\p{Zl}\p{Zp}\x{202A}-\x{202E}\x{2066}-\x{2069}]*$"
 Text = Annotated[str, Field(pattern=ONE_LINE)]
 Names = Annotated[tuple[Text, ...], BeforeValidator(_tuple_from_list), Field(min_length=1)]
 Paths = Annotated[tuple[Annotated[Text, Field(min_length=1)], ...], BeforeValidator(_tuple_from_list)]
+Patterns = Annotated[
+    tuple[Annotated[Text, Field(min_length=1, max_length=500)], ...], BeforeValidator(_tuple_from_list)
+]
 Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], BeforeValidator(_tuple_from_list), Field(min_length=1)
 ]
@@ -230,6 +233,18 @@ class Variant(Section):
     prefetch_to_device: bool | None = Field(
         None, description="copy batches to the GPU before they are needed; `null`: false"
     )
+    float32_layers: Patterns = Field(
+        (),
+        description="paths of layers that stay in float32 under a mixed policy, with all layers below them; a path or "
+        "a regular expression for a whole path, as `keras.dtype_policies.DTypePolicyMap` takes them",
+    )
+    task_path: str | None = Field(
+        None,
+        pattern=ONE_LINE,
+        min_length=1,
+        description="folder that contains the module of your task for this variant, such as a checkout of another "
+        "commit; `null`: `task.path`",
+    )
     parent: Text | None = Field(None, description="the variant from which this one was made; changes no result")
 
     def applied_to(self, train: TrainParams) -> TrainParams:
@@ -239,6 +254,10 @@ class Variant(Section):
             rate = derived.learning_rate_of(train.learning_rate, train.batch_size, self.learning_rate, self.batch_size)
             changes = {"batch_size": self.batch_size or train.batch_size, "learning_rate": rate}
         return train.model_copy(update=changes | {"input_threads": self.input_threads or train.input_threads})
+
+    def task_of(self, task: TaskParams) -> TaskParams:
+        """What is trained under this variant."""
+        return task if self.task_path is None else task.model_copy(update={"path": self.task_path})
 
     @property
     def variables(self) -> dict[str, str]:
@@ -367,3 +386,10 @@ class Params(Section):
     compare: CompareParams = CompareParams()
     tracking: TrackingParams = TrackingParams()
     fleet: FleetParams = FleetParams()
+
+    @property
+    def tasks(self) -> dict[str, TaskParams]:
+        """The task, and those of the variants that take its code from another folder, by the key of the folder."""
+        entries = {f"variants.{name}.task_path": self.variants[name] for name in self.train.variants}
+        others = {key: entry.task_of(self.task) for key, entry in entries.items() if entry.task_path is not None}
+        return {"task.path": self.task} | others

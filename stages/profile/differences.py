@@ -37,6 +37,7 @@ def bridging_arms(
         if arm is not None and name != files.CONTROL:
             settings = {
                 "policy": configs[baseline].variant.policy,
+                "float32_layers": configs[baseline].variant.float32_layers,
                 "xla": record.settings.in_force.xla,  # Keras may choose another with the policy
             }
             variant = configs[name].variant.model_copy(update=settings)
@@ -64,11 +65,14 @@ def check_configurations(baseline: str, records: Mapping[str, ArmRecord]) -> Non
             )
 
 
-def _common(record: ArmRecord, *arms: ArmRecord) -> dict[str, Any]:
-    """What must be the same: the configuration, and the settings that the entries of these arms leave alone."""
-    set_by_entry = {key for arm in arms for key, value in arm.entry.model_dump().items() if value is not None}
+def _common(record: ArmRecord, arm: ArmRecord, baseline: ArmRecord) -> dict[str, Any]:
+    """What must be the same: the configuration, and the settings that the entries of an arm and the baseline leave."""
+    set_by_entry = {
+        key for arm in (arm, baseline) for key, value in arm.entry.model_dump().items() if value is not None
+    }
     in_force = record.settings.in_force.model_dump()
     left_alone = {
         key: in_force[key] for key in _LEFT_ALONE if key not in set_by_entry and _FOLLOWS.get(key) not in set_by_entry
     }
-    return record.settings.configuration.model_dump() | left_alone
+    configuration = record.settings.configuration
+    return configuration.common(arm.settings.in_force, baseline.settings.in_force) | left_alone

@@ -37,6 +37,7 @@ from stages.results.artifact import read_array
 from stages.results.profile import HOST, PROFILER, Configuration, InForce
 from stages.results.training import SCORES, saved_model
 from stages.tasks import building, user_code
+from stages.tasks.layers import layer_paths
 from stages.tasks.variables import optimizers_of
 from stages.tensorflow_import import is_op_determinism_enabled, keras, tf
 
@@ -231,11 +232,12 @@ class Worker:
     @cached_property
     def _layers(self) -> Layers:
         """What the names in the model's graph stand for."""
+        found = {self._model.path or self._model.name: self._model} | layer_paths(self._model)
         optimizers = optimizers_of(self._model)
-        scaled = [found for found in optimizers if isinstance(found, keras.optimizers.LossScaleOptimizer)]
+        scaled = [item for item in optimizers if isinstance(item, keras.optimizers.LossScaleOptimizer)]
         return Layers(
-            classes={found.path or found.name: type(found).__name__ for found in self._model._flatten_layers()},
-            optimizers=tuple(found.name for found in (*optimizers, *(outer.inner_optimizer for outer in scaled))),
+            classes={path: type(layer).__name__ for path, layer in found.items()},
+            optimizers=tuple(item.name for item in (*optimizers, *(outer.inner_optimizer for outer in scaled))),
             scales_loss=bool(scaled),
         )
 
@@ -323,6 +325,9 @@ class Worker:
             input_threads=training.threads,
             cache_input=bool(training.first_pass),
             prefetch_to_device=training.device is not None,
+            task_path=self._config.variant.task_path,
+            float32_layers=self._task.float32.paths,
+            float32_casts=self._task.float32.casts,
         )
 
     def _input_shape(self) -> tuple[int, ...] | None:

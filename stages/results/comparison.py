@@ -538,6 +538,37 @@ class BestBatches(Record):
     curve: tuple[BatchPoint, ...] = ()
 
 
+class Trial(Record):
+    """One change that `stages.advise` tried.
+
+    Attributes:
+        variant: that was made; its entry names its parent.
+        entry: its entry of `variants`.
+        experiment: name of the DVC experiment.
+        change: what was changed.
+        reason: code of the reason.
+        over_parent: speed-up of training over the parent, from the same rounds; None where it could not be compared.
+        verdict: against the baseline.
+        quality: outcome of the quality of two trainings: `shown`, `refuted` or `not established`.
+        kept: whether the interval of `over_parent` reaches `compare.min_speedup`, and the quality is not refuted.
+        seconds: that it took.
+        parameters_sha256: identifies the parameters that decide what was compared, beside the variants.
+    """
+
+    variant: str
+    parent: str
+    entry: dict[str, Any]
+    experiment: str
+    change: Remedy
+    reason: str
+    over_parent: Ratio | None = None
+    verdict: Verdict
+    quality: str | None = None
+    kept: bool
+    seconds: float
+    parameters_sha256: str
+
+
 class Comparison(Document):
     """All candidates against the baseline.
 
@@ -556,6 +587,7 @@ class Comparison(Document):
         train_time_s: seconds of a whole training by variant, validation and compilation included; mean over seeds.
         startup_s: processor seconds to import, to build the model and to run the first step, by variant.
         best_batches: with `profile.find_max_batch`.
+        tried: changes of these variants that were tried before, and are not among the candidates.
         notes: sentences on what limits all of it, such as a measure that decides nothing.
         setup: what was compared, and how it was measured.
     """
@@ -578,6 +610,7 @@ class Comparison(Document):
     train_time_s: dict[str, float] | None = None
     startup_s: dict[str, float] | None = None
     best_batches: BestBatches | None = None
+    tried: tuple[Trial, ...] | None = None
     notes: tuple[str, ...] | None = None
     setup: Setup | None = None
     candidates: dict[str, Candidate]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -171,10 +172,16 @@ class Configuration(Record):
     layer_widths: tuple[int, ...]
     data_sha256: str
 
+    def common(self, in_force: InForce, baseline: InForce) -> dict[str, Any]:
+        """What must be as in the baseline's: the code of the task may be another one, if an entry says so."""
+        return self.model_dump(exclude=_OF_CODE if in_force.task_path != baseline.task_path else set())
+
 
 Setting = bool | int | str | None
 _OF_GPUS = {"tf32", "gpu_thread_mode", "prefetch_to_device"}
 _OF_CPUS = {"onednn"}
+_OF_PRECISION = {"policy", "float32_layers", "float32_casts"}
+_OF_CODE = {"input_shape", "parameters", "optimizer", "op_determinism", "layer_widths"}
 
 
 class InForce(Record):
@@ -189,6 +196,9 @@ class InForce(Record):
         input_threads: of the input pipeline; None if the task's own code decides.
         cache_input: whether the batches of the first pass are kept.
         prefetch_to_device: whether batches are copied to the GPU in advance.
+        task_path: folder of the module of the user's task, where the entry names one.
+        float32_layers: paths of the layers that a mixed policy leaves in float32, because the entry says so.
+        float32_casts: casts at the borders of these layers, in a forward pass.
     """
 
     policy: str
@@ -203,10 +213,13 @@ class InForce(Record):
     input_threads: int | None = None
     cache_input: bool = False
     prefetch_to_device: bool = False
+    task_path: str | None = None
+    float32_layers: tuple[str, ...] = ()
+    float32_casts: int = 0
 
     def other_settings(self, device: Literal["CPU", "GPU"], measure: str = TRAIN) -> dict[str, Setting]:
         """The settings beside the policy that have an effect on a measure on this device."""
-        without = {"policy", "learning_rate", "threads_between"} | (_OF_CPUS if device == "GPU" else _OF_GPUS)
+        without = {"learning_rate", "threads_between"} | _OF_PRECISION | (_OF_CPUS if device == "GPU" else _OF_GPUS)
         return self.model_dump(exclude=without if measure == TRAIN else without | OF_TRAINING)
 
 
@@ -479,9 +492,9 @@ def differing_settings(
 
 
 def _word(value: Setting) -> str:
-    return (
-        {True: "on", False: "off", None: "default"}[value] if value is None or isinstance(value, bool) else f"{value}"
-    )
+    if value is None or isinstance(value, bool):
+        return {True: "on", False: "off", None: "default"}[value]
+    return re.sub(r"\W+", "_", str(value)).strip("_")  # it names a folder
 
 
 def write_profile(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+from dataclasses import replace
 
 from stages import files, precision
 from stages.distribution.connecting import strategy_of
 from stages.errors import TaskError
 from stages.params import Variant
 from stages.results.task import TASK_INFO, TaskInfo
-from stages.tasks import compiling, own, scripted, user_code
+from stages.tasks import compiling, float32_layers, own, scripted, user_code
 from stages.tasks.images import task as images
 from stages.tasks.ready import ReadyTask, from_task
 from stages.tasks.spec import TaskSpec
-from stages.tensorflow_import import keras
+from stages.tensorflow_import import keras, reset_uids
 
 
 def ready(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = False) -> ReadyTask:
@@ -26,8 +27,8 @@ def ready(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = Fals
         PrecisionError: the variant is not in force, or `train.require_gpu` is true and there is no GPU.
     """
     found = build(spec, variant, seed, one_image=one_image)
-    compiling.put_in_force(found, spec, variant)
-    return compiling.with_input_of(found, variant)
+    float32 = compiling.put_in_force(found, spec, variant)
+    return replace(compiling.with_input_of(found, variant), float32=float32)
 
 
 def build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = False) -> ReadyTask:
@@ -40,6 +41,14 @@ def build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = Fals
         one_image: for `images`, use views of one random image, which take no memory, instead of the prepared images.
     """
     precision.activate(variant, require_gpu=spec.train.require_gpu)
+    reset_uids()  # so that the layers of a second model in this process have the names of the first one's
+    found = _build(spec, variant, seed, one_image=one_image)
+    if isinstance(found.model, keras.Model):
+        float32_layers.keep(found.model, variant.float32_layers)
+    return found
+
+
+def _build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool) -> ReadyTask:
     strategy = strategy_of(spec.train.replicas)
     keras.utils.set_random_seed(seed)
     if spec.task.script is not None:

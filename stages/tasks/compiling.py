@@ -16,14 +16,19 @@ from stages.params import Variant
 from stages.policies import POLICIES
 from stages.tasks import user_code
 from stages.tasks.batches import TrainingData
+from stages.tasks.float32_layers import Float32Layers, verified
 from stages.tasks.ready import ReadyTask
 from stages.tasks.spec import TaskSpec
 from stages.tasks.variables import create_variables, has_step_of_keras, random_state_kept
 from stages.tensorflow_import import keras, tf
 
 
-def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
-    """Compiles the model, which a script has done itself, and verifies the variant; errors as of `ready`."""
+def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32Layers:
+    """Compiles the model, which a script has done itself, and verifies the variant; errors as of `ready`.
+
+    Returns:
+        The layers that stay in float32, because the variant says so.
+    """
     model, is_own, replicas = found.model, not spec.is_images, found.replicas
     scope = contextlib.nullcontext() if replicas is None else replicas.strategy.scope()
     with user_code.explained(spec.subject, "cannot be compiled", TaskError), scope:
@@ -43,7 +48,11 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
         replicas.prepare((np.zeros((1, *model.inputs[0].shape[1:]), np.uint8), np.zeros(1, np.int32)))
     elif found.scripted is None:
         _build_metrics(model, found.training)
-    precision.verify(model, variant, is_own=is_own)
+    float32 = Float32Layers()
+    if variant.float32_layers:
+        with scope:
+            float32 = verified(model, variant.float32_layers, found.training.from_step(0, 1).element_spec)
+    precision.verify(model, variant, is_own=is_own, kept=float32.paths, outputs=float32.outputs)
     if is_own and POLICIES[variant.policy].scales_loss and not has_step_of_keras(model):
         with user_code.explained(spec.subject, "cannot be trained", TaskError):
             scales = _scales_its_loss(model, found.training)
@@ -52,6 +61,7 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> None:
                 f"{spec.subject}: the train_step of {type(model).__name__} does not scale its loss, so that gradients "
                 "are lost in float16; compute them of `self.optimizer.scale_loss(loss)`"
             )
+    return float32
 
 
 def with_input_of(found: ReadyTask, variant: Variant) -> ReadyTask:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from stages.errors import TaskError
 from stages.params import TrainParams
 from stages.tasks import scoring
 from stages.tasks.batches import TrainingData, ordered_data, training_data
+from stages.tasks.float32_layers import Float32Layers
 from stages.tasks.task import Task, problems
 from stages.tasks.variables import has_step_of_keras
 from stages.tensorflow_import import keras, tf
@@ -42,6 +43,7 @@ class ReadyTask:
         validation_shares: with replicas, what they take of the validation data, again and again.
         validation_steps: with replicas, number of steps in one pass over the validation data.
         scripted: the call of `fit` of a script, through which it is trained; None for other tasks.
+        float32: the layers that a mixed policy leaves in float32 because the variant says so.
     """
 
     task: Task
@@ -55,6 +57,7 @@ class ReadyTask:
     validation_shares: Any = None
     validation_steps: int = 0
     scripted: Scripted | None = None
+    float32: Float32Layers = field(default_factory=Float32Layers)
 
     @property
     def model(self) -> keras.Model:

@@ -36,7 +36,7 @@ class TaskSpec:
         entry = settings.variants[variant]
         key = "train.batch_size" if entry.batch_size is None else f"variants.{variant}.batch_size"
         train = entry.applied_to(settings.train)
-        return cls(settings.task, settings.model, train, prepared_sha256, directory, key)
+        return cls(entry.task_of(settings.task), settings.model, train, prepared_sha256, directory, key)
 
     @property
     def subject(self) -> str:

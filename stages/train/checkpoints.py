@@ -185,7 +185,7 @@ def checkpoint_key(settings: Params, variant: str, seed: int, data_sha256: str) 
     """Digest of everything that determines a training's result: parameters, data, variant, seed, code and releases."""
     parts = {
         "model": digests.model_digest(settings.model),
-        "task": digests.task_digest(settings.task, settings.train.batch_size, seed),
+        "task": digests.task_digest(settings.variants[variant].task_of(settings.task), settings.train.batch_size, seed),
         "train": settings.train.model_dump(mode="json", exclude=_WITHOUT_EFFECT),
         "variant": settings.variants[variant].model_dump(mode="json"),
         "name": variant,

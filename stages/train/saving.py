@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.results.training import MODEL, WEIGHTS
+from stages.tasks.layers import layer_paths
 from stages.tensorflow_import import keras
 
 
@@ -18,6 +19,23 @@ def model_file(model: keras.Model) -> str:
     except (NotImplementedError, TypeError, ValueError):  # a subclassed model without a configuration
         return WEIGHTS
     return MODEL if all(_is_plain(part) for part in _objects(config)) else WEIGHTS
+
+
+def lost_on_loading(model: keras.Model) -> list[str]:
+    """Paths of the layers that would compute in another type after plain Keras has loaded the model.
+
+    The layers inside another layer are created anew by its code, with the type of that layer.
+    """
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float32")  # as where nothing sets it
+    try:
+        loaded = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
+    finally:
+        keras.config.set_dtype_policy(before)
+    found = zip(layer_paths(model).items(), layer_paths(loaded).values(), strict=True)
+    # a model computes nothing itself, and its policy is not saved
+    leaves = ((path, layer, copy) for (path, layer), copy in found if not isinstance(layer, keras.Model))
+    return [path for path, layer, copy in leaves if layer.compute_dtype != copy.compute_dtype]
 
 
 def save(model: keras.Model, path: Path) -> None:

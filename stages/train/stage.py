@@ -14,7 +14,7 @@ from stages.distribution.cluster import from_environment
 from stages.inputs.snapshot import Snapshot
 from stages.params import Params
 from stages.results.task import TASK_INFO, TaskInfo
-from stages.results.training import METRICS, MODEL, PREDICTIONS, SCORES, TrainingMetrics, write_training
+from stages.results.training import METRICS, MODEL, PREDICTIONS, SCORES, WEIGHTS, TrainingMetrics, write_training
 from stages.tasks.images.dataset import open_prepared
 from stages.tasks.spec import TaskSpec
 from stages.telling import say
@@ -135,6 +135,10 @@ def _saver(store: Checkpoints | None, run: ActiveRun) -> Callable[[Checkpoint], 
 def _write_results(trained: Trained, directory: Path, run: ActiveRun) -> None:
     model, is_images = trained.model, trained.ready.keeps_predictions
     name = MODEL if is_images else saving.model_file(model)
+    if trained.ready.float32.paths and name == MODEL and (lost := saving.lost_on_loading(model)):
+        name = WEIGHTS
+        shown = f"{', '.join(lost[:3])}{' and others' if len(lost) > 3 else ''}"
+        say(directory.name, f"saved as weights: plain Keras would load {shown} in 16 bits, against float32_layers")
     digest = write_training(
         directory,
         trained.metrics(),

@@ -73,6 +73,18 @@ def test_most_promising_change_is_first_and_what_cannot_be_tried_is_last() -> No
     assert found[-1].reason.code == "no_16bit_instructions"
 
 
+def test_changes_of_what_was_improved_are_made_of_the_better_variant() -> None:
+    waits = reason(
+        "input_bound", ("variants.float32.input_threads", None, 4, 1.3), ("variants.float32.xla", None, True, 1.2)
+    )
+    better = Variant(policy="float32", input_threads=8, parent="float32")
+    settings = with_variants(Params(), {"better": better})
+    (found,) = advice_of(comparison((waits,)), settings, {"float32": "better"})
+    assert found.variant == "better_xla_on"
+    assert found.entry == better.model_copy(update={"xla": True, "parent": "better"})
+    assert found.remedy == Remedy(key="variants.better.xla", to=True)  # what it may bring is known of float32 only
+
+
 def test_change_that_another_variant_has_is_not_tried_again() -> None:
     settings = with_variants(Params(), {"faster": Variant(policy="float32", cache_input=True)})
     waits = reason("input_bound", ("variants.float32.cache_input", None, True, 1.4))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stages.environment.preflight import input_problems
-from stages.params import DataParams, ModelParams, Params, TaskParams
+from stages.params import DataParams, ModelParams, Params, TaskParams, TrainParams, Variant
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +116,14 @@ def test_module_must_lie_in_the_folder(project: Path, monkeypatch: pytest.Monkey
     assert line == "task.path is 'gone', which does not exist; it must be the folder that holds the module"
     (line,) = problems(path="file")
     assert line == "task.path is 'file', which is not a folder; it must be the folder that holds the module"
+    before = Variant(policy="float32", task_path="gone")
+    params = Params(
+        task=TaskParams(name="own:build"),
+        train=TrainParams(variants=("float32", "before")),
+        variants=Params().variants | {"before": before},
+    )
+    (line,) = input_problems(params)
+    assert line.startswith("variants.before.task_path is 'gone', which does not exist")
     (line,) = problems(path="x" * 5000)
     assert line.startswith("task.path is 'xxx")
     assert len(line) < 500

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from stages.errors import DataError
-from stages.inputs.digests import model_digest, source_digest, task_digest
-from stages.params import DataParams, ModelParams, TaskParams
+from stages.inputs.digests import model_digest, source_digest, task_digest, tasks_digest
+from stages.params import DataParams, ModelParams, Params, TaskParams, TrainParams, Variant
 
 FOLDER = DataParams(source="folder", path="pictures")
 
@@ -226,6 +226,21 @@ def test_own_task_is_identified_by_its_files_and_by_what_it_is_called_with(repos
     assert changed["sha256"] != first["sha256"]
     repository.rename(repository.with_name("moved"))
     assert own_task(repository.with_name("moved"), arguments={"width": 8}) == changed
+
+
+def test_source_of_each_variant_that_is_taken_from_another_folder_counts(repository: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(repository, tmp_path / "other")
+    task = TaskParams(name=OWN_TASK, path=str(repository))
+    before = Variant(policy="float32", task_path=str(other))
+    params = Params(
+        task=task, train=TrainParams(variants=("float32", "before")), variants=Params().variants | {"before": before}
+    )
+    found = tasks_digest(params)
+    assert found["sha256"] == found["variants.before.task_path"]["sha256"]
+    (other / "helper.py").write_text("x = 2")
+    changed = tasks_digest(params)
+    assert changed["sha256"] == found["sha256"]
+    assert changed["variants.before.task_path"]["sha256"] != found["sha256"]
 
 
 def test_without_a_path_the_task_lies_next_to_the_parameters(tmp_path: Path) -> None:

@@ -51,6 +51,12 @@ def test_first_kind_that_fits_counts(name: str, op_type: str, kind: str) -> None
     assert LAYERS.place(name, op_type).kind == kind
 
 
+def test_layer_inside_a_layer_is_found_where_both_are_traced_again() -> None:
+    assert LAYERS.place(f"{CALL}net_1/attention_1/query_1/add", "AddV2").layer == "attention/query"
+    assert LAYERS.place(f"{CALL}net/attention/query/add", "AddV2").layer == "attention/query"
+    assert LAYERS.place(f"{CALL}net_1/attention_1/softmax/Softmax", "Softmax").layer == "attention"
+
+
 def test_thread_of_the_input_pipeline_decides() -> None:
     assert LAYERS.place("GatherV2", "GatherV2", is_input=True).kind == "input"
     assert LAYERS.place("GatherV2", "GatherV2").kind == "memory"

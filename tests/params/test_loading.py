@@ -358,3 +358,14 @@ def test_entries_cannot_change_the_batches_of_a_script() -> None:
         "params.yaml: variants.float32.batch_size is 8 and task.script is 'train.py', whose batches are its own: set "
         "it to null"
     ]
+
+
+@pytest.mark.parametrize("task", ["name: images", "script: train.py"])
+def test_only_the_module_of_a_task_can_be_taken_from_another_folder(task: str) -> None:
+    entry = "{policy: float32, task_path: ../before}"
+    _, lines = examine(f"{{task: {{{task}}}, train: {{variants: [float32]}}, variants: {{float32: {entry}}}}}")
+    key, value = task.split(": ")
+    assert lines == [
+        f"params.yaml: variants.float32.task_path is ../before and task.{key} is '{value}', which has no module in a "
+        "folder: set it to null"
+    ]

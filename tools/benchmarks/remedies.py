@@ -67,7 +67,7 @@ import keras
 
 
 def build(image_shape, classes):
-    x = inputs = keras.Input(image_shape)
+    x = inputs = keras.Input(image_shape, dtype="uint8")
     x = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(x))
     x = keras.layers.Dense(4)(x)
     for _ in range(40):

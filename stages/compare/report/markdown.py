@@ -5,10 +5,10 @@ python -m stages.compare.report.markdown > comment.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stages.cli import cli_entry
-from stages.compare.report.tables import at_equal_batch, batch_table
+from stages.compare.report.tables import TRIAL_COLUMNS, at_equal_batch, batch_table, trial_rows
 from stages.compare.scale import Scale
 from stages.compare.text import speed_only_note, verdict_text
 from stages.escaping import markdown_text, truncated_markdown
@@ -40,7 +40,8 @@ def render_markdown(comparison: Comparison) -> str:
         verdict = "verdict, speed only" if comparison.speed_only else "verdict"
         lines += ["", f"| candidate | measure | {before}, mean | candidate, mean | ratio | 95 % interval | {verdict} |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | --- |", *rows]
-    lines += _at_other_batches(comparison)
+    lines += _table(*batch_table(comparison))
+    lines += _table(TRIAL_COLUMNS, trial_rows(comparison))
     for note in comparison.notes or ():
         lines += ["", markdown_text(note)]
     for name, item in candidates.items():
@@ -48,8 +49,7 @@ def render_markdown(comparison: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _at_other_batches(comparison: Comparison) -> list[str]:
-    heads, rows = batch_table(comparison)
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     if not rows:
         return []
     lines = ["", f"| {' | '.join(map(markdown_text, heads))} |", f"| --- |{' ---: |' * (len(heads) - 1)}"]

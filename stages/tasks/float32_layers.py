@@ -1,0 +1,125 @@
+"""Layers that stay in float32 under a mixed policy: chosen by their paths, set, and verified by the traced graph."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stages.errors import PrecisionError
+from stages.operations.layer_scopes import layers_above
+from stages.tasks.layers import layer_paths
+from stages.tasks.variables import has_step_of_keras, random_state_kept
+from stages.tensorflow_import import keras, tf
+
+_FLOAT32 = "float32"
+_16_BITS = frozenset({tf.float16, tf.bfloat16})
+# These change no value, or are what a cast is.
+_NO_COMPUTATION = frozenset({"Cast", "Identity", "NoOp", "Shape", "StopGradient", "PreventGradient"})
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Float32Layers:
+    """What `float32_layers` keeps in float32.
+
+    Attributes:
+        paths: of the layers, those below a layer that a pattern names included.
+        casts: casts between float32 and 16 bits at the borders of these layers, in a step's forward pass; in the whole
+            step for a model with a `train_step` of its own.
+        outputs: data types of the model's outputs; empty for such a model. Its symbolic outputs keep their old types.
+    """
+
+    paths: tuple[str, ...] = ()
+    casts: int = 0
+    outputs: tuple[str, ...] = ()
+
+
+def keep(model: keras.Model, patterns: Iterable[str]) -> dict[str, list[str]]:
+    """Sets the layers that patterns name, and all layers below them, to float32. The model itself keeps its policy.
+
+    Call it again when the model is built: a layer may be created only then.
+
+    Args:
+        model: of the task.
+        patterns: a path, or a regular expression for a whole path, as `keras.dtype_policies.DTypePolicyMap` takes them.
+
+    Returns:
+        By pattern the paths of the layers that it names, those below them included; empty where it names none.
+    """
+    paths = layer_paths(model)
+    found = {pattern: list(_matching(pattern, paths, model)) for pattern in patterns}
+    for path in {path for named in found.values() for path in named}:
+        paths[path].dtype_policy = keras.dtype_policies.DTypePolicy(_FLOAT32)
+    return found
+
+
+def _matching(pattern: str, paths: Mapping[str, keras.layers.Layer], model: keras.Model) -> Iterator[str]:
+    named: list[keras.layers.Layer] = []
+    for path, layer in paths.items():
+        names = {path} if layer.path is not None else {path, f"{model.path or model.name}/{path}"}
+        if pattern in names or any(re.fullmatch(pattern, name) for name in names):
+            named.append(layer)
+    below = {id(inner) for layer in named for inner in layer._flatten_layers()}
+    yield from (path for path, layer in paths.items() if id(layer) in below)
+
+
+def verified(model: keras.Model, patterns: Iterable[str], batch: Any) -> Float32Layers:
+    """Keeps the layers in float32, and verifies by the traced graph that they compute so.
+
+    Args:
+        model: built and compiled.
+        patterns: as of `keep`.
+        batch: the specification of a training batch.
+
+    Raises:
+        PrecisionError: a pattern names no layer, or a layer computes in 16 bits all the same.
+    """
+    found = keep(model, patterns)
+    known = layer_paths(model)
+    for pattern, named in found.items():
+        if not named:
+            hint = difflib.get_close_matches(pattern, list(known), n=1, cutoff=0.5)
+            raise PrecisionError(
+                f"float32_layers: no layer matches '{pattern}'"
+                + (f"; did you mean '{hint[0]}'?" if hint else "")
+                + "; `python -m stages.audit` lists the paths"
+            )
+    kept = {path for named in found.values() for path in named}
+    traced = _traced(model, batch)
+    graph = {op.name: op for op in traced.graph.get_operations()}
+    places = {name: next(reversed(layers_above(name.split("/")[:-1], known)), "") for name in graph}
+    wrong = sorted({(places[name], op.type) for name, op in graph.items() if places[name] in kept and _in_16_bits(op)})
+    if wrong:
+        shown = ", ".join(f"{path} ({operation})" for path, operation in wrong[:_SHOWN])
+        raise PrecisionError(
+            f"float32_layers: layers compute in 16 bits all the same: {shown}; their code casts by itself: change it, "
+            "or leave them out"
+        )
+    borders = sum(op.type == "Cast" and _is_at_border(op, places, kept) for op in graph.values())
+    outputs = tuple(found.dtype.name for found in traced.outputs) if has_step_of_keras(model) else ()
+    return Float32Layers(tuple(path for path in known if path in kept), borders, outputs)
+
+
+def _in_16_bits(op: Any) -> bool:
+    return op.type not in _NO_COMPUTATION and any(tensor.dtype.base_dtype in _16_BITS for tensor in op.outputs)
+
+
+def _is_at_border(cast: Any, places: Mapping[str, str], kept: set[str]) -> bool:
+    """Whether a cast is between 16 bits and float32, and reads from or goes to a layer that is kept."""
+    (before,), (after,) = cast.inputs, cast.outputs
+    if len({before.dtype, after.dtype} & _16_BITS) != 1 or tf.float32 not in (before.dtype, after.dtype):
+        return False
+    around = [before.op, *after.consumers()]
+    return any(places.get(op.name) in kept for op in around)
+
+
+def _traced(model: keras.Model, batch: Any) -> Any:
+    """The graph of a forward pass, or of the whole step if it is the model's own."""
+    with random_state_kept():
+        if not has_step_of_keras(model):
+            return tf.function(model.train_step, autograph=False).get_concrete_function(batch)
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        return tf.function(lambda x: model(x, training=True), autograph=False).get_concrete_function(x)
