@@ -16,6 +16,7 @@ from stages.params import Variant
 from stages.params.derived import GPU_THREAD_MODE
 from stages.policies import POLICIES, PRECISIONS
 from stages.tensorflow_import import captured_stderr, is_onednn_enabled, keras, tf
+from stages.text import yaml_text
 
 _XLA_OFF = (
     "deterministic operations, and layers for augmentation, look-ups, and LSTM and GRU of cuDNN, switch XLA off; "
@@ -146,8 +147,9 @@ def onednn_is_on() -> bool:
 
 
 def _description(variant: Variant) -> str:
-    values = variant.model_dump().items()
-    return ", ".join(f"{name} {'null' if value is None else value}" for name, value in values).lower()
+    values = variant.model_dump(exclude={"parent"}).items()
+    shown = {name: value for name, value in values if value not in (None, ()) or name == "xla"}
+    return ", ".join(f"{name} {yaml_text(value)}" for name, value in shown.items())
 
 
 def _problems(model: keras.Model, variant: Variant) -> Iterator[str]:

@@ -11,8 +11,10 @@ TRAIN = "train"  # the measure; those of inference are `inference_b<n>`
 _INFERENCE = "inference_b"
 
 
-def yaml_text(value: bool | float | str | None) -> str:
+def yaml_text(value: bool | float | str | Sequence[str] | None) -> str:
     """A value as it stands in params.yaml."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(value)}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -53,7 +53,24 @@ def keep(model: keras.Model, patterns: Iterable[str]) -> dict[str, list[str]]:
     found = {pattern: list(_matching(pattern, paths, model)) for pattern in patterns}
     for path in {path for named in found.values() for path in named}:
         paths[path].dtype_policy = keras.dtype_policies.DTypePolicy(_FLOAT32)
+    kept = {id(paths[path]) for named in found.values() for path in named}
+    for inner in [model, *paths.values()]:
+        if isinstance(inner, keras.Model):
+            _keep_inputs(inner, kept)
     return found
+
+
+def _keep_inputs(model: keras.Model, kept: set[int]) -> None:
+    """A functional model casts its inputs to the types with which it was built: those of layers that are kept, too."""
+    functional = getattr(model, "_functional", None) or model
+    for tensor in getattr(functional, "_inputs", None) or ():
+        readers = [
+            operation
+            for operation in functional.operations
+            if any(tensor is given for node in operation._inbound_nodes for given in node.input_tensors)
+        ]
+        if keras.backend.is_float_dtype(tensor.dtype) and readers and all(id(reader) in kept for reader in readers):
+            tensor._dtype = tensor._keras_history.operation._dtype = _FLOAT32
 
 
 def _matching(pattern: str, paths: Mapping[str, keras.layers.Layer], model: keras.Model) -> Iterator[str]:

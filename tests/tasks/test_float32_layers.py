@@ -1,0 +1,250 @@
+"""Layers that stay in float32 under a mixed policy: in models of all kinds, in the training step, and after loading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from stages import files, precision
+from stages.errors import PrecisionError
+from stages.params import ModelParams, TrainParams, Variant
+from stages.profile.records import ArmConfig
+from stages.profile.worker import Worker
+from stages.tasks import building
+from stages.tasks.float32_layers import keep, verified
+from stages.tasks.layers import layer_paths
+from stages.tasks.spec import TaskSpec
+from stages.tensorflow_import import reset_uids
+from stages.train import saving
+from tests.tasks.conftest import Own, prepare_task
+from tests.tasks.conftest import own as own
+
+TRAIN = TrainParams(batch_size=8, epochs=2)
+BATCH = (tf.TensorSpec((2, 4)), tf.TensorSpec((2, 1)))
+L = keras.layers
+
+
+@pytest.fixture(autouse=True)
+def _mixed() -> Iterator[None]:
+    keras.utils.set_random_seed(0)
+    keras.config.set_dtype_policy("mixed_float16")
+    reset_uids()
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+class Block(keras.layers.Layer):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.inner, self.act = L.Dense(8, name="inner"), L.Activation("tanh", name="act")
+
+    def call(self, x: Any) -> Any:
+        return self.act(self.inner(x))
+
+
+class Casts(keras.layers.Layer):
+    """Computes in float16, whatever its policy."""
+
+    def call(self, x: Any) -> Any:
+        return tf.cast(tf.cast(x, tf.float16) * 2.0, self.compute_dtype)
+
+
+class Subclassed(keras.Model):
+    def __init__(self) -> None:
+        super().__init__(name="whole")
+        self.block, self.last = Block(name="block"), L.Dense(1, dtype="float32", name="last")
+
+    def call(self, x: Any) -> Any:
+        return self.last(self.block(x))
+
+
+class OwnStep(Subclassed):
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+            scaled = self.optimizer.scale_loss(loss)
+        self.optimizer.apply(tape.gradient(scaled, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+def functional() -> keras.Model:
+    inputs = keras.Input((4,))
+    x = L.ReLU(name="relu")(L.Dense(8, name="first")(inputs))
+    x = keras.Sequential([L.Dense(8, name="in_part"), L.Dropout(0.1, name="drop")], name="part")(x)
+    shared = L.Dense(8, name="shared")
+    x = L.Reshape((2, 4), name="rows")(shared(shared(x)))
+    x = L.MultiHeadAttention(2, 2, name="attention")(x, x)
+    return keras.Model(inputs, L.Dense(1, dtype="float32", name="last")(L.Flatten(name="flat")(x)))
+
+
+def recurrent() -> keras.Model:
+    inputs = keras.Input((4,))
+    x = L.Bidirectional(L.LSTM(3, name="lstm"), name="both")(L.Reshape((2, 2), name="rows")(inputs))
+    return keras.Model(inputs, L.Dense(1, dtype="float32", name="last")(x))
+
+
+def nested() -> keras.Model:
+    inputs = keras.Input((4,))
+    x = Block(name="block")(L.Dense(4, name="first")(inputs))
+    return keras.Model(inputs, L.Dense(1, dtype="float32", name="last")(x))
+
+
+def sequential() -> keras.Model:
+    layers = [L.Dense(8, name="first"), Casts(name="casts"), L.Dense(1, dtype="float32", name="last")]
+    return keras.Sequential([keras.Input((4,)), *layers], name="line")
+
+
+def subclassed() -> keras.Model:
+    model = Subclassed()
+    model(np.zeros((2, 4), np.float32))
+    return model
+
+
+def own_step() -> keras.Model:
+    model = OwnStep()
+    model(np.zeros((2, 4), np.float32))
+    return model
+
+
+def compiled(build: Callable[[], keras.Model]) -> keras.Model:
+    model = build()
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "pattern", "paths"),
+    [
+        (functional, "first", ["first"]),
+        (functional, "re.u", ["relu"]),  # without variables, so without a path of its own
+        (functional, "functional.*/relu", ["relu"]),
+        (functional, "part", ["part", "part/in_part", "part/drop"]),
+        (functional, "part/drop", ["part/drop"]),
+        (functional, "shared", ["shared"]),
+        (functional, "attention/query", ["attention/query"]),
+        (recurrent, "both", ["both", "both/forward_lstm", "both/backward_lstm"]),
+        (nested, "block", ["block", "block/inner", "block/act"]),
+        (nested, ".*/inner", ["block/inner"]),
+        (sequential, "line/first", ["line/first"]),
+        (subclassed, "whole/block/.*", ["whole/block/inner", "whole/block/act"]),
+        (own_step, "whole/block", ["whole/block", "whole/block/inner", "whole/block/act"]),
+    ],
+)
+def test_layers_and_all_below_them_compute_in_float32(
+    build: Callable[[], keras.Model], pattern: str, paths: list[str]
+) -> None:
+    model = compiled(build)
+    found = verified(model, [pattern], BATCH)
+    assert [path for path in found.paths if not path.endswith("lstm_cell")] == paths
+    assert found.casts > 0
+    in_float32 = {path for path, layer in layer_paths(model).items() if layer.compute_dtype == "float32"}
+    assert in_float32 == {*found.paths, *(path for path in layer_paths(model) if path.endswith("last"))}
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert model.dtype_policy.name == "mixed_float16"
+    assert found.outputs == (() if build is own_step else ("float32",))
+
+
+def test_casts_are_counted_at_the_borders_alone() -> None:
+    assert verified(compiled(functional), ["first"], BATCH).casts == 1  # what it gives; its input is float32
+    assert verified(compiled(functional), ["part/in_part"], BATCH).casts == 2
+    assert verified(compiled(functional), ["relu", "part"], BATCH).casts == 2  # neighbours: none between them
+
+
+def test_layer_that_casts_by_itself_is_refused_by_name() -> None:
+    with pytest.raises(PrecisionError, match=r"compute in 16 bits all the same: line/casts \(.*; their code casts"):
+        verified(compiled(sequential), ["line/casts"], BATCH)
+
+
+def test_pattern_that_names_no_layer_is_refused() -> None:
+    with pytest.raises(PrecisionError, match=r"no layer matches 'frist'; did you mean 'first'\?; .*stages.audit"):
+        verified(compiled(functional), ["first", "frist"], BATCH)
+
+
+def test_output_is_what_the_model_gives_and_not_what_it_was_built_with() -> None:
+    inputs = keras.Input((4,))
+    x = L.Dense(8, name="hidden")(L.Dense(8, name="first")(inputs))
+    model = compiled(lambda: keras.Model(inputs, L.Dense(1, name="top")(x)))
+    variant = Variant(policy="mixed_float16", onednn=precision.onednn_is_on())
+    with pytest.raises(PrecisionError, match="the output is float16"):
+        precision.verify(model, variant)
+    found = verified(model, ["top"], BATCH)
+    precision.verify(model, variant, kept=found.paths, outputs=found.outputs)
+    found = verified(model, ["top", "first"], BATCH)
+    precision.verify(model, variant, kept=found.paths, outputs=found.outputs)
+    with pytest.raises(PrecisionError, match=r"layers do not compute in float16: first \(float32\)"):
+        precision.verify(model, variant, kept=["top"], outputs=found.outputs)
+
+
+@pytest.mark.parametrize(
+    ("build", "pattern", "lost"),
+    [
+        (functional, "first", []),
+        (functional, "part/.*", []),
+        (functional, "relu|part", []),
+        (functional, "attention", []),
+        (functional, "attention/query", ["attention/query"]),
+        (recurrent, "both", []),
+    ],
+)
+def test_saved_model_loads_in_plain_keras_with_the_same_types(
+    tmp_path: Path, build: Callable[[], keras.Model], pattern: str, lost: list[str]
+) -> None:
+    model = compiled(build)
+    keep(model, [pattern])
+    assert saving.lost_on_loading(model) == lost
+    if lost:
+        return
+    model.save(tmp_path / "model.keras")
+    keras.config.set_dtype_policy("float32")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    x = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
+
+
+DEEPER = """
+class Own(keras.Model):  # its layers are there only after its first step
+    def build(self, shape):
+        self.first, self.hidden = keras.layers.Dense(8, name="first"), keras.layers.Dense(8, name="hidden")
+        self.last = keras.layers.Dense(1, dtype="float32")
+
+    def call(self, x):
+        return self.last(self.hidden(self.first(x)))
+
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+def build(*, batch_size, seed):
+    return changed(model=Own(name="deep"), compile={"optimizer": "adam", "loss": "mse"})
+"""
+
+
+def test_training_step_and_results_have_these_layers_in_float32(own: Own) -> None:
+    task = own(DEEPER)
+    prepare_task(task, TRAIN, files.PREPARED)
+    spec = TaskSpec(task, ModelParams(), TRAIN)
+    variant = Variant(policy="mixed_bfloat16", float32_layers=("deep/hidden",))
+    worker = Worker(ArmConfig(spec, variant, 0))
+    worker.warm_up(1)
+    products = {name: dtype for name, dtype in worker._graph_dtypes.items() if name.endswith("/MatMul")}
+    forward = {name.split("/")[-2].removesuffix("_1"): dtype for name, dtype in products.items() if "tape" not in name}
+    assert (forward["first"], forward["hidden"]) == ("bfloat16", "float32")
+    in_force = worker.settings().in_force
+    assert (in_force.float32_layers, in_force.float32_casts) == (("deep/hidden",), 2)
+    assert building.ready(spec, variant, 0).float32.paths == ("deep/hidden",)  # a second model in this process
+
+
+def test_own_task_says_which_pattern_names_no_layer(own: Own) -> None:
+    task = own(DEEPER)
+    prepare_task(task, TRAIN, files.PREPARED)
+    variant = Variant(policy="mixed_bfloat16", float32_layers=("deep/hiden",))
+    with pytest.raises(PrecisionError, match="no layer matches 'deep/hiden'; did you mean 'deep/hidden'"):
+        building.ready(TaskSpec(task, ModelParams(), TRAIN), variant, 0)
