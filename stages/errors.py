@@ -88,6 +88,10 @@ class FleetError(HalfstepError):
     """A cluster, a machine or a remote that trainings cannot be sent to, or trainings that failed there."""
 
 
+class AuditError(HalfstepError):
+    """A model that cannot be looked at, or in which something must be mended."""
+
+
 class AdviceError(HalfstepError):
     """Advice that cannot be carried out, or an experiment that failed."""
 

@@ -91,7 +91,8 @@ def _list(found: Sequence[Advice], *, as_json: bool) -> None:
 def _change(advice: Advice) -> str:
     assert advice.remedy is not None, "it can be tried"
     before, to = map(yaml_text, (advice.remedy.before, advice.remedy.to))
-    return f"{advice.remedy.key}: {before} → {to}"
+    along = "".join(f", {key}: {yaml_text(value)}" for key, value in advice.along.items())
+    return f"{advice.remedy.key}: {before} → {to}{along}"
 
 
 def _carry_out(advice: Advice, settings: Params, kept: dict[str, params.Variant]) -> tuple[Trial, Comparison]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from stages.params import Params, Variant
@@ -27,6 +27,7 @@ class Advice:
         remedy: None where nothing here can be tried.
         variant: name of the new variant; None without a remedy, or where there is one with this change already.
         entry: its entry of `variants`.
+        along: other settings that the change needs.
         cost_s: seconds to find out, as long as the last run took for the same work.
         because: why it cannot be tried; None if it can.
     """
@@ -36,6 +37,7 @@ class Advice:
     remedy: Remedy | None = None
     variant: str | None = None
     entry: Variant | None = None
+    along: Mapping[str, bool] = field(default_factory=dict)
     cost_s: float | None = None
     because: str | None = None
 
@@ -114,9 +116,12 @@ def _as_variant(
     parent: str, key: str, reason: Reason, remedy: Remedy, comparison: Comparison, settings: Params
 ) -> Advice:
     """The advice as a new variant, or why there is none."""
-    entry = Variant.model_validate(settings.variants[parent].model_dump() | {key: remedy.to, "parent": parent})
+    before = settings.variants[parent]
+    needs_onednn = remedy.to == "mixed_bfloat16" and not before.onednn  # TensorFlow's own kernels emulate it
+    along = {"onednn": True} if needs_onednn else {}
+    entry = Variant.model_validate(before.model_dump() | {key: remedy.to, "parent": parent, **along})
     name, same = f"{parent}_{suffix(key, remedy.to)}", _same(entry, settings)
-    found = Advice(parent, reason, remedy, name, entry, cost_s(comparison, settings))
+    found = Advice(parent, reason, remedy, name, entry, along, cost_s(comparison, settings))
     if same is not None:
         return Advice(parent, reason, remedy, because=f"{same} has this change already")
     if problems := list(broken_rules(with_variants(settings, {name: entry}))):

@@ -83,6 +83,24 @@ def _matching(pattern: str, paths: Mapping[str, keras.layers.Layer], model: kera
     yield from (path for path, layer in paths.items() if id(layer) in below)
 
 
+def kept_paths(model: keras.Model, patterns: Iterable[str]) -> list[str]:
+    """Keeps the layers in float32, and returns their paths, in the order of the model.
+
+    Raises:
+        PrecisionError: a pattern names no layer.
+    """
+    found, known = keep(model, patterns), list(layer_paths(model))
+    for pattern, named in found.items():
+        if not named:
+            hint = difflib.get_close_matches(pattern, known, n=1, cutoff=0.5)
+            raise PrecisionError(
+                f"float32_layers: no layer matches '{pattern}'"
+                + (f"; did you mean '{hint[0]}'?" if hint else "")
+                + "; `python -m stages.audit` lists the paths"
+            )
+    return [path for path in known if any(path in named for named in found.values())]
+
+
 def verified(model: keras.Model, patterns: Iterable[str], batch: Any) -> Float32Layers:
     """Keeps the layers in float32, and verifies by the traced graph that they compute so.
 
@@ -94,17 +112,7 @@ def verified(model: keras.Model, patterns: Iterable[str], batch: Any) -> Float32
     Raises:
         PrecisionError: a pattern names no layer, or a layer computes in 16 bits all the same.
     """
-    found = keep(model, patterns)
-    known = layer_paths(model)
-    for pattern, named in found.items():
-        if not named:
-            hint = difflib.get_close_matches(pattern, list(known), n=1, cutoff=0.5)
-            raise PrecisionError(
-                f"float32_layers: no layer matches '{pattern}'"
-                + (f"; did you mean '{hint[0]}'?" if hint else "")
-                + "; `python -m stages.audit` lists the paths"
-            )
-    kept = {path for named in found.values() for path in named}
+    kept, known = set(kept_paths(model, patterns)), layer_paths(model)
     traced = _traced(model, batch)
     graph = {op.name: op for op in traced.graph.get_operations()}
     places = {name: next(reversed(layers_above(name.split("/")[:-1], known)), "") for name in graph}

@@ -19,7 +19,7 @@ from stages.prepare.images.batches import Rejection, Source
 from stages.prepare.images.decoding import ImageForm
 from stages.prepare.images.packing import ImageBuffer, write_images, write_labels
 from stages.prepare.images.reports import Conflict, rejections_csv, write_reports
-from stages.prepare.images.sources import open_source
+from stages.prepare.images.sources import image_form, open_source
 from stages.prepare.images.splitting import (
     SPLITS,
     Fractions,
@@ -51,7 +51,7 @@ def prepare(data: DataParams, directory: Path) -> PreparedInfo:
     Raises:
         DataError: images are missing, too many are bad, they cannot be split, or the output cannot be written.
     """
-    form = ImageForm(side_px=data.image_size, grey=data.color == "grey", max_pixels=data.max_pixels)
+    form = image_form(data)
     source = open_source(data, form)
     try:
         return _pack(source, form, data, directory)

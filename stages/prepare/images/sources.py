@@ -110,6 +110,11 @@ def _resized_batches(
         yield ImageBatch(resized, labels[rows], given[rows], names)
 
 
+def image_form(data: DataParams) -> ImageForm:
+    """The form that the parameters ask for."""
+    return ImageForm(side_px=data.image_size, grey=data.color == "grey", max_pixels=data.max_pixels)
+
+
 def open_source(data: DataParams, form: ImageForm) -> Source:
     """Returns the source that the parameters name. A folder is listed; no image is read.
 
