@@ -529,7 +529,7 @@ def account_rows(
     operations: Iterable[OperationTime], step_ms: float, repeats: int = 4, scales: Sequence[float] = (1.0, 1.0)
 ) -> list[AccountRow]:
     """Short traces in which each operation takes its time, in two turns of each repeat; the host has the rest."""
-    layers, rows = Layers(classes={"model": "Model"}), []
+    layers, rows = Layers(classes={"model": "Model"}, scopes={"model": "model"}), []
     parts = [
         TracedPart(*layers.place(item.name, item.type), item.dtype or "", item.self_time_ms_per_step)
         for item in operations

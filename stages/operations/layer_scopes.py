@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Sequence
-
-NUMBER = re.compile(r"_\d+$")
+from collections.abc import Mapping, Sequence
 
 
-def layers_above(scopes: Sequence[str], paths: Container[str]) -> list[str]:
+def layers_above(scopes: Sequence[str], known: Mapping[str, str]) -> list[str]:
     """The paths of all layers that an operation is in, the innermost last.
 
-    Scopes of models may come before the path of a layer. A layer that is traced again has a number more, and so may
-    those that it is in.
-
     Args:
-        scopes: the parts of the operation's name but the last, such as `("functional", "conv2d_1")`.
-        paths: of the model's layers, such as `conv2d`.
+        scopes: the parts of the operation's name but the last, such as `("functional", "conv2d_2")`. Others may come
+            before those of the model, as `gradient_tape` and those of loops do.
+        known: the path of the layer by the scope that it has in the graph, such as `functional/conv2d_2`: TensorFlow
+            numbers scopes anew, so that `conv2d_2` may be the layer `conv2d_1`.
     """
-    plain = tuple(NUMBER.sub("", scope) for scope in scopes)
     found: list[tuple[int, str]] = []
     for first in range(len(scopes)):
         for last in range(first + 1, len(scopes) + 1):
-            ends = ((above, names[last - 1]) for above in (scopes, plain) for names in (scopes, plain))
-            candidates = ("/".join((*above[first : last - 1], name)) for above, name in ends)
-            if (layer := next((path for path in candidates if path in paths), None)) is not None:
+            if (layer := known.get("/".join(scopes[first:last]))) is not None:
                 found.append((last, layer))
     return [layer for _, layer in sorted(found)]

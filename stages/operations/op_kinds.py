@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from stages.operations.layer_scopes import NUMBER, layers_above
+from stages.operations.layer_scopes import layers_above
 from stages.operations.op_pairing import graph_path
 from stages.operations.op_types import is_cast, op_category, plain_type, unversioned
 
@@ -36,6 +36,7 @@ _LAYERS: dict[OpKind, re.Pattern[str]] = {
 }
 _INPUT_TYPES = re.compile(r"Optional\w+")  # how a step gets its batch
 _FINITE_TYPES = {"IsFinite", "All", "LogicalAnd"}  # of the check before an update
+_NUMBER = re.compile(r"_\d+$")
 _CONDITION = re.compile(r"/cond(?:_\d+)?/(?:then|else)/_\d+/|^cond(?:_\d+)?/(?:then|else)/_\d+/")
 
 
@@ -57,11 +58,13 @@ class Layers:
 
     Attributes:
         classes: names of the layers' classes, by layer path, such as `sequential/conv2d`.
+        scopes: the layers' paths by their scopes in the graph, as `layers_above` takes them.
         optimizers: names of the optimizers, such as `adam`.
         scales_loss: whether one of them is a `LossScaleOptimizer`.
     """
 
     classes: Mapping[str, str] = field(default_factory=dict)
+    scopes: Mapping[str, str] = field(default_factory=dict)
     optimizers: tuple[str, ...] = ()
     scales_loss: bool = False
 
@@ -74,8 +77,8 @@ class Layers:
             is_input: whether a thread of the input pipeline ran it.
         """
         path, is_gradient = graph_path(name)
-        layers = {layer: self.classes[layer] for layer in layers_above(path[:-1], self.classes)}
-        plain = plain_type(op_type) or NUMBER.sub("", path[-1])
+        layers = {layer: self.classes[layer] for layer in layers_above(path[:-1], self.scopes)}
+        plain = plain_type(op_type) or _NUMBER.sub("", path[-1])
         is_named = not is_gradient or "Grad" in plain or "Backprop" in plain
         layer, layer_class = list(layers.items())[-1] if layers else ("", "")
         return Place(
@@ -91,7 +94,7 @@ class Layers:
             return "input"
         if is_cast(op_type):
             return "cast"
-        if NUMBER.sub("", path[0]) in self._optimizers:
+        if _NUMBER.sub("", path[0]) in self._optimizers:
             return "optimizer"
         if self.scales_loss and not classes and (plain in _FINITE_TYPES or _CONDITION.search(name)):
             return "loss_scaling"
@@ -104,4 +107,4 @@ class Layers:
 
     @cached_property
     def _optimizers(self) -> frozenset[str]:
-        return frozenset(NUMBER.sub("", name) for name in self.optimizers)
+        return frozenset(_NUMBER.sub("", name) for name in self.optimizers)

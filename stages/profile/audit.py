@@ -19,7 +19,7 @@ import numpy as np
 
 from stages.operations.layer_scopes import layers_above
 from stages.results.audit import Finding, LayerAudit, ModelAudit, Totals
-from stages.tasks.layers import layer_paths
+from stages.tasks.layers import layer_paths, recorded_scopes
 from stages.tasks.variables import random_state_kept
 from stages.tensorflow_import import keras, tf
 
@@ -45,9 +45,10 @@ def audit(model: keras.Model, inputs: Any, float32: Iterable[str] = ()) -> Model
     """
     layers = layer_paths(model)
     root = model.path or model.name
-    if any(_own_weights(model)):
+    graph = _forward(model, inputs, {root: model} | layers)
+    own_work = graph is not None and any(map(_multiply_adds, graph.by_layer.get(root, ())))
+    if own_work or any(_own_weights(model)):
         layers = {root: model} | layers
-    graph = _forward(model, inputs, layers)
     last = [path for path, layer in layers.items() if getattr(layer, "kernel", None) is not None]
     found = [_layer(path, layer, graph, last, set(float32)) for path, layer in layers.items()]
     if graph is not None and graph.output_layer in layers:
@@ -111,9 +112,10 @@ def _forward(model: keras.Model, inputs: Any, layers: Mapping[str, keras.layers.
 
     specs = keras.tree.map_structure(of_one, inputs)
     with random_state_kept(), suppress(Exception):  # of the user's own model; `fit` says what is wrong
-        traced = tf.function(lambda x: model(x, training=True), autograph=False).get_concrete_function(specs)
+        with recorded_scopes(model) as scopes:
+            traced = tf.function(lambda x: model(x, training=True), autograph=False).get_concrete_function(specs)
         operations = {
-            found.name: (found, next(reversed(layers_above(found.name.split("/")[:-1], layers)), ""))
+            found.name: (found, next(reversed(layers_above(found.name.split("/")[:-1], scopes)), ""))
             for found in traced.graph.get_operations()
         }
         return _Graph(operations, tuple(traced.outputs), layers)

@@ -37,7 +37,7 @@ from stages.results.artifact import read_array
 from stages.results.profile import HOST, PROFILER, Configuration, InForce
 from stages.results.training import SCORES, saved_model
 from stages.tasks import building, user_code
-from stages.tasks.layers import layer_paths
+from stages.tasks.layers import layer_paths, recorded_scopes
 from stages.tasks.variables import optimizers_of
 from stages.tensorflow_import import is_op_determinism_enabled, keras, tf
 
@@ -84,6 +84,7 @@ class Worker:
         self._batches: Any = iter(())
         self._train_cached: Callable[[], Any] | None = None
         self._startup_s = 0.0
+        self._scopes: dict[str, str] = {}
         self._times_continued = 0
         signal.signal(signal.SIGCONT, self._count_continued)
         self._predict = self._prediction(self._model)
@@ -93,7 +94,8 @@ class Worker:
         """Compiles the training step, runs it `steps` times, and uses up batches that were buffered meanwhile."""
         self._model.make_train_function()
         self._batches = iter(self._task.training.equal_batches())
-        self._train(1)
+        with recorded_scopes(self._model) as self._scopes:
+            self._train(1)
         self._startup_s = IMPORT_S + time.process_time()
         self._train(steps - 1)
         self._take_batches(max(drained_batches, self._task.training.first_pass))  # from then on all are in memory
@@ -237,6 +239,7 @@ class Worker:
         scaled = [item for item in optimizers if isinstance(item, keras.optimizers.LossScaleOptimizer)]
         return Layers(
             classes={path: type(layer).__name__ for path, layer in found.items()},
+            scopes=self._scopes,
             optimizers=tuple(item.name for item in (*optimizers, *(outer.inner_optimizer for outer in scaled))),
             scales_loss=bool(scaled),
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 from stages.errors import PrecisionError
 from stages.operations.layer_scopes import layers_above
-from stages.tasks.layers import layer_paths
+from stages.tasks.layers import layer_paths, recorded_scopes
 from stages.tasks.variables import has_step_of_keras, random_state_kept
 from stages.tensorflow_import import keras, tf
 
@@ -113,9 +113,10 @@ def verified(model: keras.Model, patterns: Iterable[str], batch: Any) -> Float32
         PrecisionError: a pattern names no layer, or a layer computes in 16 bits all the same.
     """
     kept, known = set(kept_paths(model, patterns)), layer_paths(model)
-    traced = _traced(model, batch)
+    with recorded_scopes(model) as scopes:
+        traced = _traced(model, batch)
     graph = {op.name: op for op in traced.graph.get_operations()}
-    places = {name: next(reversed(layers_above(name.split("/")[:-1], known)), "") for name in graph}
+    places = {name: next(reversed(layers_above(name.split("/")[:-1], scopes)), "") for name in graph}
     wrong = sorted({(places[name], op.type) for name, op in graph.items() if places[name] in kept and _in_16_bits(op)})
     if wrong:
         shown = ", ".join(f"{path} ({operation})" for path, operation in wrong[:_SHOWN])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from stages.tensorflow_import import keras
+from stages.tensorflow_import import keras, tf
 
 
 def layer_paths(model: keras.Model) -> dict[str, keras.layers.Layer]:
@@ -14,6 +17,40 @@ def layer_paths(model: keras.Model) -> dict[str, keras.layers.Layer]:
     built: theirs is that of what they are in, and their name. A layer that is used in several places has one path.
     """
     return dict(_below(model, "" if model.path is None else model.path, set()))
+
+
+@contextmanager
+def recorded_scopes(model: keras.Model) -> Iterator[dict[str, str]]:
+    """In the block, records the scopes of the model and its layers in a graph that is traced there.
+
+    TensorFlow makes the names of scopes unique in a graph, and Keras enters some twice: the operations of `conv2d` may
+    stand in the scope `conv2d_2` although there is a layer of this name.
+
+    Yields:
+        The paths of the layers by scope.
+    """
+    found: dict[str, str] = {}
+    layers = {model.path or model.name: model} | layer_paths(model)
+    before = {path: vars(layer).get("call") for path, layer in layers.items()}
+    for path, layer in layers.items():
+        object.__setattr__(layer, "call", _recorded(layer.call, path, found))
+    try:
+        yield found
+    finally:
+        for path, layer in layers.items():
+            layer.__dict__.pop("call")
+            if before[path] is not None:
+                object.__setattr__(layer, "call", before[path])
+
+
+def _recorded(call: Callable[..., Any], path: str, found: dict[str, str]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        if not tf.executing_eagerly():
+            found.setdefault(tf.compat.v1.get_default_graph().get_name_scope(), path)
+        return call(*arguments, **options)
+
+    return recorded
 
 
 def _below(outer: keras.layers.Layer, path: str, seen: set[int]) -> Iterator[tuple[str, keras.layers.Layer]]:

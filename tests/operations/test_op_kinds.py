@@ -16,6 +16,17 @@ LAYERS = Layers(
         "net/bidirectional": "Bidirectional",
         "net/rescaled": "Normalization",
     },
+    scopes={
+        "net": "net",
+        "net_1": "net",
+        "net/conv2d_1": "net/conv2d",
+        "net/norm": "net/norm",
+        "net/norm_1": "net/norm",
+        "net_1/attention_1": "attention",
+        "net_1/attention_1/query_1": "attention/query",
+        "net/bidirectional_1": "net/bidirectional",
+        "net/rescaled": "net/rescaled",
+    },
     optimizers=("adam",),
     scales_loss=True,
 )
@@ -51,10 +62,11 @@ def test_first_kind_that_fits_counts(name: str, op_type: str, kind: str) -> None
     assert LAYERS.place(name, op_type).kind == kind
 
 
-def test_layer_inside_a_layer_is_found_where_both_are_traced_again() -> None:
+def test_innermost_layer_counts() -> None:
     assert LAYERS.place(f"{CALL}net_1/attention_1/query_1/add", "AddV2").layer == "attention/query"
-    assert LAYERS.place(f"{CALL}net/attention/query/add", "AddV2").layer == "attention/query"
     assert LAYERS.place(f"{CALL}net_1/attention_1/softmax/Softmax", "Softmax").layer == "attention"
+    assert LAYERS.place(f"{CALL}net/other/add", "AddV2").layer == "net"
+    assert LAYERS.place(f"{CALL}other/add", "AddV2").layer == ""
 
 
 def test_thread_of_the_input_pipeline_decides() -> None:

@@ -72,8 +72,10 @@ def no_16bit_instructions(data: Evidence) -> Reason | None:
         f"{precision.high:.2f}).",
         evidence={"instruction_sets": found, "speedup_train": precision.ratio}
         | {"low": precision.low, "high": precision.high},
-        advice=f"Keep {data.baseline.policy} on this CPU, or measure on one with instructions for {dtype}.",
+        advice=f"Keep {data.baseline.policy} on this CPU, or measure on one with instructions for {dtype}."
+        + (f" Here try {data.policy_to_try}, for which it has instructions." if data.policy_to_try else ""),
         time_ms=max(0.0, _slower_ms(precision)),
+        change=_other_policy(data),
     )
 
 
