@@ -142,7 +142,7 @@ def test_code_that_a_stage_imports_is_a_dependency_or_has_no_effect(root: Path, 
     [
         ("prepare", {"artifact", "prepared", "task"}),
         ("train", {"artifact", "prepared", "task", "training"}),
-        ("profile", {"artifact", "prepared", "task", "training", "profile"}),
+        ("profile", {"artifact", "prepared", "task", "training", "profile", "audit"}),
     ],
 )
 def test_stage_depends_only_on_the_formats_that_it_uses(stages: dict[str, Any], stage: str, results: set[str]) -> None:

@@ -119,7 +119,8 @@ def _as_variant(
     before = settings.variants[parent]
     needs_onednn = remedy.to == "mixed_bfloat16" and not before.onednn  # TensorFlow's own kernels emulate it
     along = {"onednn": True} if needs_onednn else {}
-    entry = Variant.model_validate(before.model_dump() | {key: remedy.to, "parent": parent, **along})
+    to = (*before.float32_layers, *remedy.to) if isinstance(remedy.to, tuple) else remedy.to
+    entry = Variant.model_validate(before.model_dump() | {key: to, "parent": parent, **along})
     name, same = f"{parent}_{suffix(key, remedy.to)}", _same(entry, settings)
     found = Advice(parent, reason, remedy, name, entry, along, cost_s(comparison, settings))
     if same is not None:
@@ -129,8 +130,10 @@ def _as_variant(
     return found
 
 
-def suffix(key: str, value: bool | int | str | None) -> str:
+def suffix(key: str, value: bool | int | str | tuple[str, ...] | None) -> str:
     """What a changed setting adds to a variant's name."""
+    if isinstance(value, tuple):
+        return f"{len(value)}_in_float32"
     if isinstance(value, bool):
         return f"{key}_{'on' if value else 'off'}"
     if key == "batch_size":

@@ -83,7 +83,7 @@ def _overrides(settings: Params, entries: Mapping[str, Variant]) -> Iterator[str
     yield from ("--set-param", f"train.variants=[{','.join(settings.train.variants)}]")
     for name, entry in entries.items():
         values = entry.model_dump(mode="json")
-        kept = {key: value for key, value in values.items() if value is not None or key == "xla"}
+        kept = {key: value for key, value in values.items() if value not in (None, []) or key == "xla"}
         yield from ("--set-param", f"+variants.{name}={{{','.join(f'{key}:{_text(kept[key])}' for key in kept)}}}")
 
 

@@ -23,7 +23,7 @@ from stages.profile.worker_process import WorkerProcess
 from stages.text import TRAIN
 
 CACHED, TRACE, SAME_WEIGHTS = "a step on a cached batch", "trace", "same weights"
-MEMORY, LARGEST_BATCH, ACCOUNT = "peak memory", "largest batch", "account"
+MEMORY, LARGEST_BATCH, ACCOUNT, AUDIT = "peak memory", "largest batch", "account", "audit"
 BEST_BATCH = "best batch"
 
 
@@ -93,6 +93,9 @@ class Extras:
             if TRAIN in worker.measures and self._lacks(worker.name, TRACE, plan):
                 self._attempt(worker, TRACE, partial(self._trace, worker, plan.trace_steps))
         for worker in arms.workers:
+            if self._lacks(worker.name, AUDIT, plan):
+                self._attempt(worker, AUDIT, partial(self._audit, worker))
+        for worker in arms.workers:
             if self._lacks(worker.name, SAME_WEIGHTS, plan):
                 self._attempt(worker, SAME_WEIGHTS, partial(self._evaluate, worker))
 
@@ -100,6 +103,8 @@ class Extras:
         record, is_variant = self._records[name], files.is_variant(name)
         if what in record.failed or name.startswith(files.BRIDGE_PREFIX):
             return False
+        if what == AUDIT:
+            return self._wanted.traces and is_variant and record.audit is None
         if what == TRACE:
             return self._wanted.traces and record.trace is None
         if what == CACHED:
@@ -136,6 +141,9 @@ class Extras:
             shutil.rmtree(directory, ignore_errors=True)  # it may fill the disk
             raise
         self._records[worker.name].trace = record
+
+    def _audit(self, worker: WorkerProcess) -> None:
+        self._records[worker.name].audit = worker.call("audit")
 
     def _evaluate(self, worker: WorkerProcess) -> None:
         for seed, folder in (self._wanted.trained or {}).items():
@@ -188,6 +196,7 @@ def consequence(name: str, what: str) -> str:
         MEMORY: "its peak memory is not known",
         LARGEST_BATCH: "its largest batch is not known",
         BEST_BATCH: "its best batch is not known",
+        AUDIT: "its layers are not listed",
         ACCOUNT: "it is not known which operations its steps gain or lose time in",
     }
     return f"{name}: {missing[what]}"

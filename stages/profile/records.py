@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stages.params import Variant
+from stages.results.audit import ModelAudit
 from stages.results.profile import Configuration, InForce, Protocol, RawTimes
 from stages.tasks.spec import TaskSpec
 from stages.text import MIB
@@ -95,6 +96,7 @@ class ArmRecord:
         trace: None for a bridging arm, and where it failed.
         xla_choices: what XLA's autotuner chose, by repeat; empty where XLA tuned nothing.
         same_weights: by seed, the file with what the baseline's weights give in this arm's precision.
+        audit: of its model; None for the control and a bridging arm, and where it failed.
         failed: by the name of an extra, why it is absent.
     """
 
@@ -105,6 +107,7 @@ class ArmRecord:
     trace: TraceRecord | None = None
     xla_choices: dict[int, str] = field(default_factory=dict)
     same_weights: dict[int, Path] = field(default_factory=dict)
+    audit: ModelAudit | None = None
     failed: dict[str, str] = field(default_factory=dict)
 
 

@@ -27,6 +27,7 @@ from stages.inputs import digests
 from stages.params import Params, ProfileParams, Variant
 from stages.profile.plan import Plan
 from stages.profile.records import ArmRecord, ArmSettings, Calibration, TraceRecord
+from stages.results.audit import ModelAudit
 from stages.results.profile import BatchRound, Ending, LargestBatch, RawTimes
 
 FOLDER = files.WORK_DIR / "profile"
@@ -45,6 +46,7 @@ class ArmState:
     calibration: Calibration | None = None
     trace: TraceRecord | None = None
     same_weights: dict[int, Path] = field(default_factory=dict)
+    audit: ModelAudit | None = None
     failed: dict[str, str] = field(default_factory=dict)
     xla_choices: dict[int, str] = field(default_factory=dict)
 

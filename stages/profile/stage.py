@@ -162,7 +162,7 @@ def _write(name: str, measurement: Measurement, largest: LargestBatch | None, be
     path = None if trace is None or record.trace is None else extras.find_trace(record.trace.directory)
     same_weights = {seed: np.load(found, allow_pickle=False) for seed, found in record.same_weights.items()}
     choices = next(iter(record.xla_choices.values()), None)
-    return write_profile(name, summary, record.times, path, same_weights, choices)
+    return write_profile(name, summary, record.times, path, same_weights, choices, record.audit)
 
 
 def _read_trace(name: str, record: ArmRecord) -> Trace | None:

@@ -27,6 +27,7 @@ from stages.operations.op_kinds import Layers
 from stages.operations.op_pairing import node_name
 from stages.params.derived import GPU_THREAD_MODE
 from stages.profile import memory
+from stages.profile.audit import audit
 from stages.profile.graph_dtypes import graph_dtypes
 from stages.profile.plan import DROPPED_STEPS, plain_steps
 from stages.profile.records import ArmConfig, ArmSettings, Calibration, TracedPart, TraceRecord
@@ -34,6 +35,7 @@ from stages.profile.steady_state import warm_up_length
 from stages.profile.trace.timeline import traced_steps
 from stages.profile.worker_process import OutOfMemory
 from stages.results.artifact import read_array
+from stages.results.audit import ModelAudit
 from stages.results.profile import HOST, PROFILER, Configuration, InForce
 from stages.results.training import SCORES, saved_model
 from stages.tasks import building, user_code
@@ -243,6 +245,10 @@ class Worker:
             optimizers=tuple(item.name for item in (*optimizers, *(outer.inner_optimizer for outer in scaled))),
             scales_loss=bool(scaled),
         )
+
+    def audit(self) -> ModelAudit:
+        """The layers of the model, their types, sizes and work."""
+        return audit(self._model, self._task.inputs(1), self._task.float32.paths)
 
     def same_weights(self, trained: Path) -> np.ndarray:
         """What the weights of another variant's training give in this variant's precision, on the test data.

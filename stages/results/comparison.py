@@ -285,15 +285,16 @@ class Remedy(Record):
 
     Attributes:
         key: dotted name in params.yaml, such as `variants.float32.xla`.
-        before, to: its value now, and the one to try; None where it follows `train`, or TensorFlow chooses.
+        before, to: its value now, and the one to try; None where it follows `train`, or TensorFlow chooses. Layers in
+            `to` join those of `float32_layers`.
         at_most: the largest speed-up that it may bring by what was measured; None where that is not known.
     """
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     key: str
-    before: bool | int | str | None = Field(default=None, alias="from")
-    to: bool | int | str | None
+    before: bool | int | str | tuple[str, ...] | None = Field(default=None, alias="from")
+    to: bool | int | str | tuple[str, ...] | None
     at_most: float | None = None
 
 

@@ -18,6 +18,7 @@ from stages import files
 from stages.params import Variant
 from stages.params.measures import OF_TRAINING
 from stages.results.artifact import Document, Record, read_array, read_table, write_table
+from stages.results.audit import AUDIT, ModelAudit
 from stages.text import TRAIN
 
 SUMMARY = "summary.json"
@@ -425,6 +426,7 @@ class Profile:
         same_weights: by seed, what the baseline's trained weights give in this arm's precision: class probabilities,
             float32 `(test images, classes)`, not finite where 16 bits overflow. Empty for the baseline, the control and
             bridging arms.
+        audit: of the model; None where there is none.
     """
 
     summary: ProfileSummary
@@ -436,6 +438,7 @@ class Profile:
     batches: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_columns(BatchRound)))
     best_batch: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_columns(Round)))
     same_weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    audit: ModelAudit | None = None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -504,6 +507,7 @@ def write_profile(
     trace: Path | None,
     same_weights: Mapping[int, NDArray[Any]] | None = None,
     xla_choices: str | None = None,
+    audit: ModelAudit | None = None,
 ) -> str:
     """Writes an arm's folder and returns the sha256 of its manifest.
 
@@ -513,6 +517,7 @@ def write_profile(
         trace: its trace; None for a bridging arm.
         same_weights: by seed, what `train` stores of a test: probabilities, float32, or scores, float64.
         xla_choices: what XLA's autotuner chose in the first process; None where it tuned nothing.
+        audit: of its model; None where there is none.
     """
     directory = files.profile_dir(name)
     for attribute, (file_name, row_type) in TABLES.items():
@@ -526,6 +531,8 @@ def write_profile(
     if xla_choices is not None:
         with files.atomic_path(directory / XLA_CHOICES) as temporary_path:
             temporary_path.write_text(xla_choices, encoding="utf-8")
+    if audit is not None:
+        audit.write(directory / AUDIT)
     if trace is not None:
         with files.atomic_path(files.trace_file(name)) as temporary_path:
             temporary_path.write_bytes(trace.read_bytes())
@@ -570,4 +577,5 @@ def read_profile(name: str, seeds: Sequence[int] = ()) -> Profile:
     same_weights = {
         seed: read_array(path, dimensions=2, may_overflow=True) for seed, path in paths.items() if path.is_file()
     }
-    return Profile(ProfileSummary.read(directory / SUMMARY), **tables, same_weights=same_weights)
+    audit = ModelAudit.read(directory / AUDIT) if (directory / AUDIT).is_file() else None
+    return Profile(ProfileSummary.read(directory / SUMMARY), **tables, same_weights=same_weights, audit=audit)

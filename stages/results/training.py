@@ -16,7 +16,7 @@ from pydantic import ConfigDict, model_validator
 
 from stages import files
 from stages.errors import ComparisonError, DataError
-from stages.results.artifact import Document, read_array, read_table
+from stages.results.artifact import Document, Record, read_array, read_table
 from stages.results.task import TaskInfo
 
 METRICS, HISTORY = "metrics.json", "history.csv"
@@ -26,6 +26,27 @@ HISTORY_COLUMNS = ("epoch", "loss", "accuracy", "val_loss", "val_accuracy", "lea
 OWN_HISTORY_COLUMNS = ("epoch", "epoch_time_s")  # of other tasks: further columns are the task's
 _TRACKED = ("test_accuracy", "test_loss", "train_time_s", "train_images_per_s", "loss_scale")
 _TEST = "test_"
+
+
+class Overflow(Record):
+    """Where the numbers of a training leave the range of 16 bits.
+
+    Attributes:
+        layer: path of the layer.
+        direction: of the pass in which it happens; `weight update` where gradients are finite and new weights are not.
+        magnitude: the largest absolute value that the layer gives in float32 from the same state, or sends back; with
+            loss scaling that of the scaled gradients. None where it is not known.
+        step: of the training, from 1, or None for the state at its end.
+        loss_scale: in force; None without loss scaling.
+        readers: layers that read the layer's output, where this does not fit float16 even if it is computed in float32.
+    """
+
+    layer: str
+    direction: Literal["forward", "backward", "weight update"]
+    magnitude: float | None = None
+    step: int | None = None
+    loss_scale: float | None = None
+    readers: tuple[str, ...] = ()
 
 
 class TrainingMetrics(Document):
@@ -68,6 +89,8 @@ class TrainingMetrics(Document):
     initial_weights: str | None = None
     permuted_score: float | None = None
     permuted_p: float | None = None
+    overflow: Overflow | None = None
+    underflow: dict[str, float] | None = None
 
     @model_validator(mode="after")
     def _one_score(self) -> Self:

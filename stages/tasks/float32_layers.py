@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +82,31 @@ def _matching(pattern: str, paths: Mapping[str, keras.layers.Layer], model: kera
             named.append(layer)
     below = {id(inner) for layer in named for inner in layer._flatten_layers()}
     yield from (path for path, layer in paths.items() if id(layer) in below)
+
+
+@contextmanager
+def in_float32(model: keras.Model) -> Iterator[bool]:
+    """In the block, all layers below a model compute in float32, and yields whether they do: weights may be 16-bit."""
+    if model.variable_dtype != _FLOAT32:
+        yield False
+        return
+    policies = [(layer, layer.dtype_policy) for layer in layer_paths(model).values()]
+    inputs = [(tensor, tensor.dtype) for tensor in _inputs(model)]
+    keep(model, [".*"])
+    try:
+        yield True
+    finally:
+        for layer, policy in policies:
+            layer.dtype_policy = policy
+        for tensor, dtype in inputs:
+            tensor._dtype = tensor._keras_history.operation._dtype = dtype
+
+
+def _inputs(model: keras.Model) -> Iterator[Any]:
+    """The symbolic inputs of the functional models in a model."""
+    for inner in [model, *layer_paths(model).values()]:
+        if isinstance(inner, keras.Model):
+            yield from getattr(getattr(inner, "_functional", None) or inner, "_inputs", None) or ()
 
 
 def kept_paths(model: keras.Model, patterns: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ import pandas as pd
 from stages import files
 from stages.escaping import markdown_text, truncated_markdown
 from stages.results.artifact import read_array
+from stages.results.audit import AUDIT
 from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.results.profile import SUMMARY, TABLES, ProfileSummary
 from stages.results.task import TASK_INFO, TaskInfo
@@ -113,6 +114,8 @@ def log_profile(run: ActiveRun, directory: Path, score_name: str, scores: Sequen
     for name, _ in TABLES.values():
         if (directory / name).is_file():  # an arm may have no account
             run.artifact(directory / name, "timings")
+    if (directory / AUDIT).is_file():
+        run.artifact(directory / AUDIT)
     run.artifact(directory / "trace", "trace")
     if found := [*summary.protocol.warnings, *summary.warnings]:
         lines = "\n".join(f"- {markdown_text(line)}" for line in found)

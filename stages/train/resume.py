@@ -122,6 +122,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         self._started_s = time.perf_counter()
         self._offset = 0
         self._metrics_before_validation: Arrays = {}
+        self.latest = session.start  # the last checkpoint
 
     @property
     def train_time_s(self) -> float:
@@ -186,4 +187,5 @@ class CheckpointCallback(keras.callbacks.Callback):
             not_finite_step=self._guard.first_step if steps_of_epoch else None,
             arrays=capture_state(self._variables, self._replicas) | (metrics or {}),
         )
+        self.latest = checkpoint
         self._session.save(checkpoint)

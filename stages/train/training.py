@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from stages.files import require_free_space
 from stages.inputs.own_model import OWN_MODEL
 from stages.machine import fingerprint
 from stages.params import TrainParams, Variant
-from stages.results.training import TrainingMetrics
+from stages.policies import FLOAT32, POLICIES
+from stages.results.training import Overflow, TrainingMetrics
 from stages.tasks import building, scoring, user_code
 from stages.tasks.ready import ReadyTask, first_weights
 from stages.tasks.scoring import NotFiniteError
@@ -32,10 +34,12 @@ from stages.tensorflow_import import keras, tf
 from stages.train.callbacks import Epoch, EpochRecorder, Failure, StopWhenNotFinite, verbosity
 from stages.train.fitting import Callbacks, Fit, fit_script
 from stages.train.looping import ReplicaFit
+from stages.train.numerics import located_overflow, located_underflow
 from stages.train.resume import (
     Arrays,
     CheckpointCallback,
     Session,
+    capture_state,
     restore_state,
     state_of_first_replica,
     state_variables,
@@ -68,6 +72,8 @@ class Trained:
     loss_scale: float | None
     batch_size: int
     initial_weights: str
+    overflow: Overflow | None = None
+    underflow: dict[str, float] | None = None
 
     @property
     def model(self) -> keras.Model:
@@ -89,6 +95,8 @@ class Trained:
             data_sha256=self.ready.data_sha256,
             environment=fingerprint.trained_on(),
             initial_weights=self.initial_weights,
+            overflow=self.overflow,
+            underflow=self.underflow,
         )
 
 
@@ -120,10 +128,27 @@ def train(
     ready = _ready(spec, variant, seed)
     _require_space_for(ready)
     initial_weights = first_weights(ready.model)
+    is_watched = POLICIES[variant.policy].compute.bits < FLOAT32.bits and ready.replicas is None
+    initial = capture_state(state_variables(ready.model)) if is_watched else {}
     fitted = _fit(ready, spec, listeners, session, folder)
     if fitted.state is not None:
         ready = _at_one_replica(fitted.state, spec, variant, seed)
-    return _test(ready, spec.train, fitted.callbacks, fitted.train_time_s, initial_weights)
+    trained = _test(ready, spec.train, fitted.callbacks, fitted.train_time_s, initial_weights)
+    return _located(trained, fitted.callbacks, initial) if is_watched else trained
+
+
+def _located(trained: Trained, callbacks: Callbacks, initial: Arrays) -> Trained:
+    """The training with the layers in which numbers leave the range of 16 bits."""
+    latest = callbacks.checkpointer.latest
+    start = (latest.step, latest.arrays) if latest.arrays else (0, initial)
+    try:
+        overflow = located_overflow(trained.ready, trained.failure, trained.loss_scale, start)
+        is_scaled = trained.failure is None and trained.loss_scale is not None
+        underflow = located_underflow(trained.ready) if is_scaled else None
+    except Exception as error:  # of the user's own code, which was not written to run operation by operation
+        print(f"train: the layers that overflow are not located: {user_code.describe(error)}", file=sys.stderr)
+        return trained
+    return replace(trained, overflow=overflow, underflow=underflow or None)
 
 
 def of_permuted(found: tuple[NDArray[np.float64], NDArray[np.float64]] | None) -> dict[str, float]:

@@ -15,6 +15,7 @@ import numpy as np
 from stages.errors import ProfileError
 from stages.profile.records import ArmConfig, ArmSettings, Calibration, TracedPart, TraceRecord
 from stages.profile.worker_process import OutOfMemory
+from stages.results.audit import ModelAudit, Totals
 from stages.results.profile import Configuration, InForce
 
 GIB = 2**30
@@ -120,6 +121,9 @@ class FakeWorker:
 
     def account(self, steps: int) -> list[TracedPart]:
         return [TracedPart("host", time_ms=self.noisy(self.step_ms)), TracedPart("profiler")]
+
+    def audit(self) -> ModelAudit:
+        return ModelAudit(layers=(), totals=Totals(parameters=1))
 
     def same_weights(self, trained: Path) -> Any:
         return np.zeros(3)

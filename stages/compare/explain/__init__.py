@@ -24,7 +24,7 @@ from stages.compare.explain.settings import (
     xla_differs,
     xla_not_in_force,
 )
-from stages.compare.explain.stability import arm_failed, loss_scale_collapse, same_weights_missing
+from stages.compare.explain.stability import arm_failed, gradient_underflow, loss_scale_collapse, same_weights_missing
 from stages.compare.explain.timing import control_differs, fixed_overhead, machine_states, stalls, throttled
 from stages.compare.explain.untried import onednn_off, small_batch, step_overhead
 from stages.results.comparison import Reason
@@ -55,6 +55,7 @@ TRAIN_RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
     xla_not_in_force,
     xla_chosen_differently,
     loss_scale_collapse,
+    gradient_underflow,
     step_overhead,
     small_batch,
     onednn_off,

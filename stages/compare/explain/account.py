@@ -9,7 +9,7 @@ same; where its sum differs from 0, the account is void, and no reason rests on 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -192,6 +192,25 @@ def op_changes(accounts: Accounts) -> dict[Literal["gained", "lost"], tuple[OpCh
     lost = tuple(change for change in reversed(found) if change.delta_ms > 0)[:_SHOWN]
     sides: dict[Literal["gained", "lost"], tuple[OpChange, ...]] = {"gained": gained, "lost": lost}
     return {side: side_changes for side, side_changes in sides.items() if side_changes}
+
+
+def slower_layers(accounts: Accounts, known: Collection[str]) -> tuple[list[str], float]:
+    """The layers in which operations take longer than in the baseline, beyond noise, casts and input left out.
+
+    Args:
+        accounts: of the baseline and the candidate.
+        known: paths of the layers that count.
+
+    Returns:
+        Their paths, those that lose most first, and the milliseconds a step that they lose.
+    """
+    times, changes = accounts.changes(["layer", "kind"])
+    halves = changes.half_widths()
+    lost: dict[str, float] = {}
+    for place, (layer, kind) in enumerate(times.index):
+        if layer in known and kind not in ("cast", "input") and changes.deltas[place] > halves[place]:
+            lost[layer] = lost.get(layer, 0.0) + float(changes.deltas[place])
+    return sorted(lost, key=lambda layer: -lost[layer]), sum(lost.values())
 
 
 def moved_to_16bit(accounts: Accounts) -> tuple[PartChange, list[dict[str, Any]]]:

@@ -173,7 +173,7 @@ class Evidence:
         """Compute time in the candidate's traced step."""
         return compute_ms(self.candidate)
 
-    def changed(self, key: str, to: Setting, at_most: float | None = None) -> Remedy:
+    def changed(self, key: str, to: Setting | tuple[str, ...], at_most: float | None = None) -> Remedy:
         """A change of this variant's entry.
 
         Args:
@@ -198,7 +198,7 @@ class Evidence:
         return {name: self.candidate.metrics[name] for name in (part, STEP)}
 
 
-def remedy(profile: Profile, key: str, to: Setting, at_most: float | None = None) -> Remedy:
+def remedy(profile: Profile, key: str, to: Setting | tuple[str, ...], at_most: float | None = None) -> Remedy:
     """A change of the entry of a profile's variant; arguments as of `Evidence.changed`."""
     name, entry = profile.summary.variant, profile.summary.entry
     return Remedy(key=f"variants.{name}.{key}", before=getattr(entry, key), to=to, at_most=at_most)

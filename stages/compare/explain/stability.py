@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from stages.compare.explain.evidence import Evidence
 from stages.compare.study import VariantResult
-from stages.results.comparison import Reason
+from stages.results.comparison import Reason, Remedy
+from stages.results.training import Overflow, Training
 from stages.text import TRAIN, measure_text
+
+LARGEST_FLOAT16 = 65504.0
+_SHOWN = 5  # layers
 
 
 def loss_scale_collapse(data: Evidence) -> Reason | None:
@@ -20,10 +27,61 @@ def loss_scale_collapse(data: Evidence) -> Reason | None:
     return Reason(
         code="loss_scale_collapse",
         text=f"The loss scale ended below 1 in {len(collapsed)} of {len(scales)} trainings ({by_seed}): "
-        "gradients do not fit float16.",
-        evidence={"loss_scale": collapsed},
+        f"gradients do not fit float16.{_places_text(data.trainings)}",
+        evidence={"loss_scale": collapsed} | _places(data.trainings),
         advice="Lower train.learning_rate" + (", or use mixed_bfloat16, which needs no loss scaling." if bf16 else "."),
+        change=_kept_in_float32(data.candidate.summary.variant, data.trainings),
     )
+
+
+def gradient_underflow(data: Evidence) -> Reason | None:
+    """Most gradients of a layer are 0 in float16 at the loss scale in force, and are not in float32."""
+    found: dict[str, float] = {}
+    for training in data.trainings:
+        for layer, share in (training.metrics.underflow or {}).items():
+            found[layer] = max(share, found.get(layer, 0.0))
+    if not found:
+        return None
+    shares = ", ".join(f"{100 * share:.0f} % in {layer}" for layer, share in list(found.items())[:_SHOWN])
+    return Reason(
+        code="gradient_underflow",
+        text=f"At the loss scale in force, gradients are 0 in float16 that are not 0 in float32: {shares}. "
+        "These layers learn little.",
+        evidence={"zero_gradients": found},
+        advice="Keep them in float32, or use mixed_bfloat16, which has the range of float32.",
+        change=data.changed("float32_layers", tuple(found)),
+    )
+
+
+def _located(trainings: Iterable[Training]) -> dict[int, Overflow]:
+    return {item.seed: item.metrics.overflow for item in trainings if item.metrics.overflow is not None}
+
+
+def _places(trainings: Iterable[Training]) -> dict[str, Any]:
+    """Where trainings overflow, as evidence."""
+    found = {f"seed {seed}": place.model_dump(exclude_none=True) for seed, place in _located(trainings).items()}
+    return {"overflow": found} if found else {}
+
+
+def _places_text(trainings: Iterable[Training]) -> str:
+    """Such as ` In seed 0, step 3, the forward pass of 'block' reaches 81,000; float16 ends at 65,504.`."""
+    return "".join(f" In seed {seed}, {_place_text(place)}." for seed, place in _located(trainings).items())
+
+
+def _place_text(place: Overflow) -> str:
+    step = f"step {place.step}, " if place.step else ""
+    what = {"forward": "the forward pass of", "backward": "the gradients of", "weight update": "the update of"}
+    size = "" if place.magnitude is None else f" reaches {place.magnitude:,.3g} in float32"
+    if place.direction == "forward" and place.magnitude is not None and place.magnitude <= LARGEST_FLOAT16:
+        size = f" overflows inside, though it gives {place.magnitude:,.3g} in float32"
+    scaled = f" at loss scale {place.loss_scale:,.6g}" if place.loss_scale and place.direction == "backward" else ""
+    return f"{step}{what[place.direction]} {place.layer}{size or ' overflows'}{scaled}; float16 ends at 65,504"
+
+
+def _kept_in_float32(variant: str, trainings: Iterable[Training]) -> Remedy | None:
+    """To keep the layers in float32, too, that overflow, and those that read what does not fit."""
+    layers = [path for place in _located(trainings).values() for path in (place.layer, *place.readers)]
+    return Remedy(key=f"variants.{variant}.float32_layers", to=tuple(dict.fromkeys(layers))) if layers else None
 
 
 def same_weights_missing(data: Evidence, measure: str) -> Reason | None:
@@ -50,11 +108,14 @@ def arm_failed(result: VariantResult, role: str = "candidate") -> Reason:
     retries = " ".join(f"train@{result.variant}-{seed}" for seed in causes)
     return Reason(
         code="arm_failed",
-        text=f"{len(causes)} of {len(result.trainings)} trainings of the {role} {result.variant} failed ({by_cause}).",
+        text=f"{len(causes)} of {len(result.trainings)} trainings of the {role} {result.variant} failed ({by_cause})."
+        f"{_places_text(result.failures)}",
         evidence={
             "variant": result.variant,
             "trainings": len(result.trainings),
             "failed": {f"seed_{seed}": cause for seed, cause in causes.items()},
-        },
+        }
+        | _places(result.failures),
         advice=f"Lower train.learning_rate, or try again with `dvc repro -f -s {retries}` and `dvc repro`.",
+        change=_kept_in_float32(result.variant, result.failures),
     )

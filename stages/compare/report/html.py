@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from stages.compare.report import sections, speed, tables
+from stages.compare.report import layers, sections, speed, tables
 from stages.compare.report.charts import HEIGHT, WIDTH, score_chart, throughput_chart
 from stages.compare.report.waterfall import waterfall
 from stages.compare.scale import Scale
@@ -89,7 +89,7 @@ def report_view(comparison: Comparison, study: Study | None) -> dict[str, Any]:
 
 
 _WITHOUT_STUDY: dict[str, Any] = dict.fromkeys(
-    ("to_score", "loss_scales", "rows", "breakdown", "epochs", "latency")  # the sections of `_of_study`
+    ("to_score", "loss_scales", "rows", "breakdown", "epochs", "latency", "layers")  # the sections of `_of_study`
 )
 
 
@@ -102,6 +102,23 @@ def _of_study(comparison: Comparison, study: Study, *, is_fraction: bool) -> dic
         "breakdown": sections.breakdown(study),
         "epochs": score_chart(tables.score_by_epoch(study), is_fraction=is_fraction),
         "latency": sections.latency(study),
+        "layers": _layers(study),
+    }
+
+
+def _layers(study: Study) -> dict[str, Any] | None:
+    """The layers of the model under each variant; None where no model was looked at."""
+    profiles = {item.variant: item.profile for item in study.variants}
+    audits = {name: profile.audit for name, profile in profiles.items() if profile is not None and profile.audit}
+    if not audits:
+        return None
+    return {
+        "heads": (*layers.COLUMNS, *audits),
+        "rows": layers.layer_rows(audits),
+        "variants": [
+            {"name": name, "totals": layers.total_text(audit), "findings": layers.finding_texts(audit)}
+            for name, audit in audits.items()
+        ],
     }
 
 

@@ -1,0 +1,248 @@
+"""The layer in which numbers leave the range of float16, in planted models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from stages import files
+from stages.params import ModelParams, TrainParams, Variant
+from stages.results.training import TrainingMetrics
+from stages.tasks.float32_layers import keep
+from stages.tasks.layers import layer_paths
+from stages.tasks.spec import TaskSpec
+from stages.tensorflow_import import reset_uids
+from stages.train.numerics import LARGEST_FLOAT16, overflow_of, scan, underflow_of
+from stages.train.resume import capture_state, state_variables
+from stages.train.training import train
+from tests.tasks.conftest import Own, prepare_task
+from tests.tasks.conftest import own as own
+
+L = keras.layers
+X = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
+Y = X.sum(axis=1, keepdims=True)
+BATCH = (tf.constant(X), tf.constant(Y))
+
+
+@pytest.fixture(autouse=True)
+def _mixed() -> Iterator[None]:
+    keras.utils.set_random_seed(0)
+    keras.config.set_dtype_policy("mixed_float16")
+    reset_uids()
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+class Inside(keras.layers.Layer):
+    """Its square does not fit float16, what it returns does."""
+
+    def call(self, x: Any) -> Any:
+        return tf.sqrt(tf.square(x * 1000.0) + 1.0) / 1000.0
+
+
+class Scaled(keras.layers.Layer):
+    def __init__(self, factor: float, **options: Any) -> None:
+        super().__init__(**options)
+        self.factor = factor
+
+    def call(self, x: Any) -> Any:
+        return x * self.factor
+
+
+class Steep(keras.layers.Layer):
+    """Gives what it gets; its gradient is larger, or smaller, by a factor."""
+
+    def __init__(self, factor: float, **options: Any) -> None:
+        super().__init__(**options)
+        self.factor = factor
+
+    def call(self, x: Any) -> Any:
+        factor = tf.cast(self.factor, tf.float32)
+
+        def identity(value: Any) -> Any:
+            return tf.identity(value), lambda up: tf.cast(tf.cast(up, tf.float32) * factor, up.dtype)
+
+        return tf.custom_gradient(identity)(x)
+
+
+def model(*layers: keras.layers.Layer, step: type[keras.Model] = keras.Model) -> keras.Model:
+    x = inputs = keras.Input((4,))
+    x = L.Dense(8, name="first")(x)
+    for layer in layers:
+        x = layer(x)
+    x = L.Dense(8, activation="tanh", name="later")(x)
+    found = step(inputs, L.Dense(1, dtype="float32", name="last")(x))
+    found.compile(keras.optimizers.Adam(1e-3), "mse")
+    found.optimizer.build(found.trainable_variables)
+    return found
+
+
+def with_scale(found: keras.Model, scale: float) -> keras.Model:
+    found.optimizer.dynamic_scale.assign(scale)
+    return found
+
+
+def test_nothing_is_found_where_everything_fits() -> None:
+    found = with_scale(model(), 1024.0)
+    assert overflow_of(found, BATCH) is None
+    assert underflow_of(found, BATCH) == {}
+
+
+def test_value_inside_a_layer_whose_output_fits() -> None:
+    found = with_scale(model(Inside(name="inside")), 1.0)
+    place = overflow_of(found, BATCH, step=3)
+    assert place is not None
+    assert (place.layer, place.direction, place.step, place.loss_scale) == ("inside", "forward", 3, 1.0)
+    assert place.magnitude is not None
+    assert place.magnitude < 10  # in float32, of its output
+    assert place.readers == ()
+    keep(found, ["inside"])
+    assert overflow_of(found, BATCH) is None
+
+
+def test_value_at_the_output_names_the_layers_that_read_it() -> None:
+    found = with_scale(model(Scaled(1e6, name="large"), Scaled(1e-6, name="small")), 1.0)
+    place = overflow_of(found, BATCH)
+    assert place is not None
+    assert (place.layer, place.direction, place.readers) == ("large", "forward", ("small",))
+    assert place.magnitude is not None
+    assert place.magnitude > LARGEST_FLOAT16
+    keep(found, ["large"])
+    again = overflow_of(found, BATCH)  # the next layer casts it to float16
+    assert again is not None
+    assert again.layer == "small"
+    keep(found, [place.layer, *place.readers])
+    assert overflow_of(found, BATCH) is None
+
+
+class OwnStep(keras.Model):
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+            scaled = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("step", [keras.Model, OwnStep])
+def test_gradient_that_overflows(step: type[keras.Model]) -> None:
+    found = with_scale(model(Steep(1e7, name="steep"), step=step), 64.0)
+    place = overflow_of(found, BATCH)
+    assert place is not None
+    assert (place.layer, place.direction) == ("steep", "backward")
+    assert place.magnitude is not None
+    assert place.magnitude > LARGEST_FLOAT16
+
+
+def test_gradients_of_one_layer_that_are_zero_in_float16_alone() -> None:
+    found = with_scale(model(Steep(1e-12, name="flat")), 1024.0)
+    lost = underflow_of(found, BATCH)
+    assert list(lost) == ["first"]
+    assert lost["first"] > 0.9
+    assert underflow_of(with_scale(found, 2.0**40), BATCH) == {}
+
+
+def test_weights_that_overflow_at_the_update() -> None:
+    found = model()
+    found.compile(keras.optimizers.SGD(3e38), "mse")
+    found.optimizer.build(found.trainable_variables)
+    place = overflow_of(with_scale(found, 1.0), (BATCH[0], 100.0 * BATCH[1]))
+    assert place is not None
+    assert (place.layer, place.direction) == ("first", "weight update")
+
+
+def test_model_is_left_as_it_was() -> None:
+    found = with_scale(model(L.Dropout(0.5, name="drop"), L.BatchNormalization(name="norm")), 1024.0)
+    before, policies = capture_state(state_variables(found)), [x.dtype_policy.name for x in found.layers]
+    first = scan(found, BATCH)
+    overflow_of(found, BATCH)
+    underflow_of(found, BATCH)
+    after = capture_state(state_variables(found))
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert [x.dtype_policy.name for x in found.layers] == policies
+    assert not tf.config.functions_run_eagerly()
+    assert all("call" not in vars(layer) for layer in layer_paths(found).values())
+    assert first.layers["drop"].outputs == scan(found, BATCH).layers["drop"].outputs  # the same numbers are drawn
+
+
+def recurrent() -> keras.Model:
+    inputs = keras.Input((4,))
+    x = L.Bidirectional(L.LSTM(3), name="both")(L.Reshape((2, 2), name="rows")(inputs))
+    x = L.MultiHeadAttention(1, 2, name="attention")(L.Reshape((2, 3), name="again")(x), L.Reshape((2, 3))(x))
+    found = keras.Model(inputs, L.Dense(1, dtype="float32", name="last")(L.Flatten()(x)))
+    found.compile("adam", "mse")
+    return found
+
+
+@pytest.mark.parametrize("build", [recurrent])
+def test_models_of_all_kinds_are_scanned(build: Callable[[], keras.Model]) -> None:
+    found = build()
+    found.optimizer.build(found.trainable_variables)
+    seen = scan(with_scale(found, 1024.0), BATCH)
+    assert {"both", "attention", "attention/query", "last"} <= set(seen.layers)
+    assert all(np.isfinite(item).all() for items in seen.gradients.values() for item in items)
+    assert overflow_of(found, BATCH) is None
+
+
+PLANTED = """
+class Scaled(keras.layers.Layer):
+    def __init__(self, up, back, **options):
+        super().__init__(**options)
+        self.up, self.back = up, back
+
+    def call(self, x):
+        def identity(value):
+            return value * self.up, lambda up: tf.cast(tf.cast(up, tf.float32) * self.back, up.dtype)
+        return tf.custom_gradient(identity)(x)
+
+
+def build(*, batch_size, seed, up=1.0, back=1.0):
+    inputs = keras.Input((4,))
+    x = keras.layers.Dense(8, name="first")(inputs)
+    x = keras.layers.Dense(8, activation="tanh", name="later")(Scaled(up, back, name="planted")(x))
+    model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid", dtype="float32", name="last")(x))
+    return changed(model=model, compile={"optimizer": "adam", "loss": "binary_crossentropy"})
+"""
+
+
+def trained(own: Own, **arguments: float) -> TrainingMetrics:
+    task = own(PLANTED, arguments=arguments)
+    settings = TrainParams(batch_size=8, epochs=6)
+    prepare_task(task, settings, files.PREPARED)
+    return train(TaskSpec(task, ModelParams(), settings), Variant(policy="mixed_float16"), 0).metrics()
+
+
+def test_training_that_fails_names_layer_direction_magnitude_and_step(own: Own) -> None:
+    found = trained(own, up=1e6)
+    assert found.failed
+    assert found.overflow is not None
+    assert (found.overflow.layer, found.overflow.direction, found.overflow.step) == ("planted", "forward", 1)
+    assert found.overflow.readers == ("later",)
+    assert found.overflow.magnitude is not None
+    assert found.overflow.magnitude > LARGEST_FLOAT16
+
+
+def test_loss_scale_that_collapses_names_the_layer_whose_gradient_overflows(own: Own) -> None:
+    found = trained(own, back=1e12)
+    assert found.loss_scale is not None
+    assert found.loss_scale < 1
+    assert found.overflow is not None
+    assert (found.overflow.layer, found.overflow.direction) == ("planted", "backward")
+
+
+def test_training_whose_gradients_vanish_names_the_layer(own: Own) -> None:
+    found = trained(own, back=1e-14)
+    assert not found.failed
+    assert list(found.underflow or ()) == ["first"]
+
+
+def test_training_in_which_nothing_is_planted_names_nothing(own: Own) -> None:
+    found = trained(own)
+    assert (found.status, found.overflow, found.underflow) == ("finished", None, None)
