@@ -39,6 +39,7 @@ IMPORTED_ONLY = {  # for a type, a message or a warning, by stage
         "stages/distribution/replicas.py",
         "stages/policies.py",
         "stages/precision.py",
+        "stages/results/audit.py",
         "stages/results/profile.py",
         "stages/results/training.py",
         "stages/stats/proportions.py",
@@ -51,6 +52,7 @@ IMPORTED_ONLY = {  # for a type, a message or a warning, by stage
         "stages/text.py",
     },
     "train": {
+        "stages/results/audit.py",
         "stages/results/profile.py",
         "stages/tasks/__init__.py",
         "stages/tasks/images/__init__.py",

@@ -22,7 +22,7 @@ LAYERS = (
     {"tracking", "precision", "distribution"},
     {"tasks"},
     {"environment", "prepare", "train", "profile", "compare"},
-    {"advise", "audit", "fleet"},
+    {"advise", "audit", "fleet", "search"},
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
 SLOW = {"tensorflow", "keras"}

@@ -32,6 +32,7 @@ SMALLEST_FLOAT16 = 2.0**-25
 _MULTIPLE = 8
 _WEIGHTS_READ = frozenset({"ReadVariableOp", "Const", "VarHandleOp", "Placeholder", "ResourceGather"})
 _LOOPS = ("While", "StatelessWhile")
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _EINSUM = re.compile(r"([a-zA-Z.]*),([a-zA-Z.]*)->([a-zA-Z.]*)")
 
 
@@ -182,6 +183,10 @@ def _rounds(loop: Any) -> int | None:
 
 def _multiply_adds(operation: Any) -> int | None:
     """Of one operation; 0 if it is no matrix product or convolution, None if a size is not known."""
+    if operation.type in _CALLS:  # of a function, such as a convolution in groups
+        called = operation.graph._get_function(operation.get_attr("f").name).graph
+        counts = list(map(_multiply_adds, called.get_operations()))
+        return None if None in counts else sum(filter(None, counts))
     count = _COUNTS.get(operation.type)
     if count is None:
         return 0

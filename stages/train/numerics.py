@@ -264,12 +264,15 @@ def _place(found: Scan) -> tuple[str, Any] | None:
 def underflow_of(model: keras.Model, batch: Any) -> dict[str, float]:
     """By layer, the share of its gradients that are 0 in float16 and not in float32, at the loss scale in force.
 
-    Layers in which it is small are left out.
+    They are those of its weights, or all that it sends back. Layers in which the share is small are left out.
     """
-    narrow = scan(model, batch).gradients
     with in_float32(model) as can_be:
-        wide = scan(model, batch).gradients if can_be else {}
-    found = {}
+        whole = scan(model, batch) if can_be else None
+    if whole is None:
+        return {}
+    part = scan(model, batch)
+    narrow, wide = part.gradients, whole.gradients
+    found = {path: 1.0 for path, seen in part.layers.items() if _sends_nothing_back(seen, whole.layers[path])}
     for path in narrow.keys() & wide.keys():
         if any(not np.isfinite(item).all() for item in (*narrow[path], *wide[path])):
             continue
@@ -278,6 +281,10 @@ def underflow_of(model: keras.Model, batch: Any) -> dict[str, float]:
         if counted >= _FEWEST and lost >= _LOST * counted:
             found[path] = lost / counted
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _sends_nothing_back(narrow: _Seen, wide: _Seen) -> bool:
+    return narrow.output_gradients > 0 == narrow.input_gradients and wide.input_gradients > 0
 
 
 def located_overflow(

@@ -128,7 +128,8 @@ def test_training_traces_the_step_once(spec: TaskSpec, traces: list[Any]) -> Non
 
 def test_training_on_images_traces_the_step_once(prepared_template: Path, traces: list[Any]) -> None:
     train(images_spec(prepared_template), Variant(policy="mixed_float16"), 3)  # with the variables of loss scaling
-    assert len(traces) == 1
+    symbolic = [batch for batch in traces if not hasattr(batch[0], "numpy")]  # others look for lost gradients
+    assert len(symbolic) == 1
 
 
 def test_profile_traces_the_step_once(spec: TaskSpec, traces: list[Any]) -> None:

@@ -144,7 +144,7 @@ def test_gradient_that_overflows(step: type[keras.Model]) -> None:
 def test_gradients_of_one_layer_that_are_zero_in_float16_alone() -> None:
     found = with_scale(model(Steep(1e-12, name="flat")), 1024.0)
     lost = underflow_of(found, BATCH)
-    assert list(lost) == ["first"]
+    assert set(lost) == {"flat", "first"}
     assert lost["first"] > 0.9
     assert underflow_of(with_scale(found, 2.0**40), BATCH) == {}
 
@@ -240,7 +240,7 @@ def test_loss_scale_that_collapses_names_the_layer_whose_gradient_overflows(own:
 def test_training_whose_gradients_vanish_names_the_layer(own: Own) -> None:
     found = trained(own, back=1e-14)
     assert not found.failed
-    assert list(found.underflow or ()) == ["first"]
+    assert set(found.underflow or ()) == {"planted", "first"}
 
 
 def test_training_in_which_nothing_is_planted_names_nothing(own: Own) -> None:

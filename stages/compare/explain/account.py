@@ -194,7 +194,7 @@ def op_changes(accounts: Accounts) -> dict[Literal["gained", "lost"], tuple[OpCh
     return {side: side_changes for side, side_changes in sides.items() if side_changes}
 
 
-def slower_layers(accounts: Accounts, known: Collection[str]) -> tuple[list[str], float]:
+def slower_layers(accounts: Accounts, known: Collection[str]) -> dict[str, float]:
     """The layers in which operations take longer than in the baseline, beyond noise, casts and input left out.
 
     Args:
@@ -202,7 +202,7 @@ def slower_layers(accounts: Accounts, known: Collection[str]) -> tuple[list[str]
         known: paths of the layers that count.
 
     Returns:
-        Their paths, those that lose most first, and the milliseconds a step that they lose.
+        The milliseconds a step that they lose by path, those that lose most first.
     """
     times, changes = accounts.changes(["layer", "kind"])
     halves = changes.half_widths()
@@ -210,7 +210,7 @@ def slower_layers(accounts: Accounts, known: Collection[str]) -> tuple[list[str]
     for place, (layer, kind) in enumerate(times.index):
         if layer in known and kind not in ("cast", "input") and changes.deltas[place] > halves[place]:
             lost[layer] = lost.get(layer, 0.0) + float(changes.deltas[place])
-    return sorted(lost, key=lambda layer: -lost[layer]), sum(lost.values())
+    return dict(sorted(lost.items(), key=lambda item: -item[1]))
 
 
 def moved_to_16bit(accounts: Accounts) -> tuple[PartChange, list[dict[str, Any]]]:

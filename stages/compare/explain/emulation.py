@@ -106,8 +106,8 @@ def layers_in_float32(data: Evidence) -> Remedy | None:
     if data.accounts is None or data.is_account_void or not data.policy.startswith("mixed_") or data.speedup is None:
         return None
     audit = data.candidate.audit
-    layers, lost_ms = slower_layers(data.accounts, {layer.path for layer in audit.layers} if audit else ())
-    step_ms = data.speedup.candidate_time_ms
+    layers = slower_layers(data.accounts, {layer.path for layer in audit.layers} if audit else ())
+    step_ms, lost_ms = data.speedup.candidate_time_ms, sum(layers.values())
     if not layers or lost_ms >= step_ms:
         return None
     return data.changed("float32_layers", tuple(layers), step_ms / (step_ms - lost_ms))

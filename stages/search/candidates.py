@@ -1,0 +1,56 @@
+"""The sets of layers that a search times: those that lost time in 16 bits, by type and one by one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from stages.compare.explain.account import Accounts, slower_layers
+from stages.results.profile import Profile
+
+MOST = 12  # candidates, the variant as it is included
+_TYPES, _SINGLE = 4, 3
+
+Layers = tuple[str, ...]
+
+
+def candidates_of(baseline: Profile, variant: Profile, needed: Layers) -> dict[str, Layers]:
+    """Sets of layers by name, the variant with what it needs first; at most `MOST`.
+
+    Groups of all layers of a type come before single layers. Sets that are equal are listed once.
+
+    Args:
+        baseline, variant: with their accounts and audits.
+        needed: paths of the layers without which the variant does not train.
+    """
+    found: dict[str, Layers] = {"as it is": needed}
+    accounts = Accounts.of(baseline, variant)
+    if accounts is None or variant.audit is None:
+        return found
+    types = {layer.path: layer.type for layer in variant.audit.layers}
+    lost = slower_layers(accounts, types)
+    by_type: dict[str, list[str]] = defaultdict(list)
+    for path in lost:
+        by_type[types[path]].append(path)
+    ordered = sorted(by_type, key=lambda name: -sum(lost[path] for path in by_type[name]))
+    for name in ordered[:_TYPES]:
+        found[f"all {name}"] = tuple(path for path in types if types[path] == name)
+    for name in ordered[:_TYPES]:
+        found[f"slower {name}"] = tuple(by_type[name])
+    if len(ordered) > 1:
+        found[f"all {ordered[0]} and {ordered[1]}"] = found[f"all {ordered[0]}"] + found[f"all {ordered[1]}"]
+    found["all that are slower"] = tuple(lost)
+    for path in list(lost)[:_SINGLE]:
+        found[path] = (path,)
+    return _distinct({name: _joined(needed, layers) for name, layers in found.items()})
+
+
+def _joined(needed: Layers, layers: Layers) -> Layers:
+    return tuple(dict.fromkeys((*needed, *layers)))
+
+
+def _distinct(found: Mapping[str, Layers]) -> dict[str, Layers]:
+    seen: dict[frozenset[str], str] = {}
+    for name, layers in found.items():
+        seen.setdefault(frozenset(layers), name)
+    return {name: found[name] for name in list(seen.values())[:MOST]}

@@ -1,0 +1,54 @@
+"""One process that trains a variant, or evaluates trained weights in its precision. Imports TensorFlow."""
+
+from __future__ import annotations
+
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.errors import HalfstepError
+from stages.params import Variant
+from stages.results.training import TrainingMetrics, saved_model
+from stages.tasks import building, scoring, user_code
+from stages.tasks.spec import TaskSpec
+from stages.train.training import train
+
+Trained = tuple[TrainingMetrics, dict[str, float]]
+
+
+def serve(connection: Connection, variant: Variant, spec: TaskSpec, seed: int, weights: Path | None) -> None:
+    """What the process runs: sends what `trained` or `scores_of` returns, or the message of an error."""
+    answer: Any
+    try:
+        answer = trained(spec, variant, seed) if weights is None else scores_of(spec, variant, seed, weights)
+    except HalfstepError as error:
+        answer = str(error)
+    except Exception as error:  # of the user's own model or task
+        answer = f"{spec.subject}: {user_code.describe(error)}"
+    connection.send(answer)
+
+
+def trained(spec: TaskSpec, variant: Variant, seed: int) -> Trained:
+    """Trains a variant; returns its metrics, and the numbers of its last epoch."""
+    found = train(spec, variant, seed)
+    return found.metrics(), found.epochs[-1].metrics() if found.epochs else {}
+
+
+def scores_of(spec: TaskSpec, variant: Variant, seed: int, weights: Path) -> NDArray[np.float64] | None:
+    """Scores of the validation examples with trained weights in the variant's precision; None without a score each.
+
+    Args:
+        spec, variant, seed: what is built.
+        weights: folder of the training whose weights are used.
+    """
+    ready = building.build(spec, variant, seed)
+    if ready.validation is None or ready.task.score is None:
+        return None
+    ready.model.load_weights(saved_model(weights))
+    tested = scoring.evaluate(
+        ready.task, ready.validation, ready.model.predict_on_batch, keeps_predictions=False, allow_not_finite=True
+    )
+    return np.asarray(tested.outputs, np.float64)

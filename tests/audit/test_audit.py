@@ -1,0 +1,89 @@
+"""`python -m stages.audit`, as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+LIMIT_S = 30  # of every example and built-in network
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "cnn": {},
+    "resnet20": {"model": {"name": "resnet20"}},
+    "resnet50": {"model": {"name": "resnet50"}, "data": {"source": "synthetic", "image_size": 128}},
+    "regression": {"task": {"name": "regression:build"}},
+    "segmentation": {"task": {"name": "segmentation:build"}},
+    "text": {"task": {"name": "text:build"}},
+    "own_train_step": {"task": {"name": "own_train_step:build"}},
+    "plain_script": {"task": {"script": "plain_script.py"}, "train": {"epochs": None, "batch_size": None}},
+    "lstm_script": {"task": {"script": "lstm_script.py"}, "train": {"epochs": None, "batch_size": None}},
+}
+
+
+def run(folder: Path, root: Path, params: dict[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    for source in (root / "examples").glob("*.py"):
+        (folder / source.name).write_bytes(source.read_bytes())
+    return subprocess.run(
+        [sys.executable, "-m", "stages.audit", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(root), "COLUMNS": "160"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_layers_are_printed_and_written_as_json(tmp_path: Path, root: Path) -> None:
+    done = run(tmp_path, root, {})
+    assert done.returncode == 0, done.stderr
+    assert "conv2d_1" in done.stdout
+    assert "mixed_float16: 11,330 parameters" in done.stdout
+    found = json.loads(run(tmp_path, root, {}, "--json").stdout)["variants"]
+    assert list(found) == ["float32", "mixed_float16", "mixed_bfloat16"]
+    first = found["mixed_float16"]["layers"][0]
+    assert {"path", "type", "compute_dtype", "variable_dtype", "parameters", "flops", "bytes", "findings"} <= set(first)
+    assert found["float32"]["totals"]["parameters"] == 11_330
+
+
+def test_output_in_16_bits_and_patterns_without_a_layer_are_one_line(tmp_path: Path, root: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import keras\nimport numpy as np\nfrom stages.tasks import Task\n\n\n"
+        "def build(*, batch_size, seed):\n"
+        "    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1, name='top')])\n"
+        "    x = np.zeros((64, 4), 'float32')\n"
+        "    return Task(model=model, compile={'optimizer': 'adam', 'loss': 'mse'}, train=(x, x[:, :1]))\n"
+    )
+    params = {"task": {"name": "own:build"}, "train": {"variants": ["float32", "mixed_float16"], "epochs": 0}}
+    done = run(tmp_path, root, params)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "mixed_float16: sequential/top gives the output in float16" in line
+    kept = {"policy": "mixed_float16", "onednn": False, "float32_layers": [".*/top"]}
+    variants = {"float32": {"policy": "float32"}, "mixed_float16": kept}
+    done = run(tmp_path, root, params | {"variants": variants})
+    assert (done.returncode, done.stderr) == (0, "")
+    done = run(tmp_path, root, params | {"variants": variants | {"mixed_float16": kept | {"float32_layers": ["tpo"]}}})
+    (line,) = done.stderr.splitlines()
+    assert "mixed_float16: float32_layers: no layer matches 'tpo'" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_and_network_is_looked_at_in_time(tmp_path: Path, root: Path, name: str) -> None:
+    params: dict[str, Any] = dict(EXAMPLES[name])
+    params["compare"] = {"quality_margin": 0.01}
+    began_s = time.monotonic()
+    done = run(tmp_path, root, params, "--json")
+    seconds = time.monotonic() - began_s
+    assert done.returncode == 0, done.stderr
+    totals = json.loads(done.stdout)["variants"]["float32"]["totals"]
+    assert totals["parameters"] > 0
+    assert seconds < LIMIT_S

@@ -1,0 +1,122 @@
+"""`python -m stages.search` on planted overflow, and where nothing is planted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Checkout
+
+TASK = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+from stages.tasks import Task
+
+
+class Planted(keras.layers.Layer):
+    def __init__(self, inside, up, back, **options):
+        super().__init__(**options)
+        self.inside, self.up, self.back = inside, up, back
+
+    def call(self, x):
+        x = tf.sqrt(tf.square(x * self.inside) + 1e-4) / self.inside if self.inside > 1 else x
+        def identity(value):
+            return value * self.up, lambda up: tf.cast(tf.cast(up, tf.float32) * self.back, up.dtype)
+        return tf.custom_gradient(identity)(x)
+
+
+def right(y, predicted):
+    return ((predicted > 0.5) == (y > 0.5))[:, 0].astype(float)
+
+
+def build(*, batch_size, seed, inside=1.0, up=1.0, back=1.0):
+    x = np.random.default_rng(0).normal(size=(960, 16)).astype("float32")
+    y = (x[:, :4].sum(axis=1, keepdims=True) > 0).astype("float32")
+    inputs = keras.Input((16,))
+    z = keras.layers.Dense(16, name="first")(inputs)
+    z = Planted(inside, up, back, name="planted")(z)
+    z = keras.layers.Dense(16, activation="tanh", name="later")(z)
+    z = keras.layers.Dense(16, activation="tanh", name="after")(z)
+    model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid", dtype="float32", name="last")(z))
+    return Task(
+        model=model, compile={"optimizer": "adam", "loss": "binary_crossentropy"}, train=(x[:640], y[:640]),
+        validation=(x[640:800], y[640:800]), test=(x[640:], y[640:]), score=right, score_name="accuracy",
+    )
+"""
+PLANTED: dict[str, tuple[dict[str, float], str, str, set[str]]] = {
+    "inside": ({"inside": 1000.0}, "arm_failed", "planted", {"planted"}),
+    "output": ({"up": 1e6}, "arm_failed", "planted", {"planted", "later"}),
+    "gradient": ({"back": 1e12}, "loss_scale_collapse", "planted", {"first", "planted"}),
+    "vanishing": ({"back": 1e-12}, "gradient_underflow", "first", {"first", "planted"}),
+}
+
+
+@pytest.fixture
+def planted(pristine: Checkout, tmp_path: Path) -> Checkout:
+    checkout = pristine.copy(tmp_path / "halfstep")
+    (checkout.root / "own.py").write_text(TASK)
+    checkout.configure(
+        {
+            "task.name": "own:build",
+            "train.variants": ["float32", "mixed_float16"],
+            "train.batch_size": 32,
+            "train.epochs": 4,
+            "compare.quality_margin": 0.05,
+            "profile.inference_batch_sizes": [],
+        }
+    )
+    return checkout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTED)
+def test_smallest_set_that_trains_is_found(planted: Checkout, name: str) -> None:
+    arguments, code, layer, expected = PLANTED[name]
+    planted.configure({"task.arguments": arguments})
+    planted.check_output("dvc", "repro")
+    reasons = planted.json("data/compare/comparison.json")["candidates"]["mixed_float16"]["reasons"]
+    found = next(reason for reason in reasons if reason["code"] == code)
+    assert layer in found["text"]
+    assert found["change"]["key"] == "variants.mixed_float16.float32_layers"
+    assert layer in found["change"]["to"]
+
+    before = yaml.safe_load((planted.root / "params.yaml").read_text())
+    output = planted.check_output("python", "-m", "stages.search", "mixed_float16", "--minutes", "5")
+    after = yaml.safe_load((planted.root / "params.yaml").read_text())
+    entry = after["variants"].pop("mixed_float16_layers")
+    assert set(entry["float32_layers"]) == expected
+    assert after["train"]["variants"].pop() == "mixed_float16_layers"
+    assert after == before
+    assert "`dvc repro` trains and measures it anew" in output
+
+    again = planted.check_output("python", "-m", "stages.search", "mixed_float16", "--minutes", "5")
+    assert "search: " not in again  # what was tried is kept
+    assert "was added" in again
+
+
+@pytest.mark.slow
+def test_nothing_is_needed_where_nothing_is_planted(planted: Checkout) -> None:
+    planted.check_output("dvc", "repro")
+    before = (planted.root / "params.yaml").read_text()
+    output = planted.check_output("python", "-m", "stages.search", "mixed_float16", "--minutes", "2")
+    assert "Nothing is needed" in output or "None pays" in output
+    assert (planted.root / "params.yaml").read_text() == before
+
+
+@pytest.mark.slow
+def test_what_cannot_be_searched_is_one_line(pristine: Checkout) -> None:
+    for name, said in {
+        "float32": "'float32' is compare.baseline",
+        "mixed_float61": "'mixed_float61' is not in train.variants",
+        "mixed_bfloat16": "dvc repro",
+    }.items():
+        done = pristine.run("python", "-m", "stages.search", name)
+        assert done.returncode != 0
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
