@@ -28,6 +28,7 @@ def candidates_of(baseline: Profile, variant: Profile, needed: Layers) -> dict[s
     if accounts is None or variant.audit is None:
         return found
     types = {layer.path: layer.type for layer in variant.audit.layers}
+    in_16_bits = {layer.path for layer in variant.audit.layers if layer.flops and layer.compute_dtype != "float32"}
     lost = slower_layers(accounts, types)
     by_type: dict[str, list[str]] = defaultdict(list)
     for path in lost:
@@ -42,7 +43,8 @@ def candidates_of(baseline: Profile, variant: Profile, needed: Layers) -> dict[s
     found["all that are slower"] = tuple(lost)
     for path in list(lost)[:_SINGLE]:
         found[path] = (path,)
-    return _distinct({name: _joined(needed, layers) for name, layers in found.items()})
+    sets = {name: _joined(needed, layers) for name, layers in found.items()}
+    return _distinct({name: layers for name, layers in sets.items() if not in_16_bits or in_16_bits - set(layers)})
 
 
 def _joined(needed: Layers, layers: Layers) -> Layers:

@@ -307,6 +307,8 @@ def located_overflow(
     variables = state_variables(model)
     before = capture_state(variables)
     try:
+        if failure is None:  # the scale has fallen until the gradients fit: without scaling, they do not
+            model.optimizer.dynamic_scale.assign(1.0)
         if failure is None or failure.epoch is None or failure.step is None:
             found = (overflow_of(model, batch) for batch in ready.training.batches(0, _TRIED))
             return next((place for place in found if place is not None), None)

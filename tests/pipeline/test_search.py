@@ -87,7 +87,7 @@ def test_smallest_set_that_trains_is_found(planted: Checkout, name: str) -> None
     assert layer in found["change"]["to"]
 
     before = yaml.safe_load((planted.root / "params.yaml").read_text())
-    output = planted.check_output("python", "-m", "stages.search", "mixed_float16", "--minutes", "5")
+    output = planted.check_output("python", "-m", "stages.search", "mixed_float16", "--minutes", "1")
     after = yaml.safe_load((planted.root / "params.yaml").read_text())
     entry = after["variants"].pop("mixed_float16_layers")
     assert set(entry["float32_layers"]) == expected
@@ -95,7 +95,7 @@ def test_smallest_set_that_trains_is_found(planted: Checkout, name: str) -> None
     assert after == before
     assert "`dvc repro` trains and measures it anew" in output
 
-    again = planted.check_output("python", "-m", "stages.search", "mixed_float16", "--minutes", "5")
+    again = planted.check_output("python", "-m", "stages.search", "mixed_float16", "--minutes", "1")
     assert "search: " not in again  # what was tried is kept
     assert "was added" in again
 
@@ -104,7 +104,7 @@ def test_smallest_set_that_trains_is_found(planted: Checkout, name: str) -> None
 def test_nothing_is_needed_where_nothing_is_planted(planted: Checkout) -> None:
     planted.check_output("dvc", "repro")
     before = (planted.root / "params.yaml").read_text()
-    output = planted.check_output("python", "-m", "stages.search", "mixed_float16", "--minutes", "2")
+    output = planted.check_output("python", "-m", "stages.search", "mixed_float16", "--minutes", "1")
     assert "Nothing is needed" in output or "None pays" in output
     assert (planted.root / "params.yaml").read_text() == before
 
