@@ -10,6 +10,7 @@ from stages.results.profile import Profile
 
 MOST = 12  # candidates, the variant as it is included
 _TYPES, _SINGLE = 4, 3
+_MODELS = ("Functional", "Sequential", "Model")  # in a model: without their layers nothing is left in 16 bits
 
 Layers = tuple[str, ...]
 
@@ -29,7 +30,7 @@ def candidates_of(baseline: Profile, variant: Profile, needed: Layers) -> dict[s
         return found
     types = {layer.path: layer.type for layer in variant.audit.layers}
     in_16_bits = {layer.path for layer in variant.audit.layers if layer.flops and layer.compute_dtype != "float32"}
-    lost = slower_layers(accounts, types)
+    lost = slower_layers(accounts, [path for path in types if types[path] not in _MODELS])
     by_type: dict[str, list[str]] = defaultdict(list)
     for path in lost:
         by_type[types[path]].append(path)

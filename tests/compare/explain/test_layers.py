@@ -1,0 +1,96 @@
+"""Reasons that name layers, and carry `float32_layers` as their change; the layers in the report."""
+
+from __future__ import annotations
+
+import pytest
+
+from stages import files
+from stages.advise.advice import advice_of
+from stages.compare.judge import document_of
+from stages.compare.report.html import render_report
+from stages.params import Params, Variant
+from stages.results.audit import AUDIT, Finding, LayerAudit, ModelAudit, Totals
+from stages.results.comparison import Comparison, Reason
+from stages.results.training import Overflow
+from tests.small_study import FAILED, SmallStudy
+
+
+def reason_of(comparison: Comparison, variant: str, code: str) -> Reason:
+    return next(reason for reason in comparison.candidates[variant].reasons if reason.code == code)
+
+
+def place(
+    direction: str = "forward", magnitude: float | None = 81000.0, readers: tuple[str, ...] = ("norm",)
+) -> Overflow:
+    return Overflow(
+        layer="block/dense", direction=direction, magnitude=magnitude, step=7, loss_scale=32768.0, readers=readers
+    )
+
+
+@pytest.mark.parametrize(
+    ("overflow", "said"),
+    [
+        (place(), "step 7, the forward pass of block/dense reaches 81,000 in float32; float16 ends at 65,504."),
+        (place(magnitude=4.0, readers=()), "block/dense overflows inside, though it gives 4.0 in float32"),
+        (place("backward", 2e5, ()), "the gradients of block/dense reaches 2e+05 in float32 at loss scale 32,768"),
+        (place("weight update", None, ()), "the update of block/dense overflows"),
+    ],
+)
+def test_failed_training_names_the_layer_and_keeps_it_in_float32(
+    project: SmallStudy, overflow: Overflow, said: str
+) -> None:
+    project.edit_training(FAILED, 1, overflow=overflow)
+    comparison = document_of(project.compare())
+    found = reason_of(comparison, FAILED, "arm_failed")
+    assert f"In seed 1, {said[:8]}"[:12] in found.text
+    assert said in found.text
+    assert found.evidence["overflow"]["seed 1"]["layer"] == "block/dense"
+    assert found.change is not None
+    assert found.change.to == ("block/dense", *overflow.readers)
+
+
+def test_gradients_that_vanish_are_a_reason(project: SmallStudy) -> None:
+    project.edit_training("mixed_float16", 2, underflow={"first": 0.98, "second": 0.6})
+    found = reason_of(document_of(project.compare()), "mixed_float16", "gradient_underflow")
+    assert "98 % in first, 60 % in second" in found.text
+    assert found.change is not None
+    assert found.change.to == ("first", "second")
+
+
+def test_layers_join_those_that_the_entry_keeps_already(project: SmallStudy) -> None:
+    project.edit_training("mixed_float16", 2, underflow={"first": 0.98})
+    kept = Variant(policy="mixed_float16", onednn=False, float32_layers=("norm",))
+    settings = Params(variants=Params().variants | {"mixed_float16": kept})
+    found = [
+        item for item in advice_of(document_of(project.compare()), settings) if item.reason.code == "gradient_underflow"
+    ]
+    assert found[0].entry is not None
+    assert found[0].entry.float32_layers == ("norm", "first")
+    assert found[0].variant == "mixed_float16_1_in_float32"
+
+
+def test_layers_are_in_the_report(project: SmallStudy) -> None:
+    assert "<h2>Layers</h2>" not in render_report(*_compared(project))
+    finding = Finding(code="casts", text="2 casts between float32 and 16 bits")
+    layer = LayerAudit(
+        path="net/conv",
+        type="Conv2D",
+        compute_dtype="float16",
+        variable_dtype="float32",
+        parameters=1234,
+        flops=5_000_000,
+        bytes=2_000_000,
+        findings=(finding,),
+    )
+    audit = ModelAudit(layers=(layer,), totals=Totals(parameters=1234, flops=5_000_000, bytes=2_000_000, casts=2))
+    audit.write(files.profile_dir("mixed_float16") / AUDIT)
+    files.write_manifest(files.profile_dir("mixed_float16"))
+    report = render_report(*_compared(project))
+    assert "<h2>Layers</h2>" in report
+    assert "1,234 parameters, 0.005 GFLOP in a forward pass of one example, 2 casts" in report
+    assert "net/conv: 2 casts between float32 and 16 bits" in report
+
+
+def _compared(project: SmallStudy) -> tuple[Comparison, object]:
+    judging = project.compare()
+    return document_of(judging), judging.study
