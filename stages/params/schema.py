@@ -390,6 +390,7 @@ class Params(Section):
     @property
     def tasks(self) -> dict[str, TaskParams]:
         """The task, and those of the variants that take its code from another folder, by the key of the folder."""
-        entries = {f"variants.{name}.task_path": self.variants[name] for name in self.train.variants}
+        listed = [name for name in self.train.variants if name in self.variants]
+        entries = {f"variants.{name}.task_path": self.variants[name] for name in listed}
         others = {key: entry.task_of(self.task) for key, entry in entries.items() if entry.task_path is not None}
         return {"task.path": self.task} | others

@@ -17,10 +17,10 @@ _NULL = "tag:yaml.org,2002:null"
 
 def add_variant(name: str, entry: dict[str, Any], path: Path = PARAMS_FILE) -> None:
     """Adds an entry to `variants`, or replaces that of the same name, and adds it to `train.variants`."""
-    yaml = YAML()
-    yaml.preserve_quotes, yaml.width = True, 120
-    yaml.representer.add_representer(type(None), lambda found, _: found.represent_scalar(_NULL, "null"))
-    tree = yaml.load(path.read_text(encoding="utf-8"))
+    document = YAML(typ="rt", pure=True)  # its loader builds no objects, like the safe one
+    document.preserve_quotes, document.width = True, 120
+    document.representer.add_representer(type(None), lambda found, _: found.represent_scalar(_NULL, "null"))
+    tree = document.load(path.read_text(encoding="utf-8"))
     written = CommentedMap(
         {key: _sequence(value) if isinstance(value, list | tuple) else value for key, value in entry.items()}
     )
@@ -30,7 +30,7 @@ def add_variant(name: str, entry: dict[str, Any], path: Path = PARAMS_FILE) -> N
     if name not in listed:
         listed.append(name)
     text = io.StringIO()
-    yaml.dump(tree, text)
+    document.dump(tree, text)
     files.write_text(path, text.getvalue())
 
 

@@ -53,6 +53,7 @@ def test_layers_are_printed_and_written_as_json(tmp_path: Path, root: Path) -> N
     assert found["float32"]["totals"]["parameters"] == 11_330
 
 
+@pytest.mark.slow
 def test_output_in_16_bits_and_patterns_without_a_layer_are_one_line(tmp_path: Path, root: Path) -> None:
     (tmp_path / "own.py").write_text(
         "import keras\nimport numpy as np\nfrom stages.tasks import Task\n\n\n"

@@ -77,6 +77,7 @@ def test_files_of_the_measurements(finished: Checkout) -> None:
     names = (*tables, "summary.json", "manifest.json")
     expected = {f"{arm}/{name}" for arm in (*VARIANTS, "_control") for name in names}
     expected |= {f"{arm}/{TRACE.format(arm)}" for arm in (*VARIANTS, "_control")}
+    expected |= {f"{variant}/audit.json" for variant in VARIANTS}
     assert finished.files("data/profile") == expected | {"mixed_bfloat16/same_weights_0.npy"}
 
 

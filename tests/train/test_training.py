@@ -207,7 +207,7 @@ def test_non_finite_loss_ends_the_training(
     metrics = files.read_json(tmp_path / "out" / "metrics.json")
     assert metrics["status"] == "failed"
     assert metrics["reason"] == result.failure.reason
-    failure_keys = {"reason", "epoch", "step", "loss_scale"}
+    failure_keys = {"reason", "epoch", "step", "loss_scale", "overflow"}
     assert set(metrics) == KEYS - {"test_accuracy", "test_loss", "permuted_score", "permuted_p"} | failure_keys
     assert (metrics["epoch"], metrics["step"]) == (1, 1)
     assert not (tmp_path / "out" / "predictions.npy").exists()

@@ -9,7 +9,7 @@ from stages.compare.explain.evidence import Evidence
 from stages.compare.study import VariantResult
 from stages.results.comparison import Reason, Remedy
 from stages.results.training import Overflow, Training
-from stages.text import TRAIN, measure_text
+from stages.text import TRAIN, measure_text, number_text
 
 LARGEST_FLOAT16 = 65504.0
 _SHOWN = 5  # layers
@@ -69,13 +69,19 @@ def _places_text(trainings: Iterable[Training]) -> str:
 
 
 def _place_text(place: Overflow) -> str:
+    """Such as `step 3, the forward pass of block/dense reaches 81,000 in float32; float16 ends at 65,504`."""
     step = f"step {place.step}, " if place.step else ""
-    what = {"forward": "the forward pass of", "backward": "the gradients of", "weight update": "the update of"}
-    size = "" if place.magnitude is None else f" reaches {place.magnitude:,.3g} in float32"
-    if place.direction == "forward" and place.magnitude is not None and place.magnitude <= LARGEST_FLOAT16:
-        size = f" overflows inside, though it gives {place.magnitude:,.3g} in float32"
-    scaled = f" at loss scale {place.loss_scale:,.6g}" if place.loss_scale and place.direction == "backward" else ""
-    return f"{step}{what[place.direction]} {place.layer}{size or ' overflows'}{scaled}; float16 ends at 65,504"
+    size = None if place.magnitude is None else number_text(place.magnitude)
+    if place.direction == "backward":
+        scaled = f" at loss scale {place.loss_scale:,.6g}" if place.loss_scale else ""
+        text = f"the gradients of {place.layer} {'overflow' if size is None else f'reach {size} in float32'}{scaled}"
+    elif place.direction == "weight update":
+        text = f"the update of {place.layer} overflows"
+    elif place.magnitude is None or place.magnitude > LARGEST_FLOAT16:
+        text = f"the forward pass of {place.layer} {'overflows' if size is None else f'reaches {size} in float32'}"
+    else:
+        text = f"the forward pass of {place.layer} overflows inside, though it gives {size} in float32"
+    return f"{step}{text}; float16 ends at 65,504"
 
 
 def _kept_in_float32(variant: str, trainings: Iterable[Training]) -> Remedy | None:

@@ -8,6 +8,7 @@ from stages import files
 from stages.advise.advice import advice_of
 from stages.compare.judge import document_of
 from stages.compare.report.html import render_report
+from stages.compare.study import Study
 from stages.params import Params, Variant
 from stages.results.audit import AUDIT, Finding, LayerAudit, ModelAudit, Totals
 from stages.results.comparison import Comparison, Reason
@@ -31,9 +32,15 @@ def place(
     ("overflow", "said"),
     [
         (place(), "step 7, the forward pass of block/dense reaches 81,000 in float32; float16 ends at 65,504."),
-        (place(magnitude=4.0, readers=()), "block/dense overflows inside, though it gives 4.0 in float32"),
-        (place("backward", 2e5, ()), "the gradients of block/dense reaches 2e+05 in float32 at loss scale 32,768"),
-        (place("weight update", None, ()), "the update of block/dense overflows"),
+        (
+            place(magnitude=4.0, readers=()),
+            "step 7, the forward pass of block/dense overflows inside, though it gives 4.00 in float32",
+        ),
+        (
+            place("backward", 2e5, ()),
+            "step 7, the gradients of block/dense reach 200,000 in float32 at loss scale 32,768",
+        ),
+        (place("weight update", None, ()), "step 7, the update of block/dense overflows"),
     ],
 )
 def test_failed_training_names_the_layer_and_keeps_it_in_float32(
@@ -42,8 +49,7 @@ def test_failed_training_names_the_layer_and_keeps_it_in_float32(
     project.edit_training(FAILED, 1, overflow=overflow)
     comparison = document_of(project.compare())
     found = reason_of(comparison, FAILED, "arm_failed")
-    assert f"In seed 1, {said[:8]}"[:12] in found.text
-    assert said in found.text
+    assert f"In seed 1, {said}" in found.text
     assert found.evidence["overflow"]["seed 1"]["layer"] == "block/dense"
     assert found.change is not None
     assert found.change.to == ("block/dense", *overflow.readers)
@@ -91,6 +97,6 @@ def test_layers_are_in_the_report(project: SmallStudy) -> None:
     assert "net/conv: 2 casts between float32 and 16 bits" in report
 
 
-def _compared(project: SmallStudy) -> tuple[Comparison, object]:
+def _compared(project: SmallStudy) -> tuple[Comparison, Study]:
     judging = project.compare()
     return document_of(judging), judging.study
