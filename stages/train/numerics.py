@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,6 @@ class _Seen:
     outputs: float = 0.0
     output_gradients: float = 0.0
     input_gradients: float = 0.0
-    order: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
