@@ -20,3 +20,8 @@ def layers_above(scopes: Sequence[str], known: Mapping[str, str]) -> list[str]:
             if (layer := known.get("/".join(scopes[first:last]))) is not None:
                 found.append((last, layer))
     return [layer for _, layer in sorted(found)]
+
+
+def innermost_layer(name: str, known: Mapping[str, str]) -> str:
+    """The path of the innermost layer that an operation is in, by its name in the graph; empty outside layers."""
+    return next(reversed(layers_above(name.split("/")[:-1], known)), "")

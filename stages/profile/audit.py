@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from stages.operations.layer_scopes import layers_above
+from stages.operations.layer_scopes import innermost_layer
 from stages.results.audit import Finding, LayerAudit, ModelAudit, Totals
-from stages.tasks.layers import layer_paths, recorded_scopes
+from stages.tasks.float32_layers import SIXTEEN_BITS, changes_bits
+from stages.tasks.layers import layer_paths, recorded_scopes, with_model
 from stages.tasks.variables import random_state_kept
 from stages.tensorflow_import import keras, tf
 
-_16_BITS = (tf.float16, tf.bfloat16)
-_NAMES_OF_16_BITS = frozenset(dtype.name for dtype in _16_BITS)
+_NAMES_OF_16_BITS = frozenset(dtype.name for dtype in SIXTEEN_BITS)
 # Adding ones one by one stops here: the next one is less than half of the distance to the next number.
 EXACT_COUNTS = {"float16": 2**11, "bfloat16": 2**8}
 # Smaller numbers are nearer to 0 than to the smallest of the type, 2⁻²⁴.
@@ -46,10 +46,10 @@ def audit(model: keras.Model, inputs: Any, float32: Iterable[str] = ()) -> Model
     """
     layers = layer_paths(model)
     root = model.path or model.name
-    graph = _forward(model, inputs, {root: model} | layers)
+    graph = _forward(model, inputs, with_model(model))
     own_work = graph is not None and any(map(_multiply_adds, graph.by_layer.get(root, ())))
     if own_work or any(_own_weights(model)):
-        layers = {root: model} | layers
+        layers = with_model(model)
     last = [path for path, layer in layers.items() if getattr(layer, "kernel", None) is not None]
     found = [_layer(path, layer, graph, last, set(float32)) for path, layer in layers.items()]
     if graph is not None and graph.output_layer in layers:
@@ -63,7 +63,7 @@ class _Graph:
 
     Attributes:
         operations: with the path of the innermost layer of each, empty outside layers.
-        recurrent: paths of layers whose work stands in a loop, with its number of rounds.
+        layers: by path, the model itself included.
     """
 
     operations: Mapping[str, tuple[Any, str]]
@@ -83,7 +83,7 @@ class _Graph:
         """Casts of activations between float32 and 16 bits, by the layer for which they are made."""
         found: dict[str, int] = defaultdict(int)
         for operation, path in self.operations.values():
-            if operation.type == "Cast" and _changes_bits(operation) and not _is_weight(operation.inputs[0].op):
+            if operation.type == "Cast" and changes_bits(operation) and not _is_weight(operation.inputs[0].op):
                 readers = [self.place(reader) for reader in operation.outputs[0].consumers()]
                 found[next((reader for reader in readers if reader != path), path)] += 1
         return found
@@ -92,7 +92,7 @@ class _Graph:
     def output_layer(self) -> str:
         """The layer that gives the first output in 16 bits; empty without one."""
         for tensor in self.outputs:
-            if tensor.dtype in _16_BITS:
+            if tensor.dtype in SIXTEEN_BITS:
                 operation = tensor.op
                 while not self.place(operation) and operation.inputs:  # such as Identity
                     operation = operation.inputs[0].op
@@ -116,8 +116,7 @@ def _forward(model: keras.Model, inputs: Any, layers: Mapping[str, keras.layers.
         with recorded_scopes(model) as scopes:
             traced = tf.function(lambda x: model(x, training=True), autograph=False).get_concrete_function(specs)
         operations = {
-            found.name: (found, next(reversed(layers_above(found.name.split("/")[:-1], scopes)), ""))
-            for found in traced.graph.get_operations()
+            found.name: (found, innermost_layer(found.name, scopes)) for found in traced.graph.get_operations()
         }
         return _Graph(operations, tuple(traced.outputs), layers)
     return None
@@ -270,11 +269,6 @@ def _is_weight(operation: Any) -> bool:
     while operation.type in ("Cast", "Identity", "Reshape") and operation.inputs:
         operation = operation.inputs[0].op
     return operation.type in _WEIGHTS_READ and operation.type != "Placeholder"
-
-
-def _changes_bits(cast: Any) -> bool:
-    types = {cast.inputs[0].dtype, cast.outputs[0].dtype}
-    return tf.float32 in types and bool(types & set(_16_BITS))
 
 
 def _findings(

@@ -39,7 +39,7 @@ from stages.results.audit import ModelAudit
 from stages.results.profile import HOST, PROFILER, Configuration, InForce
 from stages.results.training import SCORES, saved_model
 from stages.tasks import building, user_code
-from stages.tasks.layers import layer_paths, recorded_scopes
+from stages.tasks.layers import recorded_scopes, with_model
 from stages.tasks.variables import optimizers_of
 from stages.tensorflow_import import is_op_determinism_enabled, keras, tf
 
@@ -236,11 +236,10 @@ class Worker:
     @cached_property
     def _layers(self) -> Layers:
         """What the names in the model's graph stand for."""
-        found = {self._model.path or self._model.name: self._model} | layer_paths(self._model)
         optimizers = optimizers_of(self._model)
         scaled = [item for item in optimizers if isinstance(item, keras.optimizers.LossScaleOptimizer)]
         return Layers(
-            classes={path: type(layer).__name__ for path, layer in found.items()},
+            classes={path: type(layer).__name__ for path, layer in with_model(self._model).items()},
             scopes=self._scopes,
             optimizers=tuple(item.name for item in (*optimizers, *(outer.inner_optimizer for outer in scaled))),
             scales_loss=bool(scaled),

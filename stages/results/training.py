@@ -26,6 +26,7 @@ HISTORY_COLUMNS = ("epoch", "loss", "accuracy", "val_loss", "val_accuracy", "lea
 OWN_HISTORY_COLUMNS = ("epoch", "epoch_time_s")  # of other tasks: further columns are the task's
 _TRACKED = ("test_accuracy", "test_loss", "train_time_s", "train_images_per_s", "loss_scale")
 _TEST = "test_"
+LARGEST_FLOAT16 = 65504.0
 
 
 class Overflow(Record):

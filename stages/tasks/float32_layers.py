@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.errors import PrecisionError
-from stages.operations.layer_scopes import layers_above
-from stages.tasks.layers import layer_paths, recorded_scopes
+from stages.operations.layer_scopes import innermost_layer
+from stages.tasks.layers import layer_paths, recorded_scopes, with_model
 from stages.tasks.variables import has_step_of_keras, random_state_kept
 from stages.tensorflow_import import keras, tf
 
 _FLOAT32 = "float32"
-_16_BITS = frozenset({tf.float16, tf.bfloat16})
+SIXTEEN_BITS = frozenset({tf.float16, tf.bfloat16})
 # These change no value, or are what a cast is.
 _NO_COMPUTATION = frozenset({"Cast", "Identity", "NoOp", "Shape", "StopGradient", "PreventGradient"})
 _SHOWN = 5
@@ -55,23 +55,24 @@ def keep(model: keras.Model, patterns: Iterable[str]) -> dict[str, list[str]]:
     for path in {path for named in found.values() for path in named}:
         paths[path].dtype_policy = keras.dtype_policies.DTypePolicy(_FLOAT32)
     kept = {id(paths[path]) for named in found.values() for path in named}
-    for inner in [model, *paths.values()]:
-        if isinstance(inner, keras.Model):
-            _keep_inputs(inner, kept)
+    _keep_inputs(model, kept)
     return found
 
 
 def _keep_inputs(model: keras.Model, kept: set[int]) -> None:
     """A functional model casts its inputs to the types with which it was built: those of layers that are kept, too."""
-    functional = getattr(model, "_functional", None) or model
-    for tensor in getattr(functional, "_inputs", None) or ():
+    for functional, tensor in _inputs(model):
         readers = [
             operation
             for operation in functional.operations
             if any(tensor is given for node in operation._inbound_nodes for given in node.input_tensors)
         ]
         if keras.backend.is_float_dtype(tensor.dtype) and readers and all(id(reader) in kept for reader in readers):
-            tensor._dtype = tensor._keras_history.operation._dtype = _FLOAT32
+            _set_input_type(tensor, _FLOAT32)
+
+
+def _set_input_type(tensor: Any, dtype: str) -> None:
+    tensor._dtype = tensor._keras_history.operation._dtype = dtype
 
 
 def _matching(pattern: str, paths: Mapping[str, keras.layers.Layer], model: keras.Model) -> Iterator[str]:
@@ -91,7 +92,7 @@ def in_float32(model: keras.Model) -> Iterator[bool]:
         yield False
         return
     policies = [(layer, layer.dtype_policy) for layer in layer_paths(model).values()]
-    inputs = [(tensor, tensor.dtype) for tensor in _inputs(model)]
+    inputs = [(tensor, tensor.dtype) for _, tensor in _inputs(model)]
     keep(model, [".*"])
     try:
         yield True
@@ -99,14 +100,14 @@ def in_float32(model: keras.Model) -> Iterator[bool]:
         for layer, policy in policies:
             layer.dtype_policy = policy
         for tensor, dtype in inputs:
-            tensor._dtype = tensor._keras_history.operation._dtype = dtype
+            _set_input_type(tensor, dtype)
 
 
-def _inputs(model: keras.Model) -> Iterator[Any]:
-    """The symbolic inputs of the functional models in a model."""
-    for inner in [model, *layer_paths(model).values()]:
-        if isinstance(inner, keras.Model):
-            yield from getattr(getattr(inner, "_functional", None) or inner, "_inputs", None) or ()
+def _inputs(model: keras.Model) -> Iterator[tuple[Any, Any]]:
+    """The functional models in a model, each with each of its symbolic inputs."""
+    for inner in with_model(model).values():
+        functional = (getattr(inner, "_functional", None) or inner) if isinstance(inner, keras.Model) else None
+        yield from ((functional, tensor) for tensor in getattr(functional, "_inputs", None) or ())
 
 
 def kept_paths(model: keras.Model, patterns: Iterable[str]) -> list[str]:
@@ -142,7 +143,7 @@ def verified(model: keras.Model, patterns: Iterable[str], batch: Any) -> Float32
     with recorded_scopes(model) as scopes:
         traced = _traced(model, batch)
     graph = {op.name: op for op in traced.graph.get_operations()}
-    places = {name: next(reversed(layers_above(name.split("/")[:-1], scopes)), "") for name in graph}
+    places = {name: innermost_layer(name, scopes) for name in graph}
     wrong = sorted({(places[name], op.type) for name, op in graph.items() if places[name] in kept and _in_16_bits(op)})
     if wrong:
         shown = ", ".join(f"{path} ({operation})" for path, operation in wrong[:_SHOWN])
@@ -156,16 +157,19 @@ def verified(model: keras.Model, patterns: Iterable[str], batch: Any) -> Float32
 
 
 def _in_16_bits(op: Any) -> bool:
-    return op.type not in _NO_COMPUTATION and any(tensor.dtype.base_dtype in _16_BITS for tensor in op.outputs)
+    return op.type not in _NO_COMPUTATION and any(tensor.dtype.base_dtype in SIXTEEN_BITS for tensor in op.outputs)
 
 
 def _is_at_border(cast: Any, places: Mapping[str, str], kept: set[str]) -> bool:
     """Whether a cast is between 16 bits and float32, and reads from or goes to a layer that is kept."""
-    (before,), (after,) = cast.inputs, cast.outputs
-    if len({before.dtype, after.dtype} & _16_BITS) != 1 or tf.float32 not in (before.dtype, after.dtype):
-        return False
-    around = [before.op, *after.consumers()]
-    return any(places.get(op.name) in kept for op in around)
+    around = [cast.inputs[0].op, *cast.outputs[0].consumers()]
+    return changes_bits(cast) and any(places.get(op.name) in kept for op in around)
+
+
+def changes_bits(cast: Any) -> bool:
+    """Whether a cast is between 16 bits and float32."""
+    types = {cast.inputs[0].dtype, cast.outputs[0].dtype}
+    return tf.float32 in types and bool(types & SIXTEEN_BITS)
 
 
 def _traced(model: keras.Model, batch: Any) -> Any:

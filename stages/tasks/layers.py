@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,11 @@ def layer_paths(model: keras.Model) -> dict[str, keras.layers.Layer]:
     return dict(_below(model, "" if model.path is None else model.path, set()))
 
 
+def with_model(model: keras.Model) -> dict[str, keras.layers.Layer]:
+    """The model itself by its path, or else its name, and the layers below it."""
+    return {model.path or model.name: model} | layer_paths(model)
+
+
 @contextmanager
 def recorded_scopes(model: keras.Model) -> Iterator[dict[str, str]]:
     """In the block, records the scopes of the model and its layers in a graph that is traced there.
@@ -30,17 +35,8 @@ def recorded_scopes(model: keras.Model) -> Iterator[dict[str, str]]:
         The paths of the layers by scope.
     """
     found: dict[str, str] = {}
-    layers = {model.path or model.name: model} | layer_paths(model)
-    before = {path: vars(layer).get("call") for path, layer in layers.items()}
-    for path, layer in layers.items():
-        object.__setattr__(layer, "call", _recorded(layer.call, path, found))
-    try:
+    with replaced_calls(with_model(model), lambda call, path: _recorded(call, path, found)):
         yield found
-    finally:
-        for path, layer in layers.items():
-            layer.__dict__.pop("call")
-            if before[path] is not None:
-                object.__setattr__(layer, "call", before[path])
 
 
 def _recorded(call: Callable[..., Any], path: str, found: dict[str, str]) -> Callable[..., Any]:
@@ -51,6 +47,21 @@ def _recorded(call: Callable[..., Any], path: str, found: dict[str, str]) -> Cal
         return call(*arguments, **options)
 
     return recorded
+
+
+@contextmanager
+def replaced_calls(layers: Mapping[str, keras.layers.Layer], replacement: Callable[..., Any]) -> Iterator[None]:
+    """In the block, each layer's `call` is `replacement(call, path)`."""
+    before = {path: vars(layer).get("call") for path, layer in layers.items()}
+    for path, layer in layers.items():
+        object.__setattr__(layer, "call", replacement(layer.call, path))
+    try:
+        yield
+    finally:
+        for path, layer in layers.items():
+            layer.__dict__.pop("call")
+            if before[path] is not None:
+                object.__setattr__(layer, "call", before[path])
 
 
 def _below(outer: keras.layers.Layer, path: str, seen: set[int]) -> Iterator[tuple[str, keras.layers.Layer]]:

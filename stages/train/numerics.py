@@ -15,16 +15,15 @@ from typing import Any
 import numpy as np
 
 from stages import precision
-from stages.results.training import Overflow
+from stages.results.training import LARGEST_FLOAT16, Overflow
 from stages.tasks.float32_layers import in_float32
-from stages.tasks.layers import layer_paths
+from stages.tasks.layers import layer_paths, replaced_calls
 from stages.tasks.ready import ReadyTask
 from stages.tasks.variables import optimizers_of
 from stages.tensorflow_import import keras, tf
 from stages.train.callbacks import Failure
 from stages.train.resume import Arrays, capture_state, restore_state, state_variables
 
-LARGEST_FLOAT16 = 65504.0
 _LOST = 0.5  # share of a layer's gradients that are 0 in float16 alone; a smaller one trains
 _TRIED = 8  # batches, where no step is known
 _MOST_REPLAYED = 5000  # steps
@@ -102,16 +101,13 @@ class _Probes:
     @contextmanager
     def attached(self) -> Iterator[None]:
         """In the block, the layers and optimizers report."""
-        for path, layer in self.layers.items():
-            object.__setattr__(layer, "call", self._reporting(layer.call, path))
         optimizers = optimizers_of(self._model)
         for optimizer in optimizers:
             object.__setattr__(optimizer, "apply", self._applying(optimizer.apply))
         try:
-            yield
+            with replaced_calls(self.layers, self._reporting):
+                yield
         finally:
-            for layer in self.layers.values():
-                layer.__dict__.pop("call")
             for optimizer in optimizers:
                 optimizer.__dict__.pop("apply")
 

@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from stages import files
 from stages.params import ModelParams, TrainParams, Variant
-from stages.results.training import TrainingMetrics
+from stages.results.training import LARGEST_FLOAT16, TrainingMetrics
 from stages.tasks.float32_layers import keep
 from stages.tasks.layers import layer_paths
 from stages.tasks.spec import TaskSpec
 from stages.tensorflow_import import reset_uids
-from stages.train.numerics import LARGEST_FLOAT16, overflow_of, scan, underflow_of
+from stages.train.numerics import overflow_of, scan, underflow_of
 from stages.train.resume import capture_state, state_variables
 from stages.train.training import train
 from tests.tasks.conftest import Own, prepare_task

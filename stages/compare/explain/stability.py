@@ -8,10 +8,9 @@ from typing import Any
 from stages.compare.explain.evidence import Evidence
 from stages.compare.study import VariantResult
 from stages.results.comparison import Reason, Remedy
-from stages.results.training import Overflow, Training
+from stages.results.training import LARGEST_FLOAT16, Overflow, Training
 from stages.text import TRAIN, measure_text, number_text
 
-LARGEST_FLOAT16 = 65504.0
 _SHOWN = 5  # layers
 
 
