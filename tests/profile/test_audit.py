@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -13,18 +12,10 @@ import tensorflow as tf
 from stages.profile.audit import audit
 from stages.results.audit import LayerAudit, ModelAudit
 from stages.tasks.float32_layers import keep
-from stages.tensorflow_import import reset_uids
+from tests.mixed_float16 import mixed_float16 as mixed_float16
 
 L = keras.layers
-
-
-@pytest.fixture(autouse=True)
-def _mixed() -> Iterator[None]:
-    keras.utils.set_random_seed(0)
-    keras.config.set_dtype_policy("mixed_float16")
-    reset_uids()
-    yield
-    keras.config.set_dtype_policy("float32")
+pytestmark = pytest.mark.usefixtures("mixed_float16")
 
 
 def audited(shape: tuple[int, ...], *layers: keras.layers.Layer) -> ModelAudit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +20,15 @@ from stages.tasks import building
 from stages.tasks.float32_layers import keep, verified
 from stages.tasks.layers import layer_paths
 from stages.tasks.spec import TaskSpec
-from stages.tensorflow_import import reset_uids
 from stages.train import saving
+from tests.mixed_float16 import mixed_float16 as mixed_float16
 from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own
 
 TRAIN = TrainParams(batch_size=8, epochs=2)
 BATCH = (tf.TensorSpec((2, 4)), tf.TensorSpec((2, 1)))
 L = keras.layers
-
-
-@pytest.fixture(autouse=True)
-def _mixed() -> Iterator[None]:
-    keras.utils.set_random_seed(0)
-    keras.config.set_dtype_policy("mixed_float16")
-    reset_uids()
-    yield
-    keras.config.set_dtype_policy("float32")
+pytestmark = pytest.mark.usefixtures("mixed_float16")
 
 
 class Block(keras.layers.Layer):

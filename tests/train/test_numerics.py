@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -16,26 +16,18 @@ from stages.results.training import LARGEST_FLOAT16, TrainingMetrics
 from stages.tasks.float32_layers import keep
 from stages.tasks.layers import layer_paths
 from stages.tasks.spec import TaskSpec
-from stages.tensorflow_import import reset_uids
 from stages.train.numerics import overflow_of, scan, underflow_of
 from stages.train.resume import capture_state, state_variables
 from stages.train.training import train
+from tests.mixed_float16 import mixed_float16 as mixed_float16
 from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own
 
 L = keras.layers
+pytestmark = pytest.mark.usefixtures("mixed_float16")
 X = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
 Y = X.sum(axis=1, keepdims=True)
 BATCH = (tf.constant(X), tf.constant(Y))
-
-
-@pytest.fixture(autouse=True)
-def _mixed() -> Iterator[None]:
-    keras.utils.set_random_seed(0)
-    keras.config.set_dtype_policy("mixed_float16")
-    reset_uids()
-    yield
-    keras.config.set_dtype_policy("float32")
 
 
 class Inside(keras.layers.Layer):
