@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stages import files, precision
-from stages.errors import HalfstepError, TaskError
+from stages.errors import TaskError
 from stages.params import Variant
 from stages.profile.audit import audit
 from stages.results.audit import ModelAudit
@@ -27,13 +27,7 @@ def serve(
     connection: Connection, variant: Variant, spec: TaskSpec, seed: int, shape: ImageShape | None, classes: int
 ) -> None:
     """What the process runs: sends what `look` returns, or the message of an error."""
-    try:
-        answer: ModelAudit | str = look(spec, variant, seed, shape, classes)
-    except HalfstepError as error:
-        answer = str(error)
-    except Exception as error:  # of the user's own model or task
-        answer = f"{spec.subject}: {user_code.describe(error)}"
-    connection.send(answer)
+    connection.send(user_code.answer_of(spec.subject, lambda: look(spec, variant, seed, shape, classes)))
 
 
 def look(spec: TaskSpec, variant: Variant, seed: int, shape: ImageShape | None, classes: int) -> ModelAudit:

@@ -33,6 +33,7 @@ from stages.search.candidates import candidates_of
 from stages.search.needed import TRYING, first_training, needed_layers
 from stages.search.quality import change_of
 from stages.search.timing import halving
+from stages.telling import say
 
 FOLDER = files.WORK_DIR / "search"
 MINUTES = 15.0
@@ -107,7 +108,7 @@ class _Searching:
     def _search(self) -> None:
         tried = list(self._kept.trainings)
         if not tried and first_training(self._settings, self._variant) is None:
-            _say("nothing is trained (train.epochs is 0): only the speed is searched")
+            say("search", "nothing is trained (train.epochs is 0): only the speed is searched")
         needed = needed_layers(self._settings, self._variant, tried, self._after_training, self._left_s)
         if needed is None:
             self._end(
@@ -123,7 +124,7 @@ class _Searching:
             if self._left_s() <= 0:
                 self._end("out of time", "The time was up before anything was timed; the next search goes on.")
                 return
-            _say(f"{len(candidates) - 1} sets of layers, timed in turns by successive halving")
+            say("search", f"{len(candidates) - 1} sets of layers, timed in turns by successive halving")
             self._keep(
                 candidates=tuple(
                     CandidateTried(name=name, float32_layers=entry.float32_layers) for name, entry in candidates.items()
@@ -140,7 +141,10 @@ class _Searching:
 
     def _after_training(self, training: TrainingTried) -> None:
         self._keep(trainings=(*self._kept.trainings, training))
-        _say(f"{', '.join(training.float32_layers)} in float32: {'trains' if training.trains else training.why}")
+        say(
+            "search",
+            f"{', '.join(training.float32_layers)} in float32: {'trains' if training.trains else training.why}",
+        )
 
     def _after_timing(self, stage: int, found: Mapping[str, tuple[Ratio | None, Ratio]]) -> None:
         rows = []
@@ -151,8 +155,9 @@ class _Searching:
         self._keep(candidates=tuple(rows))
         best = max(found, key=lambda name: found[name][1].ratio)
         left = max(0.0, self._left_s()) / 60
-        _say(
-            f"measurement {stage}: {len(found)} sets, best: {best} ({ratio_text(found[best][1])}); {left:.0f} min left"
+        say(
+            "search",
+            f"measurement {stage}: {len(found)} sets, best: {best} ({ratio_text(found[best][1])}); {left:.0f} min left",
         )
 
     def _decide(
@@ -208,10 +213,6 @@ class _Searching:
         seconds = self._kept.seconds if "outcome" not in changes else time.monotonic() - self._began_s
         self._kept = self._kept.model_copy(update={**changes, "seconds": seconds})
         self._kept.write(self._path)
-
-
-def _say(text: str) -> None:
-    print(f"search: {text}", flush=True)
 
 
 def _read(path: Path) -> Search | None:

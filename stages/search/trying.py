@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.errors import HalfstepError
 from stages.params import Variant
 from stages.results.training import TrainingMetrics, saved_model
 from stages.tasks import building, scoring, user_code
@@ -21,14 +20,11 @@ Trained = tuple[TrainingMetrics, dict[str, float]]
 
 def serve(connection: Connection, variant: Variant, spec: TaskSpec, seed: int, weights: Path | None) -> None:
     """What the process runs: sends what `trained` or `scores_of` returns, or the message of an error."""
-    answer: Any
-    try:
-        answer = trained(spec, variant, seed) if weights is None else scores_of(spec, variant, seed, weights)
-    except HalfstepError as error:
-        answer = str(error)
-    except Exception as error:  # of the user's own model or task
-        answer = f"{spec.subject}: {user_code.describe(error)}"
-    connection.send(answer)
+
+    def run() -> Any:
+        return trained(spec, variant, seed) if weights is None else scores_of(spec, variant, seed, weights)
+
+    connection.send(user_code.answer_of(spec.subject, run))
 
 
 def trained(spec: TaskSpec, variant: Variant, seed: int) -> Trained:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from stages import files
 from stages.errors import HalfstepError, ModelError, one_line
@@ -101,6 +101,16 @@ def under_policy() -> str:
     """Names the policy of a variant with 16 bits, after what failed under it; empty for float32."""
     policy = keras.config.dtype_policy().name
     return "" if policy == "float32" else f" under {policy}"
+
+
+def answer_of(subject: str, run: Callable[[], Any]) -> Any:
+    """What a call returns, or the message of its error, for the process that asked; `subject` names the task."""
+    try:
+        return run()
+    except HalfstepError as error:
+        return str(error)
+    except Exception as error:  # of the user's own model or task
+        return f"{subject}: {describe(error)}"
 
 
 def describe(error: BaseException) -> str:
