@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ FOLDER = files.WORK_DIR / "workspace"
 _STATE = "state.json"
 _STASHED_EXPERIMENT = "refs/exps/stash"
 _LOCKS = (".dvc/tmp/rwlock", ".dvc/tmp/exps/rwlock")  # of DVC
+_OLD_LOCK_S = 60.0  # such a lock is held for milliseconds
 State = dict[str, Any]
 
 
@@ -56,6 +58,7 @@ def require_commit() -> None:
 def protect() -> None:
     """Copies the files that differ from the last commit, and what an experiment writes."""
     release()
+    _unlock_experiments(older_than_s=_OLD_LOCK_S)
     changed = git("diff", "--name-only", "-z", "HEAD").split("\0")
     names = sorted({name for name in (*changed, "params.yaml", "dvc.lock") if name})
     root = Path(git("rev-parse", "--show-toplevel").strip())
@@ -104,7 +107,8 @@ def recover() -> list[str]:
     for path in _LOCKS:
         _free(root / path)
     for name in ("index.lock", "HEAD.lock"):  # of git, which was killed, too
-        Path(git("rev-parse", "--git-path", name).strip()).unlink(missing_ok=True)
+        _git_path(name).unlink(missing_ok=True)
+    _unlock_experiments()
     if _is_detached(state):
         git("symbolic-ref", "HEAD", state["head"])
     with suppress(AdviceError):  # the experiment itself: the next one would run it, too
@@ -153,6 +157,18 @@ def _free(path: Path) -> None:
         }
         read = {name: owners for name, owners in read.items() if owners}
         path.write_text(json.dumps({"write": write, "read": read}), encoding="utf-8")
+
+
+def _unlock_experiments(older_than_s: float = 0.0) -> None:
+    """Removes the locks of the experiments' references, which whoever was killed while writing one left behind."""
+    for lock in _git_path("refs/exps").rglob("*.lock"):
+        with suppress(FileNotFoundError):
+            if time.time() - lock.stat().st_mtime >= older_than_s:
+                lock.unlink()
+
+
+def _git_path(name: str) -> Path:
+    return Path(git("rev-parse", "--git-path", name).strip())
 
 
 def _is_running(pid: int) -> bool:

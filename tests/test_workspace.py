@@ -75,3 +75,22 @@ def test_file_that_was_removed_stays_removed(checkout: Path) -> None:
     workspace.hold(NOBODY)
     assert workspace.recover() == ["code.py"]
     assert not (checkout / "code.py").exists()
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_lock_of_an_experiment_that_was_killed_does_not_stop_the_next(checkout: Path, held: bool) -> None:
+    """As dulwich leaves it where it is killed while it writes the reference."""
+    lock = checkout / ".git/refs/exps/stash.lock"
+    lock.parent.mkdir()
+    workspace.protect()
+    lock.touch()
+    if held:
+        workspace.hold(NOBODY)
+        workspace.recover()
+    else:
+        workspace.release()
+        workspace.protect()
+        assert lock.exists(), "a process may be writing it now"
+        os.utime(lock, (0, 0))
+        workspace.protect()
+    assert not lock.exists()
