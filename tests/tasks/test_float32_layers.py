@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +96,11 @@ def sequential() -> keras.Model:
     return keras.Sequential([keras.Input((4,)), *layers], name="line")
 
 
+def plain_sequential() -> keras.Model:
+    layers = [L.Dense(8, name="first"), L.Dense(8, name="second"), L.Dense(1, dtype="float32", name="last")]
+    return keras.Sequential([keras.Input((4,)), *layers], name="line")
+
+
 def subclassed() -> keras.Model:
     model = Subclassed()
     model(np.zeros((2, 4), np.float32))
@@ -175,30 +183,63 @@ def test_output_is_what_the_model_gives_and_not_what_it_was_built_with() -> None
         precision.verify(model, variant, kept=["top"], outputs=found.outputs)
 
 
-@pytest.mark.parametrize(
-    ("build", "pattern", "lost"),
-    [
-        (functional, "first", []),
-        (functional, "part/.*", []),
-        (functional, "relu|part", []),
-        (functional, "attention", []),
-        (functional, "attention/query", ["attention/query"]),
-        (recurrent, "both", []),
-    ],
-)
-def test_saved_model_loads_in_plain_keras_with_the_same_types(
-    tmp_path: Path, build: Callable[[], keras.Model], pattern: str, lost: list[str]
-) -> None:
-    model = compiled(build)
-    keep(model, [pattern])
-    assert saving.lost_on_loading(model) == lost
-    if lost:
-        return
-    model.save(tmp_path / "model.keras")
-    keras.config.set_dtype_policy("float32")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+PLAIN_KERAS = """
+import json, pathlib, sys
+import keras, numpy as np
+
+def computes(layer):  # Keras does not save the policy of a functional model itself
+    return not isinstance(layer, (keras.Model, keras.layers.InputLayer))
+
+folder, found = pathlib.Path(sys.argv[1]), {}
+for path in folder.glob("*.keras"):
+    model = keras.models.load_model(path)
+    np.save(path.with_suffix(".npy"), model.predict(np.load(folder / "x.npy"), verbose=0))
+    found[path.stem] = [layer.compute_dtype for layer in model._flatten_layers() if computes(layer)]
+assert not any(name.startswith("stages") for name in sys.modules)
+print(json.dumps(found))
+"""
+
+
+def computes(layer: keras.layers.Layer) -> bool:
+    return not isinstance(layer, keras.Model | keras.layers.InputLayer)
+
+
+def test_saved_models_load_in_plain_keras_with_the_same_types_and_predictions(tmp_path: Path) -> None:
+    cases = [
+        (functional, "first"),
+        (functional, "part/.*"),
+        (functional, "relu|part"),
+        (functional, "attention"),
+        (recurrent, "both"),
+        (plain_sequential, "line/second"),
+    ]
     x = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
-    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
+    np.save(tmp_path / "x.npy", x)
+    expected, dtypes = {}, {}
+    for number, (build, pattern) in enumerate(cases):
+        model = compiled(build)
+        keep(model, [pattern])
+        assert saving.lost_on_loading(model) == []
+        model.save(tmp_path / f"{number}.keras")
+        expected[str(number)] = model.predict(x, verbose=0)
+        dtypes[str(number)] = [layer.compute_dtype for layer in model._flatten_layers() if computes(layer)]
+        assert {"float16", "float32"} <= set(dtypes[str(number)])
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", PLAIN_KERAS, str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == dtypes
+    for name, predictions in expected.items():
+        np.testing.assert_array_equal(np.load(tmp_path / f"{name}.npy"), predictions)
+
+
+def test_what_plain_keras_would_lose_is_named() -> None:
+    model = compiled(functional)
+    keep(model, ["attention/query"])
+    assert saving.lost_on_loading(model) == ["attention/query"]
 
 
 DEEPER = """
