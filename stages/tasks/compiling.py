@@ -30,8 +30,8 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
         The layers that stay in float32, because the variant says so.
     """
     model, is_own, replicas = found.model, not spec.is_images, found.replicas
-    scope = contextlib.nullcontext() if replicas is None else replicas.strategy.scope()
-    with user_code.explained(spec.subject, "cannot be compiled", TaskError), scope:
+    scope = contextlib.nullcontext if replicas is None else replicas.strategy.scope
+    with user_code.explained(spec.subject, "cannot be compiled", TaskError), scope():
         if found.scripted is None:
             _compile(model, found.task.compile, variant.jit_compile if replicas is None else False)
         elif variant.xla is not None:
@@ -50,8 +50,8 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
         _build_metrics(model, found.training)
     float32 = Float32Layers()
     if variant.float32_layers:
-        with scope:
-            float32 = verified(model, variant.float32_layers, found.training.from_step(0, 1).element_spec)
+        with scope():
+            float32 = verified(model, variant.float32_layers, _on_one_replica(found.training.from_step(0, 1)))
     precision.verify(model, variant, is_own=is_own, kept=float32.paths, outputs=float32.outputs)
     if is_own and POLICIES[variant.policy].scales_loss and not has_step_of_keras(model):
         with user_code.explained(spec.subject, "cannot be trained", TaskError):
@@ -62,6 +62,11 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
                 "are lost in float16; compute them of `self.optimizer.scale_loss(loss)`"
             )
     return float32
+
+
+def _on_one_replica(batches: Any) -> Any:
+    """The specification of what one replica takes of a batch."""
+    return tf.nest.map_structure(lambda spec: getattr(spec, "_value_specs", (spec,))[0], batches.element_spec)
 
 
 def with_input_of(found: ReadyTask, variant: Variant) -> ReadyTask:

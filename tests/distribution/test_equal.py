@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.distribution.driver import SEED
 pytestmark = pytest.mark.fleet
 
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
+FLOAT32_LAYERS = ["conv2d_1", "batch_normalization.*"]
 BATCH_SIZE = 16
 TRAIN: dict[str, Any] = {
     "replicas": 2,
@@ -33,7 +35,8 @@ TRAIN: dict[str, Any] = {
 
 
 def case(name: str, variant: str = "float32", model: str = "cnn", **train: Any) -> dict[str, Any]:
-    variants = {policy: {"policy": policy} for policy in POLICIES}  # with oneDNN in all: one process trains all of them
+    variants: dict[str, Any] = {policy: {"policy": policy} for policy in POLICIES}  # with oneDNN: one process for all
+    variants["layers"] = {"policy": "mixed_float16", "float32_layers": FLOAT32_LAYERS}
     params = {"train": TRAIN | train, "model": {"name": model}, "variants": variants}
     return {"name": name, "variant": variant, "params": params}
 
@@ -42,6 +45,7 @@ CASES = {
     "trainings": [
         *(case(policy, policy) for policy in POLICIES),  # with dropout and batch normalization
         case("replica", batch_norm="replica"),
+        case("layers", "layers"),
         *(
             case(f"overflow_{replica}", "mixed_float16", f"user_model:overflow_{replica}", epochs=4)
             for replica in (0, 1)
@@ -144,6 +148,18 @@ def test_model_loads_in_plain_keras_and_gives_the_predictions(results: Results, 
     assert len(stored) == len(images.test)  # each test image once
     tolerance = 2e-2 if name == "mixed_bfloat16" else 2e-3
     np.testing.assert_allclose(model.predict(np.asarray(images.test.images), verbose=0), stored, atol=tolerance)
+
+
+def test_layers_in_float32_stay_so_on_all_replicas(results: Results) -> None:
+    model = keras.saving.load_model(results.one_host / "layers" / "model.keras")
+    dtypes = {layer.name: layer.compute_dtype for layer in model.layers}
+    kept = {name for name in dtypes if any(re.fullmatch(pattern, name) for pattern in FLOAT32_LAYERS)}
+    assert len(kept) > 1
+    assert {dtypes[name] for name in kept} == {"float32"}
+    assert dtypes["conv2d"] == "float16"
+    assert not np.array_equal(
+        *(np.load(results.one_host / name / "predictions.npy") for name in ("layers", POLICIES[1]))
+    )
 
 
 @pytest.mark.parametrize("name", ["float32", "replica"])
