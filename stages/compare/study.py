@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,14 @@ from stages.results.artifact import read_array
 from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.results.profile import Profile, bridge_name, read_profile, same_weights_file
 from stages.results.task import TASK_INFO, TaskInfo
-from stages.results.training import Training, check_test_examples, correct, read_scores, read_training
+from stages.results.training import (
+    Training,
+    TrainingMetrics,
+    check_test_examples,
+    correct,
+    read_scores,
+    read_training,
+)
 from stages.text import TRAIN, inference_measure
 
 MARGIN_OF_GAIN = 0.01
@@ -127,19 +134,22 @@ class Study:
 
 
 def with_margin(params: CompareParams, study: Study) -> CompareParams:
-    """The parameters with the margin of a script's loss, where none is declared.
-
-    It is 1 % of what the baseline's score gains over permuted predictions.
-    """
+    """The parameters with the margin of a script's loss, where none is declared."""
     if params.quality_margin is not None or study.task.script is None or study.score_name != NEGATIVE_LOSS:
         return params
+    margin = margin_of_gain([item.metrics for item in study.baseline.trainings])
+    return params if margin is None else params.model_copy(update={"quality_margin": margin})
+
+
+def margin_of_gain(trainings: Iterable[TrainingMetrics]) -> float | None:
+    """1 % of what the score of the baseline's trainings gains over permuted predictions; None without a gain."""
     gains = [
-        item.metrics.test_score - item.metrics.permuted_score
-        for item in study.baseline.trainings
-        if item.metrics.test_score is not None and item.metrics.permuted_score is not None
+        metrics.test_score - metrics.permuted_score
+        for metrics in trainings
+        if metrics.test_score is not None and metrics.permuted_score is not None
     ]
     gain = float(np.mean(gains)) if gains else 0.0
-    return params.model_copy(update={"quality_margin": MARGIN_OF_GAIN * gain}) if gain > 0 else params
+    return MARGIN_OF_GAIN * gain if gain > 0 else None
 
 
 def load_study(

@@ -29,7 +29,8 @@ def candidates_of(baseline: Profile, variant: Profile, needed: Layers) -> dict[s
     if accounts is None or variant.audit is None:
         return found
     types = {layer.path: layer.type for layer in variant.audit.layers}
-    in_16_bits = {layer.path for layer in variant.audit.layers if layer.flops and layer.compute_dtype != "float32"}
+    matrices = {layer.path: layer.compute_dtype for layer in variant.audit.layers if layer.flops and layer.parameters}
+    in_16_bits = {path for path, dtype in matrices.items() if dtype != "float32"}  # all in float32: another variant
     lost = slower_layers(accounts, [path for path in types if types[path] not in _MODELS])
     by_type: dict[str, list[str]] = defaultdict(list)
     for path in lost:

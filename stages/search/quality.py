@@ -1,41 +1,57 @@
-"""What the baseline's trained weights score in the precision of a candidate, on the validation data."""
+"""What a candidate scores on the validation data: with the baseline's trained weights, and after its own training."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stages import files
-from stages.params import Params, Variant
+from stages.compare.study import margin_of_gain
+from stages.params import Params, Variant, quality_margin_for
 from stages.prepare.trials import run_trial
+from stages.results.comparison import Change
+from stages.results.task import TASK_INFO, TaskInfo
 from stages.results.training import read_metrics
 from stages.search.needed import TRYING
+from stages.stats.scores import score_change
 from stages.tasks.spec import TaskSpec
 
-_Z = 1.96  # of a 95 % interval
+Scores = NDArray[np.float64]
 
 
-def change_of(settings: Params, variant: str, entry: Variant) -> dict[str, float] | None:
-    """The change of the mean score from the baseline's precision, with its 95 % interval; None where it is not known.
+def is_trained(settings: Params) -> bool:
+    """Whether the baseline has trained weights."""
+    metrics = read_metrics(settings.compare.baseline, settings.train.seeds[0])
+    return not (metrics.not_trained or metrics.failed)
+
+
+def margin_of(settings: Params) -> float:
+    """The largest loss of the score that still counts as the same, as `compare` has it; 0 where it has none."""
+    if settings.compare.quality_margin is None and settings.task.script is not None:
+        found = margin_of_gain([read_metrics(settings.compare.baseline, seed) for seed in settings.train.seeds])
+        if found is not None:
+            return found
+    name = TaskInfo.read(TASK_INFO).score_name if settings.task.is_own else "accuracy"
+    return quality_margin_for(name, settings.compare)
+
+
+def scores_with_baseline_weights(settings: Params, variant: str, entry: Variant) -> Scores | None:
+    """The score of each validation example in a variant's precision; None where the task has no such scores.
 
     Args:
         settings: all parameters.
-        variant: the variant that is searched.
-        entry: the candidate's.
+        variant: the name of the entry, or of what it was made from.
+        entry: an entry of `variants`.
     """
-    baseline, seed = settings.compare.baseline, settings.train.seeds[0]
-    metrics = read_metrics(baseline, seed)
-    if metrics.not_trained or metrics.failed:
+    seed = settings.train.seeds[0]
+    weights = files.train_dir(settings.compare.baseline, seed).absolute()
+    found = run_trial(f"{variant}-{seed}", TRYING, entry, TaskSpec.of(settings, variant), seed, weights)
+    return found if isinstance(found, np.ndarray) else None
+
+
+def change_of(baseline: Scores | None, candidate: Scores | None) -> Change | None:
+    """The change of the mean score with its 95 % interval; None where it is not known, or a score is not finite."""
+    if baseline is None or candidate is None or not np.isfinite((baseline, candidate)).all():
         return None
-    weights = files.train_dir(baseline, seed).absolute()
-    entries = {baseline: settings.variants[baseline], variant: entry}
-    found = [
-        run_trial(f"{name}-{seed}", TRYING, item, TaskSpec.of(settings, name), seed, weights)
-        for name, item in entries.items()
-    ]
-    if any(not isinstance(scores, np.ndarray) for scores in found):
-        return None
-    changes = found[1] - found[0]
-    if not np.isfinite(changes).all():
-        return {"mean": float("-inf"), "low": float("-inf"), "high": float("-inf")}
-    half = _Z * float(changes.std(ddof=1)) / len(changes) ** 0.5 if len(changes) > 1 else 0.0
-    return {"mean": float(changes.mean()), "low": float(changes.mean()) - half, "high": float(changes.mean()) + half}
+    found = score_change(baseline[None], candidate[None])
+    return Change(value=found.delta, low=found.low, high=found.high, n=found.examples)

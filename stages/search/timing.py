@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 
 import pandas as pd
@@ -14,6 +14,7 @@ from stages.profile import repeats, runner
 from stages.profile.extras import Wanted
 from stages.profile.records import ArmConfig, Measurement
 from stages.results.comparison import Ratio
+from stages.search.deadline import Deadline
 from stages.stats.speedup import Speedup, train_speedup
 from stages.tasks.spec import TaskSpec
 
@@ -21,42 +22,57 @@ _FINALISTS = 2
 _SHORT, _FINAL = 2, 8  # repeats
 _ARM_S = 2.5  # of timing for each arm of a short measurement
 _FINAL_S = 15.0  # for each arm of the last one
-Report = Callable[[int, Mapping[str, tuple[Ratio | None, Ratio]]], None]
+# By candidate the speed-up over the variant that is searched, None for itself, and over the baseline.
+Timed = dict[str, tuple[Ratio | None, Ratio]]
+Report = Callable[[int, Timed], None]
 
 
 def halving(
-    settings: Params, variant: str, entries: Mapping[str, Variant], report: Report, seconds_left: Callable[[], float]
-) -> dict[str, tuple[Ratio | None, Ratio]]:
+    settings: Params,
+    entries: Mapping[str, Variant],
+    report: Report,
+    deadline: Deadline,
+    done: tuple[int, Timed] = (0, {}),
+) -> Timed:
     """Times the variant, its candidates and the baseline until two candidates are left, and those longer.
 
     Args:
         settings: all parameters.
-        variant: name of the variant that is searched.
-        entries: of the candidates, by name; the first one is the variant itself.
+        entries: of the candidates, by name; the first one is the variant that is searched.
         report: called after each measurement with its number and what it found.
-        seconds_left: how long the search may go on.
+        deadline: no measurement starts after it.
+        done: number of the last measurement of an earlier search, and what it found.
 
     Returns:
-        By candidate of the last measurement the speed-up over the first of `entries`, None for itself, and over the
-        baseline.
+        What the last measurement found.
+
+    Raises:
+        OutOfTimeError: the time was up before the last measurement.
     """
     first, *others = entries
-    found: dict[str, tuple[Ratio | None, Ratio]] = {}
-    stage = 0
-    while len(others) > _FINALISTS:
-        stage += 1
-        found = _measured(settings, entries, [first, *others], stage, seconds_left())
-        report(stage, found)
-        kept = max(_FINALISTS, math.ceil(len(others) / 2))
-        others = sorted(others, key=lambda name: -found[name][1].ratio)[:kept]
-    found = _measured(settings, entries, [first, *others], None, seconds_left())
-    report(stage + 1, found)
+    counts, (number, found) = list(_counts(len(others))), done
+    while number < len(counts):
+        deadline.require()
+        if found:
+            others = sorted(found.keys() - {first}, key=lambda name: -found[name][1].ratio)[: counts[number]]
+        number += 1
+        is_last = number == len(counts)
+        found = _measured(settings, entries, [first, *others], None if is_last else number, deadline.left_s)
+        report(number, found)
     return found
+
+
+def _counts(candidates: int) -> Iterator[int]:
+    """How many candidates each measurement has."""
+    while candidates > _FINALISTS:
+        yield candidates
+        candidates = max(_FINALISTS, math.ceil(candidates / 2))
+    yield candidates
 
 
 def _measured(
     settings: Params, entries: Mapping[str, Variant], names: list[str], stage: int | None, seconds_left: float
-) -> dict[str, tuple[Ratio | None, Ratio]]:
+) -> Timed:
     """One measurement in turns; `stage` is None for the last one."""
     baseline, digest = settings.compare.baseline, files.verify_manifest(files.PREPARED)
     arms = {f"candidate_{list(entries).index(name)}": entries[name] for name in names}
@@ -67,10 +83,11 @@ def _measured(
     }
     if stage is None:
         configs[files.CONTROL] = configs[baseline]
+    asked, most = settings.profile, _FINAL if stage is None else _SHORT
     arm_s = _FINAL_S if stage is None else _ARM_S
     protocol = ProfileParams(
-        processes=_FINAL if stage is None else _SHORT,
-        max_seconds=max(1.0, min(arm_s * len(configs), seconds_left)),
+        processes=min(most, asked.processes or most),
+        max_seconds=max(1.0, min(arm_s * len(configs), seconds_left, asked.max_seconds or math.inf)),
         inference_batch_sizes=(),
         interleave=settings.profile.interleave,
         seed=settings.profile.seed,

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from stages.params import Variant
 from stages.results.training import TrainingMetrics, saved_model
 from stages.tasks import building, scoring, user_code
+from stages.tasks.ready import ReadyTask
 from stages.tasks.spec import TaskSpec
 from stages.train.training import train
 
-Trained = tuple[TrainingMetrics, dict[str, float]]
+Scores = NDArray[np.float64]
+Trained = tuple[TrainingMetrics, dict[str, float], Scores | None]
 
 
 def serve(connection: Connection, variant: Variant, spec: TaskSpec, seed: int, weights: Path | None) -> None:
@@ -28,12 +30,13 @@ def serve(connection: Connection, variant: Variant, spec: TaskSpec, seed: int, w
 
 
 def trained(spec: TaskSpec, variant: Variant, seed: int) -> Trained:
-    """Trains a variant; returns its metrics, and the numbers of its last epoch."""
+    """Trains a variant; returns its metrics, the numbers of its last epoch, and its scores on the validation data."""
     found = train(spec, variant, seed)
-    return found.metrics(), found.epochs[-1].metrics() if found.epochs else {}
+    scores = None if found.failure else _validated(found.ready)
+    return found.metrics(), found.epochs[-1].metrics() if found.epochs else {}, scores
 
 
-def scores_of(spec: TaskSpec, variant: Variant, seed: int, weights: Path) -> NDArray[np.float64] | None:
+def scores_of(spec: TaskSpec, variant: Variant, seed: int, weights: Path) -> Scores | None:
     """Scores of the validation examples with trained weights in the variant's precision; None without a score each.
 
     Args:
@@ -41,9 +44,13 @@ def scores_of(spec: TaskSpec, variant: Variant, seed: int, weights: Path) -> NDA
         weights: folder of the training whose weights are used.
     """
     ready = building.build(spec, variant, seed)
+    ready.model.load_weights(saved_model(weights))
+    return _validated(ready)
+
+
+def _validated(ready: ReadyTask) -> Scores | None:
     if ready.validation is None or ready.task.score is None:
         return None
-    ready.model.load_weights(saved_model(weights))
     tested = scoring.evaluate(
         ready.task, ready.validation, ready.model.predict_on_batch, keeps_predictions=False, allow_not_finite=True
     )

@@ -19,7 +19,13 @@ def test_script_outside_of_the_checkout_gets_a_verdict(copied: Checkout, root: P
     script.parent.mkdir()
     shutil.copy(root / "examples/plain_script.py", script)
     copied.configure(
-        {"task.script": str(script), "train.epochs": None, "train.batch_size": None, "task.arguments": ["--width", "8"]}
+        {
+            "task.script": str(script),
+            "train.epochs": None,
+            "train.batch_size": None,
+            "task.arguments": ["--width", "8"],
+            "variants.mixed_bfloat16.float32_layers": [".*/conv2d_1"],
+        }
     )
     output = copied.check_output("dvc", "repro")
     assert "prepare: train.py: the call of fit in line 38 is taken" in output
@@ -30,6 +36,8 @@ def test_script_outside_of_the_checkout_gets_a_verdict(copied: Checkout, root: P
     assert metrics["test_accuracy"] > 0.8
     assert metrics["permuted_p"] < 1e-6
     result = copied.json("data/compare/comparison.json")
+    in_force = copied.json("data/profile/mixed_bfloat16/summary.json")["in_force"]
+    assert (in_force["float32_layers"], in_force["float32_casts"]) == (["sequential/conv2d_1"], 2)
     candidate = result["candidates"]["mixed_bfloat16"]
     assert candidate["verdict"] in ("adopt", "reject", "inconclusive")
     assert "quality" in candidate
