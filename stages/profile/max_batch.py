@@ -20,7 +20,7 @@ import psutil
 
 from stages.errors import HalfstepError, ProfileError
 from stages.fork_server import start_process
-from stages.machine import cgroups
+from stages.machine import free_memory
 from stages.params import ProfileParams
 from stages.profile.records import ArmConfig
 from stages.results.profile import LargestBatch
@@ -210,8 +210,4 @@ def _own_bytes(process: psutil.Process) -> int:
 
 @cache  # so that all variants have the same limit
 def _half_of_free_mib() -> int:
-    free_bytes = psutil.virtual_memory().available
-    group_bytes = cgroups.free_memory_bytes()
-    if group_bytes is not None:
-        free_bytes = min(free_bytes, group_bytes)
-    return max(free_bytes // 2 // MIB, 1)
+    return max(free_memory.free_bytes() // 2 // MIB, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from stages.distribution.connecting import lost_ranks_explained
 from stages.errors import HalfstepError, ModelError, TaskError
 from stages.files import require_free_space
 from stages.inputs.own_model import OWN_MODEL
-from stages.machine import fingerprint
+from stages.machine import fingerprint, free_memory
 from stages.params import TrainParams, Variant
 from stages.policies import FLOAT32, POLICIES
 from stages.results.training import Overflow, TrainingMetrics
@@ -44,6 +45,9 @@ from stages.train.resume import (
     state_of_first_replica,
     state_variables,
 )
+
+# A step that runs operation by operation keeps each result: 6.5 GiB instead of 1.9 for ResNet-50 at 128 px, batch 16.
+_MEMORY_OF_LOOKING = 3
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,11 @@ def train(
 
 def _located(trained: Trained, callbacks: Callbacks, initial: Arrays) -> Trained:
     """The training with the layers in which numbers leave the range of 16 bits."""
+    needed_bytes = _MEMORY_OF_LOOKING * 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if free_memory.free_bytes() < needed_bytes:  # the system would kill the training, which is at its end
+        least = f"{needed_bytes / 2**30:.1f} GiB of free memory"
+        print(f"train: the layers are not looked at for overflow and underflow, which takes {least}", file=sys.stderr)
+        return trained
     latest = callbacks.checkpointer.latest
     start = (latest.step, latest.arrays) if latest.arrays else (0, initial)
     try:

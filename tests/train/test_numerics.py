@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from stages import files
+from stages.machine import free_memory
 from stages.params import ModelParams, TrainParams, Variant
 from stages.results.training import LARGEST_FLOAT16, TrainingMetrics
 from stages.tasks.float32_layers import keep
@@ -238,3 +239,12 @@ def test_training_whose_gradients_vanish_names_the_layer(own: Own) -> None:
 def test_training_in_which_nothing_is_planted_names_nothing(own: Own) -> None:
     found = trained(own)
     assert (found.status, found.overflow, found.underflow) == ("finished", None, None)
+
+
+def test_without_the_memory_for_it_the_training_ends_as_usual(
+    own: Own, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(free_memory, "free_bytes", lambda: 2**20)
+    found = trained(own, up=1e6)
+    assert (found.failed, found.overflow) == (True, None)
+    assert "the layers are not looked at for overflow and underflow, which takes" in capsys.readouterr().err
