@@ -17,8 +17,11 @@ from stages.tensorflow_import import keras, tf
 
 _FLOAT32 = "float32"
 SIXTEEN_BITS = frozenset({tf.float16, tf.bfloat16})
-# These change no value, or are what a cast is.
-_NO_COMPUTATION = frozenset({"Cast", "Identity", "NoOp", "Shape", "StopGradient", "PreventGradient"})
+# These change no value, or are what a cast is. Keras's normalizations of layers and groups give what they have computed
+# in float32 in the type of their inputs, and reshape it.
+_NO_COMPUTATION = frozenset(
+    {"Cast", "Identity", "NoOp", "Shape", "StopGradient", "PreventGradient", "Reshape", "Squeeze", "ExpandDims"}
+)
 _SHOWN = 5
 
 
@@ -53,10 +56,19 @@ def keep(model: keras.Model, patterns: Iterable[str]) -> dict[str, list[str]]:
     paths = layer_paths(model)
     found = {pattern: list(_matching(pattern, paths, model)) for pattern in patterns}
     for path in {path for named in found.values() for path in named}:
-        paths[path].dtype_policy = keras.dtype_policies.DTypePolicy(_FLOAT32)
+        _set_policy(paths[path], keras.dtype_policies.DTypePolicy(_FLOAT32))
     kept = {id(paths[path]) for named in found.values() for path in named}
     _keep_inputs(model, kept)
     return found
+
+
+def _set_policy(layer: keras.layers.Layer, policy: Any) -> None:
+    layer.dtype_policy = policy
+    if isinstance(layer, keras.layers.Normalization) and layer.built:  # made its constants in the type that it had
+        if layer.input_mean is None:
+            layer.finalize_state()
+        else:
+            layer.build(layer._build_input_shape)
 
 
 def _keep_inputs(model: keras.Model, kept: set[int]) -> None:
@@ -98,7 +110,7 @@ def in_float32(model: keras.Model) -> Iterator[bool]:
         yield True
     finally:
         for layer, policy in policies:
-            layer.dtype_policy = policy
+            _set_policy(layer, policy)
         for tensor, dtype in inputs:
             _set_input_type(tensor, dtype)
 

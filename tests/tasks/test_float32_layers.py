@@ -79,6 +79,17 @@ def functional() -> keras.Model:
     return keras.Model(inputs, L.Dense(1, dtype="float32", name="last")(L.Flatten(name="flat")(x)))
 
 
+def normalized() -> keras.Model:
+    inputs = keras.Input((4,))
+    adapted = L.Normalization(name="adapted")
+    adapted.adapt(np.random.default_rng(0).normal(size=(64, 4)) * 3)
+    x = L.Normalization(mean=[1.0, 2.0, 3.0, 4.0], variance=[1.0, 2.0, 3.0, 4.0], name="given")(adapted(inputs))
+    x = L.GroupNormalization(2, name="groups")(L.Dense(8, name="first")(x))
+    x = L.LayerNormalization(name="values")(x)
+    x = L.UnitNormalization(name="unit")(L.SpectralNormalization(L.Dense(8, name="inner"), name="spectral")(x))
+    return keras.Model(inputs, L.Dense(1, dtype="float32", name="last")(x))
+
+
 def recurrent() -> keras.Model:
     inputs = keras.Input((4,))
     x = L.Bidirectional(L.LSTM(3, name="lstm"), name="both")(L.Reshape((2, 2), name="rows")(inputs))
@@ -131,6 +142,12 @@ def compiled(build: Callable[[], keras.Model]) -> keras.Model:
         (functional, "shared", ["shared"]),
         (functional, "attention/query", ["attention/query"]),
         (recurrent, "both", ["both", "both/forward_lstm", "both/backward_lstm"]),
+        (normalized, "adapted", ["adapted"]),
+        (normalized, "given", ["given"]),
+        (normalized, "groups", ["groups"]),
+        (normalized, "values", ["values"]),
+        (normalized, "unit", ["unit"]),
+        (normalized, "spectral", ["spectral", "spectral/inner"]),
         (nested, "block", ["block", "block/inner", "block/act"]),
         (nested, ".*/inner", ["block/inner"]),
         (sequential, "line/first", ["line/first"]),
@@ -211,6 +228,7 @@ def test_saved_models_load_in_plain_keras_with_the_same_types_and_predictions(tm
         (functional, "relu|part"),
         (functional, "attention"),
         (recurrent, "both"),
+        (normalized, "adapted|given|groups|values|unit"),
         (plain_sequential, "line/second"),
     ]
     x = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
