@@ -12,7 +12,7 @@ import pytest
 
 # From the lowest to the highest. Packages of one layer do not import each other.
 LAYERS = (
-    {"errors", "imports", "policies", "supervision", "telling"},
+    {"errors", "imports", "policies", "supervision", "telling", "terminal"},
     {"cache", "cli", "escaping", "operations", "text"},
     {"files"},
     {"locking", "machine"},

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from stages.locking import stage_lock
 from stages.params import Params
 from stages.results import trials
 from stages.results.comparison import COMPARISON, Comparison, Trial
+from stages.terminal import wide_console
 from stages.text import yaml_text
 
 
@@ -62,7 +62,7 @@ def _list(found: Sequence[Advice], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps([advice.as_json(number) for number, advice in numbered], indent=2))
         return
-    console = Console(highlight=False, soft_wrap=False)
+    console = wide_console()
     table = Table(title="What can be tried", title_justify="left")
     for head in ("", "variant", "change", "why", "brings at most", "takes"):
         table.add_column(head, overflow="fold", no_wrap=head == "change")

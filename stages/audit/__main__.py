@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +16,7 @@ from stages.cli import cli_entry
 from stages.compare.report.layers import COLUMNS, finding_texts, layer_rows, total_text
 from stages.errors import AuditError
 from stages.results.audit import ModelAudit
+from stages.terminal import wide_console
 
 
 @cli_entry
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _print(found: Mapping[str, ModelAudit]) -> None:
-    console = Console(highlight=False)
+    console = wide_console()
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for number, head in enumerate((*COLUMNS, *found)):
         is_number = COLUMNS.index("parameters") <= number < len(COLUMNS)

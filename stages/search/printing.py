@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from stages.compare.text import ratio_text
 from stages.results.comparison import Change
 from stages.results.search import CandidateTried, Search
+from stages.terminal import wide_console
 
 
 def print_search(found: Search, baseline: str) -> None:
     """Prints the trainings, the timed sets, and what was found."""
-    console = Console(highlight=False)
+    console = wide_console()
     if found.trainings:
         console.print(_trainings(found))
     if found.candidates:
