@@ -9,6 +9,7 @@ from stages.results.audit import LayerAudit, ModelAudit
 
 COLUMNS = ("layer", "type", "parameters", "MFLOP", "MB")
 SHOWN = 5  # layers of a finding
+_GIGA_FROM = 1e8  # FLOP
 
 
 def layer_rows(audits: Mapping[str, ModelAudit]) -> list[tuple[str, ...]]:
@@ -33,11 +34,13 @@ def _mega(value: int | None) -> str:
 def total_text(audit: ModelAudit) -> str:
     """The sums of a variant, such as `25,636,712 parameters, 7.72 GFLOP a forward pass of one example, 109 casts`."""
     totals = audit.totals
-    work = (
-        "work not known" if totals.flops is None else f"{totals.flops / 1e9:.3g} GFLOP in a forward pass of one example"
-    )
+    work = "work not known" if totals.flops is None else f"{_flop_text(totals.flops)} in a forward pass of one example"
     casts = f", {totals.casts} casts between float32 and 16 bits" if totals.casts else ""
     return f"{totals.parameters:,} parameters, {work}{casts}"
+
+
+def _flop_text(flops: int) -> str:
+    return f"{flops / 1e9:.3g} GFLOP" if flops >= _GIGA_FROM else f"{flops / 1e6:.3g} MFLOP"
 
 
 def finding_texts(audit: ModelAudit) -> list[str]:

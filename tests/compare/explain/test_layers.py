@@ -93,7 +93,7 @@ def test_layers_are_in_the_report(project: SmallStudy) -> None:
     files.write_manifest(files.profile_dir("mixed_float16"))
     report = render_report(*_compared(project))
     assert "<h2>Layers</h2>" in report
-    assert "1,234 parameters, 0.005 GFLOP in a forward pass of one example, 2 casts" in report
+    assert "1,234 parameters, 5 MFLOP in a forward pass of one example, 2 casts" in report
     assert "net/conv: 2 casts between float32 and 16 bits" in report
 
 
