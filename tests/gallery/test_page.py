@@ -22,7 +22,7 @@ def shown(*results: GalleryResult) -> Results:
 def test_each_study_has_its_verdict_its_reason_and_what_would_change_it(folder: Path, make: Make) -> None:
     text = page.render(shown(make()), studies.read())
     assert (
-        "| small CNN, 32 px | digits: accuracy | mixed\\_float16 | 4.19 ms → 5.46 ms | 0.77× (0.72 to 0.82) |" in text
+        "| small CNN, 32 px (digits: accuracy) | mixed\\_float16 | 4.19 ms → 5.46 ms | 0.77× (0.72 to 0.82) |" in text
     )
     assert "- Verdict: mixed\\_bfloat16 for training is undecided: its speed-up of 0.96× (0.84 to 1.10)" in text
     assert "- Why: In 30 % of a training step (24 to 36 %), 1.25 of 4.19 ms, no operation runs" in text
@@ -38,8 +38,8 @@ def test_advice_stands_where_nothing_is_left_to_measure(folder: Path, make: Make
 
 def test_speed_only_is_said(folder: Path, make: Make) -> None:
     text = page.render(shown(make("resnet20-64", "speed_only")), studies.read())
-    assert "| digits: speed only | mixed\\_float16 |" in text
-    assert "| not judged | slower, speed only |" in text
+    assert "| ResNet-20, 64 px (digits: speed only) | mixed\\_float16 |" in text
+    assert "| not judged | slower, speed only | batch 1: " in text
 
 
 def test_occasions_are_merged_and_their_intervals_are_checked(folder: Path, make: Make) -> None:
@@ -52,7 +52,7 @@ def test_occasions_are_merged_and_their_intervals_are_checked(folder: Path, make
 
 def test_candidate_that_failed_is_not_compared(folder: Path, make: Make) -> None:
     text = page.render(shown(make("cnn", "failed_arm")), studies.read())
-    assert "| float16 |  | not compared | not judged |" in text
+    assert "| float16 |  | not compared | not judged | inconclusive |  |" in text
 
 
 def test_verdicts_that_differ_are_counted(folder: Path, make: Make) -> None:
@@ -108,7 +108,7 @@ def test_rows_of_the_readme_are_the_best_candidates_of_five_studies(folder: Path
     rows = page.readme_rows(found, known).splitlines()
     assert len(rows) == 2 + 5
     assert all("| mixed\\_bfloat16 |" in row for row in rows[2:])
-    assert rows[2].startswith("| small CNN, 32 px | ")
+    assert rows[2].startswith("| small CNN, 32 px (")
     assert page.readme_rows(shown(), known) == ""
 
 

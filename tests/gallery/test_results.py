@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stages.machine import fingerprint
-from tests.gallery.conftest import Make
+from tests.gallery.conftest import KNOWN, Make
 from tools.gallery import results
 from tools.gallery.studies import GalleryError
 
@@ -28,7 +28,7 @@ def written(folder: Path, make: Make) -> Path:
 
 
 def test_file_is_read_as_it_was_written(written: Path, make: Make) -> None:
-    assert results.read_one(written) == make()
+    assert results.read_one(written, KNOWN) == make()
     content = json.loads(written.read_text())
     assert (content["schema_version"], content["comparison"]["schema_version"]) == (1, 3)
     assert written.stat().st_size < 60_000
@@ -55,6 +55,14 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "commit": (lambda content: content.update(commit="main"), "commit: String should match pattern"),
     "occasion": (lambda content: content.update(occasion="../../x"), "occasion: String should match pattern"),
     "study": (lambda content: content.update(study="lstm"), "its content belongs to"),
+    "parameters": (
+        lambda content: content.update(parameters_sha256="0" * 64),
+        "cnn is no study with these parameters any more: measure again",
+    ),
+    "machine": (
+        lambda content: content["comparison"]["environment"].update(gpus=["H100"]),
+        "gpus.0: Input should be a valid dictionary",
+    ),
     "device": (
         lambda content: content["comparison"]["environment"].update(device="Faster CPU"),
         "machine is not the one that the comparison describes",
@@ -70,7 +78,7 @@ def test_file_that_is_not_right_is_named_and_left_out(written: Path, make: Make,
     written.write_text(json.dumps(content))
     other = make("lstm")
     other.write(results.PUBLISHED / other.place)
-    found = results.read(results.PUBLISHED)
+    found = results.read(KNOWN, results.PUBLISHED)
     assert [one.study for one in found.shown] == ["lstm"]
     (line,) = found.left_out
     assert line.startswith(f"{written.as_posix()} is left out: ")
@@ -83,7 +91,7 @@ def test_file_that_is_not_right_is_named_and_left_out(written: Path, make: Make,
 )
 def test_file_that_is_no_result_is_left_out(written: Path, text: str) -> None:
     written.write_text(text)
-    found = results.read(results.PUBLISHED)
+    found = results.read(KNOWN, results.PUBLISHED)
     assert (len(found.shown), len(found.left_out)) == (0, 1)
     assert "dvc repro" not in found.left_out[0]
 
@@ -91,7 +99,7 @@ def test_file_that_is_no_result_is_left_out(written: Path, text: str) -> None:
 def test_what_was_measured_here_counts_before_what_is_published(written: Path, make: Make) -> None:
     newer = make(seconds=7.0)
     newer.write(results.MEASURED / newer.place)
-    assert [one.seconds for one in results.read(results.MEASURED, results.PUBLISHED).shown] == [7.0]
+    assert [one.seconds for one in results.read(KNOWN, results.MEASURED, results.PUBLISHED).shown] == [7.0]
 
 
 def test_names_of_host_user_and_folders_are_left_out(monkeypatch: pytest.MonkeyPatch, make: Make) -> None:
@@ -117,4 +125,4 @@ def test_machine_is_the_same_on_each_start() -> None:
 
 def test_missing_file_is_named(folder: Path) -> None:
     with pytest.raises(GalleryError, match="is left out"):
-        results.read_one(folder / "x/cnn-day.json")
+        results.read_one(folder / "x/cnn-day.json", KNOWN)

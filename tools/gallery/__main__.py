@@ -40,7 +40,7 @@ def main() -> None:
     if arguments.add:
         publishing.add(known)
         return
-    failed = _measure(wanted, arguments)
+    failed = _measure(known, wanted, arguments)
     publishing.show(known, results.MEASURED)
     if failed:
         raise GalleryError(
@@ -49,9 +49,9 @@ def main() -> None:
         )
 
 
-def _measure(wanted: list[Study], arguments: argparse.Namespace) -> list[str]:
+def _measure(known: dict[str, Study], wanted: list[Study], arguments: argparse.Namespace) -> list[str]:
     machine, occasion = results.environment(), running.occasion_of(arguments.occasion)
-    found = results.read(results.MEASURED, results.PUBLISHED)
+    found = results.read(known, results.MEASURED, results.PUBLISHED)
     planned = running.missing(wanted, found, machine, arguments.occasion)
     if not planned:
         print("gallery: all of it has been measured here; --occasion WORD measures it again")

@@ -8,7 +8,7 @@ from stages.compare.text import ratio_text, verdict_text
 from stages.errors import DataError
 from stages.escaping import markdown_text
 from stages.results.comparison import Candidate
-from stages.text import TRAIN, measure_text, ms_text, percent_text
+from stages.text import TRAIN, batch_size_of, measure_text, ms_text, percent_text
 from tools.gallery.merging import Row, by_machine, expected_share, held, mean_of, rows_of
 from tools.gallery.results import GalleryResult, Results, described
 from tools.gallery.studies import Study
@@ -26,7 +26,8 @@ stands with the verdict, and `faster` and `slower` take the place of `adopt` and
 A row of several occasions has the mean of their speed-ups, averaged as logarithms. Its interval is Student's t interval
 of the occasions, which is wide for two of them; the spread is their standard deviation.
 
-A study in float16 is left out where the machine has no instructions for float16: each number would be converted.
+mixed_float16 is left out where the machine has no instructions for float16, and would convert each number. In the
+picture, a grey bar is the interval of the mean of several occasions, and the lines on it are the occasions.
 
 ![Speed-up of training of each network, with its interval](gallery.svg)
 """
@@ -78,8 +79,8 @@ def table(
     for name, occasions in each.items():
         rows = [_best(occasions)] if best else rows_of(occasions)
         for number, row in enumerate(rows):
-            first = (studies[name].title, _data(occasions[-1])) if number == 0 else ("", "")
-            lines.append(f"| {' | '.join(map(markdown_text, (*first, *_cells(row))))} |")
+            title = f"{studies[name].title} ({_data(occasions[-1])})" if number == 0 else ""
+            lines.append(f"| {' | '.join(map(markdown_text, (title, *_cells(row))))} |")
     return lines
 
 
@@ -92,7 +93,17 @@ def _cells(row: Row) -> tuple[str, ...]:
         speedup = ratio_text(mean := mean_of(ratios))
         if mean.spread is not None:
             speedup += f", {len(ratios)} occasions, spread {percent_text(mean.spread, 1)}"
-    return row.name, step, speedup, _quality(candidate), _verdict(row)
+    return row.name, step, speedup, _quality(candidate), _verdict(row), _inference(row)
+
+
+def _inference(row: Row) -> str:
+    """The speed-ups and verdicts of inference, those of the newest occasion."""
+    candidate = row.candidates[-1]
+    measures = [measure for measure in candidate.speedups if measure != TRAIN]
+    return "; ".join(
+        f"batch {batch_size_of(measure)}: {ratio_text(mean_of(row.ratios(measure)))}, {candidate.verdicts[measure]}"
+        for measure in measures
+    )
 
 
 def _verdict(row: Row) -> str:

@@ -24,6 +24,7 @@ SHAPES = {"adopt": "o", "faster": "o", "reject": "s", "slower": "s", "inconclusi
 LEGEND = {"adopt": "adopt, or faster", "reject": "reject, or slower", "inconclusive": "inconclusive"}
 # The background is solid: the picture is the same on a dark page and on paper.
 _STYLE: Any = {"svg.hashsalt": "halfstep", "font.size": 9, "font.family": "DejaVu Sans", "axes.edgecolor": "#888888"}
+_AXIS = "speed-up of a training step, 95 % interval; solid line: the same time; dashed: worth having"
 _ROW_INCHES, _GAP_ROWS, _WIDTH_INCHES = 0.21, 0.5, 9
 _NARROWEST, _WIDEST = 0.4, 3.0  # ratios that the axis ends at, at the least and at the most
 
@@ -44,14 +45,11 @@ def svg(machines: Mapping[str, Mapping[str, Sequence[GalleryResult]]], studies: 
         for one, lines, each in zip(axes, panels, machines.values(), strict=True):
             _panel(one, lines, next(iter(each.values()))[-1])
         axes[-1].set_xlim(*_limits([ratio for lines in panels for _, _, row in lines for ratio in row.ratios(TRAIN)]))
-        figure.supxlabel(
-            "speed-up of a training step over float32; solid line: the same time; dashed: worth having", fontsize=9
-        )
         marks = [
             Line2D([], [], color=COLOURS[verdict], marker=SHAPES[verdict], linestyle="", label=label)
             for verdict, label in LEGEND.items()
         ]
-        figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), frameon=False)
+        figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), frameon=False, title=_AXIS)
         output = io.StringIO()
         figure.savefig(output, format="svg", metadata={"Date": None})
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"

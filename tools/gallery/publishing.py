@@ -18,10 +18,8 @@ PAGE = "gallery.md"
 
 def show(studies: Mapping[str, Study], folder: Path) -> None:
     """Writes the page and the picture of all results into a folder, and says how often intervals held."""
-    found = results.read(results.MEASURED, results.PUBLISHED)
+    found = results.read(studies, results.MEASURED, results.PUBLISHED)
     _write(found, studies, folder)
-    for line in found.left_out:
-        print(f"gallery: {line}", file=sys.stderr)
     for each in by_machine(found, list(studies)).values():
         for name, occasions in ((name, some) for name, some in each.items() if len(some) > 1):
             for title, measure, width, spread, held, expected in page.held_cells(occasions, name):
@@ -34,6 +32,8 @@ def show(studies: Mapping[str, Study], folder: Path) -> None:
 
 def _write(found: Results, studies: Mapping[str, Study], folder: Path) -> None:
     machines = by_machine(found, list(studies))
+    for line in found.left_out:
+        print(f"gallery: {line}", file=sys.stderr)
     files.write_text(folder / PAGE, page.render(found, studies))
     if machines:
         from tools.gallery.picture import svg  # takes a second
@@ -48,7 +48,7 @@ def add(studies: Mapping[str, Study]) -> None:
         GalleryError: there is none, or one is of code that nobody else has.
     """
     here = results.machine_id(results.environment())
-    found = [one for one in results.read(results.MEASURED).shown if one.machine == here]
+    found = [one for one in results.read(studies, results.MEASURED).shown if one.machine == here]
     if not found:
         raise GalleryError(f"there is no result of this machine in {results.MEASURED}: run `{page.COMMAND}` first")
     if dirty := [one.place.as_posix() for one in found if one.dirty]:
@@ -58,8 +58,7 @@ def add(studies: Mapping[str, Study]) -> None:
         )
     for one in found:
         one.write(results.PUBLISHED / one.place)
-    published = results.read(results.PUBLISHED)
-    _write(published, studies, DOCS)
+    _write(results.read(studies, results.PUBLISHED), studies, DOCS)
     print(
         f"gallery: {len(found)} results are in {results.PUBLISHED / here}; commit that folder, {DOCS / PAGE} and "
         f"{DOCS / page.PICTURE}, and open a pull request"

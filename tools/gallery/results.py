@@ -12,14 +12,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from stages import files
 from stages.errors import one_line
 from stages.machine import fingerprint
 from stages.results.artifact import SCHEMA_VERSION, Document
 from stages.results.comparison import Comparison
-from tools.gallery.studies import NAME, GalleryError
+from tools.gallery.studies import NAME, GalleryError, Study
 
 MEASURED = files.DATA / "gallery"  # what was measured here; ignored by git and DVC
 PUBLISHED = Path("gallery/results")
@@ -66,6 +66,16 @@ class GalleryResult(Document):
     def place(self) -> Path:
         """The file, in the folder of all results."""
         return Path(self.machine) / f"{self.study}-{self.occasion}.json"
+
+
+class _Machine(BaseModel):
+    """What is read of the description of a machine."""
+
+    device: str
+    cpu: dict[str, Any]
+    gpus: list[dict[str, Any]]
+    versions: dict[str, str]
+    settings: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -116,8 +126,11 @@ def version() -> str:
         return metadata.version("halfstep")
 
 
-def read(*folders: Path) -> Results:
-    """All results below some folders. Of two files of the same place, the one in the first folder counts."""
+def read(studies: Mapping[str, Study], *folders: Path) -> Results:
+    """All results of these studies below some folders. Of two files of the same place, that in the first folder counts.
+
+    A result of other parameters than the study has now is left out, like a file that cannot be read.
+    """
     shown, left_out, seen = list[GalleryResult](), list[str](), set[Path]()
     for folder in folders:
         for path in sorted(folder.glob("*/*.json")):
@@ -125,26 +138,26 @@ def read(*folders: Path) -> Results:
                 continue
             seen.add(place)
             try:
-                shown.append(read_one(path))
+                shown.append(read_one(path, studies))
             except GalleryError as error:
                 left_out.append(str(error))
     return Results(tuple(sorted(shown, key=lambda found: (found.date, found.occasion))), tuple(left_out))
 
 
-def read_one(path: Path) -> GalleryResult:
+def read_one(path: Path, studies: Mapping[str, Study]) -> GalleryResult:
     """Reads and checks a file.
 
     Raises:
-        GalleryError: it is no result, has another schema version, or is not where its content belongs.
+        GalleryError: it is no result of these studies, has another schema version, or is not where its content belongs.
     """
     try:
         found = GalleryResult.model_validate(_current(_content(path)))
-        _check_place(found, path)
+        _check(found, path, studies)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise _left_out(path, f"{where}: {first['msg']}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, LookupError, ValueError) as error:
         raise _left_out(path, str(error)) from None
     return found
 
@@ -174,11 +187,16 @@ def _current(content: Any) -> dict[str, Any]:
     return content
 
 
-def _check_place(found: GalleryResult, path: Path) -> None:
-    if machine_id(found.comparison.environment) != found.machine:
+def _check(found: GalleryResult, path: Path, studies: Mapping[str, Study]) -> None:
+    environment = found.comparison.environment
+    _Machine.model_validate(environment)
+    if machine_id(environment) != found.machine:
         raise ValueError("machine is not the one that the comparison describes")
     if path.parts[-2:] != found.place.parts:
         raise ValueError(f"its content belongs to {found.place.as_posix()}")
+    study = studies.get(found.study)
+    if study is None or study.sha256(environment) != found.parameters_sha256:
+        raise ValueError(f"{found.study} is no study with these parameters any more: measure again")
 
 
 def described(found: GalleryResult) -> Iterator[str]:

@@ -58,9 +58,9 @@ def missing(
     """
     open_ones = list[tuple[Study, float]]()
     for study in wanted:
-        sha256, known = study.sha256(machine), found.of(results.machine_id(machine), study.name)
-        current = [one for one in known if (one.parameters_sha256, one.halfstep) == (sha256, results.version())]
-        if not any(occasion in (None, one.occasion) for one in current):
+        known = found.of(results.machine_id(machine), study.name)
+        current = [one.occasion for one in known if one.halfstep == results.version()]
+        if not (current if occasion is None else occasion in current):
             open_ones.append((study, max((one.seconds for one in known), default=60 * study.minutes)))
     return sorted(open_ones, key=lambda pair: pair[1])
 

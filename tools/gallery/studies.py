@@ -66,8 +66,9 @@ class Study(BaseModel):
         return found.model_copy(update={"train": found.train.model_copy(update={"variants": tuple(listed)})})
 
     def sha256(self, environment: Mapping[str, Any]) -> str:
-        """Identifies the parameters on a machine; the same on each occasion."""
-        text = self.settings(environment, "any").model_dump_json()
+        """Identifies the edits and what is compared on a machine; the same on each occasion."""
+        compared = self.settings(environment, "any").train.variants
+        text = json.dumps([self.parameters, compared], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
