@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from stages.errors import DataError
-from tests.gallery.conftest import Make
+from tests.gallery.conftest import KNOWN, Make
 from tools.gallery import page, studies
 from tools.gallery.merging import by_machine
 from tools.gallery.picture import COLOURS, svg
-from tools.gallery.results import GalleryResult, Results
+from tools.gallery.results import PUBLISHED, GalleryResult, Results, read
 
 
 def shown(*results: GalleryResult) -> Results:
@@ -120,3 +120,11 @@ def test_rows_replace_what_is_between_the_markers(root: Path) -> None:
     assert page.between_markers(changed, "| rows |") == changed
     with pytest.raises(DataError, match="results:start"):
         page.between_markers("no markers", "")
+
+
+def test_page_of_the_documentation_has_what_is_published(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    found = read(KNOWN, PUBLISHED)
+    text = Path("docs/gallery.md").read_text(encoding="utf-8")
+    assert text == page.render(found, KNOWN), "run `python -m tools.gallery --page`"
+    assert found.left_out == ()

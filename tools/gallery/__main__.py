@@ -6,6 +6,7 @@
     python -m tools.gallery --occasion busy          measures again under another name; both are kept
     python -m tools.gallery --add                    measures nothing: makes the results of this machine ready for a
                                                      pull request
+    python -m tools.gallery --page                   measures nothing: writes docs/gallery.md of what is published
 
 Each study is an experiment of DVC in a temporary copy of the workspace: `dvc exp show` lists it. A run that was killed
 goes on at the next start.
@@ -37,8 +38,8 @@ def main() -> None:
     wanted = studies.chosen(known, arguments.study)
     if arguments.minutes is not None and not arguments.minutes > 0:
         raise GalleryError(f"--minutes {arguments.minutes}: it must be a positive number")
-    if arguments.add:
-        publishing.add(known)
+    if arguments.add or arguments.page:
+        publishing.add(known) if arguments.add else publishing.write_page(known)
         return
     failed = _measure(known, wanted, arguments)
     publishing.show(known, results.MEASURED)
@@ -70,6 +71,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="starts no study that is not expected to end within them")
     parser.add_argument("--occasion", metavar="WORD", help="names the measurement; default: the day")
     parser.add_argument("--add", action="store_true", help="makes the results of this machine ready for a pull request")
+    parser.add_argument("--page", action="store_true", help="writes docs/gallery.md anew of gallery/results")
     return parser.parse_args()
 
 

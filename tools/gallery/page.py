@@ -28,14 +28,14 @@ of the occasions, which is wide for two of them; the spread is their standard de
 
 mixed_float16 is left out where the machine has no instructions for float16, and would convert each number. In the
 picture, a grey bar is the interval of the mean of several occasions, and the lines on it are the occasions.
-
-![Speed-up of training of each network, with its interval](gallery.svg)
 """
+_PICTURE = "![Speed-up of training of each network, with its interval](gallery.svg)\n"
 _ADD = f"""## Add your machine
 
-Run `{COMMAND} --minutes 70` with no other program running, then `{COMMAND} --add`, and open a pull request with what it
-names. The files have the processor, the versions of the libraries, and the comparisons; no path, host or user. A study
-that is killed goes on at the next start. `--occasion WORD` measures all of it again, and both are kept.
+Run `{COMMAND} --minutes 70` with no other program running, then `{COMMAND} --add`, and open a
+pull request with what it names. The files have the processor, the versions of the libraries, and the comparisons; no
+path, host or user. A study that is killed goes on at the next start. `--occasion WORD` measures all of it again, and
+both are kept.
 """
 _HEAD = (
     "study",
@@ -56,7 +56,7 @@ def render(found: Results, studies: Mapping[str, Study]) -> str:
         studies: all of them, by name.
     """
     machines = by_machine(found, list(studies))
-    lines = [_INTRODUCTION] if machines else [_INTRODUCTION.partition("\n![")[0], "", "There is no result yet."]
+    lines = [_INTRODUCTION, _PICTURE if machines else "There is no result yet.\n"]
     for each in machines.values():
         newest = next(reversed(each.values()))[-1]
         lines += [f"## {markdown_text(newest.device)}", "", f"{markdown_text('; '.join(described(newest)))}.", ""]

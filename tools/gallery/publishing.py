@@ -41,6 +41,11 @@ def _write(found: Results, studies: Mapping[str, Study], folder: Path) -> None:
         files.write_text(folder / page.PICTURE, svg(machines, studies))
 
 
+def write_page(studies: Mapping[str, Study]) -> None:
+    """Writes the page of the documentation: the results that the repository has."""
+    _write(results.read(studies, results.PUBLISHED), studies, DOCS)
+
+
 def add(studies: Mapping[str, Study]) -> None:
     """Copies the results of this machine to those of the repository, and writes the page of its documentation.
 
@@ -58,7 +63,7 @@ def add(studies: Mapping[str, Study]) -> None:
         )
     for one in found:
         one.write(results.PUBLISHED / one.place)
-    _write(results.read(studies, results.PUBLISHED), studies, DOCS)
+    write_page(studies)
     print(
         f"gallery: {len(found)} results are in {results.PUBLISHED / here}; commit that folder, {DOCS / PAGE} and "
         f"{DOCS / page.PICTURE}, and open a pull request"
