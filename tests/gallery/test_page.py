@@ -102,6 +102,14 @@ def test_candidate_without_a_comparison_is_not_in_the_picture(folder: Path, make
     assert "<!-- float16 -->" not in text
 
 
+def test_machine_on_which_every_training_failed_has_no_panel(folder: Path, make: Make) -> None:
+    found = make("cnn", "failed_arm")
+    candidates = {"float16": found.comparison.candidates["float16"]}
+    failed = found.model_copy(update={"comparison": found.comparison.model_copy(update={"candidates": candidates})})
+    assert "AMD EPYC" not in picture(failed)
+    assert "could not be compared" in page.render(shown(failed), studies.read())
+
+
 def test_rows_of_the_readme_are_the_best_candidates_of_five_studies(folder: Path, make: Make) -> None:
     known = studies.read()
     found = shown(*(make(name) for name in known), make("cnn", environment={"device": "another"}))

@@ -18,8 +18,8 @@ COMMAND = "python -m tools.gallery"
 PICTURE = "gallery.svg"
 _INTRODUCTION = f"""# Gallery: is lower precision faster on real networks?
 
-`{COMMAND}` measures these studies and writes this page. The command below a row measures it on your machine, and needs
-nothing beside this repository and its packages. Bad results are shown like good ones.
+`{COMMAND}` measures these studies and writes this page. The command below a study measures it on your
+machine, and needs nothing beside this repository and its packages. Bad results are shown like good ones.
 
 Images are scikit-learn's digits, whose accuracy is judged, or synthetic, for which only the speed is. `speed only` then
 stands with the verdict, and `faster` and `slower` take the place of `adopt` and `reject`. Brackets are 95 % intervals.

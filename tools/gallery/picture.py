@@ -18,6 +18,7 @@ from tools.gallery.merging import Row, mean_of, rows_of
 from tools.gallery.results import GalleryResult
 from tools.gallery.studies import Study
 
+Lines = Sequence[tuple[float, str, Row]]  # of a panel: place from the top, title of the study at its first, candidate
 # Told apart by people who are colour-blind, and in grey by their shape.
 COLOURS = {"adopt": "#1b7837", "faster": "#1b7837", "reject": "#b2182b", "slower": "#b2182b", "inconclusive": "#666666"}
 SHAPES = {"adopt": "o", "faster": "o", "reject": "s", "slower": "s", "inconclusive": "D"}
@@ -36,15 +37,14 @@ def svg(machines: Mapping[str, Mapping[str, Sequence[GalleryResult]]], studies: 
         machines: results by machine and study, the oldest occasion first.
         studies: all of them, by name.
     """
-    panels = [list(_lines(each, studies)) for each in machines.values()]
-    heights = [lines[-1][0] + 1 for lines in panels]
-    inches = sum(heights) * _ROW_INCHES + 1.1 * len(panels) + 0.4
+    drawn = [(list(_lines(each, studies)), next(iter(each.values()))[-1]) for each in machines.values()]
+    panels = [(lines, newest) for lines, newest in drawn if lines]
+    rows = sum(lines[-1][0] + 1 for lines, _ in panels)
     with rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH_INCHES, inches), facecolor="white", layout="constrained")
-        axes = figure.subplots(len(panels), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
-        for one, lines, each in zip(axes, panels, machines.values(), strict=True):
-            _panel(one, lines, next(iter(each.values()))[-1])
-        axes[-1].set_xlim(*_limits([ratio for lines in panels for _, _, row in lines for ratio in row.ratios(TRAIN)]))
+        size = (_WIDTH_INCHES, rows * _ROW_INCHES + 1.1 * len(panels) + 0.4)
+        figure = Figure(figsize=size, facecolor="white", layout="constrained")
+        if panels:
+            _draw_panels(figure, panels)
         marks = [
             Line2D([], [], color=COLOURS[verdict], marker=SHAPES[verdict], linestyle="", label=label)
             for verdict, label in LEGEND.items()
@@ -55,10 +55,18 @@ def svg(machines: Mapping[str, Mapping[str, Sequence[GalleryResult]]], studies: 
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"
 
 
+def _draw_panels(figure: Figure, panels: Sequence[tuple[Lines, GalleryResult]]) -> None:
+    heights = [lines[-1][0] + 1 for lines, _ in panels]
+    axes = figure.subplots(len(panels), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
+    for one, (lines, newest) in zip(axes, panels, strict=True):
+        _panel(one, lines, newest)
+    axes[-1].set_xlim(*_limits([ratio for lines, _ in panels for _, _, row in lines for ratio in row.ratios(TRAIN)]))
+
+
 def _lines(
     each: Mapping[str, Sequence[GalleryResult]], studies: Mapping[str, Study]
 ) -> Iterator[tuple[float, str, Row]]:
-    """The candidates that were compared, with their place from the top, and the title of a study at its first."""
+    """The candidates that were compared."""
     place = 0.0
     for name, found in each.items():
         title = studies[name].title
@@ -68,7 +76,7 @@ def _lines(
         place += _GAP_ROWS
 
 
-def _panel(axes: Axes, lines: Sequence[tuple[float, str, Row]], newest: GalleryResult) -> None:
+def _panel(axes: Axes, lines: Lines, newest: GalleryResult) -> None:
     for place, title, row in lines:
         _draw(axes, place, row)
         axes.annotate(
