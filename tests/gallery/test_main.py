@@ -86,6 +86,23 @@ def test_what_is_up_to_date_is_not_measured_again(started: list[str], main: Main
     assert studies_of(started[3:]) == ["regression"]
 
 
+def test_what_others_have_published_is_measured_here_all_the_same(started: list[str], main: Main, make: Make) -> None:
+    published = make("cnn", environment=results.environment())
+    published.write(results.PUBLISHED / published.place)
+    assert main("--study", "cnn", "--occasion", DAY) == 0
+    assert studies_of(started) == ["cnn"]
+    assert "2 occasions" in (results.MEASURED / "gallery.md").read_text()
+
+
+def test_folder_without_a_commit_is_one_line(
+    folder: Path, main: Main, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(folder.parent))
+    assert main() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "need a git repository with a commit: run `git init`" in line
+
+
 def test_other_release_measures_again(started: list[str], main: Main, folder: Path) -> None:
     main("--study", "cnn", "--occasion", DAY)
     text = (folder / "pyproject.toml").read_text()

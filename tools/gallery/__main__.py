@@ -51,9 +51,10 @@ def main() -> None:
 
 
 def _measure(known: dict[str, Study], wanted: list[Study], arguments: argparse.Namespace) -> list[str]:
+    workspace.require_commit()
     machine, occasion = results.environment(), running.occasion_of(arguments.occasion)
-    found = results.read(known, results.MEASURED, results.PUBLISHED)
-    planned = running.missing(wanted, found, machine, arguments.occasion)
+    here = results.read(known, results.MEASURED)  # what is published may be of another machine of the same kind
+    planned = running.missing(wanted, here, machine, arguments.occasion)
     if not planned:
         print("gallery: all of it has been measured here; --occasion WORD measures it again")
     with experiment.alone():
