@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stages.errors import DataError
-from tests.gallery.conftest import KNOWN, Make
+from tests.gallery.conftest import KNOWN, Make, scaled
 from tools.gallery import page, studies
 from tools.gallery.merging import by_machine
 from tools.gallery.picture import COLOURS, svg
@@ -29,6 +29,7 @@ def test_each_study_has_its_verdict_its_reason_and_what_would_change_it(folder: 
     assert "- What would change it: Training step, 0.96× (0.84 to 1.10), is on no clear side of 1.05×" in text
     assert "`python -m tools.gallery --study cnn`, about 2 min here." in text
     assert "How often the intervals held" not in text
+    assert {line.count(" | ") for line in text.splitlines() if line.startswith("| ")} == {6}
 
 
 def test_advice_stands_where_nothing_is_left_to_measure(folder: Path, make: Make) -> None:
@@ -108,6 +109,19 @@ def test_machine_on_which_every_training_failed_has_no_panel(folder: Path, make:
     failed = found.model_copy(update={"comparison": found.comparison.model_copy(update={"candidates": candidates})})
     assert "AMD EPYC" not in picture(failed)
     assert "could not be compared" in page.render(shown(failed), studies.read())
+
+
+def test_other_change_is_in_the_table_only(folder: Path, make: Make) -> None:
+    """The question is the precision: a larger batch has no place in the picture, however fast it is."""
+    found = make()
+    candidates = {**found.comparison.candidates}
+    fast = scaled(candidates["mixed_bfloat16"], 3.0).model_copy(update={"sentence": "A larger batch."})
+    candidates["float32_batch_128"] = fast
+    both = found.model_copy(update={"comparison": found.comparison.model_copy(update={"candidates": candidates})})
+    text = page.render(shown(both), studies.read())
+    assert "|  | float32\\_batch\\_128 | 4.19 ms → 4.36 ms | 2.8" in text
+    assert "A larger batch." not in text
+    assert "<!-- float32_batch_128 -->" not in picture(both)
 
 
 def test_rows_of_the_readme_are_the_best_candidates_of_five_studies(folder: Path, make: Make) -> None:

@@ -9,6 +9,7 @@ import pytest
 from dvc.utils.hydra import apply_overrides
 
 from stages.params import Params, load
+from tests.gallery.conftest import KNOWN
 from tests.params_file import set_parameters
 from tools.gallery import studies
 from tools.gallery.studies import GalleryError, chosen, overrides
@@ -129,3 +130,9 @@ def test_missing_file_and_unknown_study_are_named(folder: Path) -> None:
     (folder / studies.STUDIES).unlink()
     with pytest.raises(GalleryError, match=r"gallery/studies\.yaml cannot be read"):
         studies.read()
+
+
+def test_change_of_a_setting_does_not_lower_the_precision() -> None:
+    cnn = KNOWN["cnn"]
+    assert [cnn.lowers_precision(name) for name in ("mixed_bfloat16", "mixed_float16", "float16")] == [True] * 3
+    assert [cnn.lowers_precision(name) for name in ("float32", "float32_batch_128")] == [False] * 2

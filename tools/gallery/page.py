@@ -37,15 +37,7 @@ pull request with what it names. The files have the processor, the versions of t
 path, host or user. A study that is killed goes on at the next start. `--occasion WORD` measures all of it again, and
 both are kept.
 """
-_HEAD = (
-    "study",
-    "data",
-    "variant",
-    "training step",
-    "speed-up of training",
-    "change of the score",
-    "verdict, training",
-)
+_HEAD = ("study", "variant", "training step", "speed-up of training", "change of the score", "verdict", "inference")
 
 
 def render(found: Results, studies: Mapping[str, Study]) -> str:
@@ -77,7 +69,7 @@ def table(
     """A table of the candidates of some studies on one machine; with `best`, of one candidate a study."""
     lines = [f"| {' | '.join(_HEAD)} |", f"|{' --- |' * len(_HEAD)}"]
     for name, occasions in each.items():
-        rows = [_best(occasions)] if best else rows_of(occasions)
+        rows = [_best(occasions, studies[name])] if best else rows_of(occasions)
         for number, row in enumerate(rows):
             title = f"{studies[name].title} ({_data(occasions[-1])})" if number == 0 else ""
             lines.append(f"| {' | '.join(map(markdown_text, (title, *_cells(row))))} |")
@@ -135,14 +127,16 @@ def _data(found: GalleryResult) -> str:
     )
 
 
-def _best(occasions: Sequence[GalleryResult]) -> Row:
-    """The candidate with the largest speed-up of training."""
-    return max(rows_of(occasions), key=lambda row: mean_of(row.ratios(TRAIN)).ratio if row.ratios(TRAIN) else 0.0)
+def _best(occasions: Sequence[GalleryResult], study: Study) -> Row:
+    """The candidate in lower precision with the largest speed-up of training."""
+    rows = rows_of(occasions)
+    lower = [row for row in rows if study.lowers_precision(row.name)]
+    return max(lower or rows, key=lambda row: mean_of(row.ratios(TRAIN)).ratio if row.ratios(TRAIN) else 0.0)
 
 
 def _details(study: Study, occasions: Sequence[GalleryResult]) -> Iterator[str]:
-    """The verdict on the best candidate, why, what would change it, and the command."""
-    row = _best(occasions)
+    """The verdict on the best candidate in lower precision, why, what would change it, and the command."""
+    row = _best(occasions, study)
     candidate = row.candidates[-1]
     yield f"### {markdown_text(study.title)}"
     yield ""
@@ -165,7 +159,8 @@ def _why(candidate: Candidate) -> str:
 
 def _what_changes(candidate: Candidate) -> str:
     """What would settle training; else what its first reason advises."""
-    steps = [step for step in candidate.next_steps or () if "inference" not in step.lower()]
+    others = ("inference", "to measure that long")
+    steps = [step for step in candidate.next_steps or () if not any(word in step.lower() for word in others)]
     advice = [reason.advice for reason in candidate.reasons if reason.measure == TRAIN]
     return next(iter([*steps, *advice]), "nothing that was found here.")
 

@@ -27,7 +27,6 @@ LEGEND = {"adopt": "adopt, or faster", "reject": "reject, or slower", "inconclus
 _STYLE: Any = {"svg.hashsalt": "halfstep", "font.size": 9, "font.family": "DejaVu Sans", "axes.edgecolor": "#888888"}
 _AXIS = "speed-up of a training step, 95 % interval; solid line: the same time; dashed: worth having"
 _ROW_INCHES, _GAP_ROWS, _WIDTH_INCHES = 0.21, 0.5, 9
-_NARROWEST, _WIDEST = 0.4, 3.0  # ratios that the axis ends at, at the least and at the most
 
 
 def svg(machines: Mapping[str, Mapping[str, Sequence[GalleryResult]]], studies: Mapping[str, Study]) -> str:
@@ -66,11 +65,11 @@ def _draw_panels(figure: Figure, panels: Sequence[tuple[Lines, GalleryResult]]) 
 def _lines(
     each: Mapping[str, Sequence[GalleryResult]], studies: Mapping[str, Study]
 ) -> Iterator[tuple[float, str, Row]]:
-    """The candidates that were compared."""
+    """The candidates in lower precision that were compared."""
     place = 0.0
     for name, found in each.items():
         title = studies[name].title
-        for row in (row for row in rows_of(found) if row.ratios(TRAIN)):
+        for row in (row for row in rows_of(found) if row.ratios(TRAIN) and studies[name].lowers_precision(row.name)):
             yield place, title, row
             place, title = place + 1, ""
         place += _GAP_ROWS
@@ -109,6 +108,5 @@ def _draw(axes: Axes, place: float, row: Row) -> None:
 
 
 def _limits(ratios: Sequence[Ratio]) -> tuple[float, float]:
-    """Ends of the axis, which hold every interval of an occasion that is not extreme, and 1."""
-    low, high = min(found.low for found in ratios), max(found.high for found in ratios)
-    return max(_NARROWEST, min(low, 0.95) * 0.97), min(_WIDEST, max(high, 1.1) * 1.03)
+    """Ends of the axis, which hold every interval of an occasion, and 1."""
+    return min(0.95, *(found.low for found in ratios)) * 0.97, max(1.1, *(found.high for found in ratios)) * 1.03

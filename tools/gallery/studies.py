@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from stages.errors import HalfstepError, one_line
 from stages.params import Params, parse
 from stages.params.reading import dotted, parse_tree
-from stages.policies import FLOAT16, computes_in
+from stages.policies import FLOAT16, FLOAT32, computes_in
 
 STUDIES = Path("gallery/studies.yaml")
 NAME = r"^[a-z][a-z0-9-]*$"
@@ -64,6 +64,11 @@ class Study(BaseModel):
         found = parse(json.dumps(tree), name=f"{STUDIES}: {self.name}")
         listed = [name for name in found.train.variants if _is_computed(found.variants[name].policy, environment)]
         return found.model_copy(update={"train": found.train.model_copy(update={"variants": tuple(listed)})})
+
+    def lowers_precision(self, variant: str) -> bool:
+        """Whether a variant computes in fewer bits than float32, and is no other change of the baseline."""
+        entry = self.parameters.get(f"variants.{variant}") or _default_variants().get(variant) or {"policy": variant}
+        return computes_in(entry["policy"]).bits < FLOAT32.bits
 
     def sha256(self, environment: Mapping[str, Any]) -> str:
         """Identifies the edits and what is compared on a machine; the same on each occasion."""
