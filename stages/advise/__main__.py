@@ -17,7 +17,6 @@ from stages.advise.advice import Advice, advice_of, with_variants
 from stages.cli import cli_entry
 from stages.compare.text import ratio_text
 from stages.errors import AdviceError
-from stages.locking import stage_lock
 from stages.params import Params
 from stages.results import trials
 from stages.results.comparison import COMPARISON, Comparison, Trial
@@ -36,7 +35,7 @@ def main() -> None:
     if arguments.number is None and not arguments.all:
         _list(found, as_json=arguments.json)
         return
-    with stage_lock("advise"):
+    with experiment.alone():
         experiment.remove_copies()  # of an earlier start that was killed
         if arguments.all:
             kept = _carry_out_all(comparison, settings, arguments.minutes)
@@ -107,7 +106,8 @@ def _carry_out(advice: Advice, settings: Params, kept: dict[str, params.Variant]
     started_s = time.monotonic()
     entries = {**kept, advice.variant: advice.entry}
     print(f"advise: tries {_change(advice)} as {advice.variant}", flush=True)
-    name = experiment.run(with_variants(settings, entries), entries, advice.variant)
+    together, name = with_variants(settings, entries), experiment.name_of(advice.variant)
+    experiment.run(together, name, experiment.added(together, entries))
     comparison = experiment.comparison_of(name)
     candidate = comparison.candidates[advice.variant]
     over_parent, quality = candidate.over_parent, candidate.quality

@@ -1,4 +1,4 @@
-"""A variant as a DVC experiment: in a temporary copy of the workspace, which stays as it is."""
+"""DVC experiments in a temporary copy of the workspace, which stays as it is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from stages import files, workspace
 from stages.errors import AdviceError
 from stages.inputs import digests
 from stages.inputs.own_model import own_model_files
+from stages.locking import stage_lock
 from stages.params import Params, Variant
 from stages.results.comparison import COMPARISON, Comparison
 
@@ -27,23 +28,31 @@ _END_S = 30.0  # for DVC to end after a signal
 _POLL_S = 0.2
 
 
-def run(settings: Params, entries: Mapping[str, Variant], variant: str) -> str:
-    """Runs the pipeline with more variants, and returns the name of the experiment.
+def alone() -> AbstractContextManager[None]:
+    """Locks the workspace for experiments: one at a time is made of it.
+
+    Raises:
+        BusyError: another process makes one, and does not end soon.
+    """
+    return stage_lock("experiment")
+
+
+def run(settings: Params, name: str, overrides: Iterable[str]) -> None:
+    """Runs the pipeline with other parameters, as an experiment of this name; an earlier one is replaced.
 
     Args:
-        settings: with these variants.
-        entries: those that params.yaml lacks, by name.
-        variant: after which the experiment is called.
+        settings: with these parameters.
+        name: letters, digits and hyphens.
+        overrides: what differs from params.yaml, in the grammar of Hydra.
 
     Raises:
         AdviceError: there is no git repository with a commit, or the experiment failed; it says so above.
     """
     workspace.require_commit()
     workspace.recover()
-    name = f"{PREFIX}{variant.replace('_', '-')}"
     if revision(name) is not None:
         _dvc("exp", "remove", name)
-    command = ["exp", "run", "--temp", "--name", name, *_overrides(settings, entries)]
+    command = ["exp", "run", "--temp", "--name", name, *(f"--set-param={text}" for text in overrides)]
     for path in untracked(settings):
         command += ["--copy-paths", path]
     before = _copies()
@@ -61,7 +70,6 @@ def run(settings: Params, entries: Mapping[str, Variant], variant: str) -> str:
         remove_copies(_copies() - before)
     if process.returncode or revision(name) is None:
         raise AdviceError(f"the experiment {name} failed, as shown above; the workspace is as before")
-    return name
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -78,13 +86,23 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _overrides(settings: Params, entries: Mapping[str, Variant]) -> Iterator[str]:
-    """The options that add variants to the parameters, in the grammar of Hydra."""
-    yield from ("--set-param", f"train.variants=[{','.join(settings.train.variants)}]")
+def name_of(variant: str) -> str:
+    """Name of the experiment that tries a variant."""
+    return f"{PREFIX}{variant.replace('_', '-')}"
+
+
+def added(settings: Params, entries: Mapping[str, Variant]) -> Iterator[str]:
+    """Overrides that add variants to the parameters.
+
+    Args:
+        settings: with these variants.
+        entries: those that params.yaml lacks, by name.
+    """
+    yield f"train.variants=[{','.join(settings.train.variants)}]"
     for name, entry in entries.items():
         values = entry.model_dump(mode="json")
         kept = {key: value for key, value in values.items() if value not in (None, []) or key == "xla"}
-        yield from ("--set-param", f"+variants.{name}={{{','.join(f'{key}:{_text(kept[key])}' for key in kept)}}}")
+        yield f"+variants.{name}={{{','.join(f'{key}:{_text(kept[key])}' for key in kept)}}}"
 
 
 def _text(value: Any) -> str:

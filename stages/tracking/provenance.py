@@ -71,10 +71,10 @@ def context_tags() -> dict[str, str]:
     tags = {"device": str(machine["device"]), "environment": fingerprint.digest(machine)}
     if name := os.environ.get("DVC_EXP_NAME"):
         tags["dvc.exp_name"] = name
-    return tags | _git_tags()
+    return tags | git_tags()
 
 
-def _git_tags() -> dict[str, str]:
+def git_tags() -> dict[str, str]:
     """The commit, and whether tracked files differ from it. `dvc.lock` is ignored, because the pipeline writes it."""
     commit = _git("rev-parse", "HEAD")
     if commit is None:

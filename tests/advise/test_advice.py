@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -185,14 +185,15 @@ def answers(
     """Stands for the experiments: a variant's speed-up over its parent, and the reasons that its report gives."""
     started: list[str] = []
 
-    def run(settings: Params, entries: dict[str, Variant], variant: str) -> str:
-        assert variant in settings.train.variants
-        assert set(entries) <= set(settings.train.variants)
+    def run(settings: Params, name: str, overrides: Iterable[str]) -> None:
+        listed, *added = overrides
+        assert listed == f"train.variants=[{','.join(settings.train.variants)}]"
+        variant = next(variant for variant in settings.train.variants if experiment.name_of(variant) == name)
+        assert added[-1].startswith(f"+variants.{variant}={{policy:")
         started.append(variant)
-        return f"advise-{variant}"
 
     def comparison_of(name: str) -> Comparison:
-        variant = name.removeprefix("advise-")
+        variant = name.removeprefix("advise-").replace("-", "_")
         low, high = over_parent[variant]
         found = comparison(**{variant: tuple(reasons.get(variant, ()))})
         candidate = found.candidates[variant].model_copy(

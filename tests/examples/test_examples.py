@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 
@@ -22,7 +21,8 @@ EXAMPLES: dict[str, tuple[dict[str, Any], int, int, float]] = {
     "segmentation": ({"size": 32, "images": 400, "test": 50, "width": 8}, 6, 16, 0.5),
     "text": ({"length": 16, "width": 32, "limit": 30_000}, 2, 64, 0.15),
     "own_train_step": ({"width": 128}, 4, 64, 0.6),
-    "fine_tuning": ({"weights": "digits.keras", "frozen": True}, 4, 32, 0.55),
+    "fine_tuning": ({}, 4, 32, 0.75),
+    "encoder": ({"length": 32, "width": 32, "examples": 2000}, 3, 32, 0.3),
 }
 
 SCRIPTS = {"plain_script", "lstm_script"}  # by tests/pipeline/test_script.py and tests/scripts
@@ -30,13 +30,9 @@ SCRIPTS = {"plain_script", "lstm_script"}  # by tests/pipeline/test_script.py an
 
 @pytest.fixture
 def folder(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with the examples, and with the weights of a network for digits."""
-    from stages.tasks.images.models import build
-
+    """A working folder with the examples."""
     shutil.copytree(root / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
-    keras.config.set_dtype_policy("float32")
-    build(ModelParams(), (32, 32, 3), classes=10).save(tmp_path / "digits.keras")
     return tmp_path
 
 

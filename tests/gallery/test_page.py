@@ -1,0 +1,152 @@
+"""The page, the picture and the rows of the README show what the results say, and nothing that they do not."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from stages.errors import DataError
+from tests.gallery.conftest import KNOWN, Make, scaled
+from tools.gallery import page, studies
+from tools.gallery.merging import by_machine
+from tools.gallery.picture import COLOURS, svg
+from tools.gallery.results import PUBLISHED, GalleryResult, Results, read
+
+
+def shown(*results: GalleryResult) -> Results:
+    return Results(results, ())
+
+
+def test_each_study_has_its_verdict_its_reason_and_what_would_change_it(folder: Path, make: Make) -> None:
+    text = page.render(shown(make()), studies.read())
+    assert (
+        "| small CNN, 32 px (digits: accuracy) | mixed\\_float16 | 4.19 ms → 5.46 ms | 0.77× (0.72 to 0.82) |" in text
+    )
+    assert "- Verdict: mixed\\_bfloat16 for training is undecided: its speed-up of 0.96× (0.84 to 1.10)" in text
+    assert "- Why: In 30 % of a training step (24 to 36 %), 1.25 of 4.19 ms, no operation runs" in text
+    assert "- What would change it: Training step, 0.96× (0.84 to 1.10), is on no clear side of 1.05×" in text
+    assert "`python -m tools.gallery --study cnn`, about 2 min here." in text
+    assert "How often the intervals held" not in text
+    assert {line.count(" | ") for line in text.splitlines() if line.startswith("| ")} == {6}
+
+
+def test_advice_stands_where_nothing_is_left_to_measure(folder: Path, make: Make) -> None:
+    text = page.render(shown(make("regression", "own_task")), studies.read())
+    assert "- What would change it: Lower compare.min\\_speedup if this is worth having" in text
+
+
+def test_speed_only_is_said(folder: Path, make: Make) -> None:
+    text = page.render(shown(make("resnet20-64", "speed_only")), studies.read())
+    assert "| ResNet-20, 64 px (digits: speed only) | mixed\\_float16 |" in text
+    assert "| not judged | slower, speed only | batch 1: " in text
+
+
+def test_occasions_are_merged_and_their_intervals_are_checked(folder: Path, make: Make) -> None:
+    found = [make(occasion=name, factor=factor) for name, factor in (("a", 1.0), ("b", 1.02), ("c", 1.5))]
+    text = page.render(shown(*found), studies.read())
+    assert "3 occasions, spread " in text
+    (line,) = [line for line in text.splitlines() if line.startswith("| small CNN, 32 px | training | ±")]
+    assert line.endswith("| 0 of 6 | 5.3 of 6 |")  # the mean of the others always has the 1.5 in it, or is far from it
+
+
+def test_candidate_that_failed_is_not_compared(folder: Path, make: Make) -> None:
+    text = page.render(shown(make("cnn", "failed_arm")), studies.read())
+    assert "| float16 |  | not compared | not judged | inconclusive |  |" in text
+
+
+def test_verdicts_that_differ_are_counted(folder: Path, make: Make) -> None:
+    text = page.render(shown(make("regression", "own_task", "a"), make("regression", "default", "b")), studies.read())
+    assert "inconclusive (inconclusive 1×, reject 1×)" in text
+
+
+def test_text_of_others_is_no_markup(folder: Path, make: Make) -> None:
+    hostile = make(environment={"device": "<script>alert(1)</script> | [x](http://example.org) `code`"})
+    text = page.render(shown(hostile), studies.read())
+    assert "<script>" not in text
+    assert "[x](http" not in text
+
+
+def test_left_out_files_are_named_on_the_page(folder: Path) -> None:
+    text = page.render(Results((), ("gallery/results/a/b.json is left out: no",)), studies.read())
+    assert "There is no result yet." in text
+    assert "## Files that are not shown" in text
+    assert "a/b.json is left out: no" in text
+
+
+def picture(*results: GalleryResult) -> str:
+    known = studies.read()
+    return svg(by_machine(shown(*results), list(known)), known)
+
+
+def test_picture_has_a_solid_background_a_panel_a_machine_and_colours_of_verdicts(folder: Path, make: Make) -> None:
+    text = picture(make(), make("regression", "own_task", environment={"device": "NVIDIA H100"}))
+    root = ElementTree.fromstring(text)
+    axes = [item for item in root.iter() if item.get("id", "").startswith("axes_")]
+    assert len(axes) == 2
+    (background,) = [item for item in root.iter() if item.get("id") == "patch_1"]
+    assert "fill: #ffffff" in ElementTree.tostring(background, encoding="unicode")
+    assert COLOURS["reject"] in text
+    for name in ("AMD EPYC, 2 cores", "NVIDIA H100", "small CNN, 32 px", "mixed_float16"):
+        assert f"<!-- {name} -->" in text
+
+
+def test_picture_is_the_same_for_the_same_results(folder: Path, make: Make) -> None:
+    assert picture(make(), make(occasion="busy")) == picture(make(), make(occasion="busy"))
+    assert picture(make()) != picture(make(factor=1.1))
+
+
+def test_candidate_without_a_comparison_is_not_in_the_picture(folder: Path, make: Make) -> None:
+    text = picture(make("cnn", "failed_arm"))
+    assert "<!-- mixed_bfloat16 -->" in text
+    assert "<!-- float16 -->" not in text
+
+
+def test_machine_on_which_every_training_failed_has_no_panel(folder: Path, make: Make) -> None:
+    found = make("cnn", "failed_arm")
+    candidates = {"float16": found.comparison.candidates["float16"]}
+    failed = found.model_copy(update={"comparison": found.comparison.model_copy(update={"candidates": candidates})})
+    assert "AMD EPYC" not in picture(failed)
+    assert "could not be compared" in page.render(shown(failed), studies.read())
+
+
+def test_other_change_is_in_the_table_only(folder: Path, make: Make) -> None:
+    """The question is the precision: a larger batch has no place in the picture, however fast it is."""
+    found = make()
+    candidates = {**found.comparison.candidates}
+    fast = scaled(candidates["mixed_bfloat16"], 3.0).model_copy(update={"sentence": "A larger batch."})
+    candidates["float32_batch_128"] = fast
+    both = found.model_copy(update={"comparison": found.comparison.model_copy(update={"candidates": candidates})})
+    text = page.render(shown(both), studies.read())
+    assert "|  | float32\\_batch\\_128 | 4.19 ms → 4.36 ms | 2.8" in text
+    assert "A larger batch." not in text
+    assert "<!-- float32_batch_128 -->" not in picture(both)
+
+
+def test_rows_of_the_readme_are_the_best_candidates_of_five_studies(folder: Path, make: Make) -> None:
+    known = studies.read()
+    found = shown(*(make(name) for name in known), make("cnn", environment={"device": "another"}))
+    rows = page.readme_rows(found, known).splitlines()
+    assert len(rows) == 2 + 5
+    assert all("| mixed\\_bfloat16 |" in row for row in rows[2:])
+    assert rows[2].startswith("| small CNN, 32 px (")
+    assert page.readme_rows(shown(), known) == ""
+
+
+def test_rows_replace_what_is_between_the_markers(root: Path) -> None:
+    text = (root / "README.md").read_text(encoding="utf-8")
+    changed = page.between_markers(text, "| rows |")
+    before, after = text.partition(page.START)[0], text.partition(page.END)[2]
+    assert changed == f"{before}{page.START}\n| rows |\n{page.END}{after}"
+    assert page.between_markers(changed, "| rows |") == changed
+    with pytest.raises(DataError, match="results:start"):
+        page.between_markers("no markers", "")
+
+
+def test_page_of_the_documentation_has_what_is_published(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    found = read(KNOWN, PUBLISHED)
+    text = Path("docs/gallery.md").read_text(encoding="utf-8")
+    assert text == page.render(found, KNOWN), "run `python -m tools.gallery --page`"
+    assert found.left_out == ()

@@ -1,0 +1,128 @@
+"""Files of the gallery are checked before they are shown, and say nothing of the host or its user."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.machine import fingerprint
+from tests.gallery.conftest import KNOWN, Make
+from tools.gallery import results
+from tools.gallery.studies import GalleryError
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+@pytest.fixture
+def written(folder: Path, make: Make) -> Path:
+    """A file that the code has written."""
+    found = make()
+    found.write(results.PUBLISHED / found.place)
+    return results.PUBLISHED / found.place
+
+
+def test_file_is_read_as_it_was_written(written: Path, make: Make) -> None:
+    assert results.read_one(written, KNOWN) == make()
+    content = json.loads(written.read_text())
+    assert (content["schema_version"], content["comparison"]["schema_version"]) == (1, 3)
+    assert written.stat().st_size < 60_000
+
+
+def change_version(content: dict[str, Any]) -> None:
+    content["schema_version"] = 2
+
+
+def change_version_of_the_comparison(content: dict[str, Any]) -> None:
+    content["comparison"]["schema_version"] = 99
+
+
+CHANGES: dict[str, tuple[Change, str]] = {
+    "version": (change_version, "the file has schema version 2 and this release reads 1"),
+    "no version": (lambda content: content.pop("schema_version"), "the file has schema version None"),
+    "comparison": (change_version_of_the_comparison, "its comparison has schema version 99"),
+    "no comparison": (lambda content: content.pop("comparison"), "comparison"),
+    "unknown key": (lambda content: content.update(more=1), "more: Extra inputs are not permitted"),
+    "verdict": (
+        lambda content: content["comparison"]["candidates"]["mixed_float16"].update(verdict="great"),
+        "verdict: Input should be",
+    ),
+    "commit": (lambda content: content.update(commit="main"), "commit: String should match pattern"),
+    "occasion": (lambda content: content.update(occasion="../../x"), "occasion: String should match pattern"),
+    "study": (lambda content: content.update(study="lstm"), "its content belongs to"),
+    "parameters": (
+        lambda content: content.update(parameters_sha256="0" * 64),
+        "cnn is no study with these parameters any more: measure again",
+    ),
+    "machine": (
+        lambda content: content["comparison"]["environment"].update(gpus=["H100"]),
+        "gpus.0: Input should be a valid dictionary",
+    ),
+    "device": (
+        lambda content: content["comparison"]["environment"].update(device="Faster CPU"),
+        "machine is not the one that the comparison describes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_file_that_is_not_right_is_named_and_left_out(written: Path, make: Make, name: str) -> None:
+    change, message = CHANGES[name]
+    content = json.loads(written.read_text())
+    change(content)
+    written.write_text(json.dumps(content))
+    other = make("lstm")
+    other.write(results.PUBLISHED / other.place)
+    found = results.read(KNOWN, results.PUBLISHED)
+    assert [one.study for one in found.shown] == ["lstm"]
+    (line,) = found.left_out
+    assert line.startswith(f"{written.as_posix()} is left out: ")
+    assert message in line
+    assert "dvc repro" not in line
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", '{"x": NaN}', '{"schema_version": 1', '{"schema_version": 1, "comparison": []}']
+)
+def test_file_that_is_no_result_is_left_out(written: Path, text: str) -> None:
+    written.write_text(text)
+    found = results.read(KNOWN, results.PUBLISHED)
+    assert (len(found.shown), len(found.left_out)) == (0, 1)
+    assert "dvc repro" not in found.left_out[0]
+
+
+def test_what_was_measured_here_counts_before_what_is_published(written: Path, make: Make) -> None:
+    newer = make(seconds=7.0)
+    newer.write(results.MEASURED / newer.place)
+    assert [one.seconds for one in results.read(KNOWN, results.MEASURED, results.PUBLISHED).shown] == [7.0]
+
+
+def test_names_of_host_user_and_folders_are_left_out(monkeypatch: pytest.MonkeyPatch, make: Make) -> None:
+    node, user = "workstation-of-ann", "ann-smith"
+    monkeypatch.setattr(platform, "node", lambda: node)
+    monkeypatch.setattr(getpass, "getuser", lambda: user)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/home/someone/dumps")
+    monkeypatch.setenv("OMP_AFFINITY", f"file-of-{user}")
+    monkeypatch.setenv("KMP_HOSTS", node)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    found = results.environment()
+    assert found["settings"].get("OMP_NUM_THREADS") == "2"
+    assert {"XLA_FLAGS", "OMP_AFFINITY", "KMP_HOSTS"} & found["settings"].keys() == set()
+    comparison = make().comparison.model_copy(update={"environment": fingerprint.fingerprint()})
+    text = json.dumps(results.public(comparison).as_json())
+    assert [word for word in (node, user, "/home/", str(Path.home())) if word in text] == []
+    assert results.public(comparison).environment == found  # so the result is found again on this machine
+
+
+def test_machine_is_the_same_on_each_start() -> None:
+    assert results.machine_id(results.environment()) == results.machine_id(results.environment())
+
+
+def test_missing_file_is_named(folder: Path) -> None:
+    with pytest.raises(GalleryError, match="is left out"):
+        results.read_one(folder / "x/cnn-day.json", KNOWN)

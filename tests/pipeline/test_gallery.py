@@ -1,0 +1,111 @@
+"""A study of the gallery is measured in a copy of a checkout, killed in between, measured again, and made ready."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pipeline.conftest import child_environment
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Checkout
+
+pytestmark = pytest.mark.slow
+COMMAND = ("python", "-m", "tools.gallery", "--study", "regression")
+SHORT = "    profile.max_seconds: 30\n"
+EDIT = "# an edit that is not committed\n"
+
+
+@pytest.fixture
+def checkout(pristine: Checkout, tmp_path: Path) -> Checkout:
+    """A checkout in which the quickest study is measured for a moment."""
+    found = pristine.copy(tmp_path / "halfstep")
+    path = found.root / "gallery/studies.yaml"
+    rounds = (
+        "    profile.processes: 2\n    profile.rounds: 2\n    profile.warmup_steps: 2\n    profile.trace_steps: 2\n"
+    )
+    text = path.read_text()
+    assert text.count(SHORT) == 1
+    path.write_text(text.replace(SHORT, rounds + "    profile.max_seconds: 2\n"))
+    found.commit("A short study")
+    return found
+
+
+def killed_at(checkout: Checkout, stage: str, log: Path, *arguments: str) -> str:
+    """What the command prints until a stage has run for a second, when all of it is killed."""
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=checkout.root,
+            env=child_environment(checkout.root),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        ) as process,
+    ):
+        until_s = time.monotonic() + 120
+        while f"Running stage '{stage}'" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < until_s, log.read_text()
+            time.sleep(0.1)
+        time.sleep(1.0)
+        os.killpg(process.pid, signal.SIGKILL)
+    return log.read_text()
+
+
+def test_study_goes_on_after_a_kill_is_measured_again_and_made_ready(checkout: Checkout, tmp_path: Path) -> None:
+    params = checkout.root / "params.yaml"
+    text = params.read_text() + EDIT
+    params.write_text(text)
+    killed_at(checkout, "profile", tmp_path / "killed.txt", "--occasion", "first")
+    params.write_text(params.read_text().replace(EDIT, ""))
+
+    printed = checkout.check_output(*COMMAND, "--occasion", "first")
+    assert "Stage 'train@float32-0' is cached - skipping run" in printed
+    assert "gallery: regression: mixed_bfloat16 " in printed
+    assert checkout.check_output("git", "status", "--short") == ""
+    assert not list((checkout.root / ".dvc/tmp/exps/standalone").glob("tmp*"))
+    assert "gallery-regression-first" in checkout.check_output("dvc", "exp", "show", "--csv")
+    (first,) = (checkout.root / "data/gallery").glob("*/regression-first.json")
+    found = checkout.json(f"data/gallery/{first.parent.name}/regression-first.json")
+    assert set(found["comparison"]["candidates"]) >= {"mixed_bfloat16", "float32_xla"}
+    assert found["comparison"]["setup"]["task"]["name"] == "examples.regression:build"  # not what params.yaml says
+    assert not found["dirty"]
+
+    assert "all of it has been measured here" in checkout.check_output(*COMMAND)
+    second = checkout.check_output(*COMMAND, "--occasion", "second")
+    assert "Running stage 'profile'" in second
+    assert "Running stage 'train@float32-0'" not in second
+    assert "hold the mean of the others" in second
+    page = (checkout.root / "data/gallery/gallery.md").read_text()
+    assert "2 occasions, spread " in page
+
+    assert "open a pull request" in checkout.check_output("python", "-m", "tools.gallery", "--add")
+    added = checkout.check_output("git", "status", "--short", "--untracked-files=all").split()
+    published = [name for name in added if name.startswith("gallery/results/")]
+    assert sorted(Path(name).name for name in published) == ["regression-first.json", "regression-second.json"]
+    private = (str(checkout.root), str(Path.home()), platform.node(), f"/{getpass.getuser()}")
+    for name in (*published, "docs/gallery.md", "docs/gallery.svg"):
+        content = (checkout.root / name).read_text()
+        assert [word for word in private if f"{word}/" in content or f'"{word}' in content] == [], name
+
+
+def test_failing_study_is_a_line_and_the_workspace_is_as_before(checkout: Checkout) -> None:
+    path = checkout.root / "examples/regression.py"
+    path.write_text(path.read_text().replace("def build(", "def built("))
+    done = checkout.run(*COMMAND, "--occasion", "first")
+    assert done.returncode == 2
+    first, last = done.stderr.splitlines()[-2:]
+    assert first.startswith("gallery: regression failed: the experiment gallery-regression-first failed")
+    assert last.startswith("1 of 1 studies failed")
+    assert checkout.check_output("git", "status", "--short").split() == ["M", "examples/regression.py"]
+    assert not list((checkout.root / "data/gallery").glob("*/*.json"))

@@ -1,0 +1,95 @@
+"""Several occasions of one study on one machine: the mean of their speed-ups, and how far each was right.
+
+A ratio is averaged as its logarithm. The occasions count as independent draws, so the interval of their mean is
+Student's t interval of the logarithms: it needs nothing but the occasions, and holds whatever differs between them. Two
+occasions say little about that, so theirs is wide. Their own intervals are about the noise within one occasion only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from stages.results.comparison import Candidate, Ratio, Verdict
+from stages.stats.speedup import CONFIDENCE
+from tools.gallery.results import GalleryResult, Results
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean speed-up over occasions, with its interval; of one occasion, that of the occasion.
+
+    Attributes:
+        spread: standard deviation between occasions, as a share; None for one occasion.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    spread: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A candidate of a study on a machine, on each occasion, the oldest first."""
+
+    name: str
+    results: tuple[GalleryResult, ...]
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The candidate on each occasion."""
+        return [found.comparison.candidates[self.name] for found in self.results]
+
+    @property
+    def verdict(self) -> Verdict:
+        """That of all occasions; where they differ, it is not known."""
+        first, *others = {candidate.verdict for candidate in self.candidates}
+        return "inconclusive" if others else first
+
+    def ratios(self, measure: str) -> list[Ratio]:
+        """The speed-ups of the occasions on which the measure was compared."""
+        return [found for candidate in self.candidates if (found := candidate.speedups.get(measure)) is not None]
+
+
+def rows_of(found: Sequence[GalleryResult]) -> list[Row]:
+    """The candidates of the occasions of one study on one machine, in the order of the newest."""
+    newest = found[-1].comparison.candidates
+    having = {name: tuple(one for one in found if name in one.comparison.candidates) for name in newest}
+    return [Row(name, occasions) for name, occasions in having.items()]
+
+
+def by_machine(found: Results, studies: Sequence[str]) -> Mapping[str, dict[str, list[GalleryResult]]]:
+    """Occasions by machine and study, in the order of `studies`; the machine with the most studies first."""
+    machines = {one.machine: {name: found.of(one.machine, name) for name in studies} for one in found.shown}
+    kept = {machine: {name: some for name, some in each.items() if some} for machine, each in machines.items()}
+    return dict(sorted(((name, each) for name, each in kept.items() if each), key=lambda item: -len(item[1])))
+
+
+def mean_of(ratios: Sequence[Ratio]) -> Mean:
+    """The mean of speed-ups of several occasions."""
+    if len(ratios) == 1:
+        return Mean(ratios[0].ratio, ratios[0].low, ratios[0].high)
+    logs = np.log([found.ratio for found in ratios])
+    mean, spread = float(logs.mean()), float(logs.std(ddof=1))
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)) * spread / math.sqrt(len(logs))
+    return Mean(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), math.expm1(spread))
+
+
+def held(ratios: Sequence[Ratio]) -> int:
+    """On how many occasions the interval holds the mean of the others."""
+    others = [mean_of([*ratios[:number], *ratios[number + 1 :]]).ratio for number in range(len(ratios))]
+    return sum(found.low <= mean <= found.high for found, mean in zip(ratios, others, strict=True))
+
+
+def expected_share(occasions: int) -> float:
+    """How often an interval would hold the mean of the others if nothing differed between occasions.
+
+    It is less than 95 %, because that mean has an error, too: of a variance v / (occasions − 1) beside v.
+    """
+    reach = stats.norm.ppf((1 + CONFIDENCE) / 2) / math.sqrt(1 + 1 / (occasions - 1))
+    return float(2 * stats.norm.cdf(reach) - 1)

@@ -1,0 +1,224 @@
+"""The gallery as a page of Markdown, and its rows for the README."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from stages.compare.text import ratio_text, verdict_text
+from stages.errors import DataError
+from stages.escaping import markdown_text
+from stages.results.comparison import Candidate
+from stages.text import TRAIN, batch_size_of, measure_text, ms_text, percent_text
+from tools.gallery.merging import Row, by_machine, expected_share, held, mean_of, rows_of
+from tools.gallery.results import GalleryResult, Results, described
+from tools.gallery.studies import Study
+
+START, END = "<!-- results:start -->", "<!-- results:end -->"
+COMMAND = "python -m tools.gallery"
+PICTURE = "gallery.svg"
+_INTRODUCTION = f"""# Gallery: is lower precision faster on real networks?
+
+`{COMMAND}` measures these studies and writes this page. The command below a study measures it on your
+machine, and needs nothing beside this repository and its packages. Bad results are shown like good ones.
+
+Images are scikit-learn's digits, whose accuracy is judged, or synthetic, for which only the speed is. `speed only` then
+stands with the verdict, and `faster` and `slower` take the place of `adopt` and `reject`. Brackets are 95 % intervals.
+A row of several occasions has the mean of their speed-ups, averaged as logarithms. Its interval is Student's t interval
+of the occasions, which is wide for two of them; the spread is their standard deviation.
+
+mixed_float16 is left out where the machine has no instructions for float16, and would convert each number. In the
+picture, a grey bar is the interval of the mean of several occasions, and the lines on it are the occasions.
+"""
+_PICTURE = "![Speed-up of training of each network, with its interval](gallery.svg)\n"
+_ADD = f"""## Add your machine
+
+Run `{COMMAND} --minutes 70` with no other program running, then `{COMMAND} --add`, and open a
+pull request with what it names. The files have the processor, the versions of the libraries, and the comparisons; no
+path, host or user. A study that is killed goes on at the next start. `--occasion WORD` measures all of it again, and
+both are kept.
+"""
+_HEAD = ("study", "variant", "training step", "speed-up of training", "change of the score", "verdict", "inference")
+
+
+def render(found: Results, studies: Mapping[str, Study]) -> str:
+    """The page.
+
+    Args:
+        found: all results, and what cannot be shown.
+        studies: all of them, by name.
+    """
+    machines = by_machine(found, list(studies))
+    lines = [_INTRODUCTION, _PICTURE if machines else "There is no result yet.\n"]
+    for each in machines.values():
+        newest = next(reversed(each.values()))[-1]
+        lines += [f"## {markdown_text(newest.device)}", "", f"{markdown_text('; '.join(described(newest)))}.", ""]
+        lines += table(each, studies)
+        for name, occasions in each.items():
+            lines += ["", *_details(studies[name], occasions)]
+        lines += _occasions(each, studies)
+        lines.append("")
+    lines.append(_ADD)
+    if found.left_out:
+        lines += ["## Files that are not shown", "", *(f"- {markdown_text(line)}" for line in found.left_out), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def table(
+    each: Mapping[str, Sequence[GalleryResult]], studies: Mapping[str, Study], *, best: bool = False
+) -> list[str]:
+    """A table of the candidates of some studies on one machine; with `best`, of one candidate a study."""
+    lines = [f"| {' | '.join(_HEAD)} |", f"|{' --- |' * len(_HEAD)}"]
+    for name, occasions in each.items():
+        rows = [_best(occasions, studies[name])] if best else rows_of(occasions)
+        for number, row in enumerate(rows):
+            title = f"{studies[name].title} ({_data(occasions[-1])})" if number == 0 else ""
+            lines.append(f"| {' | '.join(map(markdown_text, (title, *_cells(row))))} |")
+    return lines
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    candidate, ratios = row.candidates[-1], row.ratios(TRAIN)
+    step, speedup = "", "not compared"
+    if ratios:
+        newest = candidate.speedups.get(TRAIN)
+        step = f"{ms_text(newest.baseline_time_ms)} → {ms_text(newest.candidate_time_ms)}" if newest else ""
+        speedup = ratio_text(mean := mean_of(ratios))
+        if mean.spread is not None:
+            speedup += f", {len(ratios)} occasions, spread {percent_text(mean.spread, 1)}"
+    return row.name, step, speedup, _quality(candidate), _verdict(row), _inference(row)
+
+
+def _inference(row: Row) -> str:
+    """The speed-ups and verdicts of inference, those of the newest occasion."""
+    candidate = row.candidates[-1]
+    measures = [measure for measure in candidate.speedups if measure != TRAIN]
+    return "; ".join(
+        f"batch {batch_size_of(measure)}: {ratio_text(mean_of(row.ratios(measure)))}, {candidate.verdicts[measure]}"
+        for measure in measures
+    )
+
+
+def _verdict(row: Row) -> str:
+    speed_only = row.results[-1].comparison.speed_only
+    words = [candidate.verdict for candidate in row.candidates]
+    if len(set(words)) == 1:
+        return verdict_text(words[0], speed_only=speed_only)
+    counts = ", ".join(f"{word} {words.count(word)}×" for word in sorted(set(words)))
+    return verdict_text(row.verdict, speed_only=speed_only) + f" ({counts})"
+
+
+def _quality(candidate: Candidate) -> str:
+    if (quality := candidate.quality) is None:
+        return "not judged"
+    numbers = (quality.delta, quality.low, quality.high)
+    return f"{quality.name} {{}} ({{}} to {{}})".format(*(f"{value:+.3f}".replace("-", "−") for value in numbers))
+
+
+def _data(found: GalleryResult) -> str:
+    """What is trained on, and whether its quality is judged."""
+    setup, comparison = found.comparison.setup, found.comparison
+    source = setup.data.source if setup and setup.data else "made by the example"
+    return (
+        f"{source}: speed only"
+        if comparison.speed_only
+        else f"{source}: {comparison.score.name}"
+        if comparison.score
+        else source
+    )
+
+
+def _best(occasions: Sequence[GalleryResult], study: Study) -> Row:
+    """The candidate in lower precision with the largest speed-up of training."""
+    rows = rows_of(occasions)
+    lower = [row for row in rows if study.lowers_precision(row.name)]
+    return max(lower or rows, key=lambda row: mean_of(row.ratios(TRAIN)).ratio if row.ratios(TRAIN) else 0.0)
+
+
+def _details(study: Study, occasions: Sequence[GalleryResult]) -> Iterator[str]:
+    """The verdict on the best candidate in lower precision, why, what would change it, and the command."""
+    row = _best(occasions, study)
+    candidate = row.candidates[-1]
+    yield f"### {markdown_text(study.title)}"
+    yield ""
+    yield f"{markdown_text(study.shows)} `{COMMAND} --study {study.name}`, about {_minutes(occasions)} min here."
+    yield ""
+    yield f"- Verdict: {markdown_text(candidate.sentence)}"
+    yield f"- Why: {markdown_text(_why(candidate))}"
+    yield f"- What would change it: {markdown_text(_what_changes(candidate))}"
+
+
+def _minutes(occasions: Sequence[GalleryResult]) -> int:
+    return max(1, round(max(found.seconds for found in occasions) / 60))
+
+
+def _why(candidate: Candidate) -> str:
+    """The first reason of training, with its numbers; else what the account of the step says."""
+    texts = [reason.text for reason in candidate.reasons if reason.measure == TRAIN]
+    return next(iter(texts), candidate.why or "no cause stands out.")
+
+
+def _what_changes(candidate: Candidate) -> str:
+    """What would settle training; else what its first reason advises."""
+    others = ("inference", "to measure that long")
+    steps = [step for step in candidate.next_steps or () if not any(word in step.lower() for word in others)]
+    advice = [reason.advice for reason in candidate.reasons if reason.measure == TRAIN]
+    return next(iter([*steps, *advice]), "nothing that was found here.")
+
+
+def _occasions(each: Mapping[str, Sequence[GalleryResult]], studies: Mapping[str, Study]) -> list[str]:
+    """How often the interval of an occasion holds the mean of the others; empty where no study has two."""
+    lines = [
+        f"| {' | '.join(map(markdown_text, cells))} |"
+        for name, found in each.items()
+        if len(found) > 1
+        for cells in held_cells(found, studies[name].title)
+    ]
+    if not lines:
+        return []
+    head = ("study", "measure", "half-width of one occasion", "spread between occasions", "held", "expected")
+    return [
+        *("", "### How often the intervals held", ""),
+        "An interval of one occasion is right if it holds the mean of the others. Expected is how often it would if "
+        "nothing but noise within an occasion made them differ.",
+        *("", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *lines),
+    ]
+
+
+def held_cells(found: Sequence[GalleryResult], title: str) -> Iterator[tuple[str, ...]]:
+    """For each measure of a study: how wide the intervals are, how the occasions differ, and how many held."""
+    rows = rows_of(found)
+    measures = dict.fromkeys(measure for row in rows for candidate in row.candidates for measure in candidate.speedups)
+    for measure in measures:
+        groups = [ratios for row in rows if len(ratios := row.ratios(measure)) > 1]
+        if not groups:
+            continue
+        total = sum(map(len, groups))
+        widths = [(ratio.high - ratio.low) / 2 / ratio.ratio for ratios in groups for ratio in ratios]
+        spreads = [mean_of(ratios).spread or 0.0 for ratios in groups]
+        expected = sum(len(ratios) * expected_share(len(ratios)) for ratios in groups)
+        yield (
+            *(title, measure_text(measure), f"±{percent_text(sum(widths) / len(widths), 1)}"),
+            percent_text(sum(spreads) / len(spreads), 1),
+            f"{sum(map(held, groups))} of {total}",
+            f"{expected:.1f} of {total}",
+        )
+
+
+def readme_rows(found: Results, studies: Mapping[str, Study]) -> str:
+    """The studies for the README on the machine with the most of them; empty without a result."""
+    wanted = [name for name, study in studies.items() if study.in_readme]
+    each = next(iter(by_machine(found, wanted).values()), None)
+    return "\n".join(table(each, studies, best=True)) if each else ""
+
+
+def between_markers(text: str, rows: str) -> str:
+    """The text of the README with these rows between its markers.
+
+    Raises:
+        DataError: it has no such markers.
+    """
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not (start and end):
+        raise DataError(f"README.md lacks {START} or {END}: add both around the table")
+    return f"{before}{START}\n{rows}\n{END}{after}"

@@ -1,0 +1,70 @@
+"""Writes the page and the picture, and makes the results of this machine ready for a pull request."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from stages import files
+from tools.gallery import page, results
+from tools.gallery.merging import by_machine
+from tools.gallery.results import Results
+from tools.gallery.studies import GalleryError, Study
+
+DOCS = Path("docs")
+PAGE = "gallery.md"
+
+
+def show(studies: Mapping[str, Study], folder: Path) -> None:
+    """Writes the page and the picture of all results into a folder, and says how often intervals held."""
+    found = results.read(studies, results.MEASURED, results.PUBLISHED)
+    _write(found, studies, folder)
+    for each in by_machine(found, list(studies)).values():
+        for name, occasions in ((name, some) for name, some in each.items() if len(some) > 1):
+            for title, measure, width, spread, held, expected in page.held_cells(occasions, name):
+                print(
+                    f"gallery: {title}, {measure}: intervals {width}, spread {spread}; {held} hold the mean of the "
+                    f"others, {expected} expected"
+                )
+    print(f"gallery: {folder / PAGE} has {len(found.shown)} results")
+
+
+def _write(found: Results, studies: Mapping[str, Study], folder: Path) -> None:
+    machines = by_machine(found, list(studies))
+    for line in found.left_out:
+        print(f"gallery: {line}", file=sys.stderr)
+    files.write_text(folder / PAGE, page.render(found, studies))
+    if machines:
+        from tools.gallery.picture import svg  # takes a second
+
+        files.write_text(folder / page.PICTURE, svg(machines, studies))
+
+
+def write_page(studies: Mapping[str, Study]) -> None:
+    """Writes the page of the documentation: the results that the repository has."""
+    _write(results.read(studies, results.PUBLISHED), studies, DOCS)
+
+
+def add(studies: Mapping[str, Study]) -> None:
+    """Copies the results of this machine to those of the repository, and writes the page of its documentation.
+
+    Raises:
+        GalleryError: there is none, or one is of code that nobody else has.
+    """
+    here = results.machine_id(results.environment())
+    found = [one for one in results.read(studies, results.MEASURED).shown if one.machine == here]
+    if not found:
+        raise GalleryError(f"there is no result of this machine in {results.MEASURED}: run `{page.COMMAND}` first")
+    if dirty := [one.place.as_posix() for one in found if one.dirty]:
+        raise GalleryError(
+            f"{dirty[0]} was measured with edits that are in no commit, so nobody can measure the same: commit or "
+            "restore them, remove the file, and measure again"
+        )
+    for one in found:
+        one.write(results.PUBLISHED / one.place)
+    write_page(studies)
+    print(
+        f"gallery: {len(found)} results are in {results.PUBLISHED / here}; commit that folder, {DOCS / PAGE} and "
+        f"{DOCS / page.PICTURE}, and open a pull request"
+    )

@@ -1,0 +1,210 @@
+"""The files of the gallery: one for each machine, study and occasion, with the comparison and without traces."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, Field, ValidationError
+
+from stages import files
+from stages.errors import one_line
+from stages.machine import fingerprint
+from stages.results.artifact import SCHEMA_VERSION, Document
+from stages.results.comparison import Comparison
+from tools.gallery.studies import NAME, GalleryError, Study
+
+MEASURED = files.DATA / "gallery"  # what was measured here; ignored by git and DVC
+PUBLISHED = Path("gallery/results")
+OCCASION = r"^[A-Za-z0-9][A-Za-z0-9.-]{0,39}$"
+
+
+class GalleryResult(Document):
+    """A study on a machine, on one occasion.
+
+    Attributes:
+        study, occasion: names.
+        date: the day, as in ISO 8601.
+        commit: that was measured; `dirty` if tracked files differed from it.
+        halfstep: version of this project; those of the libraries are in the environment of the comparison.
+        machine: identifies the machine and its libraries.
+        parameters_sha256: identifies the parameters of the study.
+        seconds: that it took, trainings and the start of processes included.
+        comparison: as in `data/compare/comparison.json`.
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    study: Annotated[str, Field(pattern=NAME)]
+    occasion: Annotated[str, Field(pattern=OCCASION)]
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    dirty: bool
+    halfstep: Annotated[str, Field(pattern=r"^[0-9A-Za-z.+]{1,40}$")]
+    machine: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+    parameters_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    seconds: Annotated[float, Field(ge=0)]
+    comparison: Comparison
+
+    def as_json(self) -> dict[str, Any]:
+        """The file's content, with the schema version of the comparison."""
+        return super().as_json() | {"comparison": self.comparison.as_json()}
+
+    @property
+    def device(self) -> str:
+        """Name of the processor."""
+        return str(self.comparison.environment["device"])
+
+    @property
+    def place(self) -> Path:
+        """The file, in the folder of all results."""
+        return Path(self.machine) / f"{self.study}-{self.occasion}.json"
+
+
+class _Machine(BaseModel):
+    """What is read of the description of a machine."""
+
+    device: str
+    cpu: dict[str, Any]
+    gpus: list[dict[str, Any]]
+    versions: dict[str, str]
+    settings: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Results:
+    """What was read: results that can be shown, and a line for each file that cannot."""
+
+    shown: tuple[GalleryResult, ...]
+    left_out: tuple[str, ...]
+
+    def of(self, machine: str, study: str) -> list[GalleryResult]:
+        """The occasions of a study on a machine, the oldest first."""
+        return [found for found in self.shown if (found.machine, found.study) == (machine, study)]
+
+
+def environment() -> dict[str, Any]:
+    """This machine, without settings that name a file, this host or this user."""
+    return _without_names(fingerprint.fingerprint())
+
+
+def _without_names(found: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in found["settings"].items() if not _is_private(str(value))}
+    return {key: value for key, value in found.items() if key != "sha256"} | {"settings": kept}
+
+
+def _is_private(text: str) -> bool:
+    names = {platform.node(), getpass.getuser()} - {""}
+    return any(mark in text for mark in "/\\") or any(re.search(rf"\b{re.escape(name)}\b", text) for name in names)
+
+
+def machine_id(described: Mapping[str, Any]) -> str:
+    """Identifies a machine by what `environment` returns."""
+    return fingerprint.digest(described)
+
+
+def public(comparison: Comparison) -> Comparison:
+    """The comparison without what only the machine that made it needs."""
+    setup = comparison.setup and comparison.setup.model_copy(update={"manifests": {}})
+    changes = {"environment": _without_names(comparison.environment), "setup": setup, "tried": None}
+    return comparison.model_copy(update=changes)
+
+
+def version() -> str:
+    """Version of this project, as pyproject.toml has it: it need not be installed."""
+    try:
+        text = Path("pyproject.toml").read_text(encoding="utf-8")
+        return re.findall(r'^version = "(.+)"$', text, flags=re.MULTILINE)[0]
+    except (OSError, IndexError):
+        return metadata.version("halfstep")
+
+
+def read(studies: Mapping[str, Study], *folders: Path) -> Results:
+    """All results of these studies below some folders. Of two files of the same place, that in the first folder counts.
+
+    A result of other parameters than the study has now is left out, like a file that cannot be read.
+    """
+    shown, left_out, seen = list[GalleryResult](), list[str](), set[Path]()
+    for folder in folders:
+        for path in sorted(folder.glob("*/*.json")):
+            if (place := path.relative_to(folder)) in seen:
+                continue
+            seen.add(place)
+            try:
+                shown.append(read_one(path, studies))
+            except GalleryError as error:
+                left_out.append(str(error))
+    return Results(tuple(sorted(shown, key=lambda found: (found.date, found.occasion))), tuple(left_out))
+
+
+def read_one(path: Path, studies: Mapping[str, Study]) -> GalleryResult:
+    """Reads and checks a file.
+
+    Raises:
+        GalleryError: it is no result of these studies, has another schema version, or is not where its content belongs.
+    """
+    try:
+        found = GalleryResult.model_validate(_current(_content(path)))
+        _check(found, path, studies)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise _left_out(path, f"{where}: {first['msg']}") from None
+    except (OSError, LookupError, ValueError) as error:
+        raise _left_out(path, str(error)) from None
+    return found
+
+
+def _left_out(path: Path, why: str) -> GalleryError:
+    return GalleryError(f"{path.as_posix()} is left out: {one_line(why, 300)}")
+
+
+def _content(path: Path) -> Any:
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is no number of JSON")
+
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+def _current(content: Any) -> dict[str, Any]:
+    """The content without its versions, which are checked: in another one, the same name may mean something else."""
+    comparison = content.get("comparison") if isinstance(content, dict) else None
+    if not isinstance(comparison, dict):
+        raise ValueError("it has no comparison")
+    wanted = (("the file", content, GalleryResult), ("its comparison", comparison, Comparison))
+    for what, part, kind in wanted:
+        if (found := part.pop(SCHEMA_VERSION, None)) != kind.VERSION:
+            raise ValueError(
+                f"{what} has schema version {found!r} and this release reads {kind.VERSION}: measure again"
+            )
+    return content
+
+
+def _check(found: GalleryResult, path: Path, studies: Mapping[str, Study]) -> None:
+    environment = found.comparison.environment
+    _Machine.model_validate(environment)
+    if machine_id(environment) != found.machine:
+        raise ValueError("machine is not the one that the comparison describes")
+    if path.parts[-2:] != found.place.parts:
+        raise ValueError(f"its content belongs to {found.place.as_posix()}")
+    study = studies.get(found.study)
+    if study is None or study.sha256(environment) != found.parameters_sha256:
+        raise ValueError(f"{found.study} is no study with these parameters any more: measure again")
+
+
+def described(found: GalleryResult) -> Iterator[str]:
+    """What a reader must know of a machine: processor, memory, libraries, halfstep."""
+    machine = found.comparison.environment
+    yield found.device
+    if sets := machine["cpu"].get("instruction_sets"):
+        yield f"instructions {', '.join(sets)}"
+    versions = machine["versions"]
+    yield ", ".join(f"{name} {versions[name]}" for name in ("python", "tensorflow", "keras") if name in versions)
+    yield f"halfstep {found.halfstep}, commit {found.commit[:10]}"
