@@ -22,6 +22,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "segmentation": {"task": {"name": "segmentation:build"}},
     "text": {"task": {"name": "text:build"}},
     "own_train_step": {"task": {"name": "own_train_step:build"}},
+    "fine_tuning": {"task": {"name": "fine_tuning:build"}},
+    "encoder": {"task": {"name": "encoder:build"}},
     "plain_script": {"task": {"script": "plain_script.py"}, "train": {"epochs": None, "batch_size": None}},
     "lstm_script": {"task": {"script": "lstm_script.py"}, "train": {"epochs": None, "batch_size": None}},
 }
