@@ -1,0 +1,26 @@
+"""What a user of pyperf writes: a benchmark of one training step. pyperf runs this file in each of its processes."""
+
+from __future__ import annotations
+
+import os
+
+import pyperf
+
+from stages.tensorflow_import import tf
+from tools.benchmarks.other_ways import digits
+
+SLOWER_BY = "HALFSTEP_SLOWER_BY"
+
+
+def main() -> None:
+    """Measures the step, or a part of it."""
+    task = digits.task(slower_by=float(os.environ[SLOWER_BY]))
+    task.model.compile(**task.compile)
+    task.model.make_train_function()
+    batches = tf.data.Dataset.from_tensor_slices(task.train).shuffle(digits.TRAIN_IMAGES).repeat()
+    endless = iter(batches.batch(digits.BATCH_SIZE).prefetch(2))
+    pyperf.Runner().bench_func("training step", lambda: task.model.train_function(endless))
+
+
+if __name__ == "__main__":
+    main()
