@@ -29,7 +29,14 @@ from tools.benchmarks.other_ways.ways import Found
 
 FILE = "end_to_end.jsonl"
 SLOWER_BY = "HALFSTEP_SLOWER_BY"  # tells `step_bench.py` the delay
-RUNS = ("fit", "long fit", PYPERF, HALFSTEP)  # one run of `fit` answers for the stopwatch and for the progress bar
+DELAY = "delay"
+RUNS = (
+    DELAY,
+    "fit",
+    "long fit",
+    PYPERF,
+    HALFSTEP,
+)  # one run of `fit` answers for the stopwatch and for the progress bar
 TASK = """
 from tools.benchmarks.other_ways import digits
 
@@ -78,11 +85,19 @@ def read(folder: Path) -> list[Line]:
 
 def answers(run: str, truth: float) -> dict[str, Found]:
     """The answers of one run, by way."""
-    if run == PYPERF:
-        return {run: with_pyperf(truth)}
-    if run == HALFSTEP:
-        return {run: with_halfstep(truth)}
+    alone = {DELAY: of_delay, PYPERF: with_pyperf, HALFSTEP: with_halfstep}
+    if run in alone:
+        return {run: alone[run](truth)}
     return with_fit(truth, FIRST_EPOCHS if run == "fit" else EPOCHS)
+
+
+def of_delay(truth: float) -> Found:
+    """What the delay amounts to, which is no way: it says how true the truth is."""
+    command = [sys.executable, "-m", "tools.benchmarks.other_ways.delay", "--slower-by", str(truth - 1)]
+    started_s = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    ratio = float(done.stdout.splitlines()[-1])
+    return Found(ratio, ways.answer_of(ratio), time.monotonic() - started_s)
 
 
 def with_fit(truth: float, epochs: int) -> dict[str, Found]:

@@ -8,9 +8,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -96,17 +97,14 @@ def prepared() -> Iterator[TaskSpec]:
     """The training as a task of halfstep, in a temporary working folder."""
     task = TaskParams(name=TASK, path=str(ROOT))
     train = TrainParams(batch_size=BATCH_SIZE, variants=("float32",), epochs=FIRST_EPOCHS)
-    before, paths = Path.cwd(), os.environ.get("PYTHONPATH")
-    with tempfile.TemporaryDirectory(prefix="halfstep-benchmark-") as folder:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), paths]))
-        os.chdir(folder)
-        try:
-            prepare_task(
-                Params(task=task, train=train, variants={"float32": Variant(policy="float32")}), files.PREPARED
-            )
-            yield TaskSpec(task, ModelParams(), train, prepared_sha256=files.verify_manifest(files.PREPARED))
-        finally:
-            os.chdir(before)
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    with (
+        tempfile.TemporaryDirectory(prefix="halfstep-benchmark-") as folder,
+        chdir(folder),
+        mock.patch.dict(os.environ, PYTHONPATH=path),
+    ):
+        prepare_task(Params(task=task, train=train, variants={"float32": Variant(policy="float32")}), files.PREPARED)
+        yield TaskSpec(task, ModelParams(), train, prepared_sha256=files.verify_manifest(files.PREPARED))
 
 
 def repeats_of(spec: TaskSpec, rounds: int, seed: int) -> tuple[Repeat, ...]:
@@ -134,15 +132,12 @@ def repeats_of(spec: TaskSpec, rounds: int, seed: int) -> tuple[Repeat, ...]:
 
 
 def _import_s(config: ArmConfig) -> float:
-    """Seconds until an interpreter has imported TensorFlow and answered; `measure` then finds it ready."""
+    """Seconds until an interpreter has imported TensorFlow and built a model; `measure` then finds it ready."""
     started_s = time.monotonic()
     stop_servers()
     start_server(config.variant.variables)
-    worker = WorkerProcess("import", config)
-    try:
+    with closing(WorkerProcess("import", config)) as worker:
         worker.call("began_s")
-    finally:
-        worker.close()
     return time.monotonic() - started_s
 
 

@@ -61,7 +61,7 @@ class Repeat:
         turn_us: of the baseline, the candidate and the control, `(3, rounds)`; `NO_TURN` where one has none.
         steps: training steps of a turn.
         start_s: seconds until the processes were ready, without imports.
-        import_s: seconds of importing TensorFlow, once in a measurement.
+        import_s: seconds until TensorFlow was imported, once in a measurement.
     """
 
     turn_us: Durations

@@ -6,7 +6,6 @@ import os
 
 import pyperf
 
-from stages.tensorflow_import import tf
 from tools.benchmarks.other_ways import digits
 
 SLOWER_BY = "HALFSTEP_SLOWER_BY"
@@ -17,9 +16,8 @@ def main() -> None:
     task = digits.task(slower_by=float(os.environ[SLOWER_BY]))
     task.model.compile(**task.compile)
     task.model.make_train_function()
-    batches = tf.data.Dataset.from_tensor_slices(task.train).shuffle(digits.TRAIN_IMAGES).repeat()
-    endless = iter(batches.batch(digits.BATCH_SIZE).prefetch(2))
-    pyperf.Runner().bench_func("training step", lambda: task.model.train_function(endless))
+    batches = digits.endless_batches(task)
+    pyperf.Runner().bench_func("training step", lambda: task.model.train_function(batches))
 
 
 if __name__ == "__main__":

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from statistics import median
 
 from tools.benchmarks.other_ways import end_to_end
 from tools.benchmarks.other_ways.drawing import BAR, HALFSTEP, PYPERF, TRUTHS, Row
-from tools.benchmarks.other_ways.end_to_end import Line
+from tools.benchmarks.other_ways.end_to_end import DELAY, Line
 from tools.benchmarks.other_ways.recordings import FIRST_EPOCHS, LOADS, Recording
 
 DRAWN = "drawn.jsonl"
 TEXT = Path(__file__).with_name("page.md")
+RECORDINGS = "tools/benchmarks/other_ways/recordings"  # in the repository
+NOT_RUN = "not run"
+CASES = tuple(product(LOADS, TRUTHS))
 ANSWERS = ("yes", "no", "undecided")
 
 
@@ -36,29 +40,55 @@ def page(folder: Path) -> str:
     found = [recording for load in LOADS if (recording := Recording.read(folder, load)) is not None]
     return TEXT.read_text(encoding="utf-8").format(
         epochs=FIRST_EPOCHS,
-        summary=summary(rows),
+        folder=RECORDINGS,
+        summary=summary(rows, lines),
+        significant=significant(rows),
         recordings="\n".join(_about(recording) for recording in found),
-        drawn="\n\n".join(f"**{load}**\n\n{details([row for row in rows if row.load == load])}" for load in LOADS),
-        end_to_end=whole_runs(lines),
+        drawn="\n\n".join(
+            f"### {load.capitalize()}\n\n{details(of_load)}"
+            for load in LOADS
+            if (of_load := [row for row in rows if row.load == load])
+        ),
+        delay=delays([line for line in lines if line.way == DELAY]),
+        end_to_end=whole_runs(lines) if lines else NOT_RUN,
     )
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[Row], lines: Sequence[Line]) -> str:
     """How long each way takes and how often its answer is wrong, by load and true speed-up."""
-    head = ["way", "time"] + [f"{load}, {truth:.2f}" for load in LOADS for truth in TRUTHS]
-    return _table(head, [_summary_of(way, rows) for way in _ways(rows)])
+    head = ["way", "time", *(f"{load}, {truth:.2f}" for load, truth in CASES)]
+    return _table(head, [_summary_of(way, rows, lines) for way in _ways(rows)])
 
 
-def _summary_of(way: str, rows: Sequence[Row]) -> list[str]:
+def _summary_of(way: str, rows: Sequence[Row], lines: Sequence[Line]) -> list[str]:
     by_case = {(row.load, row.truth): row for row in rows if row.way == way}
-    seconds = [row.seconds for row in by_case.values()]
-    shares = [_share_of(by_case[load, truth]) if (load, truth) in by_case else "" for load in LOADS for truth in TRUTHS]
-    return [way, f"{min(seconds):.0f} to {max(seconds):.0f} s", *shares]
+    whole_s = [line.seconds for line in lines if line.way == way]
+    seconds = whole_s or [row.seconds for row in by_case.values()]
+    source = "whole runs" if whole_s else "by the recording"
+    low, high = round(min(seconds)), round(max(seconds))
+    time = f"{low} to {high} s" if low < high else f"{low} s"
+    return [way, f"{time}, {source}", *(_share_of(by_case[case]) if case in by_case else NOT_RUN for case in CASES)]
 
 
 def _share_of(row: Row) -> str:
-    undecided = f", undecided {row.undecided:.1%}" if row.undecided else ""
-    return f"{row.wrong:.1%}{undecided}"
+    undecided = f" ({_percent(row.undecided)} undecided)" if row.undecided else ""
+    return f"{_percent(row.wrong)}{undecided}"
+
+
+def significant(rows: Sequence[Row]) -> str:
+    """How often pyperf says that equal programs differ, by load."""
+    found = [f"{_percent(1 - row.undecided)} ({row.load})" for row in rows if row.way == PYPERF and row.truth == 1]
+    return " and ".join(found) or NOT_RUN
+
+
+def delays(lines: Sequence[Line]) -> str:
+    """What the planted delay amounts to, measured in turns in one process; nothing where that was not run."""
+    found = []
+    for load, truth in CASES:
+        ratios = [line.ratio for line in lines if (line.load, line.truth) == (load, truth)]
+        if ratios:
+            found.append(f"{load}, {truth:.2f}: {min(ratios):.3f} to {max(ratios):.3f}")
+    return f"Measured in turns in one process, it amounts to ({'; '.join(found)})." if found else ""
 
 
 def details(rows: Sequence[Row]) -> str:
@@ -68,9 +98,9 @@ def details(rows: Sequence[Row]) -> str:
         [
             f"{row.truth:.2f}",
             row.way,
-            *(f"{getattr(row, answer):.1%}" for answer in (*ANSWERS, "wrong")),
+            *(_percent(getattr(row, answer)) for answer in (*ANSWERS, "wrong")),
             f"{row.ratio:.3f} ({row.low:.3f} to {row.high:.3f})",
-            f"{row.error:.1%}",
+            _percent(row.error),
             "many" if row.different is None else str(row.different),
         ]
         for row in rows
@@ -80,15 +110,12 @@ def details(rows: Sequence[Row]) -> str:
 
 def whole_runs(lines: Sequence[Line]) -> str:
     """The answers of whole runs."""
-    head = ["load", "true speed-up", "way", *ANSWERS, "estimates", "time, median"]
     cells = []
-    for load in LOADS:
-        for truth in TRUTHS:
-            for way in _ways(lines):
-                of_way = [line for line in lines if (line.load, line.truth, line.way) == (load, truth, way)]
-                if of_way:
-                    cells.append([load, f"{truth:.2f}", way, *_cells_of(of_way)])
-    return _table(head, cells)
+    for (load, truth), way in product(CASES, _ways(lines)):
+        of_way = [line for line in lines if (line.load, line.truth, line.way) == (load, truth, way)]
+        if of_way:
+            cells.append([load, f"{truth:.2f}", way, *_cells_of(of_way)])
+    return _table(["load", "true speed-up", "way", *ANSWERS, "estimates", "time, median"], cells)
 
 
 def _cells_of(lines: Sequence[Line]) -> list[str]:
@@ -108,8 +135,12 @@ def _about(recording: Recording) -> str:
 def _ways(rows: Sequence[Row] | Sequence[Line]) -> list[str]:
     """The ways for which there is something, in the order of the page."""
     known = {row.way for row in rows}
-    stopwatches = sorted(known - {BAR, PYPERF, HALFSTEP}, key=lambda way: (len(way), way))
+    stopwatches = sorted(known - {BAR, PYPERF, HALFSTEP, DELAY}, key=lambda way: (len(way), way))
     return [way for way in (*stopwatches, BAR, PYPERF, HALFSTEP) if way in known]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def _table(head: Sequence[str], cells: Sequence[Sequence[str]]) -> str:

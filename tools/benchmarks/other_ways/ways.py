@@ -70,9 +70,10 @@ def shown_ms(fit: Fit, epochs: int) -> float:
 
 
 def loops_of(fit: Fit) -> int:
-    """Steps in a value: the smallest power of two that takes long enough, as a process of its own calibrates it."""
+    """Steps in a value: the smallest power of two that takes long enough; no more than were recorded."""
     step_us = float(np.median(fit.step_us.ravel()[1:]))
-    return 1 << max(0, int(np.ceil(np.log2(MIN_VALUE_US / step_us))))
+    wanted = 1 << max(0, int(np.ceil(np.log2(MIN_VALUE_US / step_us))))
+    return min(wanted, fit.step_us.size // (1 + VALUES))
 
 
 def values_of(fit: Fit, loops: int) -> NDArray[np.float64]:
