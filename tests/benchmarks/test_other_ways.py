@@ -67,6 +67,21 @@ def test_a_drift_makes_the_ways_in_sequence_wrong_and_not_the_one_in_turns() -> 
     assert answers(simulated(drift=0.06, processes=6), truth=1.0)[stopwatch_name(8)].wrong == 1.0
 
 
+def test_halfstep_keeps_its_promise_on_noisy_rounds() -> None:
+    """At the threshold, each of `adopt` and `reject` in at most 5 %; 20 % are seen, and so is that there is nothing."""
+    generator, quiet = np.random.default_rng(0), simulated(repeats=20)
+    noisy = []
+    for repeat in quiet.repeats:
+        logs = 0.05 * generator.normal(size=repeat.turn_us.shape) + 0.01 * generator.normal(size=(3, 1))
+        turn_us = np.where(repeat.turn_us == NO_TURN, NO_TURN, np.rint(repeat.turn_us * np.exp(logs)).astype(np.int32))
+        noisy.append(replace(repeat, turn_us=turn_us))
+    found = list(drawing.rows(replace(quiet, repeats=tuple(noisy)), draws=200))
+    equal, edge, fast = (row for row in found if row.way == HALFSTEP)
+    assert (equal.yes, fast.no) == (0.0, 0.0)
+    assert min(equal.no, fast.yes) > 0.8
+    assert max(edge.yes, edge.no) <= 0.05
+
+
 def test_halfstep_takes_the_time_of_its_stage_and_of_two_trainings() -> None:
     """No noise: three repeats do. Each takes 2 s to start and has at least 8 rounds of 0.12 s."""
     row = answers(simulated(), truth=1.2)[HALFSTEP]

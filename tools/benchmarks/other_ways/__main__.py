@@ -40,7 +40,8 @@ def main() -> None:
     elif arguments.command == "draw":
         draw(out, arguments.draws)
     elif arguments.command == "end_to_end":
-        for line in end_to_end.run_missing(out, arguments.loads, arguments.runs, arguments.times, goes_on):
+        given = arguments.loads, arguments.truths, arguments.runs, arguments.times
+        for line in end_to_end.run_missing(out, *given, goes_on):
             print(line, flush=True)
     else:
         arguments.docs.write_text(table.page(out), encoding="utf-8")
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=REPEATS, help="repeats of halfstep, under each load")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of each of them")
     parser.add_argument("--draws", type=int, default=DRAWS, help="answers of each way")
+    parser.add_argument("--truths", nargs="+", type=float, choices=drawing.TRUTHS, default=list(drawing.TRUTHS))
     parser.add_argument("--runs", nargs="+", choices=end_to_end.RUNS, default=list(end_to_end.RUNS))
     parser.add_argument("--times", type=int, default=TIMES, help="whole runs of each way, for each load and effect")
     parser.add_argument("--docs", type=Path, help="page to write, for `table`")

@@ -21,7 +21,7 @@ from stages.locking import machine_lock
 from tools.benchmarks.checkout import cloned
 from tools.benchmarks.load import other_load
 from tools.benchmarks.other_ways import ways
-from tools.benchmarks.other_ways.drawing import BAR, HALFSTEP, PYPERF, TRUTHS, stopwatch_name
+from tools.benchmarks.other_ways.drawing import BAR, HALFSTEP, PYPERF, stopwatch_name
 from tools.benchmarks.other_ways.halfstep import ANSWERS, BATCH_SIZE
 from tools.benchmarks.other_ways.recording import EPOCHS, ROOT, fit_in_process
 from tools.benchmarks.other_ways.recordings import FIRST_EPOCHS, LOADS
@@ -61,14 +61,19 @@ class Line:
 
 
 def run_missing(
-    folder: Path, loads: Sequence[str], runs: Sequence[str], times: int, goes_on: Callable[[], bool]
+    folder: Path,
+    loads: Sequence[str],
+    truths: Sequence[float],
+    runs: Sequence[str],
+    times: int,
+    goes_on: Callable[[], bool],
 ) -> Iterator[Line]:
     """Runs what the file in the folder lacks, adds the answers to it, and yields them."""
     done = {(line.load, line.truth, line.run, line.number) for line in read(folder)}
-    for number, run, load, truth in product(range(times), runs, loads, TRUTHS):
+    for number, run, load, truth in product(range(times), runs, loads, truths):
         if (load, truth, run, number) in done or not goes_on():
             continue
-        with other_load(LOADS[load]), nullcontext() if run == HALFSTEP else machine_lock():  # `profile` takes it itself
+        with nullcontext() if run == HALFSTEP else machine_lock(), other_load(LOADS[load]):  # `profile` locks by itself
             found = answers(run, truth)
         lines = [Line(load, truth, run, number, way, **asdict(item)) for way, item in found.items()]
         with (folder / FILE).open("a", encoding="utf-8") as file:
