@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -128,23 +127,14 @@ def test_recordings_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert Recording.read(tmp_path, "busy") is None
 
 
-def test_a_wait_that_was_too_long_is_taken_off_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SimpleNamespace(now_s=0.0)
-
-    def perf_counter() -> float:
-        clock.now_s += 0.4  # of another program, at each look at the clock
-        return clock.now_s
-
-    def step() -> None:
-        clock.now_s += 1.6
-
-    monkeypatch.setattr(digits, "time", SimpleNamespace(perf_counter=perf_counter))
-    slowed = digits.Slowed(step, 0.2)
-    slowed()
-    started_s = clock.now_s
-    for _ in range(100):
-        slowed()
-    assert clock.now_s - started_s - 100 * (1.6 + 2 * 0.4) == pytest.approx(100 * 0.2 * (1.6 + 0.4), abs=0.4)
+@pytest.mark.parametrize(("slower_by", "extra"), [(0.05, 10), (0.2, 40)])
+def test_a_slowed_step_has_its_share_of_extra_steps(slower_by: float, extra: int) -> None:
+    steps, extras = list[int](), list[int]()
+    slowed = digits.Slowed(steps.append, lambda: extras.append(len(steps)), slower_by)
+    for number in range(200):
+        slowed(number)
+    assert (len(steps), len(extras)) == (200, extra)
+    assert set(np.diff(extras)) == {round(1 / slower_by)}
 
 
 def test_the_page_has_all_ways_and_no_gap(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from tools.benchmarks.other_ways import digits
 
 
 def build(*, batch_size, seed):
-    return digits.task(batch_size=batch_size, seed=seed, slower_by={slower_by})
+    return digits.task(seed=seed, slower_by={slower_by})
 """
 
 

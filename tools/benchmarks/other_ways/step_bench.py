@@ -13,11 +13,8 @@ SLOWER_BY = "HALFSTEP_SLOWER_BY"
 
 def main() -> None:
     """Measures the step, or a part of it."""
-    task = digits.task(slower_by=float(os.environ[SLOWER_BY]))
-    task.model.compile(**task.compile)
-    task.model.make_train_function()
-    batches = digits.endless_batches(task)
-    pyperf.Runner().bench_func("training step", lambda: task.model.train_function(batches))
+    step = digits.compiled_step(digits.task(slower_by=float(os.environ[SLOWER_BY])))
+    pyperf.Runner().bench_func("training step", step)
 
 
 if __name__ == "__main__":
