@@ -143,12 +143,15 @@ def test_the_page_has_all_ways_and_no_gap(tmp_path: Path) -> None:
     table.write_rows(tmp_path, list(drawing.rows(recorded, draws=3)))
     lines = [
         Line("quiet", 1.2, "fit", 0, stopwatch_name(8), 1.17, "yes", 18.2),
+        Line("quiet", 1.2, HALFSTEP, 0, HALFSTEP, 1.21, "yes", 60.0, (1.15, 1.27)),
+        Line("quiet", 1.2, HALFSTEP, 1, HALFSTEP, 1.3, "yes", 62.0, (1.25, 1.35)),
         Line("quiet", 1.2, "delay", 0, "delay", 1.21, "yes", 20.0),
     ]
     (tmp_path / end_to_end.FILE).write_text("".join(json.dumps(vars(line)) + "\n" for line in lines))
     text = table.page(tmp_path)
     assert "44 processes" in text
     assert "| quiet | 1.20 | stopwatch, 8 epochs | 1 | 0 | 0 | 1.170 to 1.170 | 18 s |" in text
+    assert "| halfstep | 2 | 0 | 0 | 1.210 to 1.300; 1 of 2 intervals contain the truth | 61 s |" in text
     assert "amounts to (quiet, 1.20: 1.210 to 1.210)" in text
     assert all(f"| {way} |" in text for way in (*SEQUENTIAL, HALFSTEP))
     assert not re.search(r"[{}]|nan", text)

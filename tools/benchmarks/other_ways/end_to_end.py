@@ -58,6 +58,7 @@ class Line:
     ratio: float
     answer: str
     seconds: float
+    interval: tuple[float, float] | None = None
 
 
 def run_missing(
@@ -155,4 +156,6 @@ def with_halfstep(truth: float) -> Found:
         )
         seconds = checkout.run("dvc", "repro")
         candidate = checkout.comparison()["candidates"]["after"]
-    return Found(candidate["speedup"]["train"]["ratio"], ANSWERS[candidate["verdict"]], seconds)
+    speedup = candidate["speedup"]["train"]
+    interval = speedup["low"], speedup["high"]
+    return Found(speedup["ratio"], ANSWERS[candidate["verdict"]], seconds, interval)

@@ -121,7 +121,10 @@ def whole_runs(lines: Sequence[Line]) -> str:
 def _cells_of(lines: Sequence[Line]) -> list[str]:
     given, ratios = [line.answer for line in lines], [line.ratio for line in lines]
     counts = [str(given.count(answer)) for answer in ANSWERS]
-    return [*counts, f"{min(ratios):.3f} to {max(ratios):.3f}", f"{median(line.seconds for line in lines):.0f} s"]
+    hits = [low <= line.truth <= high for line in lines if line.interval for low, high in [line.interval]]
+    intervals = f"; {sum(hits)} of {len(hits)} intervals contain the truth" if hits else ""
+    estimates = f"{min(ratios):.3f} to {max(ratios):.3f}{intervals}"
+    return [*counts, estimates, f"{median(line.seconds for line in lines):.0f} s"]
 
 
 def _about(recording: Recording) -> str:

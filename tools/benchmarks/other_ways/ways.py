@@ -29,11 +29,12 @@ SIGNIFICANCE = 0.05
 
 @dataclass(frozen=True)
 class Found:
-    """What a way says: its estimate of the speed-up, its answer, and the seconds that it took."""
+    """What a way says: its estimate of the speed-up, its answer, the seconds that it took, and its interval if any."""
 
     ratio: float
     answer: Answer
     seconds: float
+    interval: tuple[float, float] | None = None
 
 
 def answer_of(ratio: float) -> Answer:
