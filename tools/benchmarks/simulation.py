@@ -93,11 +93,13 @@ class Found:
     endings: dict[Key, str] = field(default_factory=dict)
 
 
-class _Rule(StoppingRule):
-    """The rule of `profile` on simulated rounds instead of tables."""
+class RuleOnRounds(StoppingRule):
+    """The rule of `profile` on arrays of rounds instead of tables."""
 
-    def __init__(self, rounds: Rounds, records: Mapping[str, ArmRecord], target: Target) -> None:
-        super().__init__(records, BASELINE, SIZES, target)
+    def __init__(
+        self, rounds: Rounds, records: Mapping[str, ArmRecord], target: Target, sizes: tuple[int, ...] = SIZES
+    ) -> None:
+        super().__init__(records, BASELINE, sizes, target)
         self.rounds = rounds
 
     def _times(self) -> dict[str, Any]:
@@ -148,7 +150,9 @@ def simulate(
     setattr(schedule_module, "time", clock)  # noqa: B010
     profile = ProfileParams(target_precision=target_precision)
     truth = _speeds(dict(speeds or {}), dict(bridges or {}))
-    records = {name: _record(name, truth, bool(bridges)) for name in (BASELINE, *CANDIDATES, files.CONTROL)}
+    records = {
+        name: record_of(name, truth, has_bridge=bool(bridges)) for name in (BASELINE, *CANDIDATES, files.CONTROL)
+    }
     costs = Costs(
         start_s=machine.start_s,
         step_time_ms=dict.fromkeys(records, 5.0),
@@ -164,7 +168,7 @@ def simulate(
     plan = make_plan(profile, costs, interleaved=machine.interleaved)
     rounds: Rounds = {}
     target = Target(target_precision, MIN_SPEEDUP, len(CANDIDATES) * len(MEASURES), machine.interleaved)
-    rule, schedule = _Rule(rounds, records, target), Schedule(plan, profile, spent_s=8.0)
+    rule, schedule = RuleOnRounds(rounds, records, target), Schedule(plan, profile, spent_s=8.0)
     draws = _Draws(machine, generator, truth)
     while rule.has_open and schedule.out_of() is None:
         takes_control = schedule.takes_control(0.08 * clock.now_s, clock.now_s)
@@ -186,7 +190,8 @@ def _speeds(speeds: dict[Key, float], bridges: dict[str, float]) -> dict[Key, fl
     return speeds | {(bridge, measure): factor for measure, factor in bridges.items()}
 
 
-def _record(name: str, truth: Mapping[Key, float], has_bridge: bool) -> ArmRecord:
+def record_of(name: str, truth: Mapping[Key, float], *, has_bridge: bool = False) -> ArmRecord:
+    """What is known of an arm beside its times: its settings, and what it costs alone."""
     policy: Any = name if name.startswith("mixed") else "float32"
     onednn = not (has_bridge and name == "mixed_float16")
     entry = Variant(policy=policy, onednn=onednn)
@@ -266,7 +271,7 @@ class _Draws:
         return np.where(slow, 0.3 + gain, -gain)
 
 
-def _found(rule: _Rule, rounds: Rounds, schedule: Schedule, seconds: float) -> Found:
+def _found(rule: RuleOnRounds, rounds: Rounds, schedule: Schedule, seconds: float) -> Found:
     interleaved = rule._target.interleaved
     bridge = f"{files.BRIDGE_PREFIX}onednn_off"
     found = Found({}, {}, {}, schedule.repeats, seconds, {key: item.ended_by for key, item in rule.endings.items()})
