@@ -144,6 +144,7 @@ def test_add_makes_the_results_of_this_machine_ready(
     other = make("lstm", environment={"device": "NVIDIA H100"})
     other.write(results.MEASURED / other.place)
     Path("docs").mkdir()
+    Path("README.md").write_text(f"before\n{page.START}\n{page.END}\nafter\n")
     assert main("--add") == 0
     (published,) = results.PUBLISHED.glob("*/*.json")
     assert published.name == f"cnn-{DAY}.json"
@@ -151,6 +152,7 @@ def test_add_makes_the_results_of_this_machine_ready(
     assert "small CNN, 32 px" in text
     assert "NVIDIA" not in text
     assert Path("docs/gallery.svg").is_file()
+    assert "| small CNN, 32 px (" in Path("README.md").read_text()
     assert "open a pull request" in capsys.readouterr().out
 
 

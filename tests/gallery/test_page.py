@@ -127,9 +127,10 @@ def test_other_change_is_in_the_table_only(folder: Path, make: Make) -> None:
 def test_rows_of_the_readme_are_the_best_candidates_of_five_studies(folder: Path, make: Make) -> None:
     known = studies.read()
     found = shown(*(make(name) for name in known), make("cnn", environment={"device": "another"}))
-    rows = page.readme_rows(found, known).splitlines()
+    *rows, _, about = page.readme_rows(found, known).splitlines()
     assert len(rows) == 2 + 5
     assert all("| mixed\\_bfloat16 |" in row for row in rows[2:])
+    assert "instructions" in about
     assert rows[2].startswith("| small CNN, 32 px (")
     assert page.readme_rows(shown(), known) == ""
 
@@ -150,3 +151,5 @@ def test_page_of_the_documentation_has_what_is_published(root: Path, monkeypatch
     text = Path("docs/gallery.md").read_text(encoding="utf-8")
     assert text == page.render(found, KNOWN), "run `python -m tools.gallery --page`"
     assert found.left_out == ()
+    readme = Path("README.md").read_text(encoding="utf-8")
+    assert readme == page.between_markers(readme, page.readme_rows(found, KNOWN))

@@ -37,6 +37,10 @@ pull request with what it names. The files have the processor, the versions of t
 path, host or user. A study that is killed goes on at the next start. `--occasion WORD` measures all of it again, and
 both are kept.
 """
+_README_NOTE = (
+    "Each row has the precision with the largest speed-up. Brackets are 95 % intervals of one measurement unless the row "
+    "has several occasions; a score is of one training. `speed only`: synthetic images, nothing was trained."
+)
 _HEAD = ("study", "variant", "training step", "speed-up of training", "change of the score", "verdict", "inference")
 
 
@@ -205,10 +209,14 @@ def held_cells(found: Sequence[GalleryResult], title: str) -> Iterator[tuple[str
 
 
 def readme_rows(found: Results, studies: Mapping[str, Study]) -> str:
-    """The studies for the README on the machine with the most of them; empty without a result."""
+    """The studies for the README on the machine with the most of them, and its description; empty without a result."""
     wanted = [name for name, study in studies.items() if study.in_readme]
     each = next(iter(by_machine(found, wanted).values()), None)
-    return "\n".join(table(each, studies, best=True)) if each else ""
+    if each is None:
+        return ""
+    newest = next(reversed(each.values()))[-1]
+    about = f"{markdown_text('; '.join(described(newest)))}. {_README_NOTE}"
+    return "\n".join([*table(each, studies, best=True), "", about])
 
 
 def between_markers(text: str, rows: str) -> str:

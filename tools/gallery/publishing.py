@@ -12,7 +12,7 @@ from tools.gallery.merging import by_machine
 from tools.gallery.results import Results
 from tools.gallery.studies import GalleryError, Study
 
-DOCS = Path("docs")
+DOCS, README = Path("docs"), Path("README.md")
 PAGE = "gallery.md"
 
 
@@ -42,8 +42,12 @@ def _write(found: Results, studies: Mapping[str, Study], folder: Path) -> None:
 
 
 def write_page(studies: Mapping[str, Study]) -> None:
-    """Writes the page of the documentation: the results that the repository has."""
-    _write(results.read(studies, results.PUBLISHED), studies, DOCS)
+    """Writes the page of the documentation and the rows of the README: the results that the repository has."""
+    found = results.read(studies, results.PUBLISHED)
+    _write(found, studies, DOCS)
+    if README.is_file():
+        text = README.read_text(encoding="utf-8")
+        files.write_text(README, page.between_markers(text, page.readme_rows(found, studies)))
 
 
 def add(studies: Mapping[str, Study]) -> None:
@@ -65,6 +69,6 @@ def add(studies: Mapping[str, Study]) -> None:
         one.write(results.PUBLISHED / one.place)
     write_page(studies)
     print(
-        f"gallery: {len(found)} results are in {results.PUBLISHED / here}; commit that folder, {DOCS / PAGE} and "
-        f"{DOCS / page.PICTURE}, and open a pull request"
+        f"gallery: {len(found)} results are in {results.PUBLISHED / here}; commit that folder, {README}, {DOCS / PAGE} "
+        f"and {DOCS / page.PICTURE}, and open a pull request"
     )
