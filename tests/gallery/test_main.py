@@ -177,6 +177,8 @@ def test_result_of_uncommitted_code_is_not_added(
         (["--add"], "there is no result of this machine in data/gallery: run `python -m tools.gallery` first"),
         (["--minutes", "-1"], "--minutes -1.0: it must be a positive number"),
         (["--minutes", "nan"], "--minutes nan: it must be a positive number"),
+        (["--load", "0.5"], "--load 0.5: it must be above 0 and at most 1, the share of a core"),
+        (["--load", "2", "--occasion", "busy"], "--load 2.0: it must be above 0 and at most 1, the share of a core"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -197,3 +199,12 @@ def test_file_of_another_version_is_named_and_the_rest_is_shown(
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{path} is left out: the file has schema version 9 and this release reads 1" in line
     assert "has schema version 9" in (results.MEASURED / "gallery.md").read_text()
+
+
+def test_load_of_another_program_is_noted(started: list[str], main: Main) -> None:
+    assert main("--study", "cnn", "--occasion", "busy", "--load", "0.5") == 0
+    (path,) = results.MEASURED.glob("*/cnn-busy.json")
+    assert files.read_json(path)["load_cores"] == 0.5
+    assert "On the occasion busy, another program took 50 %" not in (results.MEASURED / "gallery.md").read_text()
+    assert main("--study", "cnn", "--occasion", DAY) == 0
+    assert "On the occasion busy, another program took 50 %" in (results.MEASURED / "gallery.md").read_text()

@@ -3,7 +3,8 @@
     python -m tools.gallery                          what is missing or out of date here, the shortest first
     python -m tools.gallery --minutes 70             starts nothing that is not expected to end within them
     python -m tools.gallery --study cnn              one study
-    python -m tools.gallery --occasion busy          measures again under another name; both are kept
+    python -m tools.gallery --occasion again         measures again under another name; both are kept
+    python -m tools.gallery --occasion busy --load 0.5   while another program takes half of a core
     python -m tools.gallery --add                    measures nothing: makes the results of this machine ready for a
                                                      pull request
     python -m tools.gallery --page                   measures nothing: writes docs/gallery.md of what is published
@@ -38,6 +39,11 @@ def main() -> None:
     wanted = studies.chosen(known, arguments.study)
     if arguments.minutes is not None and not arguments.minutes > 0:
         raise GalleryError(f"--minutes {arguments.minutes}: it must be a positive number")
+    if arguments.load is not None and not (0 < arguments.load <= 1 and arguments.occasion):
+        raise GalleryError(
+            f"--load {arguments.load}: it must be above 0 and at most 1, the share of a core that another program "
+            "takes, together with --occasion"
+        )
     if arguments.add or arguments.page:
         publishing.add(known) if arguments.add else publishing.write_page(known)
         return
@@ -59,7 +65,7 @@ def _measure(known: dict[str, Study], wanted: list[Study], arguments: argparse.N
         print("gallery: all of it has been measured here; --occasion WORD measures it again")
     with experiment.alone():
         experiment.remove_copies()  # of an earlier start that was killed
-        failed = running.measure(planned, machine, occasion, arguments.minutes)
+        failed = running.measure(planned, machine, occasion, arguments.minutes, arguments.load)
     running.ended()
     return failed
 
@@ -71,6 +77,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--study", nargs="+", default=[], metavar="NAME", help="only these studies")
     parser.add_argument("--minutes", type=float, help="starts no study that is not expected to end within them")
     parser.add_argument("--occasion", metavar="WORD", help="names the measurement; default: the day")
+    parser.add_argument("--load", type=float, metavar="SHARE", help="of one core, taken by another program meanwhile")
     parser.add_argument("--add", action="store_true", help="makes the results of this machine ready for a pull request")
     parser.add_argument("--page", action="store_true", help="writes docs/gallery.md anew of gallery/results")
     return parser.parse_args()

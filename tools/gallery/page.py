@@ -38,8 +38,8 @@ path, host or user. A study that is killed goes on at the next start. `--occasio
 both are kept.
 """
 _README_NOTE = (
-    "Each row has the precision with the largest speed-up. Brackets are 95 % intervals of one measurement unless the row "
-    "has several occasions; a score is of one training. `speed only`: synthetic images, nothing was trained."
+    "Each row has the precision with the largest speed-up. Brackets are 95 % intervals, of one measurement unless the "
+    "row has several occasions; a score is of one training. `speed only`: synthetic images, nothing was trained."
 )
 _HEAD = ("study", "variant", "training step", "speed-up of training", "change of the score", "verdict", "inference")
 
@@ -183,9 +183,18 @@ def _occasions(each: Mapping[str, Sequence[GalleryResult]], studies: Mapping[str
     return [
         *("", "### How often the intervals held", ""),
         "An interval of one occasion is right if it holds the mean of the others. Expected is how often it would if "
-        "nothing but noise within an occasion made them differ.",
+        f"nothing but noise within an occasion made them differ.{_loads(each)}",
         *("", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *lines),
     ]
+
+
+def _loads(each: Mapping[str, Sequence[GalleryResult]]) -> str:
+    """On which occasions another program was running on purpose."""
+    found = {one.occasion: one.load_cores for occasions in each.values() for one in occasions if one.load_cores}
+    return "".join(
+        f" On the occasion {markdown_text(name)}, another program took {percent_text(cores, 0)} of one core."
+        for name, cores in found.items()
+    )
 
 
 def held_cells(found: Sequence[GalleryResult], title: str) -> Iterator[tuple[str, ...]]:

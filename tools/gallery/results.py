@@ -37,6 +37,7 @@ class GalleryResult(Document):
         machine: identifies the machine and its libraries.
         parameters_sha256: identifies the parameters of the study.
         seconds: that it took, trainings and the start of processes included.
+        load_cores: share of a core that another program took on purpose; None without.
         comparison: as in `data/compare/comparison.json`.
     """
 
@@ -51,6 +52,7 @@ class GalleryResult(Document):
     machine: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
     parameters_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     seconds: Annotated[float, Field(ge=0)]
+    load_cores: Annotated[float, Field(gt=0, le=1)] | None = None
     comparison: Comparison
 
     def as_json(self) -> dict[str, Any]:

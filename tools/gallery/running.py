@@ -16,6 +16,7 @@ from stages.compare.text import ratio_text
 from stages.errors import HalfstepError, one_line
 from stages.text import TRAIN
 from stages.tracking.provenance import git_tags
+from tools.benchmarks.load import other_load
 from tools.gallery import results
 from tools.gallery.results import GalleryResult, Results
 from tools.gallery.studies import GalleryError, Study, overrides
@@ -66,7 +67,11 @@ def missing(
 
 
 def measure(
-    planned: Sequence[tuple[Study, float]], machine: Mapping[str, Any], occasion: str, minutes: float | None
+    planned: Sequence[tuple[Study, float]],
+    machine: Mapping[str, Any],
+    occasion: str,
+    minutes: float | None,
+    load_cores: float | None = None,
 ) -> list[str]:
     """Measures studies one after the other, and writes each result at once.
 
@@ -75,6 +80,7 @@ def measure(
         machine: as `results.environment` describes it.
         occasion: names the measurement.
         minutes: a study that is not expected to end within them is not started; None: no limit.
+        load_cores: share of a core that another program takes meanwhile.
 
     Returns:
         The names of studies that failed; each has a line on standard error.
@@ -88,7 +94,8 @@ def measure(
             continue
         print(f"gallery: {study.name}, {number} of {len(planned)}, {about}: {study.shows}", flush=True)
         try:
-            found = run(study, machine, occasion)
+            with other_load(load_cores or 0.0):
+                found = run(study, machine, occasion, load_cores)
         except HalfstepError as error:
             print(f"gallery: {study.name} failed: {one_line(str(error))}", file=sys.stderr, flush=True)
             failed.append(study.name)
@@ -97,7 +104,7 @@ def measure(
     return failed
 
 
-def run(study: Study, machine: Mapping[str, Any], occasion: str) -> GalleryResult:
+def run(study: Study, machine: Mapping[str, Any], occasion: str, load_cores: float | None = None) -> GalleryResult:
     """Runs a study as an experiment, and writes its result; what a killed run has done is not done again.
 
     Raises:
@@ -118,6 +125,7 @@ def run(study: Study, machine: Mapping[str, Any], occasion: str) -> GalleryResul
         machine=results.machine_id(comparison.environment),
         parameters_sha256=study.sha256(machine),
         seconds=round(time.monotonic() - started_s, 1),
+        load_cores=load_cores,
         comparison=comparison,
     )
     found.write(results.MEASURED / found.place)
