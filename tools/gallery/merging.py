@@ -46,6 +46,14 @@ class Row:
         return [found.comparison.candidates[self.name] for found in self.results]
 
     @property
+    def newest(self) -> Candidate:
+        """The candidate on the newest occasion, without a load on purpose if there is one."""
+        quiet = [
+            candidate for found, candidate in zip(self.results, self.candidates, strict=True) if not found.load_cores
+        ]
+        return (quiet or self.candidates)[-1]
+
+    @property
     def verdict(self) -> Verdict:
         """That of all occasions; where they differ, it is not known."""
         first, *others = {candidate.verdict for candidate in self.candidates}

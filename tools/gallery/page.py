@@ -81,7 +81,7 @@ def table(
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    candidate, ratios = row.candidates[-1], row.ratios(TRAIN)
+    candidate, ratios = row.newest, row.ratios(TRAIN)
     step, speedup = "", "not compared"
     if ratios:
         newest = candidate.speedups.get(TRAIN)
@@ -94,7 +94,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _inference(row: Row) -> str:
     """The speed-ups and verdicts of inference, those of the newest occasion."""
-    candidate = row.candidates[-1]
+    candidate = row.newest
     measures = [measure for measure in candidate.speedups if measure != TRAIN]
     return "; ".join(
         f"batch {batch_size_of(measure)}: {ratio_text(mean_of(row.ratios(measure)))}, {candidate.verdicts[measure]}"
@@ -141,7 +141,7 @@ def _best(occasions: Sequence[GalleryResult], study: Study) -> Row:
 def _details(study: Study, occasions: Sequence[GalleryResult]) -> Iterator[str]:
     """The verdict on the best candidate in lower precision, why, what would change it, and the command."""
     row = _best(occasions, study)
-    candidate = row.candidates[-1]
+    candidate = row.newest
     yield f"### {markdown_text(study.title)}"
     yield ""
     yield f"{markdown_text(study.shows)} `{COMMAND} --study {study.name}`, about {_minutes(occasions)} min here."
