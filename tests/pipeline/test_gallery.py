@@ -104,8 +104,9 @@ def test_failing_study_is_a_line_and_the_workspace_is_as_before(checkout: Checko
     path.write_text(path.read_text().replace("def build(", "def built("))
     done = checkout.run(*COMMAND, "--occasion", "first")
     assert done.returncode == 2
-    first, last = done.stderr.splitlines()[-2:]
-    assert first.startswith("gallery: regression failed: the experiment gallery-regression-first failed")
+    *others, last = done.stderr.splitlines()
+    (failed,) = [line for line in others if line.startswith("gallery: regression failed: ")]
+    assert "the experiment gallery-regression-first failed, as shown above" in failed
     assert last.startswith("1 of 1 studies failed")
     assert checkout.check_output("git", "status", "--short").split() == ["M", "examples/regression.py"]
     assert not list((checkout.root / "data/gallery").glob("*/*.json"))
