@@ -152,7 +152,9 @@ def test_the_page_has_all_ways_and_no_gap(tmp_path: Path) -> None:
     assert "44 processes" in text
     assert "| quiet | 1.20 | stopwatch, 8 epochs | 1 | 0 | 0 | 1.170 to 1.170 | 18 s |" in text
     assert "| halfstep | 2 | 0 | 0 | 1.210 to 1.300; 1 of 2 intervals contain the truth | 61 s |" in text
-    assert "amounts to (quiet, 1.20: 1.210 to 1.210)" in text
+    assert "1.20 is 1.210 to 1.210 (quiet)." in text
+    assert "| stopwatch, 8 epochs | 18 s | 0 of 1 |" in text
+    assert "| halfstep | 60 to 62 s | 0 of 2 |" in text
     assert all(f"| {way} |" in text for way in (*SEQUENTIAL, HALFSTEP))
     assert not re.search(r"[{}]|nan", text)
 

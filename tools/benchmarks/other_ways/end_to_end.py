@@ -25,7 +25,7 @@ from tools.benchmarks.other_ways.drawing import BAR, HALFSTEP, PYPERF, stopwatch
 from tools.benchmarks.other_ways.halfstep import ANSWERS, BATCH_SIZE
 from tools.benchmarks.other_ways.recording import EPOCHS, ROOT, fit_in_process
 from tools.benchmarks.other_ways.recordings import FIRST_EPOCHS, LOADS
-from tools.benchmarks.other_ways.ways import Found
+from tools.benchmarks.other_ways.ways import Answer, Found
 
 FILE = "end_to_end.jsonl"
 SLOWER_BY = "HALFSTEP_SLOWER_BY"  # tells `step_bench.py` the delay
@@ -56,7 +56,7 @@ class Line:
     number: int
     way: str
     ratio: float
-    answer: str
+    answer: Answer
     seconds: float
     interval: tuple[float, float] | None = None
 

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from tools.benchmarks.other_ways import end_to_end
+from tools.benchmarks.other_ways import end_to_end, ways
 from tools.benchmarks.other_ways.drawing import BAR, HALFSTEP, PYPERF, TRUTHS, Row
 from tools.benchmarks.other_ways.end_to_end import DELAY, Line
 from tools.benchmarks.other_ways.recordings import FIRST_EPOCHS, LOADS, Recording
@@ -19,7 +19,7 @@ TEXT = Path(__file__).with_name("page.md")
 RECORDINGS = "tools/benchmarks/other_ways/recordings"  # in the repository
 NOT_RUN = "not run"
 CASES = tuple(product(LOADS, TRUTHS))
-ANSWERS = ("yes", "no", "undecided")
+ANSWERS: tuple[ways.Answer, ...] = ("yes", "no", "undecided")
 
 
 def write_rows(folder: Path, rows: Sequence[Row]) -> None:
@@ -56,18 +56,27 @@ def page(folder: Path) -> str:
 
 def summary(rows: Sequence[Row], lines: Sequence[Line]) -> str:
     """How long each way takes and how often its answer is wrong, by load and true speed-up."""
-    head = ["way", "time", *(f"{load}, {truth:.2f}" for load, truth in CASES)]
+    head = ["way", "time", "whole runs", *(f"{load}, {truth:.2f}" for load, truth in CASES)]
     return _table(head, [_summary_of(way, rows, lines) for way in _ways(rows)])
 
 
 def _summary_of(way: str, rows: Sequence[Row], lines: Sequence[Line]) -> list[str]:
     by_case = {(row.load, row.truth): row for row in rows if row.way == way}
-    whole_s = [line.seconds for line in lines if line.way == way]
-    seconds = whole_s or [row.seconds for row in by_case.values()]
-    source = "whole runs" if whole_s else "by the recording"
+    whole = [line for line in lines if line.way == way]
+    seconds = [line.seconds for line in whole] or [row.seconds for row in by_case.values()]
     low, high = round(min(seconds)), round(max(seconds))
     time = f"{low} to {high} s" if low < high else f"{low} s"
-    return [way, f"{time}, {source}", *(_share_of(by_case[case]) if case in by_case else NOT_RUN for case in CASES)]
+    shares = [_share_of(by_case[case]) if case in by_case else NOT_RUN for case in CASES]
+    return [way, time if whole else f"{time}, by the recording", _wrong_of(whole), *shares]
+
+
+def _wrong_of(lines: Sequence[Line]) -> str:
+    """How many whole runs gave a wrong answer, and how many none."""
+    if not lines:
+        return NOT_RUN
+    wrong = sum(ways.is_wrong(line.answer, line.truth) for line in lines)
+    undecided = sum(line.answer == "undecided" for line in lines)
+    return f"{wrong} of {len(lines)}" + (f" ({undecided} undecided)" if undecided else "")
 
 
 def _share_of(row: Row) -> str:
@@ -87,8 +96,8 @@ def delays(lines: Sequence[Line]) -> str:
     for load, truth in CASES:
         ratios = [line.ratio for line in lines if (line.load, line.truth) == (load, truth)]
         if ratios:
-            found.append(f"{load}, {truth:.2f}: {min(ratios):.3f} to {max(ratios):.3f}")
-    return f"Measured in turns in one process, it amounts to ({'; '.join(found)})." if found else ""
+            found.append(f"{truth:.2f} is {min(ratios):.3f} to {max(ratios):.3f} ({load})")
+    return f"Measured in turns in one process, {', '.join(found)}." if found else ""
 
 
 def details(rows: Sequence[Row]) -> str:
