@@ -110,6 +110,8 @@ def _wait(child: int, reading: int) -> NoReturn:
     with suppress(BlockingIOError):
         told = os.read(reading, 64)
     has_ended = _ENDED in told
+    if has_ended and status == -signal.SIGINT:  # Python ends so after a Ctrl-C in a string that `exec` ran
+        status = _INTERRUPTED
     if status < 0 or (not has_ended and status != _INTERRUPTED):
         print(f"{stage_name()}: {description_of_end(status)}", file=sys.stderr, flush=True)
         if _LOGS in told:

@@ -158,7 +158,8 @@ def test_search_that_is_ended_goes_on_and_its_best_set_is_trained(planted: Check
     assert "measurement 1:" not in output
     found = json.loads(kept.read_text())
     assert found["outcome"] == "faster"
-    assert found["entry"]["float32_layers"] == ["slow_in_16_bits"]
+    assert "slow_in_16_bits" in found["entry"]["float32_layers"]  # of small layers, any may be faster by chance
+    assert "slow_in_float32" not in found["entry"]["float32_layers"]
     (best,) = [row for row in found["candidates"] if "training" in row]
     assert best["training"]["trains"]
     assert abs(best["trained_val_change"]["delta"]) < 0.1
