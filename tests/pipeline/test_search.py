@@ -93,6 +93,7 @@ def planted(pristine: Checkout, tmp_path: Path) -> Checkout:
             "train.epochs": 4,
             "compare.quality_margin": 0.05,
             "profile.inference_batch_sizes": [],
+            "profile.max_seconds": 10,
         }
     )
     return checkout
