@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PINNED = ("tensorflow", "keras", "numpy")  # needed to load the model
 ALIAS = "champion"
+_OF_DATABASE = "https://sqlalche.me/"  # ends each error of the database behind a server
 
 
 def log_dataset(run: ActiveRun, images: np.ndarray, labels: np.ndarray, *, source: str, sha256: str) -> None:
@@ -39,7 +40,16 @@ def log_dataset(run: ActiveRun, images: np.ndarray, labels: np.ndarray, *, sourc
             images, source=str(files.PREPARED), targets=labels, name=source, digest=sha256[:12]
         )
     entity = DatasetInput(dataset=data._to_mlflow_entity(), tags=[InputTag("mlflow.data.context", "train")])
-    run.attempt(lambda: run.client.log_inputs(run.run_id, datasets=[entity]))
+
+    def log() -> None:
+        try:
+            run.client.log_inputs(run.run_id, datasets=[entity])
+        except MlflowException as error:
+            if _OF_DATABASE not in str(error):
+                raise
+            run.client.log_inputs(run.run_id, datasets=[entity])  # another training has just inserted it: found now
+
+    run.attempt(log)
 
 
 def log_model(run: ActiveRun, model: keras.Model) -> None:

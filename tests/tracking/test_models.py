@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelOutput
 
 from stages import files
 from stages.errors import TrackingError
-from stages.params import Params
+from stages.params import Params, TrackingParams
 from stages.tracking import run_logging
-from stages.tracking.models import ChampionModel, register_champion
+from stages.tracking.active_run import ActiveRun
+from stages.tracking.models import ChampionModel, log_dataset, register_champion
 from stages.tracking.tracker import Tracker
+from tests.faults.servers import mlflow_server
 
 PARAMS = Params()
 
@@ -92,3 +96,27 @@ def test_model_of_another_task_is_logged_with_its_own_inputs_and_outputs(client:
     inputs = {"words": np.arange(6, dtype=np.int32).reshape(2, 3), "age": np.ones((2, 1), np.float32)}
     expected = np.asarray(model(inputs), np.float32)
     assert np.asarray(loaded.predict(inputs), np.float32) == pytest.approx(expected, rel=1e-2)
+
+
+def test_trainings_that_start_at_once_all_have_their_data_set(project: Path) -> None:
+    together = threading.Barrier(2)
+
+    def log(run: ActiveRun, sha256: str) -> None:
+        together.wait()
+        log_dataset(run, np.zeros((4, 2)), np.zeros(4), source="digits", sha256=sha256)
+
+    with mlflow_server(project) as server:
+        tracker = Tracker(TrackingParams(uri=server.uri), waits=True)
+        for number in range(10):
+            runs = [
+                ActiveRun(tracker.client, tracker.client.create_run(tracker._experiment_id).info.run_id)
+                for _ in range(2)
+            ]
+            trainings = [threading.Thread(target=log, args=(run, f"{number:012}")) for run in runs]
+            for training in trainings:
+                training.start()
+            for training in trainings:
+                training.join()
+            assert not any(run.is_incomplete for run in runs)
+            inputs = [tracker.client.get_run(run.run_id).inputs for run in runs]
+            assert all(found and len(found.dataset_inputs) == 1 for found in inputs)
