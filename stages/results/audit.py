@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from stages.policies import SIXTEEN_BIT
 from stages.results.artifact import Document, Record
 
 AUDIT = "audit.json"
@@ -74,6 +75,11 @@ class ModelAudit(Document):
 
     layers: tuple[LayerAudit, ...]
     totals: Totals
+
+    @property
+    def in_16_bits(self) -> dict[str, LayerAudit]:
+        """The layers whose policy computes in 16 bits, by path: the others lose nothing that float32 would mend."""
+        return {layer.path: layer for layer in self.layers if layer.compute_dtype in SIXTEEN_BIT}
 
     @property
     def errors(self) -> list[tuple[str, Finding]]:

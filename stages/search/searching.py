@@ -17,7 +17,7 @@ from stages.results.comparison import Change
 from stages.results.profile import read_profile
 from stages.results.search import CandidateTried, Outcome, Search, TrainingTried
 from stages.results.training import read_metrics
-from stages.search.candidates import Layers, candidates_of
+from stages.search.candidates import Layers, best_first, candidates_of
 from stages.search.deadline import Deadline, OutOfTimeError
 from stages.search.needed import first_training, needed_layers, training_of
 from stages.search.quality import Scores, change_of, is_trained, margin_of, scores_with_baseline_weights
@@ -110,14 +110,17 @@ class Searching:
         say("search", f"measurement {number}: {text}; {left:.0f} min left")
 
     def _decide(self, needed: Layers, candidates: Mapping[str, Variant], found: Timed) -> None:
-        """Keeps the fastest set if it is faster beyond noise and keeps the quality, else what is needed."""
+        """Keeps the best set that is faster beyond noise and keeps the quality, else what is needed."""
         variant, baseline = self._variant, self._baseline
         timed = {name: (over, over_base) for name, (over, over_base) in found.items() if over is not None}
         texts = {
             name: f"{ratio_text(over)} over {variant}, {ratio_text(over_base)} over {baseline}"
             for name, (over, over_base) in timed.items()
         }
-        ordered = sorted(timed, key=lambda name: -timed[name][1].ratio)
+        ordered = best_first(
+            {name: over_base for name, (_, over_base) in timed.items()},
+            {name: len(candidates[name].float32_layers) for name in timed},
+        )
         faster = (name for name in ordered if timed[name][0].low > 1)
         chosen = next((name for name in faster if self._is_as_good(name, candidates[name])), None)
         is_needed = needed != self._entry.float32_layers

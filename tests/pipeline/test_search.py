@@ -61,8 +61,8 @@ def build(*, batch_size, seed, inside=1.0, up=1.0, back=1.0, busy=0):
     y = (x[:, :4].sum(axis=1, keepdims=True) > 0).astype("float32")
     inputs = keras.Input((16,))
     z = keras.layers.Dense(16, name="first")(inputs)
-    z = Planted(inside, up, back, name="planted")(z)
     other = "float32" if busy else None  # of small layers, any may be faster by chance: only one is left in 16 bit
+    z = Planted(inside, up, back, name="planted", dtype=other)(z)
     z = keras.layers.Dense(16, activation="tanh", dtype=other, name="later")(z)
     z = keras.layers.Dense(16, activation="tanh", dtype=other, name="after")(z)
     if busy:

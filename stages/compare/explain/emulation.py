@@ -106,7 +106,7 @@ def layers_in_float32(data: Evidence) -> Remedy | None:
     if data.accounts is None or data.is_account_void or not data.policy.startswith("mixed_") or data.speedup is None:
         return None
     audit = data.candidate.audit
-    layers = slower_layers(data.accounts, {layer.path for layer in audit.layers} if audit else ())
+    layers = slower_layers(data.accounts, audit.in_16_bits if audit else ())
     step_ms, lost_ms = data.speedup.candidate_time_ms, sum(layers.values())
     if not layers or lost_ms >= step_ms:
         return None
