@@ -205,6 +205,4 @@ def test_load_of_another_program_is_noted(started: list[str], main: Main) -> Non
     assert main("--study", "cnn", "--occasion", "busy", "--load", "0.5") == 0
     (path,) = results.MEASURED.glob("*/cnn-busy.json")
     assert files.read_json(path)["load_cores"] == 0.5
-    assert "On the occasion busy, another program took 50 %" not in (results.MEASURED / "gallery.md").read_text()
-    assert main("--study", "cnn", "--occasion", DAY) == 0
-    assert "On the occasion busy, another program took 50 %" in (results.MEASURED / "gallery.md").read_text()
+    assert "on the occasion busy, another program took 50 %" in (results.MEASURED / "gallery.md").read_text()

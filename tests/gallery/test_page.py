@@ -51,6 +51,13 @@ def test_occasions_are_merged_and_their_intervals_are_checked(folder: Path, make
     assert line.endswith("| 0 of 6 | 5.3 of 6 |")  # the mean of the others always has the 1.5 in it, or is far from it
 
 
+def test_all_commits_and_load_on_purpose_are_named(folder: Path, make: Make) -> None:
+    found = shown(make(), make(occasion="busy", commit="1" * 40, load_cores=0.5))
+    said = f", commits {'0' * 10}, {'1' * 10}; on the occasion busy, another program took 50 % of one core."
+    assert said in page.render(found, studies.read())
+    assert said in page.readme_rows(found, studies.read())
+
+
 def test_candidate_that_failed_is_not_compared(folder: Path, make: Make) -> None:
     text = page.render(shown(make("cnn", "failed_arm")), studies.read())
     assert "| float16 |  | not compared | not judged | inconclusive |  |" in text

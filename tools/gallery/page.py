@@ -54,8 +54,8 @@ def render(found: Results, studies: Mapping[str, Study]) -> str:
     machines = by_machine(found, list(studies))
     lines = [_INTRODUCTION, _PICTURE if machines else "There is no result yet.\n"]
     for each in machines.values():
-        newest = next(reversed(each.values()))[-1]
-        lines += [f"## {markdown_text(newest.device)}", "", f"{markdown_text('; '.join(described(newest)))}.", ""]
+        about = list(described([one for occasions in each.values() for one in occasions]))
+        lines += [f"## {markdown_text(about[0])}", "", f"{markdown_text('; '.join(about))}.", ""]
         lines += table(each, studies)
         for name, occasions in each.items():
             lines += ["", *_details(studies[name], occasions)]
@@ -183,18 +183,9 @@ def _occasions(each: Mapping[str, Sequence[GalleryResult]], studies: Mapping[str
     return [
         *("", "### How often the intervals held", ""),
         "An interval of one occasion is right if it holds the mean of the others. Expected is how often it would if "
-        f"nothing but noise within an occasion made them differ.{_loads(each)}",
+        "nothing but noise within an occasion made them differ.",
         *("", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *lines),
     ]
-
-
-def _loads(each: Mapping[str, Sequence[GalleryResult]]) -> str:
-    """On which occasions another program was running on purpose."""
-    found = {one.occasion: one.load_cores for occasions in each.values() for one in occasions if one.load_cores}
-    return "".join(
-        f" On the occasion {markdown_text(name)}, another program took {percent_text(cores, 0)} of one core."
-        for name, cores in found.items()
-    )
 
 
 def held_cells(found: Sequence[GalleryResult], title: str) -> Iterator[tuple[str, ...]]:
@@ -223,9 +214,8 @@ def readme_rows(found: Results, studies: Mapping[str, Study]) -> str:
     each = next(iter(by_machine(found, wanted).values()), None)
     if each is None:
         return ""
-    newest = next(reversed(each.values()))[-1]
-    about = f"{markdown_text('; '.join(described(newest)))}. {_README_NOTE}"
-    return "\n".join([*table(each, studies, best=True), "", about])
+    about = "; ".join(described([one for occasions in each.values() for one in occasions]))
+    return "\n".join([*table(each, studies, best=True), "", f"{markdown_text(about)}. {_README_NOTE}"])
 
 
 def between_markers(text: str, rows: str) -> str:

@@ -6,7 +6,7 @@ import getpass
 import json
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +19,7 @@ from stages.errors import one_line
 from stages.machine import fingerprint
 from stages.results.artifact import SCHEMA_VERSION, Document
 from stages.results.comparison import Comparison
+from stages.text import percent_text
 from tools.gallery.studies import NAME, GalleryError, Study
 
 MEASURED = files.DATA / "gallery"  # what was measured here; ignored by git and DVC
@@ -201,12 +202,22 @@ def _check(found: GalleryResult, path: Path, studies: Mapping[str, Study]) -> No
         raise ValueError(f"{found.study} is no study with these parameters any more: measure again")
 
 
-def described(found: GalleryResult) -> Iterator[str]:
-    """What a reader must know of a machine: processor, memory, libraries, halfstep."""
-    machine = found.comparison.environment
-    yield found.device
+def described(found: Collection[GalleryResult]) -> Iterator[str]:
+    """What a reader must know of results of one machine: processor, libraries, commits, and load on purpose.
+
+    Args:
+        found: at least one; the newest one says what the machine is.
+    """
+    ordered = sorted(found, key=lambda one: (one.date, one.occasion))
+    newest = ordered[-1]
+    machine = newest.comparison.environment
+    yield newest.device
     if sets := machine["cpu"].get("instruction_sets"):
         yield f"instructions {', '.join(sets)}"
     versions = machine["versions"]
     yield ", ".join(f"{name} {versions[name]}" for name in ("python", "tensorflow", "keras") if name in versions)
-    yield f"halfstep {found.halfstep}, commit {found.commit[:10]}"
+    commits = list(dict.fromkeys(one.commit[:10] for one in ordered))
+    yield f"halfstep {newest.halfstep}, {'commit' if len(commits) == 1 else 'commits'} {', '.join(commits)}"
+    loads = {one.occasion: one.load_cores for one in ordered if one.load_cores}
+    for name, cores in loads.items():
+        yield f"on the occasion {name}, another program took {percent_text(cores, 0)} of one core"
