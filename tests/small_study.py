@@ -61,7 +61,7 @@ from stages.results.training import (
     write_training,
 )
 from stages.stats.resampling import metric_scores
-from stages.stats.speedup import CONFIDENCE, ProcessTimes, Speedup, final_confidence
+from stages.stats.speedup import CONFIDENCE, REPEAT_SD, ProcessTimes, Speedup, final_confidence
 from stages.text import TRAIN, inference_measure
 
 VARIANTS = ("float32", "mixed_float16", "mixed_bfloat16", "float16")
@@ -251,7 +251,7 @@ def raw_times(name: str) -> RawTimes:
             for r in range(2)
             for s in range(6)
         ],
-        account=account_rows(summary_operations(name), time_ms(name, 0, STEP_MS)) if name in OPERATIONS else [],
+        account=account_rows(summary_operations(name), time_ms(name, 0, STEP_MS), name) if name in OPERATIONS else [],
         calls=[
             Call(p, r, size, call, slow(r) * time_ms(name, p, 1.0 + 0.1 * size) * (1 + 0.01 * call), counted=r > 0)
             for p, r in places
@@ -525,37 +525,39 @@ def profile(
     )
 
 
-def account_rows(
-    operations: Iterable[OperationTime], step_ms: float, repeats: int = 4, scales: Sequence[float] = (1.0, 1.0)
-) -> list[AccountRow]:
-    """Short traces in which each operation takes its time, in two turns of each repeat; the host has the rest."""
+# How the four repeats of an arm differ, in units of `REPEAT_SD`, differently for each arm and 0 on average.
+_REPEATS = {"float32": (-1, 1, -1, 1), files.CONTROL: (-1, -1, 1, 1)}
+_REPEATS_OF_CANDIDATES = (1, -1, -1, 1)
+
+
+def account_rows(operations: Iterable[OperationTime], step_ms: float, name: str) -> list[AccountRow]:
+    """Calm stretches in which each operation takes its time, two in each repeat; the host has the rest."""
     layers, rows = Layers(classes={"model": "Model"}, scopes={"model": "model"}), []
     parts = [
         TracedPart(*layers.place(item.name, item.type), item.dtype or "", item.self_time_ms_per_step)
         for item in operations
     ]
     parts += [TracedPart(HOST, time_ms=step_ms - sum(part.time_ms for part in parts)), TracedPart(PROFILER)]
-    for process in range(repeats):
-        for turn, scale in enumerate(scales):
-            own = (part._replace(time_ms=scale * part.time_ms) for part in parts)
-            rows += [AccountRow(process, turn, **part._asdict()) for part in own]
+    for process, deviation in enumerate(_REPEATS.get(name, _REPEATS_OF_CANDIDATES)):
+        own = [part._replace(time_ms=(1 + REPEAT_SD * deviation) * part.time_ms) for part in parts]
+        rows += [AccountRow(process, turn, **part._asdict()) for turn in range(2) for part in own]
     return rows
 
 
 def accounts_between(before: Profile, after: Profile) -> Accounts | None:
-    """Short traces of two arms, with the operations of their profiles; None if one has none."""
+    """Short traces of two arms and a copy, with the operations of their profiles; None if one has none."""
     tables = []
-    for found in (before, after):
+    for found, name in ((before, "float32"), (after, "candidate"), (before, files.CONTROL)):
         sum_ms = sum(item.self_time_ms_per_step for item in found.operations)
-        rows = account_rows(found.operations, found.metrics.get("profiler/step_time_ms", sum_ms))
+        rows = account_rows(found.operations, found.metrics.get("profiler/step_time_ms", sum_ms), name)
         tables.append(pd.DataFrame(list(map(asdict, rows))))
-    return Accounts(tables[0], tables[1], interleaved=True) if before.operations and after.operations else None
+    return Accounts(*tables) if before.operations and after.operations else None
 
 
 def accounted(data: Evidence) -> Evidence:
     """The evidence with an account of the operations of its profiles."""
     assert data.baseline is not None
-    accounts, control = accounts_between(data.baseline, data.candidate), accounts_between(data.baseline, data.baseline)
+    accounts = accounts_between(data.baseline, data.candidate)
     if accounts is None:
         return data
     factor = accounts.step.baseline_ms / data.speedups[TRAIN].baseline_time_ms
@@ -564,7 +566,7 @@ def accounted(data: Evidence) -> Evidence:
         for times in data.speedups[TRAIN].by_process
     )
     speedup = replace(data.speedups[TRAIN], by_process=timed)  # as long as the traced steps
-    account = account_of(accounts, control, speedup, None)
+    account = account_of(accounts, speedup, None)
     return replace(data, speedups={**data.speedups, TRAIN: speedup}, accounts=accounts, account=account)
 
 

@@ -387,9 +387,8 @@ def _reasons(
     for name, speedup in _speedups(measurement, BASELINE).items():
         if name != files.CONTROL:
             candidate = profiles[name]
-            accounts = Accounts.of(baseline, candidate)
-            copy = None if control is None else Accounts.of(baseline, control)
-            account = account_of(accounts, copy, speedup, possible_ratios(baseline, candidate, environment))
+            accounts = Accounts.of(baseline, candidate, control)
+            account = account_of(accounts, speedup, possible_ratios(baseline, candidate, environment))
             data = Evidence(baseline, candidate, (), {TRAIN: speedup}, environment, accounts=accounts, account=account)
             yield name, explain(data)
 

@@ -208,8 +208,7 @@ def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
         return JudgedCandidate(result, dict.fromkeys(study.measures_of(result.variant), "inconclusive"), ())
     speedups = _speedups(study, result.variant, baseline, profile)
     # what an account says is of a step, which has other work in another batch
-    accounts = Accounts.of(baseline, profile) if profile.batch_size == baseline.batch_size else None
-    control = Accounts.of(baseline, study.control) if study.control else None
+    accounts = Accounts.of(baseline, profile, study.control) if profile.batch_size == baseline.batch_size else None
     ratios = possible_ratios(baseline, profile, study.environment)
     states = _states(study, result.variant, baseline, profile)
     return JudgedCandidate(
@@ -222,7 +221,7 @@ def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
         quality_same_weights=_quality_same_weights(study, result),
         waiting=precision_bound(baseline, profile),
         accounts=accounts,
-        account=account_of(accounts, control, speedups[TRAIN], ratios),
+        account=account_of(accounts, speedups[TRAIN], ratios),
         states={TRAIN: states} if states else {},
     )
 

@@ -16,8 +16,9 @@ from stages import files
 from stages.errors import HalfstepError, ProfileError
 from stages.params.measures import measures_of
 from stages.profile.arms import Arms
+from stages.profile.calm_steps import account_rows
 from stages.profile.plan import Plan
-from stages.profile.records import ArmRecord
+from stages.profile.records import ArmRecord, TracedStretch
 from stages.profile.repeats import Repeats
 from stages.profile.worker_process import WorkerProcess
 from stages.text import TRAIN
@@ -66,12 +67,21 @@ class Extras:
     def account(self, arms: Arms, plan: Plan, repeat: int) -> None:
         """Runs short traces of the arms that train in this repeat, in turns. An arm whose trace fails has none."""
         workers = [worker for worker in arms.workers if TRAIN in worker.measures and self._is_accounted(worker.name)]
+        found: dict[str, list[TracedStretch]] = {worker.name: [] for worker in workers}
+
+        def trace(worker: WorkerProcess) -> None:
+            found[worker.name] += arms.turns.account(worker, plan)
+
         for turn in range(plan.account_turns_in(repeat) if self._wanted.traces else 0):
             for worker in arms.turns.in_order(turn, ACCOUNT, workers):
-                if ACCOUNT in self._records[worker.name].failed:
-                    continue
-                if not self._attempt(worker, ACCOUNT, partial(arms.turns.account, worker, turn, plan.account_steps)):
-                    self._records[worker.name].times.account.clear()
+                if ACCOUNT not in self._records[worker.name].failed:
+                    self._attempt(worker, ACCOUNT, partial(trace, worker))
+        for name, stretches in found.items():
+            times = self._records[name].times
+            if ACCOUNT in self._records[name].failed:
+                times.account.clear()
+            elif stretches:
+                times.account += account_rows(repeat, stretches, times.rounds)
 
     def _is_accounted(self, name: str) -> bool:
         """Whether an arm has short traces; a step of another batch has other work."""

@@ -49,6 +49,13 @@ class TracedPart(NamedTuple):
     time_ms: float = 0.0
 
 
+class TracedStretch(NamedTuple):
+    """Traced steps one after the other: the mean time of a step, and the parts that add up to it."""
+
+    step_ms: float
+    parts: list[TracedPart]
+
+
 @dataclass(frozen=True)
 class ArmSettings:
     """How one arm runs, as its worker reports it. `warning` is for the reader of the results."""

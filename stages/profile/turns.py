@@ -13,9 +13,9 @@ from typing import Any
 
 from stages import files
 from stages.profile.plan import Plan
-from stages.profile.records import ArmRecord, TracedPart
+from stages.profile.records import ArmRecord, TracedStretch
 from stages.profile.worker_process import WorkerProcess
-from stages.results.profile import AccountRow, Call, InputRound, Round, Step
+from stages.results.profile import Call, InputRound, Round, Step
 from stages.text import TRAIN, inference_measure
 
 CONTROL_PAIRS = 3
@@ -145,19 +145,20 @@ class Turns:
                 for number, row in enumerate(times.rounds[-INPUT_ROUNDS:])
             ]
 
-    def account(self, worker: WorkerProcess, turn: int, steps: int) -> None:
-        """A short trace of an arm, again if its process was stopped during it."""
-        parts: list[TracedPart] = []
+    def account(self, worker: WorkerProcess, plan: Plan) -> list[TracedStretch]:
+        """A short trace of an arm, again if its process was stopped during it, in stretches as long as its turns."""
+        stretches: list[TracedStretch] = []
+        steps = plan.account_steps
+        stretch = min(steps, self._steps(worker.name, plan))
 
         def trace() -> None:
-            parts[:] = self._watched(worker, "account", steps)
+            stretches[:] = self._watched(worker, "account", steps, stretch, plan.lead_in_steps)
 
         started_s = time.monotonic()
         while self._is_stopped_during(trace):
             self.repeated += 1
-        rows = self._records[worker.name].times.account
-        rows += [AccountRow(self._repeat, turn, **part._asdict()) for part in parts]
         self.account_s += time.monotonic() - started_s
+        return stretches
 
     def settling_steps(self, worker: WorkerProcess, input_time_ms: float) -> int:
         """Steps after a standstill that wait less for their input, because what was under way is ready by then."""

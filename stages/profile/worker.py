@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,13 @@ from stages.profile import memory
 from stages.profile.audit import audit
 from stages.profile.graph_dtypes import graph_dtypes
 from stages.profile.plan import DROPPED_STEPS, plain_steps
-from stages.profile.records import ArmConfig, ArmSettings, Calibration, TracedPart, TraceRecord
+from stages.profile.records import ArmConfig, ArmSettings, Calibration, TracedPart, TracedStretch, TraceRecord
 from stages.profile.steady_state import warm_up_length
-from stages.profile.trace.timeline import traced_steps
+from stages.profile.trace.timeline import TracedStep, traced_steps
 from stages.profile.worker_process import OutOfMemory
 from stages.results.artifact import read_array
 from stages.results.audit import ModelAudit
-from stages.results.profile import HOST, PROFILER, Configuration, InForce
+from stages.results.profile import HOST, Configuration, InForce
 from stages.results.training import SCORES, saved_model
 from stages.tasks import building, user_code
 from stages.tasks.layers import recorded_scopes, with_model
@@ -196,22 +197,20 @@ class Worker:
             graph_dtypes=self._graph_dtypes,
         )
 
-    def account(self, steps: int) -> list[TracedPart]:
+    def account(self, steps: int, stretch: int, lead_in: int = 0) -> list[TracedStretch]:
         """Traces a few steps, reads the trace and drops it.
 
         Args:
-            steps: that count. An untimed step and as many timed ones without the profiler come before them.
-
-        Returns:
-            What the instants of a step were spent on. The parts add up to the step without the profiler, whose cost is
-            a part of its own.
+            steps: that count.
+            stretch: steps of a stretch, for which the result is a mean; at most `steps`.
+            lead_in: steps before the trace.
 
         Raises:
             TraceError: the trace shows too few steps, or the operations cannot be seen: under XLA on a CPU.
         """
         if self._model.jit_compile and not tf.config.list_logical_devices("GPU"):
             raise TraceError("XLA on a CPU shows no operations")
-        plain_ms = self.train_round(steps, lead_in=1) / steps
+        self._train(lead_in)
         with tempfile.TemporaryDirectory() as folder:
             tf.profiler.experimental.start(folder)
             try:
@@ -220,13 +219,19 @@ class Worker:
                 tf.profiler.experimental.stop()
             (path,) = Path(folder).rglob("*.xplane.pb")
             traced = traced_steps(path)
+        return [self._stretch(traced[first : first + stretch]) for first in range(0, steps - stretch + 1, stretch)]
+
+    def _stretch(self, steps: Sequence[TracedStep]) -> TracedStretch:
+        """The mean of traced steps, by layer and kind."""
         layers, dtypes = self._layers, self._graph_dtypes
         parts: dict[TracedPart, float] = defaultdict(float)
-        for work, share_ms in traced.shares_ms.items():
-            place = layers.place(work.name, work.type, is_input=work.is_input)
-            parts[TracedPart(*place, work.dtype or dtypes.get(node_name(work.name), ""))] += share_ms
-        parts |= {TracedPart(HOST): traced.host_ms, TracedPart(PROFILER): plain_ms - traced.step_ms}
-        return [part._replace(time_ms=time_ms) for part, time_ms in parts.items()]
+        for step in steps:
+            for work, share_ms in step.shares_ms.items():
+                place = layers.place(work.name, work.type, is_input=work.is_input)
+                parts[TracedPart(*place, work.dtype or dtypes.get(node_name(work.name), ""))] += share_ms / len(steps)
+            parts[TracedPart(HOST)] += step.host_ms / len(steps)
+        step_ms = fmean(step.step_ms for step in steps)
+        return TracedStretch(step_ms, [part._replace(time_ms=time_ms) for part, time_ms in parts.items()])
 
     @cached_property
     def _graph_dtypes(self) -> dict[str, str]:

@@ -161,8 +161,8 @@ class Account(Record):
     Attributes:
         measured: as it was timed.
         kinds: of operations, `host` for instants without one, and `profiler`; the largest change first.
-        sum: of all kinds, the step without the profiler beside the traces.
-        turns: in which both arms were traced.
+        sum: of all kinds, the calm step without the profiler.
+        turns: calm stretches of traced steps of the baseline that count.
         control: the sum of the baseline's copy − that of the baseline. Only noise makes it differ from 0.
         void: true if it does, at 99 %: then no reason rests on the account.
         classes: by layers' class and kind, the largest change first; small ones, and those whose interval

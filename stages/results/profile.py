@@ -84,12 +84,12 @@ class Call:
 
 @dataclass(frozen=True)
 class AccountRow:
-    """What operations take of a training step, by one short trace. All rows of a turn add up to the untraced step.
+    """What operations take of a calm training step, by short traces. All rows of a turn add up to the untraced step.
 
     Each instant of the traced steps is shared equally by the operations that run then.
 
     Attributes:
-        process, turn: the repeat, and the turn in it.
+        process, turn: the repeat, and the number of the stretch of traced steps in it; the fastest is 0.
         kind: of `stages.operations.op_kinds`, or `HOST` for instants without an operation, or `PROFILER` for the step
             without the profiler less the traced one.
         layer, layer_class: path of the layer and its class; empty for operations outside layers.

@@ -133,7 +133,7 @@ def test_short_traces_take_a_tenth_of_the_stage_or_are_four_in_all() -> None:
     for step_ms in (1.0, 3.0, 50.0, 200.0):
         found = plan(step_ms)
         whole_s = found.fewest_repeats * found.account_s
-        assert 4 <= found.account_turns <= 4 * found.fewest_repeats
+        assert 4 <= found.account_turns <= 6 * found.fewest_repeats
         assert whole_s <= max(5.0, found.stage_s / 10) or found.account_turns == 4
         turns = [found.account_turns_in(repeat) for repeat in range(found.fewest_repeats)]
         assert sum(turns) == found.account_turns
@@ -141,7 +141,7 @@ def test_short_traces_take_a_tenth_of_the_stage_or_are_four_in_all() -> None:
     slow = plan(2000.0, start_s=48.0)
     assert (slow.account_steps, slow.fewest_repeats, slow.account_turns) == (1, 3, 4)
     assert [slow.account_turns_in(repeat) for repeat in range(4)] == [1, 1, 2, 1]
-    assert [plan(ms).account_steps for ms in (3.0, 60.0, 170.0, 600.0)] == [8, 4, 1, 1]
+    assert [plan(ms).account_steps for ms in (3.0, 60.0, 170.0, 600.0)] == [8, 7, 2, 1]
 
 
 def test_trace_of_a_slow_network_is_short() -> None:

@@ -4,8 +4,8 @@
     python -m tools.benchmarks.account --out FILE --models cnn_32       one of them
     python -m tools.benchmarks.account --out FILE --accounts 2 --load 0.5
 
-The arms are float32, its copy and mixed_bfloat16. In each repeat they are new processes; in each turn every arm is
-traced as in the stage `profile`, in random order. The accounts are those of `compare`, without the timing. The copy
+The arms are float32, its copy and mixed_bfloat16. In each repeat they are new processes, which run a few rounds and are
+then traced as in the stage `profile`, in turns of random order. The accounts are those of `compare`. The copy
 must come out equal: its intervals should hold 0.
 
 Each account adds a line of JSON to `--out` at once, and a rerun continues after the lines that are there. Nothing is
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import tempfile
@@ -35,9 +36,11 @@ from stages.locking import machine_lock
 from stages.params import DataParams, ModelParams, Params, TaskParams, TrainParams, Variant
 from stages.prepare.images.pipeline import prepare
 from stages.prepare.own_task import prepare_task
-from stages.profile.records import ArmConfig
+from stages.profile.calm_steps import account_rows
+from stages.profile.plan import TURN_MS
+from stages.profile.records import ArmConfig, TracedStretch
 from stages.profile.worker_process import WorkerProcess
-from stages.results.profile import AccountRow
+from stages.results.profile import AccountRow, Round
 from stages.tasks.spec import TaskSpec
 from tools.benchmarks.load import other_load
 
@@ -46,6 +49,7 @@ BASELINE, COPY, CANDIDATE = "float32", files.CONTROL, "mixed_bfloat16"
 POLICIES = {BASELINE: BASELINE, COPY: BASELINE, CANDIDATE: CANDIDATE}
 TARGET_SHARE = 0.02  # of a step: largest half-width on a quiet machine
 IMAGES = 400
+ROUNDS = 24  # without the profiler, in a repeat
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def prepared(network: Network) -> TaskSpec:
 def measured(
     spec: TaskSpec, policies: Mapping[str, str], number: int, *, repeats: int, turns: int, steps: int
 ) -> tuple[dict[str, pd.DataFrame], float]:
-    """One account's rows by arm, and the seconds that a short trace took with its untraced steps."""
+    """One account's rows by arm, and the seconds that a short trace took."""
     rows: dict[str, list[AccountRow]] = {arm: [] for arm in policies}
     generator, seconds = random.Random(number), []
     with machine_lock(), ExitStack() as outer:
@@ -98,26 +102,40 @@ def measured(
                 }
                 for worker in workers.values():
                     worker.call("warm_up", 4)
-                    worker.call("account", 1)  # what is computed once
+                    worker.call("account", 1, 1)  # what is computed once
                     worker.stand_still()
-                for turn in range(turns):
+                round_steps = max(1, math.ceil(TURN_MS / _in_turn(workers[BASELINE], "train_round", 1)))
+                rounds: dict[str, list[Round]] = {arm: [] for arm in policies}
+                for place in range(ROUNDS):
+                    for arm in generator.sample(list(workers), len(workers)):
+                        time_ms = _in_turn(workers[arm], "train_round", round_steps)
+                        rounds[arm].append(Round(repeat, place, 0, round_steps, time_ms))
+                found: dict[str, list[TracedStretch]] = {arm: [] for arm in policies}
+                for _ in range(turns):
                     for arm in generator.sample(list(workers), len(workers)):
                         began_s = time.monotonic()
-                        workers[arm].go_on()
-                        parts = workers[arm].call("account", steps)
-                        workers[arm].stand_still()
-                        rows[arm] += [AccountRow(repeat, turn, **part._asdict()) for part in parts]
+                        found[arm] += _in_turn(workers[arm], "account", steps, min(steps, round_steps))
                         seconds.append(time.monotonic() - began_s)
-                for worker in workers.values():
+                for arm, worker in workers.items():
+                    rows[arm] += account_rows(repeat, found[arm], rounds[arm])
                     worker.go_on()
     return {arm: pd.DataFrame(list(map(asdict, found))) for arm, found in rows.items()}, sum(seconds) / len(seconds)
+
+
+def _in_turn(worker: WorkerProcess, method: str, *arguments: Any) -> Any:
+    """Calls a method of a worker, which stands still before and after."""
+    worker.go_on()
+    found = worker.call(method, *arguments)
+    worker.stand_still()
+    return found
 
 
 def row_of(model: str, number: int, tables: Mapping[str, pd.DataFrame], seconds: float, load: float) -> dict[str, Any]:
     """What is written of an account: by arm and kind, and for the `sum`, the change and its half-width in ms a step."""
     found: dict[str, Any] = {"model": model, "account": number, "load": load, "seconds_per_trace": seconds}
-    for arm in (COPY, CANDIDATE):
-        accounts = Accounts(tables[BASELINE], tables[arm], interleaved=True)
+    of_candidate = Accounts(tables[BASELINE], tables[CANDIDATE], tables[COPY])
+    for arm, accounts in ((COPY, of_candidate.of_copy), (CANDIDATE, of_candidate)):
+        assert accounts is not None, "a copy has as many repeats"
         times, changes = accounts.changes(["kind"])
         kinds = zip(times.index, changes.deltas.tolist(), changes.half_widths().tolist(), strict=True)
         found[arm] = {str(kind): (delta, half) for kind, delta, half in kinds}

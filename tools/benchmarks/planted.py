@@ -86,7 +86,7 @@ def planted(what: str, *, repeats: int, turns: int, steps: int) -> Accounts:
     prepare_task(Params(task=task, train=train, variants={BASELINE: Variant(policy=BASELINE)}), files.PREPARED)
     spec = TaskSpec(task, ModelParams(), train, prepared_sha256=files.verify_manifest(files.PREPARED))
     tables, _ = measured(spec, POLICIES, 0, repeats=repeats, turns=turns, steps=steps)
-    return Accounts(tables[BASELINE], tables[CANDIDATE], interleaved=True)
+    return Accounts(tables[BASELINE], tables[CANDIDATE])
 
 
 def row_of(what: str, accounts: Accounts) -> dict[str, Any]:

@@ -1,17 +1,17 @@
 """The account of a training step: what changed, by kinds of operations, from short traces of all arms in turns.
 
-Measured change = sum of the kinds + unexplained. The kinds add up to the change of the untraced steps beside the
-traces: each instant of a traced step is shared equally by the operations that run then, the instants without any are
-the kind `host`, and what the profiler itself costs is the kind `profiler`. The copy of the baseline goes through the
-same; where its sum differs from 0, the account is void, and no reason rests on it.
+Measured change = sum of the kinds + unexplained. The kinds add up to the change of the calm untraced steps: each
+instant of a calm traced step is shared equally by the operations that run then, the instants without any are the kind
+`host`, and what the profiler itself costs is the kind `profiler`. The copy of the baseline goes through the same; where
+its sum differs from 0, the account is void, and no reason rests on it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +27,7 @@ from stages.stats.changes import Changes, paired_changes, unpaired_changes
 from stages.stats.speedup import Speedup
 
 _TURN = ["process", "turn"]
-_FEWEST_UNITS = 2
+_FEWEST_REPEATS = 2
 _SHOWN = 10  # operations that gained, that lost, and groups of layers
 _NOTABLE = 0.005  # of the step; groups of layers that change by less are not listed
 
@@ -39,27 +39,34 @@ class Accounts:
     """What operations take of the steps of two arms.
 
     Attributes:
-        baseline, candidate: rows of account.csv of the turns that count.
-        interleaved: whether the arms took turns, so that changes are paired by turn.
+        baseline, candidate: rows of account.csv of the repeats that count.
+        copy: those of a second copy of the baseline, which shows the errors too.
+        interleaved: whether the arms took turns, so that changes are paired by repeat.
     """
 
     baseline: pd.DataFrame
     candidate: pd.DataFrame
-    interleaved: bool
+    copy: pd.DataFrame | None = None
+    interleaved: bool = True
 
     @classmethod
-    def of(cls, baseline: Profile, candidate: Profile) -> Accounts | None:
+    def of(cls, baseline: Profile, candidate: Profile, copy: Profile | None = None) -> Accounts | None:
         """The accounts of two arms; None unless both have enough short traces."""
         interleaved = baseline.summary.protocol.interleaved
-        tables = [profile.account for profile in (baseline, candidate)]
+        tables = [profile.account for profile in (baseline, candidate, *([copy] if copy else []))]
         if interleaved:
-            turns = [pd.MultiIndex.from_frame(table[_TURN]) for table in tables]
-            shared = turns[0].intersection(turns[1])
-            tables = [table[index.isin(shared)] for table, index in zip(tables, turns, strict=True)]
-        units = _TURN if interleaved else _TURN[:1]  # what shows the errors: turns, or repeats alone
-        if any(len(table[units].drop_duplicates()) < _FEWEST_UNITS for table in tables):
+            shared = set(tables[0]["process"]) & set(tables[1]["process"])
+            tables = [table[table["process"].isin(shared)] for table in tables]
+        if any(table["process"].nunique() < _FEWEST_REPEATS for table in tables[:2]):
             return None
-        return cls(tables[0], tables[1], interleaved)
+        return cls(tables[0], tables[1], tables[2] if len(tables) > 2 else None, interleaved)
+
+    @property
+    def of_copy(self) -> Accounts | None:
+        """The same for the copy in the candidate's place; None without one."""
+        if self.copy is None or self.copy["process"].nunique() < _FEWEST_REPEATS:
+            return None
+        return replace(self, candidate=self.copy, copy=self.candidate)
 
     def changes(self, columns: Sequence[str]) -> tuple[pd.DataFrame, Changes]:
         """The times of the parts that these columns name, and how they change.
@@ -67,21 +74,20 @@ class Accounts:
         Returns:
             A table with `baseline_ms` and `candidate_ms` indexed by the columns, and the changes in its order.
         """
-        before, after = (_by_turn(table, columns) for table in (self.baseline, self.candidate))
-        return self._changes(*before.align(after, join="outer", axis=1, fill_value=0.0))
+        return self._changes(_by_repeat(table, columns) for table in self._tables)
 
     def change(self, before: Rows, after: Rows) -> PartChange:
-        """The change of the sum of some rows of the baseline and of the candidate."""
-        sums = [
-            table["time_ms"].where(chosen(table), 0.0).groupby([table[name] for name in _TURN]).sum().to_frame("sum")
-            for table, chosen in ((self.baseline, before), (self.candidate, after))
-        ]
-        times, changes = self._changes(*sums)
-        return PartChange(**_fields(times, changes, 0))
+        """The change of the sum of some rows of the baseline, and its copy, and of the candidate."""
+        rows = (before, after, before)
+        sums = (
+            table.assign(time_ms=table["time_ms"].where(chosen(table), 0.0))
+            for table, chosen in zip(self._tables, rows, strict=False)
+        )
+        return PartChange(**_fields(*self._changes(_by_repeat(table, []) for table in sums), 0))
 
     @cached_property
     def sum(self) -> Changes:
-        """The change of the whole step, by the untraced steps beside the traces."""
+        """The change of the whole step without the profiler."""
         return self._steps[1]
 
     @cached_property
@@ -91,29 +97,42 @@ class Accounts:
 
     @cached_property
     def _steps(self) -> tuple[pd.DataFrame, Changes]:
-        return self._changes(*(_by_turn(table, []) for table in (self.baseline, self.candidate)))
+        return self.changes([])
 
-    def _changes(self, before: pd.DataFrame, after: pd.DataFrame) -> tuple[pd.DataFrame, Changes]:
-        repeats = [np.asarray(table.index.get_level_values("process"), dtype=np.int64) for table in (before, after)]
-        times = [table.to_numpy(dtype=np.float64) for table in (before, after)]
-        means = {"baseline_ms": times[0].mean(axis=0), "candidate_ms": times[1].mean(axis=0)}
+    @property
+    def _tables(self) -> list[pd.DataFrame]:
+        return [self.baseline, self.candidate, *([] if self.copy is None else [self.copy])]
+
+    def _changes(self, by_repeat: Iterable[pd.DataFrame]) -> tuple[pd.DataFrame, Changes]:
+        before, after, *copies = _with_all_columns(list(by_repeat))
         if self.interleaved:
-            found = paired_changes(repeats[0], times[0], times[1])
+            shared = before.index.intersection(after.index)
+            before, after = before.loc[shared], after.loc[shared]
+            all_three = shared.intersection(copies[0].index) if copies else shared
+            with_copy = np.stack([table.loc[all_three] for table in (before, after, *copies)]) if copies else None
+            found = paired_changes(before.to_numpy(), after.to_numpy(), with_copy)
         else:
-            found = unpaired_changes(repeats[0], times[0], repeats[1], times[1])
-        return pd.DataFrame(means, index=before.columns), found
+            found = unpaired_changes(before.to_numpy(), after.to_numpy())
+        return pd.DataFrame({"baseline_ms": before.mean(), "candidate_ms": after.mean()}), found
 
 
-def _by_turn(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Milliseconds by turn and part; without columns that of the whole step."""
-    if not columns:
-        return table.groupby(_TURN)["time_ms"].sum().to_frame("sum")
-    return table.groupby([*_TURN, *columns])["time_ms"].sum().unstack(list(columns), fill_value=0.0).sort_index()
+def _by_repeat(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Milliseconds of a step by repeat and part; without columns those of the whole step."""
+    if columns:
+        by_turn = table.groupby([*_TURN, *columns])["time_ms"].sum().unstack(list(columns), fill_value=0.0)
+    else:
+        by_turn = table.groupby(_TURN)["time_ms"].sum().to_frame("sum")
+    return by_turn.groupby("process").mean()
+
+
+def _with_all_columns(tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Tables with the columns of all of them, in one order; a part that a table lacks takes no time there."""
+    columns = reduce(pd.Index.union, (table.columns for table in tables))
+    return [table.reindex(columns=columns, fill_value=0.0) for table in tables]
 
 
 def account_of(
     accounts: Accounts | None,
-    control: Accounts | None,
     speedup: Speedup,
     ratios: PeakRatios | None,
 ) -> Account | None:
@@ -121,7 +140,6 @@ def account_of(
 
     Args:
         accounts: of the baseline and the candidate; without them there is none.
-        control: of the baseline and its copy.
         speedup: of training, as it was timed.
         ratios: what the processor can gain from the candidate's precision; None if unknown.
     """
@@ -135,13 +153,13 @@ def account_of(
         KindChange(kind=str(kind), limit_ms=left_ms.get(str(kind)), **_fields(times, changes, place))
         for place, kind in enumerate(times.index)
     ]
-    copy = None if control is None else control.sum
+    copy = None if accounts.of_copy is None else accounts.of_copy.sum
     return Account(
         measured=measured,
         kinds=tuple(sorted(kinds, key=lambda found: (-abs(found.value), found.kind))),
         sum=accounts.step,
         unexplained=_unexplained(measured, accounts.step),
-        turns=accounts.sum.turns,
+        turns=len(accounts.baseline[_TURN].drop_duplicates()),
         control=None if copy is None else _change(copy),
         void=True if copy is not None and abs(copy.deltas[0]) > copy.half_widths(1 - CONTROL_ERROR)[0] else None,
         classes=tuple(_classes(accounts)) or None,

@@ -10,7 +10,7 @@ from stages.stats.speedup import t_interval
 from stages.text import ms_text, number_text, percent_text
 
 IDLE_SHARE = 0.2  # of the step, without any operation
-_FEWEST_TURNS = 2
+_FEWEST_REPEATS = 2
 
 
 def step_overhead(data: Evidence) -> Reason | None:
@@ -18,11 +18,12 @@ def step_overhead(data: Evidence) -> Reason | None:
     account = data.candidate.account
     if account.empty:
         return None
-    turns = [account["process"], account["turn"]]
-    step_ms = account["time_ms"].groupby(turns).sum()
     is_idle = account["kind"].isin([HOST, PROFILER])  # what the profiler costs is not counted as idle
-    idle_ms = account["time_ms"].where(is_idle, 0.0).groupby(turns).sum()
-    if len(step_ms) < _FEWEST_TURNS:
+    times = account.assign(idle_ms=account["time_ms"].where(is_idle, 0.0)).groupby(["process", "turn"])
+    by_turn = times[["time_ms", "idle_ms"]].sum()
+    by_repeat = by_turn.groupby("process").mean()
+    step_ms, idle_ms = by_repeat["time_ms"], by_repeat["idle_ms"]
+    if len(by_repeat) < _FEWEST_REPEATS:
         return None
     low, high = t_interval((idle_ms / step_ms).to_numpy())
     share = float(idle_ms.sum() / step_ms.sum())
@@ -34,7 +35,7 @@ def step_overhead(data: Evidence) -> Reason | None:
         f"{number_text(float(idle_ms.mean()))} of {ms_text(float(step_ms.mean()))}, no operation runs: to start a step "
         "and its operations takes as long for a batch of any size, and in any precision.",
         evidence={"idle_ms": float(idle_ms.mean()), "step_ms": float(step_ms.mean())}
-        | {"share": share, "low": low, "high": high, "turns": len(step_ms)},
+        | {"share": share, "low": low, "high": high, "turns": len(by_turn), "repeats": len(by_repeat)},
         advice="Give each step more work: a larger batch, or XLA, which fuses operations.",
         time_ms=float(idle_ms.mean()),
         **changes_of(larger_steps(data, share)),

@@ -9,9 +9,11 @@ marked step must end when the device is synchronised.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,17 +41,15 @@ class Work(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TracedSteps:
-    """The steps of a trace, without the first marked one.
+class TracedStep:
+    """A step of a trace.
 
     Attributes:
-        steps: their number.
-        step_ms: the time of one, in milliseconds: that of all shares and of the host.
+        step_ms: its time in milliseconds: that of all shares and of the host.
         shares_ms: what each operation takes of it.
         host_ms: instants in which no operation ran.
     """
 
-    steps: int
     step_ms: float
     shares_ms: dict[Work, float]
     host_ms: float
@@ -63,8 +63,8 @@ class _Segment(NamedTuple):
     work: Work
 
 
-def traced_steps(path: Path) -> TracedSteps:
-    """Reads the marked steps of a trace.
+def traced_steps(path: Path) -> list[TracedStep]:
+    """Reads the marked steps of a trace, without the first one. Each lasts until the next one begins.
 
     Raises:
         TraceError: the file is not a trace, has fewer than two marked steps, or shows no operations, as under XLA.
@@ -74,21 +74,24 @@ def traced_steps(path: Path) -> TracedSteps:
     markers = [] if host is None else sorted(_markers(host))
     if host is None or len(markers) < 2:
         raise TraceError(f"the trace has {len(markers)} marked steps; at least 2 are needed")
-    start, end, steps = markers[1][0], markers[-1][1], len(markers) - 1
+    bounds = [start for start, _ in markers[1:]] + [markers[-1][1]]
     gpus = [plane for plane in planes if plane.name.startswith(_GPU) and plane.lines]
     lines = [_kernels(plane, line) for plane in gpus for line in plane.lines if line.name.startswith(_STREAM)]
     lines = lines or [_operations(host, line) for line in host.lines]
-    segments = [found for line in lines for found in _innermost(line, start, end)]
-    if not segments:
+    by_step: list[list[_Segment]] = [[] for _ in bounds[1:]]
+    for segment in (found for line in lines for found in _innermost(line, bounds[0], bounds[-1])):
+        for step in range(bisect_right(bounds, segment.start) - 1, bisect_left(bounds, segment.end)):
+            start, end = max(segment.start, bounds[step]), min(segment.end, bounds[step + 1])
+            by_step[step].append(segment._replace(start=start, end=end))
+    if not any(by_step):
         raise TraceError("the trace shows no operations, as under XLA on a CPU")
-    per_step = 1 / (steps * _PS_PER_MS)
+    return [_step(segments, end - start) for segments, (start, end) in zip(by_step, pairwise(bounds), strict=True)]
+
+
+def _step(segments: Sequence[_Segment], length_ps: int) -> TracedStep:
     shares_ps, busy_ps = _shared(segments)
-    return TracedSteps(
-        steps=steps,
-        step_ms=(end - start) * per_step,
-        shares_ms={work: share * per_step for work, share in shares_ps.items()},
-        host_ms=(end - start - busy_ps) * per_step,
-    )
+    shares_ms = {work: share / _PS_PER_MS for work, share in shares_ps.items()}
+    return TracedStep(length_ps / _PS_PER_MS, shares_ms, (length_ps - busy_ps) / _PS_PER_MS)
 
 
 def _markers(plane: Any) -> Iterator[tuple[int, int]]:

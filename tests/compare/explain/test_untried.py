@@ -13,13 +13,13 @@ from stages.results.profile import HOST, PROFILER, AccountRow, Profile
 from tests.small_study import profile
 
 
-def accounted(idle_ms: float, *, noise: float = 0.02, turns: int = 4, profiler_ms: float = 0.0) -> Profile:
+def accounted(idle_ms: float, *, noise: float = 0.02, repeats: int = 4, profiler_ms: float = 0.0) -> Profile:
     """A profile whose steps of 10 ms have no operation for so long."""
     rows = []
-    for turn in range(turns):
-        factor = 1 + noise * (1 if turn % 2 else -1)
+    for repeat in range(repeats):
+        factor = 1 + noise * (1 if repeat % 2 else -1)
         parts = {"convolution": 10 - idle_ms, HOST: factor * idle_ms - profiler_ms, PROFILER: profiler_ms}
-        rows += [AccountRow(turn // 2, turn % 2, kind, "", "", "", "", time_ms) for kind, time_ms in parts.items()]
+        rows += [AccountRow(repeat, 0, kind, "", "", "", "", time_ms) for kind, time_ms in parts.items()]
     return replace(profile(), account=pd.DataFrame([vars(row) for row in rows]))
 
 
@@ -33,7 +33,7 @@ def evidence(found: Profile) -> Evidence:
         (accounted(4.0), True),
         (accounted(1.0), False),
         (accounted(4.0, noise=0.9), False),  # which may be less
-        (accounted(4.0, turns=1), False),
+        (accounted(4.0, repeats=1), False),
         (accounted(4.0, profiler_ms=-0.5), True),
         (profile(), False),
     ],
