@@ -29,7 +29,7 @@ PLAIN_MS = 1000.0
 ACCOUNT_MS, MAX_ACCOUNT_STEPS = 400.0, 8
 ACCOUNT_SHARE, LEAST_ACCOUNT_S = 0.1, 5.0
 LEAST_ACCOUNT_TURNS, MOST_ACCOUNT_TURNS = 4, 6
-READING_S = 0.1  # to start a trace, to stop it and to read it
+READING_S = 0.05  # to start a trace, to stop it and to read it
 # The stage takes a quarter longer than the trainings, within these limits.
 TRAININGS_SHARE, MIN_STAGE_S, MAX_STAGE_S = 1.25, 33.0, 240.0
 # Repeats: where there is time for them, where there is not, and where `FEWER_REPEATS` starts would take more than this
