@@ -148,11 +148,10 @@ class Turns:
     def account(self, worker: WorkerProcess, plan: Plan) -> list[TracedStretch]:
         """A short trace of an arm, again if its process was stopped during it, in stretches as long as its turns."""
         stretches: list[TracedStretch] = []
-        steps = plan.account_steps
-        stretch = min(steps, self._steps(worker.name, plan))
+        amounts = plan.account_steps, self._steps(worker.name, plan), plan.lead_in_steps
 
         def trace() -> None:
-            stretches[:] = self._watched(worker, "account", steps, stretch, plan.lead_in_steps)
+            stretches[:] = self._watched(worker, "account", *amounts)
 
         started_s = time.monotonic()
         while self._is_stopped_during(trace):

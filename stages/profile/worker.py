@@ -33,7 +33,7 @@ from stages.profile.graph_dtypes import graph_dtypes
 from stages.profile.plan import DROPPED_STEPS, plain_steps
 from stages.profile.records import ArmConfig, ArmSettings, Calibration, TracedPart, TracedStretch, TraceRecord
 from stages.profile.steady_state import warm_up_length
-from stages.profile.trace.timeline import TracedStep, traced_steps
+from stages.profile.trace.timeline import TracedStep, Work, traced_steps
 from stages.profile.worker_process import OutOfMemory
 from stages.results.artifact import read_array
 from stages.results.audit import ModelAudit
@@ -88,6 +88,7 @@ class Worker:
         self._train_cached: Callable[[], Any] | None = None
         self._startup_s = 0.0
         self._scopes: dict[str, str] = {}
+        self._parts: dict[Work, TracedPart] = {}
         self._times_continued = 0
         signal.signal(signal.SIGCONT, self._count_continued)
         self._predict = self._prediction(self._model)
@@ -202,7 +203,7 @@ class Worker:
 
         Args:
             steps: that count.
-            stretch: steps of a stretch, for which the result is a mean; at most `steps`.
+            stretch: steps of a stretch, whose mean is one result.
             lead_in: steps before the trace.
 
         Raises:
@@ -219,19 +220,28 @@ class Worker:
                 tf.profiler.experimental.stop()
             (path,) = Path(folder).rglob("*.xplane.pb")
             traced = traced_steps(path)
-        return [self._stretch(traced[first : first + stretch]) for first in range(0, steps - stretch + 1, stretch)]
+        stretch = min(stretch, len(traced))
+        return [
+            self._stretch(traced[first : first + stretch]) for first in range(0, len(traced) - stretch + 1, stretch)
+        ]
 
     def _stretch(self, steps: Sequence[TracedStep]) -> TracedStretch:
         """The mean of traced steps, by layer and kind."""
-        layers, dtypes = self._layers, self._graph_dtypes
         parts: dict[TracedPart, float] = defaultdict(float)
         for step in steps:
             for work, share_ms in step.shares_ms.items():
-                place = layers.place(work.name, work.type, is_input=work.is_input)
-                parts[TracedPart(*place, work.dtype or dtypes.get(node_name(work.name), ""))] += share_ms / len(steps)
+                parts[self._part(work)] += share_ms / len(steps)
             parts[TracedPart(HOST)] += step.host_ms / len(steps)
         step_ms = fmean(step.step_ms for step in steps)
         return TracedStretch(step_ms, [part._replace(time_ms=time_ms) for part, time_ms in parts.items()])
+
+    def _part(self, work: Work) -> TracedPart:
+        """The layer, kind and data type of an operation, which are the same in each step."""
+        if work not in self._parts:
+            place = self._layers.place(work.name, work.type, is_input=work.is_input)
+            dtype = work.dtype or self._graph_dtypes.get(node_name(work.name), "")
+            self._parts[work] = TracedPart(*place, dtype)
+        return self._parts[work]
 
     @cached_property
     def _graph_dtypes(self) -> dict[str, str]:

@@ -114,7 +114,7 @@ def measured(
                 for _ in range(turns):
                     for arm in generator.sample(list(workers), len(workers)):
                         began_s = time.monotonic()
-                        found[arm] += _in_turn(workers[arm], "account", steps, min(steps, round_steps))
+                        found[arm] += _in_turn(workers[arm], "account", steps, round_steps)
                         seconds.append(time.monotonic() - began_s)
                 for arm, worker in workers.items():
                     rows[arm] += account_rows(repeat, found[arm], rounds[arm])

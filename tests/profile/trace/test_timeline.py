@@ -141,7 +141,7 @@ def test_kinds_of_a_real_trace_add_up_to_the_step_and_name_what_was_planted(own:
     worker = Worker(ArmConfig(TaskSpec(task, ModelParams(), settings), Variant(policy="mixed_float16"), 0))
     worker.warm_up(2)
     step_ms, parts = worker.account(4, 4, lead_in=1)[0]
-    assert [len(worker.account(5, stretch)) for stretch in (1, 2, 5)] == [5, 2, 1]
+    assert [len(worker.account(5, stretch)) for stretch in (1, 2, 5, 9)] == [5, 2, 1, 1]
     layers = worker._layers
     assert (layers.scales_loss, layers.classes["norm"]) == (True, "BatchNormalization")
     assert "adam" in "".join(layers.optimizers)
