@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stages.errors import ProfileError
-from stages.profile.records import ArmConfig, ArmSettings, Calibration, TracedPart, TraceRecord
+from stages.profile.records import ArmConfig, ArmSettings, Calibration, TracedPart, TracedStretch, TraceRecord
 from stages.profile.worker_process import OutOfMemory
 from stages.results.audit import ModelAudit, Totals
 from stages.results.profile import Configuration, InForce
@@ -119,8 +119,9 @@ class FakeWorker:
         (directory / "one.xplane.pb").touch()
         return TraceRecord(directory, steps, self.step_ms, self.step_ms, {})
 
-    def account(self, steps: int) -> list[TracedPart]:
-        return [TracedPart("host", time_ms=self.noisy(self.step_ms)), TracedPart("profiler")]
+    def account(self, steps: int, stretch: int, lead_in: int) -> list[TracedStretch]:
+        step_ms = self.noisy(self.step_ms)
+        return [TracedStretch(step_ms, [TracedPart("host", time_ms=step_ms)])]
 
     def audit(self) -> ModelAudit:
         return ModelAudit(layers=(), totals=Totals(parameters=1))
