@@ -17,7 +17,8 @@ from rich.console import RenderableType
 
 from stages import files
 from stages.compare.__main__ import write_results
-from stages.compare.explain.account import Accounts, account_of
+from stages.compare.explain.account import account_of
+from stages.compare.explain.accounts import Accounts
 from stages.compare.explain.evidence import Evidence
 from stages.compare.judge import document_of
 from stages.compare.judging import Judging, compare

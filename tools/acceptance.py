@@ -40,7 +40,8 @@ import pandas as pd
 
 from stages import files
 from stages.compare.explain import explain
-from stages.compare.explain.account import Accounts, account_of
+from stages.compare.explain.account import account_of
+from stages.compare.explain.accounts import Accounts
 from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.limit import possible_ratios, train_limit
 from stages.errors import HalfstepError

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from stages import files
 from stages.compare.compatibility import check_initial_weights, check_metrics, check_profiles, check_trainings
 from stages.compare.explain import arm_failed, explain, explain_profile
-from stages.compare.explain.account import Accounts, account_of
+from stages.compare.explain.account import account_of
+from stages.compare.explain.accounts import Accounts
 from stages.compare.explain.evidence import Evidence, Factors
 from stages.compare.explain.limit import possible_ratios, precision_bound
 from stages.compare.scale import Scale

@@ -30,7 +30,7 @@ from typing import Any
 import pandas as pd
 
 from stages import files
-from stages.compare.explain.account import Accounts
+from stages.compare.explain.accounts import Accounts
 from stages.fork_server import stop_servers
 from stages.locking import machine_lock
 from stages.params import DataParams, ModelParams, Params, TaskParams, TrainParams, Variant

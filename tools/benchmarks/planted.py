@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from stages import files
-from stages.compare.explain.account import Accounts
+from stages.compare.explain.accounts import Accounts
 from stages.params import ModelParams, Params, TaskParams, TrainParams, Variant
 from stages.prepare.own_task import prepare_task
 from stages.tasks.spec import TaskSpec

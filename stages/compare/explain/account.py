@@ -9,127 +9,24 @@ its sum differs from 0, the account is void, and no reason rests on it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from collections.abc import Collection
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
+from stages.compare.explain.accounts import TURN, Accounts, fields_of
 from stages.compare.explain.hardware import PeakRatios
 from stages.compare.explain.limit import share_at_limit
 from stages.compare.verdict import CONTROL_ERROR
 from stages.policies import SIXTEEN_BIT
 from stages.results.comparison import Account, Change, ClassChange, KindChange, OpChange, PartChange
-from stages.results.profile import PROFILER, Profile
-from stages.stats.changes import Changes, paired_changes, unpaired_changes
+from stages.results.profile import PROFILER
+from stages.stats.changes import Changes
 from stages.stats.speedup import Speedup
 
-_TURN = ["process", "turn"]
-_FEWEST_REPEATS = 2
 _SHOWN = 10  # operations that gained, that lost, and groups of layers
 _NOTABLE = 0.005  # of the step; groups of layers that change by less are not listed
-
-Rows = Callable[[pd.DataFrame], "pd.Series[bool]"]
-
-
-@dataclass(frozen=True)
-class Accounts:
-    """What operations take of the steps of two arms.
-
-    Attributes:
-        baseline, candidate: rows of account.csv of the repeats that count.
-        copy: those of a second copy of the baseline, which shows the errors too.
-        interleaved: whether the arms took turns, so that changes are paired by repeat.
-    """
-
-    baseline: pd.DataFrame
-    candidate: pd.DataFrame
-    copy: pd.DataFrame | None = None
-    interleaved: bool = True
-
-    @classmethod
-    def of(cls, baseline: Profile, candidate: Profile, copy: Profile | None = None) -> Accounts | None:
-        """The accounts of two arms; None unless both have enough short traces."""
-        interleaved = baseline.summary.protocol.interleaved
-        tables = [profile.account for profile in (baseline, candidate, *([copy] if copy else []))]
-        if interleaved:
-            shared = set(tables[0]["process"]) & set(tables[1]["process"])
-            tables = [table[table["process"].isin(shared)] for table in tables]
-        if any(table["process"].nunique() < _FEWEST_REPEATS for table in tables[:2]):
-            return None
-        return cls(tables[0], tables[1], tables[2] if len(tables) > 2 else None, interleaved)
-
-    @property
-    def of_copy(self) -> Accounts | None:
-        """The same for the copy in the candidate's place; None without one."""
-        if self.copy is None or self.copy["process"].nunique() < _FEWEST_REPEATS:
-            return None
-        return replace(self, candidate=self.copy, copy=self.candidate)
-
-    def changes(self, columns: Sequence[str]) -> tuple[pd.DataFrame, Changes]:
-        """The times of the parts that these columns name, and how they change.
-
-        Returns:
-            A table with `baseline_ms` and `candidate_ms` indexed by the columns, and the changes in its order.
-        """
-        return self._changes(_by_repeat(table, columns) for table in self._tables)
-
-    def change(self, before: Rows, after: Rows) -> PartChange:
-        """The change of the sum of some rows of the baseline, and its copy, and of the candidate."""
-        rows = (before, after, before)
-        sums = (
-            table.assign(time_ms=table["time_ms"].where(chosen(table), 0.0))
-            for table, chosen in zip(self._tables, rows, strict=False)
-        )
-        return PartChange(**_fields(*self._changes(_by_repeat(table, []) for table in sums), 0))
-
-    @cached_property
-    def sum(self) -> Changes:
-        """The change of the whole step without the profiler."""
-        return self._steps[1]
-
-    @cached_property
-    def step(self) -> PartChange:
-        """The same with the mean steps."""
-        return PartChange(**_fields(*self._steps, 0))
-
-    @cached_property
-    def _steps(self) -> tuple[pd.DataFrame, Changes]:
-        """By the untraced rounds, of which the copy has fewer, so that it would overstate the error of the others."""
-        return self._changes(_by_repeat(table, []) for table in self._tables[:2])
-
-    @property
-    def _tables(self) -> list[pd.DataFrame]:
-        return [self.baseline, self.candidate, *([] if self.copy is None else [self.copy])]
-
-    def _changes(self, by_repeat: Iterable[pd.DataFrame]) -> tuple[pd.DataFrame, Changes]:
-        before, after, *copies = _with_all_columns(list(by_repeat))
-        if self.interleaved:
-            shared = before.index.intersection(after.index)
-            before, after = before.loc[shared], after.loc[shared]
-            all_three = shared.intersection(copies[0].index) if copies else shared
-            with_copy = np.stack([table.loc[all_three] for table in (before, after, *copies)]) if copies else None
-            found = paired_changes(before.to_numpy(), after.to_numpy(), with_copy)
-        else:
-            found = unpaired_changes(before.to_numpy(), after.to_numpy())
-        return pd.DataFrame({"baseline_ms": before.mean(), "candidate_ms": after.mean()}), found
-
-
-def _by_repeat(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Milliseconds of a step by repeat and part; without columns those of the whole step."""
-    if columns:
-        by_turn = table.groupby([*_TURN, *columns])["time_ms"].sum().unstack(list(columns), fill_value=0.0)
-    else:
-        by_turn = table.groupby(_TURN)["time_ms"].sum().to_frame("sum")
-    return by_turn.groupby("process").mean()
-
-
-def _with_all_columns(tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
-    """Tables with the columns of all of them, in one order; a part that a table lacks takes no time there."""
-    columns = reduce(pd.Index.union, (table.columns for table in tables))
-    return [table.reindex(columns=columns, fill_value=0.0) for table in tables]
 
 
 def account_of(
@@ -151,7 +48,7 @@ def account_of(
     at_limit = _at_limit(accounts.baseline, ratios) if ratios else {}
     left_ms = {str(kind): at_limit.get(str(kind), 0.0) for kind in times.index if ratios and kind != PROFILER}
     kinds = [
-        KindChange(kind=str(kind), limit_ms=left_ms.get(str(kind)), **_fields(times, changes, place))
+        KindChange(kind=str(kind), limit_ms=left_ms.get(str(kind)), **fields_of(times, changes, place))
         for place, kind in enumerate(times.index)
     ]
     copy = None if accounts.of_copy is None else accounts.of_copy.sum
@@ -160,7 +57,7 @@ def account_of(
         kinds=tuple(sorted(kinds, key=lambda found: (-abs(found.value), found.kind))),
         sum=accounts.step,
         unexplained=_unexplained(measured, accounts.step),
-        turns=len(accounts.baseline[_TURN].drop_duplicates()),
+        turns=len(accounts.baseline[TURN].drop_duplicates()),
         control=None if copy is None else _change(copy),
         void=True if copy is not None and abs(copy.deltas[0]) > copy.half_widths(1 - CONTROL_ERROR)[0] else None,
         classes=tuple(_classes(accounts)) or None,
@@ -249,7 +146,7 @@ def moved_to_16bit(accounts: Accounts) -> tuple[PartChange, list[dict[str, Any]]
         lambda table: in_16bit(table) & table["operation"].isin(types),
     )
     chosen = (baseline, candidate[in_16bit(candidate)])
-    turns = [len(table[_TURN].drop_duplicates()) for table in (baseline, candidate)]
+    turns = [len(table[TURN].drop_duplicates()) for table in (baseline, candidate)]
     means = [
         table[table["operation"].isin(types)].groupby("operation")["time_ms"].sum() / count
         for table, count in zip(chosen, turns, strict=True)
@@ -284,7 +181,7 @@ def _classes(accounts: Accounts) -> list[ClassChange]:
             layer_class=str(times.index[place][0]),
             kind=str(times.index[place][1]),
             layers=int(layers[times.index[place]]),
-            **_fields(times, changes, int(place)),
+            **fields_of(times, changes, int(place)),
         )
         for place in np.flatnonzero(np.abs(changes.deltas) > np.maximum(halves, _NOTABLE * accounts.step.candidate_ms))
         if times.index[place][0]
@@ -296,7 +193,7 @@ def _at_limit(table: pd.DataFrame, ratios: PeakRatios) -> dict[str, float]:
     """What is left of each kind where the precision gains as much as the processor can."""
     rows = table[table["kind"] != PROFILER]
     shares = [share_at_limit(row.kind, row.operation, row.dtype, ratios) for row in rows.itertuples()]
-    sums = (rows["time_ms"] * shares).groupby(rows["kind"]).sum() / len(rows[_TURN].drop_duplicates())
+    sums = (rows["time_ms"] * shares).groupby(rows["kind"]).sum() / len(rows[TURN].drop_duplicates())
     return {str(kind): float(time_ms) for kind, time_ms in sums.items()}
 
 
@@ -305,18 +202,6 @@ def _dtypes(table: pd.DataFrame) -> dict[tuple[str, str], str]:
     known = table[table["dtype"] != ""].groupby(["layer", "operation", "dtype"])["time_ms"].sum()
     longest = known.groupby(level=["layer", "operation"]).idxmax()
     return {(layer, operation): dtype for layer, operation, dtype in longest}
-
-
-def _fields(times: pd.DataFrame, changes: Changes, place: int) -> dict[str, float]:
-    delta, half = float(changes.deltas[place]), float(changes.half_widths()[place])
-    row = times.iloc[place]
-    return {
-        "baseline_ms": float(row["baseline_ms"]),
-        "candidate_ms": float(row["candidate_ms"]),
-        "value": delta,
-        "low": delta - half,
-        "high": delta + half,
-    }
 
 
 def _change(changes: Changes) -> Change:

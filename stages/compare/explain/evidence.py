@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stages.compare.explain.account import Accounts, moved_to_16bit, stayed_in_32bit
+from stages.compare.explain.account import moved_to_16bit, stayed_in_32bit
+from stages.compare.explain.accounts import Accounts
 from stages.compare.explain.hardware import compute_capability, has_16bit_matrix_work, instruction_sets
 from stages.compare.explain.limit import compute_ms, train_limit
 from stages.operations.op_types import plain_type

@@ -7,14 +7,8 @@ from dataclasses import asdict, replace
 import pandas as pd
 import pytest
 
-from stages.compare.explain.account import (
-    Accounts,
-    account_of,
-    measured_change,
-    moved_to_16bit,
-    op_changes,
-    stayed_in_32bit,
-)
+from stages.compare.explain.account import account_of, measured_change, moved_to_16bit, op_changes, stayed_in_32bit
+from stages.compare.explain.accounts import Accounts
 from stages.compare.explain.hardware import PeakRatios
 from stages.compare.explain.why import why
 from stages.profile.records import TracedPart
