@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from stages.compare.explain.account import Accounts, slower_layers
+from stages.compare.explain.account import slower_layers
+from stages.compare.explain.accounts import Accounts
 from stages.results.comparison import Ratio
 from stages.results.profile import Profile
 
