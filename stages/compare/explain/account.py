@@ -51,7 +51,8 @@ def account_of(
         KindChange(kind=str(kind), limit_ms=left_ms.get(str(kind)), **fields_of(times, changes, place))
         for place, kind in enumerate(times.index)
     ]
-    copy = None if accounts.of_copy is None else accounts.of_copy.sum
+    of_copy = accounts.of_copy
+    copy = None if of_copy is None else of_copy.sum
     return Account(
         measured=measured,
         kinds=tuple(sorted(kinds, key=lambda found: (-abs(found.value), found.kind))),
@@ -65,7 +66,10 @@ def account_of(
 
 
 def _unexplained(measured: Change, total: Change) -> Change:
-    """The difference of what was timed and what the kinds add up to, whose errors are independent."""
+    """The difference of what was timed and what the kinds add up to.
+
+    Both rest on the same rounds. Their errors are added as if they were independent, so the interval is rather wide.
+    """
     value, half = measured.value - total.value, total.high - total.value
     return Change(
         value=value,

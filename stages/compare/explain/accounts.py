@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -90,7 +90,9 @@ class Accounts:
         return [self.baseline, self.candidate, *([] if self.copy is None else [self.copy])]
 
     def _changes(self, by_repeat: Iterable[pd.DataFrame]) -> tuple[pd.DataFrame, Changes]:
-        before, after, *copies = _with_all_columns(list(by_repeat))
+        before, after, *copies = by_repeat
+        before, after = before.align(after, join="outer", axis=1, fill_value=0.0)
+        copies = [table.reindex(columns=before.columns, fill_value=0.0) for table in copies]
         if self.interleaved:
             shared = before.index.intersection(after.index)
             before, after = before.loc[shared], after.loc[shared]
@@ -109,12 +111,6 @@ def _by_repeat(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     else:
         by_turn = table.groupby(TURN)["time_ms"].sum().to_frame("sum")
     return by_turn.groupby("process").mean()
-
-
-def _with_all_columns(tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
-    """Tables with the columns of all of them, in one order; a part that a table lacks takes no time there."""
-    columns = reduce(pd.Index.union, (table.columns for table in tables))
-    return [table.reindex(columns=columns, fill_value=0.0) for table in tables]
 
 
 def fields_of(times: pd.DataFrame, changes: Changes, place: int) -> dict[str, float]:

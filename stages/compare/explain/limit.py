@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from stages.compare.explain.accounts import TURN
 from stages.compare.explain.hardware import PeakRatios, peak_ratios
 from stages.compare.explain.waiting import waiting
 from stages.operations.op_types import op_category
@@ -116,7 +117,7 @@ def work_of(profile: Profile) -> Work | None:
 
 def _accounted_work(account: pd.DataFrame) -> Work:
     """The same from short traces: their step, whose parts are as much shorter as the step is without the profiler."""
-    turns = len(account[["process", "turn"]].drop_duplicates())
+    turns = len(account[TURN].drop_duplicates())
     by_part = account.groupby(["kind", "operation", "dtype"])["time_ms"].sum() / turns
     step_ms = float(by_part.sum())
     scale = step_ms / float(by_part.drop(PROFILER, level="kind").sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stages.compare.explain.accounts import TURN
 from stages.compare.explain.evidence import Evidence, changes_of
 from stages.compare.explain.overhead import larger_steps
 from stages.results.comparison import Reason
@@ -19,7 +20,7 @@ def step_overhead(data: Evidence) -> Reason | None:
     if account.empty:
         return None
     is_idle = account["kind"].isin([HOST, PROFILER])  # what the profiler costs is not counted as idle
-    times = account.assign(idle_ms=account["time_ms"].where(is_idle, 0.0)).groupby(["process", "turn"])
+    times = account.assign(idle_ms=account["time_ms"].where(is_idle, 0.0)).groupby(TURN)
     by_turn = times[["time_ms", "idle_ms"]].sum()
     by_repeat = by_turn.groupby("process").mean()
     step_ms, idle_ms = by_repeat["time_ms"], by_repeat["idle_ms"]
