@@ -17,7 +17,7 @@ from rich.console import RenderableType
 
 from stages import files
 from stages.compare.__main__ import write_results
-from stages.compare.explain.account import account_of
+from stages.compare.explain.account import account_of, with_names
 from stages.compare.explain.accounts import Accounts
 from stages.compare.explain.evidence import Evidence
 from stages.compare.judge import document_of
@@ -33,7 +33,6 @@ from stages.results.artifact import Document, write_table
 from stages.results.prepared import PreparedInfo
 from stages.results.profile import (
     HOST,
-    PROFILER,
     SUMMARY,
     AccountRow,
     Call,
@@ -532,27 +531,32 @@ _REPEATS_OF_CANDIDATES = (1, -1, -1, 1)
 
 
 def account_rows(operations: Iterable[OperationTime], step_ms: float, name: str) -> list[AccountRow]:
-    """Calm stretches in which each operation takes its time, two in each repeat; the host has the rest."""
+    """Calm steps in which each operation takes its time; the host has the rest."""
     layers, rows = Layers(classes={"model": "Model"}, scopes={"model": "model"}), []
     parts = [
         TracedPart(*layers.place(item.name, item.type), item.dtype or "", item.self_time_ms_per_step)
         for item in operations
     ]
-    parts += [TracedPart(HOST, time_ms=step_ms - sum(part.time_ms for part in parts)), TracedPart(PROFILER)]
-    for process, deviation in enumerate(_REPEATS.get(name, _REPEATS_OF_CANDIDATES)):
-        own = [part._replace(time_ms=(1 + REPEAT_SD * deviation) * part.time_ms) for part in parts]
-        rows += [AccountRow(process, turn, **part._asdict()) for turn in range(2) for part in own]
+    parts += [TracedPart(HOST, time_ms=step_ms - sum(part.time_ms for part in parts))]
+    for process, factor in enumerate(_of_repeats(name)):
+        rows += [AccountRow(process, **part._replace(time_ms=factor * part.time_ms)._asdict()) for part in parts]
     return rows
+
+
+def _of_repeats(name: str) -> list[float]:
+    return [1 + REPEAT_SD * deviation for deviation in _REPEATS.get(name, _REPEATS_OF_CANDIDATES)]
 
 
 def accounts_between(before: Profile, after: Profile) -> Accounts | None:
     """Short traces of two arms and a copy, with the operations of their profiles; None if one has none."""
-    tables = []
+    tables, calm_ms = [], []
     for found, name in ((before, "float32"), (after, "candidate"), (before, files.CONTROL)):
         sum_ms = sum(item.self_time_ms_per_step for item in found.operations)
-        rows = account_rows(found.operations, found.metrics.get("profiler/step_time_ms", sum_ms), name)
+        step_ms = found.metrics.get("profiler/step_time_ms", sum_ms)
+        rows = account_rows(found.operations, step_ms, name)
         tables.append(pd.DataFrame(list(map(asdict, rows))))
-    return Accounts(*tables) if before.operations and after.operations else None
+        calm_ms.append(step_ms * pd.Series(_of_repeats(name)))
+    return Accounts(tables[0], tables[1], tuple(calm_ms), tables[2]) if before.operations and after.operations else None
 
 
 def accounted(data: Evidence) -> Evidence:
@@ -561,13 +565,15 @@ def accounted(data: Evidence) -> Evidence:
     accounts = accounts_between(data.baseline, data.candidate)
     if accounts is None:
         return data
-    factor = accounts.step.baseline_ms / data.speedups[TRAIN].baseline_time_ms
+    factor = accounts.calm[0]["baseline_ms"].iloc[0] / data.speedups[TRAIN].baseline_time_ms
     timed = tuple(
         replace(times, baseline_ms=factor * times.baseline_ms, candidate_ms=factor * times.candidate_ms)
         for times in data.speedups[TRAIN].by_process
     )
     speedup = replace(data.speedups[TRAIN], by_process=timed)  # as long as the traced steps
     account = account_of(accounts, speedup, None)
+    assert account is not None
+    account = with_names({"candidate": account})["candidate"]
     return replace(data, speedups={**data.speedups, TRAIN: speedup}, accounts=accounts, account=account)
 
 

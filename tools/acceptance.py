@@ -40,7 +40,7 @@ import pandas as pd
 
 from stages import files
 from stages.compare.explain import explain
-from stages.compare.explain.account import account_of
+from stages.compare.explain.account import account_of, with_names
 from stages.compare.explain.accounts import Accounts
 from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.limit import possible_ratios, train_limit
@@ -390,6 +390,7 @@ def _reasons(
             candidate = profiles[name]
             accounts = Accounts.of(baseline, candidate, control)
             account = account_of(accounts, speedup, possible_ratios(baseline, candidate, environment))
+            account = with_names({name: account})[name] if account is not None else None
             data = Evidence(baseline, candidate, (), {TRAIN: speedup}, environment, accounts=accounts, account=account)
             yield name, explain(data)
 

@@ -181,7 +181,7 @@ def _why(candidate: JudgedCandidate, judging: Judging) -> str | None:
     """Nothing is explained that is void."""
     if TRAIN not in candidate.speedups or TRAIN in judging.void:
         return None
-    return why(candidate.variant, candidate.account, candidate.speedups[TRAIN])
+    return why(candidate.variant, candidate.account)
 
 
 def _operations(candidate: JudgedCandidate) -> dict[Literal["gained", "lost"], tuple[document.OpChange, ...]] | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stages import files
 from stages.compare.compatibility import check_initial_weights, check_metrics, check_profiles, check_trainings
 from stages.compare.explain import arm_failed, explain, explain_profile
-from stages.compare.explain.account import account_of
+from stages.compare.explain.account import account_of, with_names
 from stages.compare.explain.accounts import Accounts
 from stages.compare.explain.evidence import Evidence, Factors
 from stages.compare.explain.limit import possible_ratios, precision_bound
@@ -189,7 +189,7 @@ def compare(study: Study, params: CompareParams) -> Judging:
     check_initial_weights(study)
     check_profiles(study)
     baseline = study.baseline.profile
-    measured = [_measured(study, result) for result in study.candidates]
+    measured = _with_named_kinds([_measured(study, result) for result in study.candidates])
     control = _control(study, baseline, measured) if baseline else {}
     throttled = throttled_measures(baseline, study.inference_batch_sizes) if baseline else {}
     void = void_measures(control) | throttled.keys()
@@ -225,6 +225,11 @@ def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
         account=account_of(accounts, speedups[TRAIN], ratios),
         states={TRAIN: states} if states else {},
     )
+
+
+def _with_named_kinds(measured: Sequence[JudgedCandidate]) -> list[JudgedCandidate]:
+    named = with_names({item.variant: item.account for item in measured if item.account is not None})
+    return [replace(item, account=named.get(item.variant)) for item in measured]
 
 
 def _judged(

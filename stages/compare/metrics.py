@@ -46,11 +46,12 @@ def tracking_metrics(result: Comparison) -> dict[str, float]:
 
 
 def _account_metrics(candidate: Candidate) -> dict[str, float]:
-    """What each kind of operations changes a training step by, in milliseconds, and what is unexplained."""
+    """What each kind of operations changes a training step by in ms, what disturbances do, and what is unexplained."""
     account = candidate.training_account
     if account is None:
         return {}
     flat = _with_ends("account_unexplained_ms", account.unexplained)
+    flat |= _with_ends("account_disturbance_ms", account.disturbance)
     for kind in account.kinds:
         flat |= _with_ends(f"account_{kind.kind}_ms", kind)
     return flat

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from stages.results.comparison import Verdict
-from stages.results.profile import HOST, PROFILER
+from stages.results.profile import HOST
 
 SYNTHETIC_NOTE = "Measured on synthetic images: this run measures speed only, and its accuracy has no meaning."
 _SPEED_ONLY = "Speed only: {}, so the verdicts say nothing about quality."
@@ -24,7 +24,6 @@ KIND_NAMES = {
     "memory": "memory-bound operations",
     "other": "other operations",
     HOST: "time without any operation",
-    PROFILER: "what the profiler costs",
 }
 
 

@@ -7,6 +7,7 @@ A failure of one of these is a warning: it is absent from the results, and the t
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,11 +17,12 @@ from stages import files
 from stages.errors import HalfstepError, ProfileError
 from stages.params.measures import measures_of
 from stages.profile.arms import Arms
-from stages.profile.calm_steps import account_rows
 from stages.profile.plan import Plan
-from stages.profile.records import ArmRecord, TracedStretch
+from stages.profile.records import ArmRecord, TracedPart, TracedStretch
 from stages.profile.repeats import Repeats
 from stages.profile.worker_process import WorkerProcess
+from stages.results.profile import AccountRow
+from stages.stats.calm import calm_weights
 from stages.text import TRAIN
 
 CACHED, TRACE, SAME_WEIGHTS = "a step on a cached batch", "trace", "same weights"
@@ -81,7 +83,7 @@ class Extras:
             if ACCOUNT in self._records[name].failed:
                 times.account.clear()
             elif stretches:
-                times.account += account_rows(repeat, stretches, times.rounds)
+                times.account += account_rows(repeat, stretches)
 
     def _is_accounted(self, name: str) -> bool:
         """Whether an arm has short traces; a step of another batch has other work."""
@@ -171,6 +173,15 @@ class Extras:
                 failed(self._records[name], name, what, error)
             return False
         return True
+
+
+def account_rows(repeat: int, stretches: Sequence[TracedStretch]) -> list[AccountRow]:
+    """What the calm stretches of an arm's traced steps were spent on in a repeat: their weighted mean."""
+    times_ms: dict[TracedPart, float] = defaultdict(float)
+    for stretch, weight in zip(stretches, calm_weights([one.step_ms for one in stretches]), strict=True):
+        for part in stretch.parts if weight else ():
+            times_ms[part._replace(time_ms=0.0)] += float(weight) * part.time_ms
+    return [AccountRow(repeat, **part._replace(time_ms=time_ms)._asdict()) for part, time_ms in times_ms.items()]
 
 
 def find_trace(directory: Path) -> Path:

@@ -24,9 +24,9 @@ TRACE_MS = 1500.0
 MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends
 PLAIN_MS = 1000.0
-# Short traces of all arms in turns: steps of each that count, a share of the stage for all of them or these seconds,
-# and turns in all repeats at least, and in one at most.
-ACCOUNT_MS, MAX_ACCOUNT_STEPS = 400.0, 8
+# Short traces of all arms in turns: steps of each that count, enough for some stretches as long as a turn; a share of
+# the stage for all of them or these seconds, and turns in all repeats at least, and in one at most.
+ACCOUNT_MS, MAX_ACCOUNT_STEPS, STRETCHES = 400.0, 8, 4
 ACCOUNT_SHARE, LEAST_ACCOUNT_S = 0.1, 5.0
 LEAST_ACCOUNT_TURNS, MOST_ACCOUNT_TURNS = 4, 6
 READING_S = 0.05  # to start a trace, to stop it and to read it
@@ -171,7 +171,10 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
     elif interleaved and FEWER_REPEATS * start_s > STARTS_SHARE * allowed_s:
         fewest = FEWEST_REPEATS
     fewest = profile.processes or fewest
-    counted_steps, account_turns, account_turn_s = _account(costs, lead_in, allowed_s, fewest, profile.processes or 0)
+    stretch = max(steps_by_batch.values()) if interleaved else 1
+    counted_steps, account_turns, account_turn_s = _account(
+        costs, lead_in, stretch, allowed_s, fewest, profile.processes or 0
+    )
     return Plan(
         interleaved=interleaved,
         steps_by_batch=steps_by_batch,
@@ -204,13 +207,15 @@ def _steps_by_batch(costs: Costs, least: int, turn_ms: float, given: int | None)
     return {size: max(found[size], round(longest_ms / step_ms)) for size, step_ms in fastest_ms.items()}
 
 
-def _account(costs: Costs, lead_in: int, stage_s: float, repeats: int, asked: int) -> tuple[int, int, float]:
+def _account(
+    costs: Costs, lead_in: int, stretch: int, stage_s: float, repeats: int, asked: int
+) -> tuple[int, int, float]:
     """Steps of a short trace that count, turns of them in so many repeats, and seconds of a turn of all arms.
 
     Whoever asks for so many repeats has a turn in each of them.
     """
     step_ms = fmean(costs.step_time_ms.values())
-    steps = max(1, min(MAX_ACCOUNT_STEPS, round(ACCOUNT_MS / step_ms)))
+    steps = max(1, min(max(MAX_ACCOUNT_STEPS, STRETCHES * stretch), round(ACCOUNT_MS / step_ms)))
     turn_s = costs.arms * (READING_S + 1e-3 * (lead_in + 1 + steps) * step_ms)  # the first traced step does not count
     allowed = int(max(LEAST_ACCOUNT_S, ACCOUNT_SHARE * stage_s) / turn_s)
     return steps, max(LEAST_ACCOUNT_TURNS, asked, min(MOST_ACCOUNT_TURNS * repeats, allowed)), turn_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, ClassVar, Literal, Self
 
@@ -117,6 +118,13 @@ class VerdictTest(Record):
     p_adjusted: float
 
 
+class BeforeAfter(Record):
+    """A number of the baseline and of the candidate."""
+
+    baseline: float
+    candidate: float
+
+
 class Change(Estimate):
     """A change of time, candidate − baseline. In the file its value is called `delta`."""
 
@@ -141,10 +149,18 @@ class PartChange(Change):
 
 
 class KindChange(PartChange):
-    """What operations of one kind change by; `limit_ms` is what the limit would leave of the baseline's time."""
+    """What operations of one kind change by.
+
+    Attributes:
+        limit_ms: what the limit would leave of the baseline's time.
+        p: two-sided p-value that they do not change.
+        named: true if they do, at 5 % over all kinds of all accounts of the report (Holm).
+    """
 
     kind: str
     limit_ms: float | None = None
+    p: float
+    named: Literal[True] | None = None
 
 
 class ClassChange(PartChange):
@@ -155,35 +171,74 @@ class ClassChange(PartChange):
     layers: int
 
 
+_EXPLAINED, _OVERSHOT = 0.5, 1.5  # of the measured change: at least, and of the far end of its interval at most
+_LEFT = 0.5  # of the largest kind that is named: more than that may not be unexplained, unless it is
+_LITTLE = 0.01  # of the step
+
+
 class Account(Record):
-    """What changed in a step: measured = kinds + unexplained.
+    """What changed in a step: measured = kinds + disturbance + unexplained.
 
     Attributes:
         measured: as it was timed.
-        kinds: of operations, `host` for instants without one, and `profiler`; the largest change first.
-        sum: of all kinds, the calm step without the profiler.
-        turns: calm stretches of traced steps of the baseline that count.
-        control: the sum of the baseline's copy − that of the baseline. Only noise makes it differ from 0.
-        void: true if it does, at 99 %: then no reason rests on the account.
-        classes: by layers' class and kind, the largest change first; small ones, and those whose interval
-            holds 0, are left out.
+        calm: the calm step without the profiler.
+        kinds: of operations in traced steps, and `host` for instants without one; the largest change first.
+        sum: of all kinds, the traced step.
+        disturbance: `measured` less `calm`.
+        unexplained: `calm` less `sum`, with an interval of its own.
+        profiler_ms: what a traced step takes longer than a calm one without the profiler.
+        repeats: of the baseline with traces.
+        control, control_unexplained: `sum` and `unexplained` of the baseline's copy. Only noise makes them differ
+            from 0.
+        void: true if one of them does, at 99 %: then no reason rests on the account.
+        classes: by layers' class and kind, the largest change first; small ones, and those that may be 0, are left
+            out.
     """
 
     unit: Literal["ms a step"] = "ms a step"
     measured: Change
+    calm: PartChange
     kinds: tuple[KindChange, ...]
     sum: PartChange
+    disturbance: Change
     unexplained: Change
-    turns: int
+    profiler_ms: BeforeAfter
+    repeats: int
     control: Change | None = None
+    control_unexplained: Change | None = None
     void: Literal[True] | None = None
     classes: tuple[ClassChange, ...] | None = None
 
     @property
+    def named(self) -> tuple[KindChange, ...]:
+        """The kinds that change beyond doubt."""
+        return tuple(kind for kind in self.kinds if kind.named)
+
+    @property
+    def explained_ms(self) -> float:
+        """What the named kinds add up to."""
+        return math.fsum(kind.delta for kind in self.named)
+
+    @property
+    def is_traced_whole(self) -> bool:
+        """Whether the traced steps change as those without the profiler do, as far as can be seen."""
+        largest = max((abs(kind.delta) for kind in self.named), default=0.0)
+        allowed = max(_LEFT * largest, _LITTLE * self.calm.candidate_ms)
+        return self.unexplained.holds_0 or abs(self.unexplained.delta) <= allowed
+
+    @property
+    def explains(self) -> bool:
+        """Whether the named kinds are a reason for what was measured."""
+        if self.measured.holds_0:
+            return self.is_traced_whole
+        far_end = self.measured.low if self.measured.delta < 0 else self.measured.high
+        explains = self.explained_ms / self.measured.delta >= _EXPLAINED and self.explained_ms / far_end <= _OVERSHOT
+        return explains and self.is_traced_whole
+
+    @property
     def is_sound(self) -> bool:
-        """Whether reasons may rest on it: it is not void, and leaves less unexplained than was measured."""
-        leaves_little = self.unexplained.holds_0 or abs(self.unexplained.value) <= abs(self.measured.value)
-        return self.void is None and leaves_little
+        """Whether reasons may rest on it."""
+        return self.void is None and self.explains
 
     def kind(self, name: str) -> KindChange | None:
         """The change of a kind; None if no step has it."""
@@ -337,13 +392,6 @@ class OpChange(Record):
     delta_ms: float
     low_ms: float
     high_ms: float
-
-
-class BeforeAfter(Record):
-    """A number of the baseline and of the candidate."""
-
-    baseline: float
-    candidate: float
 
 
 class TimeToAccuracy(Record):
@@ -593,7 +641,7 @@ class Comparison(Document):
         setup: what was compared, and how it was measured.
     """
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
 
     baseline: str
     environment: dict[str, Any]

@@ -84,14 +84,13 @@ class Call:
 
 @dataclass(frozen=True)
 class AccountRow:
-    """What operations take of a calm training step, by short traces. All rows of a turn add up to the untraced step.
+    """What operations take of a calm training step, by short traces. All rows of a repeat add up to the traced step.
 
     Each instant of the traced steps is shared equally by the operations that run then.
 
     Attributes:
-        process, turn: the repeat, and the number of the stretch of traced steps in it; the fastest is 0.
-        kind: of `stages.operations.op_kinds`, or `HOST` for instants without an operation, or `PROFILER` for the step
-            without the profiler less the traced one.
+        process: the repeat.
+        kind: of `stages.operations.op_kinds`, or `HOST` for instants without an operation.
         layer, layer_class: path of the layer and its class; empty for operations outside layers.
         operation: op type, such as `Conv2D` or `Mul (gradient)`.
         dtype: data type that they compute in; empty if it is unknown.
@@ -99,7 +98,6 @@ class AccountRow:
     """
 
     process: int
-    turn: int
     kind: str
     layer: str
     layer_class: str
@@ -119,7 +117,7 @@ class BatchRound:
     round_time_ms: float
 
 
-HOST, PROFILER = "host", "profiler"  # kinds that are no operations
+HOST = "host"  # the kind of instants without an operation
 
 
 @dataclass
@@ -402,7 +400,7 @@ class ProfileSummary(Document):
         resumed: repeats that were taken over from an interrupted or earlier measurement; absent without any.
     """
 
-    VERSION: ClassVar[int] = 5
+    VERSION: ClassVar[int] = 6
 
     variant: str
     entry: Variant

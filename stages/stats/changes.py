@@ -31,33 +31,54 @@ class Changes:
         quantiles = stats.t.ppf((1 + confidence) / 2, np.maximum(self.degrees, 1e-9))
         return np.where(self.degrees > 0, quantiles * self.standard_errors, np.inf)
 
+    @property
+    def p_values(self) -> Floats:
+        """Two-sided p-values that they are 0, `(times,)`; 1 where a single repeat was measured."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            distances = np.abs(self.deltas) / self.standard_errors
+        p_values = 2 * stats.t.sf(distances, np.maximum(self.degrees, 1e-9))
+        return np.where((self.degrees > 0) & (self.deltas != 0), p_values, 1.0)
 
-def paired_changes(baseline: Floats, candidate: Floats, with_copy: Floats | None = None) -> Changes:
+
+def paired_changes(
+    baseline: Floats,
+    candidate: Floats,
+    copy: Floats | None = None,
+    levels: Floats | None = None,
+    least_sd: float = REPEAT_SD,
+) -> Changes:
     """Changes of two arms that took turns in the same repeats.
 
-    Where a second copy of the baseline takes about as long as both, the error is that of all three arms: what is left
-    of their times, as shares of each arm's mean, without the effects of arms and repeats (two-way analysis of
-    variance). It has more degrees of freedom than that of the differences by repeat, which is used elsewhere.
+    Where a second copy of the baseline takes about as long as both, it shows the error, too: with the differences of
+    candidate and baseline, as shares of each arm's mean, those of the copy and the mean of both are pooled. In repeats
+    that have all three arms, that is the residual of a two-way analysis of variance. It has more degrees of freedom
+    than the differences alone, which are used elsewhere.
 
     Args:
         baseline, candidate: times in each repeat, `(repeats, times)`.
-        with_copy: times of both and of the copy, in the repeats that all three have, `(3, repeats, times)`.
+        copy: those of the copy, NaN in repeats that it has no part in.
+        levels: what the times are shares of, `(arms, times)`; by default the means of the arms, the copy's last.
+        least_sd: smallest standard deviation of a repeat, as a share.
     """
     repeats, differences = len(baseline), candidate - baseline
     deltas, degrees = differences.mean(axis=0), np.full(differences.shape[1], repeats - 1.0)
     if repeats < 2:
         return Changes(deltas, np.zeros_like(deltas), degrees)
-    least = REPEAT_SD * np.hypot(baseline.mean(axis=0), candidate.mean(axis=0))
-    errors = np.maximum(differences.std(axis=0, ddof=1), least)
-    pooled_degrees = 0.0 if with_copy is None else 2.0 * (with_copy.shape[1] - 1)
-    if with_copy is not None and pooled_degrees > repeats - 1:
-        levels = with_copy.mean(axis=1)
-        comparable = levels.min(axis=0) > _COMPARABLE * levels.max(axis=0)
-        shares = with_copy / np.where(comparable, levels, 1.0)[:, np.newaxis]
-        left = shares - shares.mean(axis=1, keepdims=True) - shares.mean(axis=0) + shares.mean(axis=(0, 1))
-        spread = np.maximum(np.sqrt((left**2).sum(axis=(0, 1)) / pooled_degrees), REPEAT_SD)
-        errors = np.where(comparable, spread * np.hypot(levels[0], levels[1]), errors)
-        degrees = np.where(comparable, pooled_degrees, degrees)
+    has_copy = np.zeros(repeats, dtype=bool) if copy is None else ~np.isnan(copy).any(axis=1)
+    arms = [baseline, candidate, *([copy[has_copy]] if copy is not None and has_copy.sum() > 1 else [])]
+    levels = np.stack([times.mean(axis=0) for times in arms]) if levels is None else levels[: len(arms)]
+    errors = np.maximum(differences.std(axis=0, ddof=1), least_sd * np.hypot(levels[0], levels[1]))
+    if len(arms) > 2:
+        is_comparable = levels.min(axis=0) > _COMPARABLE * levels.max(axis=0)
+        before, after, of_copy = (times / np.where(is_comparable, levels[n], 1.0) for n, times in enumerate(arms))
+        contrasts = of_copy - (before[has_copy] + after[has_copy]) / 2
+        pooled_degrees = repeats + len(of_copy) - 2.0
+        # the variance of a difference is twice, and that of a contrast 3 / 2 of that of an arm
+        squares = (repeats - 1) * (after - before).var(axis=0, ddof=1) / 2
+        squares += (len(of_copy) - 1) * contrasts.var(axis=0, ddof=1) / 1.5
+        spread = np.maximum(np.sqrt(squares / pooled_degrees), least_sd)
+        errors = np.where(is_comparable, spread * np.hypot(levels[0], levels[1]), errors)
+        degrees = np.where(is_comparable, pooled_degrees, degrees)
     return Changes(deltas, errors / np.sqrt(repeats), degrees)
 
 

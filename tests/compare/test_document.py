@@ -37,7 +37,7 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Judging) -> No
     }
     assert found["train_time_s"] == pytest.approx(dict.fromkeys(("float32", "mixed_float16", "mixed_bfloat16"), 12.0))
     assert found["startup_s"]["mixed_float16"] == pytest.approx(26.0)
-    assert found["schema_version"] == 3
+    assert found["schema_version"] == 4
     assert found["baseline"] == "float32"
     fast = found["candidates"]["mixed_bfloat16"]
     intervals = {"ratio", "low", "high", "confidence", "processes", "unit"}
@@ -186,20 +186,13 @@ def test_states_are_passed_on(comparison: Judging) -> None:
 
 def test_account_has_the_keys_of_its_contract(comparison: Judging) -> None:
     account = document_of(comparison).as_json()["candidates"]["mixed_bfloat16"]["account"]["train"]
-    assert {"unit", "measured", "kinds", "unexplained"} <= set(account)
+    assert {"unit", "measured", "kinds", "disturbance", "unexplained"} <= set(account)
     assert account["unit"] == "ms a step"
-    for change in (account["measured"], account["unexplained"], *account["kinds"]):
+    for change in (account["measured"], account["disturbance"], account["unexplained"], *account["kinds"]):
         assert {"delta", "low", "high"} <= set(change)
-    explained = sum(kind["delta"] for kind in account["kinds"])
-    assert explained + account["unexplained"]["delta"] == pytest.approx(account["measured"]["delta"])
-    assert {kind["kind"] for kind in account["kinds"]} == {
-        "convolution",
-        "matrix_product",
-        "memory",
-        "cast",
-        "host",
-        "profiler",
-    }
+    parts = (*account["kinds"], account["disturbance"], account["unexplained"])
+    assert sum(part["delta"] for part in parts) == pytest.approx(account["measured"]["delta"])
+    assert {kind["kind"] for kind in account["kinds"]} == {"convolution", "matrix_product", "memory", "cast", "host"}
 
 
 def test_failed_candidate_has_only_verdicts_and_reasons(comparison: Judging) -> None:

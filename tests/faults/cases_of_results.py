@@ -148,11 +148,11 @@ CASES = [
     compared(
         "a summary is empty",
         "summary.json cannot be used (variant: Field required)",
-        rewritten(PROFILE / "summary.json", '{"schema_version": 5}'),
+        rewritten(PROFILE / "summary.json", '{"schema_version": 6}'),
     ),
     compared(
         "a summary of release 0.1.0",
-        "summary.json has schema version 1 and this release of halfstep reads 5: run `dvc repro -f -s profile`",
+        "summary.json has schema version 1 and this release of halfstep reads 6: run `dvc repro -f -s profile`",
         rewritten(PROFILE / "summary.json", "{}"),
     ),
     compared(

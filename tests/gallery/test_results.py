@@ -30,8 +30,22 @@ def written(folder: Path, make: Make) -> Path:
 def test_file_is_read_as_it_was_written(written: Path, make: Make) -> None:
     assert results.read_one(written, KNOWN) == make()
     content = json.loads(written.read_text())
-    assert (content["schema_version"], content["comparison"]["schema_version"]) == (1, 3)
+    assert (content["schema_version"], content["comparison"]["schema_version"]) == (1, 4)
     assert written.stat().st_size < 60_000
+
+
+def test_accounts_of_an_earlier_schema_are_left_out(written: Path, make: Make) -> None:
+    content = json.loads(written.read_text())
+    content["comparison"]["schema_version"] = 3
+    for candidate in content["comparison"]["candidates"].values():
+        candidate["account"] = {"train": {"kinds": []}}
+        candidate["why"] = "It adds up."
+    written.write_text(json.dumps(content))
+    found = results.read_one(written, KNOWN)
+    assert found.comparison.baseline == make().comparison.baseline
+    assert [(item.account, item.why, item.operations) for item in found.comparison.candidates.values()] == [
+        (None, None, None)
+    ] * len(found.comparison.candidates)
 
 
 def change_version(content: dict[str, Any]) -> None:

@@ -126,7 +126,7 @@ def test_tracking_json_contains_only_a_digest(finished: Checkout) -> None:
 
 def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
     written = finished.json("data/compare/comparison.json")
-    assert written["schema_version"] == 3
+    assert written["schema_version"] == 4
     found = Comparison.read(finished.root / "data/compare/comparison.json")
     assert found.as_json() == written
     candidate = found.candidates["mixed_bfloat16"]
@@ -303,7 +303,8 @@ def test_metrics_and_verdicts_of_compare(finished: Checkout, runs: dict[str, Run
     written = finished.json("data/compare/comparison.json")["candidates"]["mixed_bfloat16"]
     measures = ["speedup_train", "speedup_inference_b1", "accuracy_delta", "accuracy_same_weights_delta"]
     account = written["account"]["train"]
-    measures += [f"account_{kind['kind']}_ms" for kind in account["kinds"]] + ["account_unexplained_ms"]
+    parts = [*(kind["kind"] for kind in account["kinds"]), "disturbance", "unexplained"]
+    measures += [f"account_{part}_ms" for part in parts]
     expected = {f"mixed_bfloat16/{name}{end}" for name in measures for end in ("", "_low", "_high")}
     expected |= {"noise_floor/train", "noise_floor/inference_b1", "mixed_bfloat16/memory_saved_mib"}
     expected |= {f"{variant}/time_to_accuracy_s" for variant in VARIANTS}

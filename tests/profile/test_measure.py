@@ -121,7 +121,6 @@ def test_all_arms_are_measured_and_their_extras(interleave: bool, folder: Path) 
         assert {row.process for row in record.times.calls} == set(range(REPEATS))
         assert {row.process for row in record.times.steps} == set(range(REPEATS))
         assert {row.process for row in record.times.account} == set(range(REPEATS))
-        assert len({(row.process, row.turn) for row in record.times.account}) >= 4
         assert Counter((row.process, row.batches) for row in record.times.input_rounds).keys() == {
             (0, "pipeline"),
             (0, "cached"),

@@ -141,7 +141,9 @@ def test_short_traces_take_a_tenth_of_the_stage_or_are_four_in_all() -> None:
     slow = plan(2000.0, start_s=48.0)
     assert (slow.account_steps, slow.fewest_repeats, slow.account_turns) == (1, 3, 4)
     assert [slow.account_turns_in(repeat) for repeat in range(4)] == [1, 1, 2, 1]
-    assert [plan(ms).account_steps for ms in (3.0, 60.0, 170.0, 600.0)] == [8, 7, 2, 1]
+    assert [plan(ms).account_steps for ms in (3.0, 60.0, 170.0, 600.0)] == [48, 7, 2, 1]
+    quick = plan(3.0)
+    assert quick.account_steps == 4 * quick.steps_of(32)  # enough for four stretches as long as a turn
 
 
 def test_trace_of_a_slow_network_is_short() -> None:

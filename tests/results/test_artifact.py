@@ -109,10 +109,17 @@ FULL_CANDIDATE = Candidate(
     account={
         "train": Account(
             measured=Change(value=2.0, low=1.5, high=2.5),
-            kinds=(KindChange(kind="cast", baseline_ms=0.0, candidate_ms=1.25, value=1.25, low=1.0, high=1.5),),
+            calm=PartChange(baseline_ms=13.0, candidate_ms=14.9, value=1.9, low=1.4, high=2.4),
+            kinds=(
+                KindChange(
+                    kind="cast", baseline_ms=0.0, candidate_ms=1.25, value=1.25, low=1.0, high=1.5, p=1e-4, named=True
+                ),
+            ),
             sum=PartChange(baseline_ms=14.0, candidate_ms=15.25, value=1.25, low=1.0, high=1.5),
-            unexplained=Change(value=0.75, low=0.1, high=1.4),
-            turns=8,
+            disturbance=Change(value=0.1, low=-0.5, high=0.7),
+            unexplained=Change(value=0.65, low=0.1, high=1.2),
+            profiler_ms=BeforeAfter(baseline=1.0, candidate=0.35),
+            repeats=4,
         )
     },
     why="x takes 2.0 ms more a step.",

@@ -28,9 +28,8 @@ LAYERS: dict[str, tuple[str, str, int, float, float]] = {
 
 def account(of: int) -> pd.DataFrame:
     rows = [
-        AccountRow(process, turn, **TracedPart("matmul", path, name, "MatMul", dtype, times_ms[of])._asdict())
+        AccountRow(process, **TracedPart("matmul", path, name, "MatMul", dtype, times_ms[of])._asdict())
         for process in range(4)
-        for turn in range(2)
         for path, (name, dtype, _, *times_ms) in LAYERS.items()
     ]
     return pd.DataFrame([asdict(row) for row in rows])

@@ -26,7 +26,7 @@ def coverage(found: Changes, truth: float) -> float:
 @pytest.mark.parametrize("repeat_sd", [0.0, 1.0])
 def test_interval_holds_the_truth(repeats: int, repeat_sd: float) -> None:
     before, after, copy = drawn(3, repeats, 0.4, repeat_sd)
-    pooled = paired_changes(before, after, np.stack([before, after, copy]))
+    pooled = paired_changes(before, after, copy)
     alone = paired_changes(before, after)
     assert coverage(alone, 0.0) >= 0.935
     assert coverage(pooled, 0.0) >= 0.935
@@ -37,24 +37,41 @@ def test_interval_holds_the_truth(repeats: int, repeat_sd: float) -> None:
 def test_interval_of_a_much_faster_arm_holds_the_truth_too() -> None:
     before, after, copy = drawn(3, 4, 0.4, 0.0)
     after *= 0.6
-    assert coverage(paired_changes(before, after, np.stack([before, after, copy])), -8.0) >= 0.935
+    assert coverage(paired_changes(before, after, copy), -8.0) >= 0.935
 
 
 def test_arms_of_very_different_times_show_their_own_error() -> None:
     before, after, copy = drawn(3, 4, 0.4, 0.0)
     little = 0.01 * before
-    found = paired_changes(little, after, np.stack([little, after, 0.01 * copy]))
+    found = paired_changes(little, after, 0.01 * copy)
     assert found.degrees == pytest.approx(3.0)
     assert coverage(found, 19.8) >= 0.935
 
 
-def test_copy_in_fewer_repeats_counts_where_it_adds_degrees_of_freedom() -> None:
+@pytest.mark.parametrize(("with_copy", "degrees"), [(5, 8.0), (4, 7.0), (3, 6.0), (2, 5.0), (1, 4.0)])
+def test_copy_in_fewer_repeats_adds_degrees_of_freedom(with_copy: int, degrees: float) -> None:
     before, after, copy = drawn(3, 5, 0.4, 0.5)
-    for with_copy, degrees in ((5, 8.0), (4, 6.0), (3, 4.0), (2, 4.0)):
-        three = np.stack([before, after, copy])[:, :with_copy]
-        found = paired_changes(before, after, three)
-        assert found.degrees == pytest.approx(degrees)
-        assert coverage(found, 0.0) >= 0.935
+    copy[with_copy:] = np.nan
+    found = paired_changes(before, after, copy)
+    assert found.degrees == pytest.approx(degrees)
+    assert coverage(found, 0.0) >= 0.935
+    alone = paired_changes(before, after)
+    assert bool(np.median(found.half_widths()) < np.median(alone.half_widths())) is (with_copy > 1)
+
+
+def test_p_values_are_uniform_where_nothing_changes() -> None:
+    found = paired_changes(*drawn(3, 4, 0.8, 0.5)).p_values
+    levels = [0.005, 0.05, 0.5]
+    assert [float((found <= level).mean()) for level in levels] == pytest.approx(levels, rel=0.4)
+
+
+def test_error_may_be_a_share_of_other_times() -> None:
+    """What is left of two times is small, and its error is not a share of it."""
+    before, after, copy = drawn(3, 4, 0.4, 0.0)
+    levels = np.full((3, TIMES), 20.0)
+    found = paired_changes(before - 20, after - 20, copy - 20, levels, least_sd=0.0)
+    assert found.degrees == pytest.approx(6.0)
+    assert coverage(found, 0.0) == pytest.approx(0.95, abs=0.012)
 
 
 def test_what_both_arms_share_in_a_repeat_cancels() -> None:
@@ -67,7 +84,7 @@ def test_what_both_arms_share_in_a_repeat_cancels() -> None:
 
 def test_what_no_step_has_does_not_change() -> None:
     nothing = np.zeros((4, 1))
-    for found in (paired_changes(nothing, nothing, np.zeros((3, 4, 1))), unpaired_changes(nothing, nothing)):
+    for found in (paired_changes(nothing, nothing, nothing), unpaired_changes(nothing, nothing)):
         assert (found.deltas[0], found.half_widths()[0]) == (0.0, 0.0)
 
 

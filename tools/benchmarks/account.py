@@ -21,7 +21,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,13 +30,13 @@ from typing import Any
 import pandas as pd
 
 from stages import files
-from stages.compare.explain.accounts import Accounts
+from stages.compare.explain.accounts import Accounts, Part, calm_steps_ms
 from stages.fork_server import stop_servers
 from stages.locking import machine_lock
 from stages.params import DataParams, ModelParams, Params, TaskParams, TrainParams, Variant
 from stages.prepare.images.pipeline import prepare
 from stages.prepare.own_task import prepare_task
-from stages.profile.calm_steps import account_rows
+from stages.profile.extras import account_rows
 from stages.profile.plan import TURN_MS
 from stages.profile.records import ArmConfig, TracedStretch
 from stages.profile.worker_process import WorkerProcess
@@ -46,7 +46,7 @@ from tools.benchmarks.load import other_load
 
 ROOT = Path(__file__).parents[2]
 BASELINE, COPY, CANDIDATE = "float32", files.CONTROL, "mixed_bfloat16"
-POLICIES = {BASELINE: BASELINE, COPY: BASELINE, CANDIDATE: CANDIDATE}
+POLICIES = {BASELINE: BASELINE, CANDIDATE: CANDIDATE, COPY: BASELINE}
 TARGET_SHARE = 0.02  # of a step: largest half-width on a quiet machine
 IMAGES = 400
 ROUNDS = 24  # without the profiler, in a repeat
@@ -70,6 +70,7 @@ NETWORKS = {
     "lstm": Network(task="tools.benchmarks.lstm:build"),
     "text": Network(task="examples.text:build", batch_size=64),
 }
+_WHOLE = ("sum", "calm", "unexplained")
 SHOWN = ("resnet20_64", "mobilenet_96", "lstm", "text")
 
 
@@ -88,9 +89,10 @@ def prepared(network: Network) -> TaskSpec:
 
 def measured(
     spec: TaskSpec, policies: Mapping[str, str], number: int, *, repeats: int, turns: int, steps: int
-) -> tuple[dict[str, pd.DataFrame], float]:
-    """One account's rows by arm, and the seconds that a short trace took."""
+) -> tuple[Accounts, float]:
+    """An account of the second arm, and the seconds that a short trace took. A third arm is the baseline's copy."""
     rows: dict[str, list[AccountRow]] = {arm: [] for arm in policies}
+    rounds: dict[str, list[Round]] = {arm: [] for arm in policies}
     generator, seconds = random.Random(number), []
     with machine_lock(), ExitStack() as outer:
         outer.callback(stop_servers)
@@ -105,7 +107,6 @@ def measured(
                     worker.call("account", 1, 1)  # what is computed once
                     worker.stand_still()
                 round_steps = max(1, math.ceil(TURN_MS / _in_turn(workers[BASELINE], "train_round", 1)))
-                rounds: dict[str, list[Round]] = {arm: [] for arm in policies}
                 for place in range(ROUNDS):
                     for arm in generator.sample(list(workers), len(workers)):
                         time_ms = _in_turn(workers[arm], "train_round", round_steps)
@@ -117,9 +118,16 @@ def measured(
                         found[arm] += _in_turn(workers[arm], "account", steps, round_steps)
                         seconds.append(time.monotonic() - began_s)
                 for arm, worker in workers.items():
-                    rows[arm] += account_rows(repeat, found[arm], rounds[arm])
+                    rows[arm] += account_rows(repeat, found[arm])
                     worker.go_on()
-    return {arm: pd.DataFrame(list(map(asdict, found))) for arm, found in rows.items()}, sum(seconds) / len(seconds)
+    tables = [_table(found) for found in rows.values()]
+    calm_ms = tuple(calm_steps_ms(_table(found)) for found in rounds.values())
+    accounts = Accounts(tables[0], tables[1], calm_ms, tables[2] if len(tables) > 2 else None)
+    return accounts, sum(seconds) / len(seconds)
+
+
+def _table(rows: Sequence[AccountRow | Round]) -> pd.DataFrame:
+    return pd.DataFrame(list(map(asdict, rows)))
 
 
 def _in_turn(worker: WorkerProcess, method: str, *arguments: Any) -> Any:
@@ -130,27 +138,36 @@ def _in_turn(worker: WorkerProcess, method: str, *arguments: Any) -> Any:
     return found
 
 
-def row_of(model: str, number: int, tables: Mapping[str, pd.DataFrame], seconds: float, load: float) -> dict[str, Any]:
-    """What is written of an account: by arm and kind, and for the `sum`, the change and its half-width in ms a step."""
+def row_of(model: str, number: int, of_candidate: Accounts, seconds: float, load: float) -> dict[str, Any]:
+    """What is written of an account: the change in ms a step and its half-width, by arm and kind.
+
+    So are the traced step, the calm one without the profiler, and what the traces miss, as `sum`, `calm` and
+    `unexplained`; by arm, what the profiler adds to a calm step, as a share of it.
+    """
     found: dict[str, Any] = {"model": model, "account": number, "load": load, "seconds_per_trace": seconds}
-    of_candidate = Accounts(tables[BASELINE], tables[CANDIDATE], tables[COPY])
     for arm, accounts in ((COPY, of_candidate.of_copy), (CANDIDATE, of_candidate)):
         assert accounts is not None, "a copy has as many repeats"
         times, changes = accounts.changes(["kind"])
         kinds = zip(times.index, changes.deltas.tolist(), changes.half_widths().tolist(), strict=True)
         found[arm] = {str(kind): (delta, half) for kind, delta, half in kinds}
-        found[arm]["sum"] = (float(accounts.sum.deltas[0]), float(accounts.sum.half_widths()[0]))
-        found["step_ms"] = accounts.step.baseline_ms
+        found[arm] |= {"sum": _of(accounts.traced), "calm": _of(accounts.calm), "unexplained": _of(accounts.untraced)}
+        overheads = -accounts.untraced[0].to_numpy()[0] / accounts.calm[0].to_numpy()[0]
+        found["step_ms"] = float(accounts.calm[0]["baseline_ms"].iloc[0])
+        found["profiler"] = {**found.get("profiler", {}), BASELINE: overheads[0], arm: overheads[1]}
     return found
+
+
+def _of(part: Part) -> tuple[float, float]:
+    return float(part[1].deltas[0]), float(part[1].half_widths()[0])
 
 
 def report(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """One line an account: whether the copy came out equal, the widest interval, and the candidate's kinds."""
     lines = []
     for row in rows:
-        copy = {kind: values for kind, values in row[COPY].items() if kind != "sum"}
+        copy = {kind: values for kind, values in row[COPY].items() if kind not in _WHOLE}
         total, half = row[COPY]["sum"]
-        found = sorted(row[CANDIDATE].items(), key=lambda item: -abs(item[1][0]))
+        found = sorted(row[CANDIDATE].items(), key=lambda item: (item[0] in _WHOLE, -abs(item[1][0])))
         shown = ", ".join(f"{kind} {delta:+.2f} ± {width:.2f}" for kind, (delta, width) in found[:5])
         widest = max(copy, key=lambda kind: copy[kind][1])
         lines.append(
@@ -164,6 +181,9 @@ def report(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
                 "sum's half-width": f"{half / row['step_ms']:.1%}",
                 "widest kind": f"{widest} {copy[widest][1] / row['step_ms']:.1%}",
                 "s a trace": f"{row['seconds_per_trace']:.2f}",
+                "profiler": ", ".join(f"{arm} {share:+.1%}" for arm, share in row["profiler"].items()),
+                "calm, ms": "{:+.2f} ± {:.2f}".format(*row[CANDIDATE]["calm"]),
+                "unexplained, ms": "{:+.2f} ± {:.2f}".format(*row[CANDIDATE]["unexplained"]),
                 CANDIDATE: shown,
             }
         )
@@ -174,7 +194,7 @@ def totals(rows: Iterable[Mapping[str, Any]]) -> str:
     """How many copies' sums and kinds hold 0."""
     copies = [row[COPY] for row in rows]
     sums = [abs(copy["sum"][0]) <= copy["sum"][1] for copy in copies]
-    kinds = [abs(delta) <= half for copy in copies for kind, (delta, half) in copy.items() if kind != "sum"]
+    kinds = [abs(delta) <= half for copy in copies for kind, (delta, half) in copy.items() if kind not in _WHOLE]
     return (
         f"copies that hold 0: {sum(sums)} of {len(sums)} in their sum, {sum(kinds)} of {len(kinds)} kinds "
         f"({sum(kinds) / max(1, len(kinds)):.1%})"
@@ -203,9 +223,9 @@ def main() -> None:
                 continue
             with tempfile.TemporaryDirectory(prefix="halfstep-benchmark-") as folder, other_load(arguments.load):
                 os.chdir(folder)
-                tables, seconds = measured(prepared(NETWORKS[model]), POLICIES, number, **amounts)
+                accounts, seconds = measured(prepared(NETWORKS[model]), POLICIES, number, **amounts)
                 os.chdir(ROOT)
-            rows.append(row_of(model, number, tables, seconds, arguments.load))
+            rows.append(row_of(model, number, accounts, seconds, arguments.load))
             with out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
             print(report(rows[-1:]).to_string(index=False), flush=True)

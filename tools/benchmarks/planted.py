@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from stages import files
-from stages.compare.explain.accounts import Accounts
+from stages.compare.explain.accounts import Accounts, part_change
 from stages.params import ModelParams, Params, TaskParams, TrainParams, Variant
 from stages.prepare.own_task import prepare_task
 from stages.tasks.spec import TaskSpec
@@ -85,15 +85,14 @@ def planted(what: str, *, repeats: int, turns: int, steps: int) -> Accounts:
     train = TrainParams(batch_size=64, variants=(BASELINE,))
     prepare_task(Params(task=task, train=train, variants={BASELINE: Variant(policy=BASELINE)}), files.PREPARED)
     spec = TaskSpec(task, ModelParams(), train, prepared_sha256=files.verify_manifest(files.PREPARED))
-    tables, _ = measured(spec, POLICIES, 0, repeats=repeats, turns=turns, steps=steps)
-    return Accounts(tables[BASELINE], tables[CANDIDATE])
+    return measured(spec, POLICIES, 0, repeats=repeats, turns=turns, steps=steps)[0]
 
 
 def row_of(what: str, accounts: Accounts) -> dict[str, Any]:
     """What the account says of a planted layer."""
     kind = accounts.change(*2 * [lambda rows: rows["kind"] == KINDS[what]])
     layer = accounts.change(*2 * [lambda rows: rows["layer"] == "planted"])
-    step = accounts.step
+    step = part_change(accounts.calm)
     return {
         "planted": what,
         "step, ms": f"{step.baseline_ms:.2f}",

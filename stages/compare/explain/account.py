@@ -1,32 +1,40 @@
 """The account of a training step: what changed, by kinds of operations, from short traces of all arms in turns.
 
-Measured change = sum of the kinds + unexplained. The kinds add up to the change of the calm untraced steps: each
-instant of a calm traced step is shared equally by the operations that run then, the instants without any are the kind
-`host`, and what the profiler itself costs is the kind `profiler`. The copy of the baseline goes through the same; where
-its sum differs from 0, the account is void, and no reason rests on it.
+    measured = sum of the kinds + disturbance + unexplained
+
+The kinds are the traced steps': each instant of a traced step is shared equally by the operations that run then, and
+the instants without any are the kind `host`. `disturbance` is the timed change less that of the calm steps, and
+`unexplained` is the change of the calm untraced steps less that of the traced ones: it would be 0 if the profiler cost
+both arms the same and the traces showed all. The copy of the baseline goes through the same; where its traces differ
+from those of the baseline, or leave something unexplained, the account is void, and no reason rests on it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import Any, Literal
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from stages.compare.explain.accounts import TURN, Accounts, fields_of
+from stages.compare.explain.accounts import Accounts, Part, fields_of, part_change
 from stages.compare.explain.hardware import PeakRatios
 from stages.compare.explain.limit import share_at_limit
 from stages.compare.verdict import CONTROL_ERROR
 from stages.policies import SIXTEEN_BIT
-from stages.results.comparison import Account, Change, ClassChange, KindChange, OpChange, PartChange
-from stages.results.profile import PROFILER
+from stages.results.comparison import Account, BeforeAfter, Change, ClassChange, KindChange, OpChange, PartChange
 from stages.stats.changes import Changes
-from stages.stats.speedup import Speedup
+from stages.stats.multiple import discoveries, holm
+from stages.stats.speedup import CONFIDENCE, Speedup, t_interval
 
 _SHOWN = 10  # operations that gained, that lost, and groups of layers
-_NOTABLE = 0.005  # of the step; groups of layers that change by less are not listed
+# Of the operations and layers that are said to change, so many may be false on average; smaller changes than this share
+# of the step are not listed.
+_FALSE_DISCOVERIES, _NOTABLE = 0.1, 0.01
+
+_Key = TypeVar("_Key")
 
 
 def account_of(
@@ -34,7 +42,7 @@ def account_of(
     speedup: Speedup,
     ratios: PeakRatios | None,
 ) -> Account | None:
-    """The account of a candidate.
+    """The account of a candidate. `with_names` says which of its kinds are named.
 
     Args:
         accounts: of the baseline and the candidate; without them there is none.
@@ -43,57 +51,103 @@ def account_of(
     """
     if accounts is None:
         return None
-    measured = measured_change(speedup)
+    measured, calm = measured_change(speedup), part_change(accounts.calm)
     times, changes = accounts.changes(["kind"])
-    at_limit = _at_limit(accounts.baseline, ratios) if ratios else {}
-    left_ms = {str(kind): at_limit.get(str(kind), 0.0) for kind in times.index if ratios and kind != PROFILER}
+    left_ms = _at_limit(accounts.baseline, ratios) if ratios else {}
     kinds = [
-        KindChange(kind=str(kind), limit_ms=left_ms.get(str(kind)), **fields_of(times, changes, place))
+        KindChange(
+            kind=str(kind),
+            limit_ms=left_ms.get(str(kind), 0.0) if ratios else None,
+            p=changes.p_values[place],
+            **fields_of(times, changes, place),
+        )
         for place, kind in enumerate(times.index)
     ]
-    of_copy = accounts.of_copy
-    copy = None if of_copy is None else of_copy.sum
+    untraced, of_copy = part_change(accounts.untraced), accounts.of_copy
     return Account(
         measured=measured,
+        calm=calm,
         kinds=tuple(sorted(kinds, key=lambda found: (-abs(found.value), found.kind))),
-        sum=accounts.step,
-        unexplained=_unexplained(measured, accounts.step),
-        turns=len(accounts.baseline[TURN].drop_duplicates()),
-        control=None if copy is None else _change(copy),
-        void=True if copy is not None and abs(copy.deltas[0]) > copy.half_widths(1 - CONTROL_ERROR)[0] else None,
+        sum=part_change(accounts.traced),
+        disturbance=_difference(measured, calm),
+        unexplained=Change(value=untraced.value, low=untraced.low, high=untraced.high),
+        profiler_ms=BeforeAfter(baseline=-untraced.baseline_ms, candidate=-untraced.candidate_ms),
+        repeats=accounts.repeats,
+        control=None if of_copy is None else _change(of_copy.traced[1]),
+        control_unexplained=None if of_copy is None else _change(of_copy.untraced[1]),
+        void=True if of_copy is not None and any(map(_differs, (of_copy.traced, of_copy.untraced))) else None,
         classes=tuple(_classes(accounts)) or None,
     )
 
 
-def _unexplained(measured: Change, total: Change) -> Change:
-    """The difference of what was timed and what the kinds add up to.
+def with_names(accounts: Mapping[_Key, Account]) -> dict[_Key, Account]:
+    """The accounts of a report, with the kinds that are named: Holm's method over all kinds of all accounts."""
+    p_values = {(key, kind.kind): kind.p for key, account in accounts.items() for kind in account.kinds}
+    adjusted = holm(p_values)
+    named = {place for place, p in adjusted.items() if p <= 1 - CONFIDENCE}
+    return {
+        key: account.model_copy(
+            update={
+                "kinds": tuple(
+                    kind.model_copy(update={"named": True}) if (key, kind.kind) in named else kind
+                    for kind in account.kinds
+                )
+            }
+        )
+        for key, account in accounts.items()
+    }
+
+
+def _differs(part: Part) -> bool:
+    """Whether one of the two parts of the copy differs from 0, at 99 % over both."""
+    changes = part[1]
+    return bool(abs(changes.deltas[0]) > changes.half_widths(1 - CONTROL_ERROR / 2)[0])
+
+
+def _difference(first: Change, second: Change) -> Change:
+    """The difference of two changes.
 
     Both rest on the same rounds. Their errors are added as if they were independent, so the interval is rather wide.
     """
-    value, half = measured.value - total.value, total.high - total.value
+    value, half = first.value - second.value, second.high - second.value
     return Change(
         value=value,
-        low=value - math.hypot(measured.value - measured.low, half),
-        high=value + math.hypot(measured.high - measured.value, half),
+        low=value - math.hypot(first.value - first.low, half),
+        high=value + math.hypot(first.high - first.value, half),
     )
 
 
 def measured_change(speedup: Speedup) -> Change:
-    """The timed change of a step in milliseconds, with the interval of the speed-up."""
+    """The timed change of a step in milliseconds, with the interval of the speed-up.
+
+    It is `time of the candidate x (1 - ratio)`. The error of that time is added as if it were independent.
+    """
     low, value, high = (speedup.candidate_time_ms * (1 - ratio) for ratio in (speedup.high, speedup.ratio, speedup.low))
-    return Change(value=value, low=low, high=high)
+    by_repeat_ms = np.array([repeat.candidate_ms / repeat.count for repeat in speedup.by_process])
+    half = 0.0
+    if len(by_repeat_ms) > 1:
+        ends_ms = t_interval(by_repeat_ms, speedup.confidence)
+        half = abs(value) * (ends_ms[1] - ends_ms[0]) / 2 / speedup.candidate_time_ms
+    return Change(value=value, low=value - math.hypot(value - low, half), high=value + math.hypot(high - value, half))
+
+
+def _listed(changes: Changes, step_ms: float, chosen: NDArray[np.bool_]) -> list[int]:
+    """Places of the chosen changes that are large enough, and are discoveries among the chosen ones."""
+    places = np.flatnonzero(chosen)
+    is_found = discoveries(changes.p_values[places], _FALSE_DISCOVERIES)
+    is_large = np.abs(changes.deltas[places]) >= _NOTABLE * step_ms
+    return [int(place) for place in places[is_found & is_large]]
 
 
 def op_changes(accounts: Accounts) -> dict[Literal["gained", "lost"], tuple[OpChange, ...]]:
-    """The operations that gained and that lost most, by layer and type; those whose interval holds 0 are left out."""
+    """The operations that gained and that lost most, by layer and type, without those that may not have changed."""
     times, changes = accounts.changes(["layer", "operation"])
     halves = changes.half_widths()
     dtypes = [_dtypes(table) for table in (accounts.baseline, accounts.candidate)]
+    is_operation = times.index.get_level_values("operation").to_numpy() != ""  # not the host
     found = []
-    for place in np.flatnonzero(np.abs(changes.deltas) > halves):
+    for place in _listed(changes, _step_ms(accounts), is_operation):
         (layer, operation), row = times.index[place], times.iloc[place]
-        if not operation:  # of the host, or what the profiler costs
-            continue
         found.append(
             OpChange(
                 layer=layer,
@@ -114,6 +168,11 @@ def op_changes(accounts: Accounts) -> dict[Literal["gained", "lost"], tuple[OpCh
     return {side: side_changes for side, side_changes in sides.items() if side_changes}
 
 
+def _step_ms(accounts: Accounts) -> float:
+    """The candidate's calm step."""
+    return float(accounts.calm[0]["candidate_ms"].iloc[0])
+
+
 def slower_layers(accounts: Accounts, known: Collection[str]) -> dict[str, float]:
     """The layers in which operations take longer than in the baseline, beyond noise, casts and input left out.
 
@@ -125,11 +184,12 @@ def slower_layers(accounts: Accounts, known: Collection[str]) -> dict[str, float
         The milliseconds a step that they lose by path, those that lose most first.
     """
     times, changes = accounts.changes(["layer", "kind"])
-    halves = changes.half_widths()
+    counts = np.array([layer in known and kind not in ("cast", "input") for layer, kind in times.index], dtype=bool)
     lost: dict[str, float] = {}
-    for place, (layer, kind) in enumerate(times.index):
-        if layer in known and kind not in ("cast", "input") and changes.deltas[place] > halves[place]:
-            lost[layer] = lost.get(layer, 0.0) + float(changes.deltas[place])
+    for place in _listed(changes, _step_ms(accounts), counts):
+        layer, delta = str(times.index[place][0]), float(changes.deltas[place])
+        if delta > 0:
+            lost[layer] = lost.get(layer, 0.0) + delta
     return dict(sorted(lost.items(), key=lambda item: -item[1]))
 
 
@@ -150,10 +210,9 @@ def moved_to_16bit(accounts: Accounts) -> tuple[PartChange, list[dict[str, Any]]
         lambda table: in_16bit(table) & table["operation"].isin(types),
     )
     chosen = (baseline, candidate[in_16bit(candidate)])
-    turns = [len(table[TURN].drop_duplicates()) for table in (baseline, candidate)]
     means = [
-        table[table["operation"].isin(types)].groupby("operation")["time_ms"].sum() / count
-        for table, count in zip(chosen, turns, strict=True)
+        table[table["operation"].isin(types)].groupby("operation")["time_ms"].sum() / whole["process"].nunique()
+        for table, whole in zip(chosen, (baseline, candidate), strict=True)
     ]
     rows = [
         {"type": op_type, "baseline_ms": float(means[0][op_type]), "candidate_ms": float(means[1][op_type])}
@@ -177,27 +236,25 @@ def stayed_in_32bit(accounts: Accounts) -> PartChange:
 def _classes(accounts: Accounts) -> list[ClassChange]:
     """What kinds of operations change by in all layers of a class, without small ones and those that may be 0."""
     times, changes = accounts.changes(["layer_class", "kind"])
-    halves = changes.half_widths()
     both = pd.concat([accounts.baseline, accounts.candidate])
     layers = both.groupby(["layer_class", "kind"])["layer"].nunique()
+    is_class = times.index.get_level_values("layer_class").to_numpy() != ""
     found = [
         ClassChange(
             layer_class=str(times.index[place][0]),
             kind=str(times.index[place][1]),
             layers=int(layers[times.index[place]]),
-            **fields_of(times, changes, int(place)),
+            **fields_of(times, changes, place),
         )
-        for place in np.flatnonzero(np.abs(changes.deltas) > np.maximum(halves, _NOTABLE * accounts.step.candidate_ms))
-        if times.index[place][0]
+        for place in _listed(changes, _step_ms(accounts), is_class)
     ]
     return sorted(found, key=lambda change: -abs(change.value))[:_SHOWN]
 
 
 def _at_limit(table: pd.DataFrame, ratios: PeakRatios) -> dict[str, float]:
     """What is left of each kind where the precision gains as much as the processor can."""
-    rows = table[table["kind"] != PROFILER]
-    shares = [share_at_limit(row.kind, row.operation, row.dtype, ratios) for row in rows.itertuples()]
-    sums = (rows["time_ms"] * shares).groupby(rows["kind"]).sum() / len(rows[TURN].drop_duplicates())
+    shares = [share_at_limit(row.kind, row.operation, row.dtype, ratios) for row in table.itertuples()]
+    sums = (table["time_ms"] * shares).groupby(table["kind"]).sum() / table["process"].nunique()
     return {str(kind): float(time_ms) for kind, time_ms in sums.items()}
 
 

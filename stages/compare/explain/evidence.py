@@ -85,12 +85,13 @@ class Evidence:
 
     @property
     def is_account_void(self) -> bool:
-        """Whether the account contradicts the timing or its own copy of the baseline, so that nothing rests on it."""
+        """Whether nothing rests on the account: it does not explain the timing, or its copy of the baseline differs."""
         return self.account is not None and not self.account.is_sound
 
     def kind(self, name: str) -> KindChange | None:
-        """What operations of a kind change by; None without an account, if it is void, or if no step has them."""
-        return None if self.account is None or self.is_account_void else self.account.kind(name)
+        """What operations of a kind change by; None without an account, if it is void, or if they may not change."""
+        found = None if self.account is None or self.is_account_void else self.account.kind(name)
+        return found if found is not None and found.named else None
 
     @property
     def moved(self) -> tuple[PartChange, list[dict[str, Any]]] | None:

@@ -22,15 +22,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import pandas as pd
-
-from stages.compare.explain.accounts import TURN
+from stages.compare.explain.accounts import calm_steps_ms
 from stages.compare.explain.hardware import PeakRatios, peak_ratios
 from stages.compare.explain.waiting import waiting
 from stages.operations.op_types import op_category
 from stages.policies import lowers_precision
 from stages.results.comparison import Waiting
-from stages.results.profile import HOST, PROFILER, InForce, OperationTime, Profile
+from stages.results.profile import HOST, InForce, OperationTime, Profile
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def limit_if_compute_faster(step_ms: float, compute_ms: float, times: float) -> 
 def work_of(profile: Profile) -> Work | None:
     """Splits a profile's step by the shares of its compute time; None if its trace does not show them."""
     if not profile.account.empty:
-        return _accounted_work(profile.account)
+        return _accounted_work(profile)
     step_ms, total_ms = profile.metrics.get("profiler/step_time_ms"), compute_ms(profile)
     shares = _measured_shares(profile) or _shares_by_type(compute_operations(profile))
     if not step_ms or total_ms is None or shares is None:
@@ -115,12 +113,13 @@ def work_of(profile: Profile) -> Work | None:
     return Work(step_ms, matrix_ms, memory_ms, min(tf32_ms, matrix_ms))
 
 
-def _accounted_work(account: pd.DataFrame) -> Work:
-    """The same from short traces: their step, whose parts are as much shorter as the step is without the profiler."""
-    turns = len(account[TURN].drop_duplicates())
-    by_part = account.groupby(["kind", "operation", "dtype"])["time_ms"].sum() / turns
-    step_ms = float(by_part.sum())
-    scale = step_ms / float(by_part.drop(PROFILER, level="kind").sum())
+def _accounted_work(profile: Profile) -> Work:
+    """The same from short traces, whose parts are as much shorter as the calm step is without the profiler."""
+    repeats = profile.account["process"].unique()
+    by_part = profile.account.groupby(["kind", "operation", "dtype"])["time_ms"].sum() / len(repeats)
+    traced_ms, calm_ms = float(by_part.sum()), calm_steps_ms(profile.rounds)
+    step_ms = float(calm_ms[calm_ms.index.isin(repeats)].mean()) if calm_ms.index.isin(repeats).any() else traced_ms
+    scale = step_ms / traced_ms
     times = {"rest": 0.0, "matrix": 0.0, "memory": 0.0, "tf32": 0.0}
     for (kind, operation, dtype), time_ms in by_part.items():
         times[_part(kind, operation)] += scale * time_ms
@@ -137,7 +136,7 @@ def share_at_limit(kind: str, operation: str, dtype: str, ratios: PeakRatios) ->
 
 def _part(kind: str, operation: str) -> Literal["rest", "matrix", "memory"]:
     """What bounds the operations of an account: nothing is known to be faster than memory-bound work at best."""
-    if kind in (HOST, PROFILER, "input"):
+    if kind in (HOST, "input"):
         return "rest"
     return "matrix" if op_category(operation) == "matrix" else "memory"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stages.compare.explain.accounts import TURN
+from stages.compare.explain.accounts import calm_steps_ms
 from stages.compare.explain.evidence import Evidence, changes_of
 from stages.compare.explain.overhead import larger_steps
 from stages.results.comparison import Reason
-from stages.results.profile import HOST, PROFILER
+from stages.results.profile import HOST
 from stages.stats.speedup import t_interval
 from stages.text import ms_text, number_text, percent_text
 
@@ -19,12 +19,12 @@ def step_overhead(data: Evidence) -> Reason | None:
     account = data.candidate.account
     if account.empty:
         return None
-    is_idle = account["kind"].isin([HOST, PROFILER])  # what the profiler costs is not counted as idle
-    times = account.assign(idle_ms=account["time_ms"].where(is_idle, 0.0)).groupby(TURN)
-    by_turn = times[["time_ms", "idle_ms"]].sum()
-    by_repeat = by_turn.groupby("process").mean()
-    step_ms, idle_ms = by_repeat["time_ms"], by_repeat["idle_ms"]
-    if len(by_repeat) < _FEWEST_REPEATS:
+    # what the profiler adds to a step may all be idle, and is not counted
+    step_ms = calm_steps_ms(data.candidate.rounds)
+    busy_ms = account[account["kind"] != HOST].groupby("process")["time_ms"].sum()
+    step_ms, busy_ms = step_ms.align(busy_ms, join="inner")
+    idle_ms = step_ms - busy_ms
+    if len(step_ms) < _FEWEST_REPEATS:
         return None
     low, high = t_interval((idle_ms / step_ms).to_numpy())
     share = float(idle_ms.sum() / step_ms.sum())
@@ -36,7 +36,7 @@ def step_overhead(data: Evidence) -> Reason | None:
         f"{number_text(float(idle_ms.mean()))} of {ms_text(float(step_ms.mean()))}, no operation runs: to start a step "
         "and its operations takes as long for a batch of any size, and in any precision.",
         evidence={"idle_ms": float(idle_ms.mean()), "step_ms": float(step_ms.mean())}
-        | {"share": share, "low": low, "high": high, "turns": len(by_turn), "repeats": len(by_repeat)},
+        | {"share": share, "low": low, "high": high, "repeats": len(step_ms)},
         advice="Give each step more work: a larger batch, or XLA, which fuses operations.",
         time_ms=float(idle_ms.mean()),
         **changes_of(larger_steps(data, share)),

@@ -6,38 +6,67 @@ from collections.abc import Iterable, Sequence
 
 from stages.compare.text import KIND_NAMES
 from stages.results.comparison import Account, Change, KindChange
-from stages.results.profile import HOST, PROFILER
-from stages.stats.speedup import Speedup
-from stages.text import decimals, joined, ms_text
+from stages.results.profile import HOST
+from stages.text import decimals, joined, ms_text, signed_text
 
-_SINGULAR = {"input", "loss_scaling", "optimizer", "normalization", HOST, PROFILER}
+_SINGULAR = {"input", "loss_scaling", "optimizer", "normalization", HOST}
 _SHOWN = 3  # kinds that gained, and that lost
 _NOTABLE = 0.1  # of the largest change; smaller ones are not listed
 _MOSTLY = 0.5  # of a kind's change, in layers of one class
-_UNEXPLAINED = 1 / 3  # of the measured change
 
 
-def why(variant: str, account: Account | None, speedup: Speedup) -> str | None:
+def why(variant: str, account: Account | None) -> str | None:
     """The sentence; None without an account.
 
     Args:
         variant: name of the candidate.
         account: of its training.
-        speedup: of its training.
     """
     if account is None:
         return None
-    if account.void and account.control is not None:
+    if account.void:
+        return f"Why is not known: {_void(account)}, which is more than noise."
+    measured = f"{variant} {_measured(account.measured)}"
+    if not account.explains:
+        return f"{measured}; the traces do not explain it: {_unexplained(account)}."
+    gained = _notable(kind for kind in account.named if kind.delta < 0)
+    lost = _notable(kind for kind in account.named if kind.delta > 0)
+    if not gained and not lost:
+        return f"{measured}: no kind of operations changes by more than noise."
+    explained = "" if account.measured.holds_0 else f"; the traces explain {_amounts(account)}"
+    return f"{measured}{explained}: {'; '.join(_parts(account, gained, lost))}."
+
+
+def _void(account: Account) -> str:
+    if account.control is not None and not account.control.holds_0:
         return (
-            "Why is not known: the operations of the baseline's second copy differ from those of the baseline by "
-            f"{_delta(account.control)} ms a step, which is more than noise."
+            "the operations of the baseline's second copy differ from those of the baseline by "
+            f"{_delta(account.control)} ms a step"
         )
-    known = [kind for kind in account.kinds if not kind.holds_0 and kind.kind != PROFILER]
-    gained = _notable(kind for kind in known if kind.delta < 0)
-    lost = _notable(kind for kind in known if kind.delta > 0)
-    parts = _parts(account, gained, lost)
-    clause = f": {'; '.join(parts)}" if parts else ": no kind of operations changes by more than noise"
-    return f"{variant} {_measured(account.measured)}{clause}{_unexplained(account)}{_without_casts(account, speedup)}."
+    assert account.control_unexplained is not None, "one of both makes an account void"
+    return (
+        "of the change between the baseline and its second copy the traces miss "
+        f"{_delta(account.control_unexplained)} ms a step"
+    )
+
+
+def _amounts(account: Account) -> str:
+    """Such as `4.70 of 5.30 ms`."""
+    explained_ms, measured_ms = abs(account.explained_ms), abs(account.measured.delta)
+    digits = decimals(explained_ms, measured_ms)
+    return f"{explained_ms:,.{digits}f} of {measured_ms:,.{digits}f} ms"
+
+
+def _unexplained(account: Account) -> str:
+    """What is seen in place of an explanation: what the traces miss, disturbances, or too little."""
+    if not account.is_traced_whole:
+        return f"they miss {_delta(account.unexplained)} ms of the change of a calm step"
+    disturbance = account.disturbance
+    if not disturbance.holds_0 and abs(disturbance.delta) > abs(account.measured.delta) / 2:
+        return f"disturbances of the machine are {_delta(disturbance)} ms of it"
+    if not account.named:
+        return "no kind of operations changes by more than noise"
+    return f"the kinds of operations that change add up to {signed_text(account.explained_ms)} ms"
 
 
 def _measured(change: Change) -> str:
@@ -80,25 +109,6 @@ def _where(account: Account, kind: KindChange) -> str:
 def _notable(kinds: Iterable[KindChange]) -> list[KindChange]:
     found = sorted(kinds, key=lambda kind: -abs(kind.delta))
     return [kind for kind in found[:_SHOWN] if abs(kind.delta) >= _NOTABLE * abs(found[0].delta)]
-
-
-def _unexplained(account: Account) -> str:
-    found, measured = account.unexplained, account.measured
-    if found.holds_0 or abs(found.delta) < _UNEXPLAINED * abs(measured.delta):
-        return ""
-    word = "more" if found.delta > 0 else "less"
-    return f"; {ms_text(abs(found.delta))} {word} was timed than the account adds up to"
-
-
-def _without_casts(account: Account, speedup: Speedup) -> str:
-    """What the speed-up would be if the casts took no more time than in the baseline."""
-    casts = account.kind("cast")
-    if casts is None or casts.low <= 0 or casts.delta < _NOTABLE * max(abs(kind.delta) for kind in account.kinds):
-        return ""
-    left_ms = speedup.candidate_time_ms - casts.delta
-    if left_ms <= 0:
-        return ""
-    return f"; without these casts its speed-up would be {speedup.baseline_time_ms / left_ms:.2f}×"
 
 
 def _delta(change: Change) -> str:

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from stages.compare.report.charts import Axis
 from stages.compare.text import KIND_NAMES
 from stages.results.comparison import Account, Candidate, Change, KindChange
-from stages.results.profile import PROFILER
 from stages.text import TRAIN, decimals, joined, ms_text, signed
 
 _SMALL = 0.01  # of the baseline's step: kinds that change by less, and may not change, are one row
@@ -63,8 +62,10 @@ def waterfall(variant: str, baseline: str, candidate: Candidate) -> dict[str, An
         "bars": bars,
         "ticks": [(axis.at(tick), f"{tick:g} ms") for tick in axis.ticks(4)],
         "held": _held(account, after_ms, limit, before_ms),
-        "turns": account.turns,
+        "repeats": account.repeats,
         "control": None if account.control is None else f"{_number(account.control, digits)} ms",
+        "profiler": f"{_percent(account.profiler_ms.baseline, account.calm.baseline_ms)} of a step of {baseline}, "
+        f"{_percent(account.profiler_ms.candidate, account.calm.candidate_ms)} of one of {variant}",
         "void": account.void,
         "classes": [
             {
@@ -77,8 +78,8 @@ def waterfall(variant: str, baseline: str, candidate: Candidate) -> dict[str, An
 
 
 def _changes(account: Account, step_ms: float) -> Iterator[tuple[str, Change]]:
-    """The rows between the two steps: gains, losses, what is small, what the profiler costs, what is unexplained."""
-    kinds = sorted((kind for kind in account.kinds if kind.kind != PROFILER), key=lambda kind: kind.delta)
+    """The rows between the two steps: gains, losses, what is small, disturbances, what is unexplained."""
+    kinds = sorted(account.kinds, key=lambda kind: kind.delta)
     small = [kind for kind in kinds if kind.holds_0 and abs(kind.delta) < _SMALL * step_ms]
     for kind in (kind for kind in kinds if kind not in small):
         yield KIND_NAMES[kind.kind], kind
@@ -87,8 +88,7 @@ def _changes(account: Account, step_ms: float) -> Iterator[tuple[str, Change]]:
         half = sum((kind.high - kind.low) ** 2 for kind in small) ** 0.5 / 2
         names = f"{len(small)} other kinds" if len(small) > 1 else KIND_NAMES[small[0].kind]
         yield names, Change(value=delta, low=delta - half, high=delta + half)
-    if (profiler := account.kind(PROFILER)) is not None:
-        yield "less what the profiler costs", profiler
+    yield "disturbances of the machine", account.disturbance
     yield "unexplained", account.unexplained
 
 
@@ -114,6 +114,10 @@ def _change(axis: Axis, label: str, clock_ms: float, change: Change, digits: int
         low=axis.at(clock_ms + change.low),
         high=axis.at(clock_ms + change.high),
     )
+
+
+def _percent(part_ms: float, step_ms: float) -> str:
+    return f"{signed(100 * part_ms / step_ms, 1)} %"
 
 
 def _number(change: Change, digits: int) -> str:

@@ -9,18 +9,21 @@ import pytest
 
 from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.untried import onednn_off, step_overhead
-from stages.results.profile import HOST, PROFILER, AccountRow, Profile
+from stages.results.profile import HOST, AccountRow, Profile, Round
 from tests.small_study import profile
 
 
 def accounted(idle_ms: float, *, noise: float = 0.02, repeats: int = 4, profiler_ms: float = 0.0) -> Profile:
-    """A profile whose steps of 10 ms have no operation for so long."""
-    rows = []
+    """A profile whose steps of 10 ms have no operation for so long, and take so much longer in a trace."""
+    rows, rounds = [], []
     for repeat in range(repeats):
         factor = 1 + noise * (1 if repeat % 2 else -1)
-        parts = {"convolution": 10 - idle_ms, HOST: factor * idle_ms - profiler_ms, PROFILER: profiler_ms}
-        rows += [AccountRow(repeat, 0, kind, "", "", "", "", time_ms) for kind, time_ms in parts.items()]
-    return replace(profile(), account=pd.DataFrame([vars(row) for row in rows]))
+        parts = {"convolution": 10 - idle_ms, HOST: factor * idle_ms + profiler_ms}
+        rows += [AccountRow(repeat, kind, "", "", "", "", time_ms) for kind, time_ms in parts.items()]
+        step_ms = 10 - idle_ms + factor * idle_ms
+        rounds += [Round(repeat, number, 0, 3, 3 * step_ms) for number in range(4)]
+    tables = [pd.DataFrame([vars(row) for row in found]) for found in (rows, rounds)]
+    return replace(profile(), account=tables[0], rounds=tables[1])
 
 
 def evidence(found: Profile) -> Evidence:
@@ -34,7 +37,8 @@ def evidence(found: Profile) -> Evidence:
         (accounted(1.0), False),
         (accounted(4.0, noise=0.9), False),  # which may be less
         (accounted(4.0, repeats=1), False),
-        (accounted(4.0, profiler_ms=-0.5), True),
+        (accounted(4.0, profiler_ms=0.5), True),
+        (accounted(1.0, profiler_ms=3.0), False),
         (profile(), False),
     ],
 )

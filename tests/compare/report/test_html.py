@@ -13,7 +13,7 @@ from stages.compare.judging import Judging, compare
 from stages.compare.sentences import verdict_sentence
 from stages.compare.text import SYNTHETIC_NOTE
 from stages.params import CompareParams
-from stages.results.comparison import Reason, State, VerdictTest
+from stages.results.comparison import Change, Reason, State, VerdictTest
 from stages.results.profile import read_profile
 from tests.small_study import ENDING, PROTOCOL, SEEDS, STEP_MS, SmallStudy, html_of
 
@@ -230,7 +230,7 @@ def test_ratio_of_typical_steps_is_shown_beside_stalls(comparison: Judging) -> N
 def test_account_is_a_waterfall_from_step_to_step_and_to_the_limit(comparison: Judging) -> None:
     text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], limit=1.75),)))
     section = text[text.index("What changed in a training step") :]
-    rows = ["float32 13.0 ms", "convolutions −", "casts +", "less what the profiler costs", "unexplained −"]
+    rows = ["float32 13.0 ms", "convolutions −", "casts +", "disturbances of the machine", "unexplained"]
     rows += [
         "mixed_bfloat16 8.12 ms",
         "what the limit would still allow −0.70 ms",
@@ -240,12 +240,14 @@ def test_account_is_a_waterfall_from_step_to_step_and_to_the_limit(comparison: J
     places = [section.index(row) for row in rows]
     assert places == sorted(places)
     assert "; the second copy of float32: " in section
+    assert "repeats; the profiler takes " in section
 
 
 def test_void_account_is_named(comparison: Judging) -> None:
     candidate = comparison.candidates[1]
     assert candidate.account is not None
-    void = replace(candidate, account=candidate.account.model_copy(update={"void": True}))
+    control = Change(value=1.0, low=0.5, high=1.5)
+    void = replace(candidate, account=candidate.account.model_copy(update={"void": True, "control": control}))
     text = _text(replace(comparison, candidates=(void,)))
     assert "Void: the second copy of float32 differs from the first by more than noise" in text
     assert "Why is not known: the operations of the baseline's second copy differ from those of the baseline" in text

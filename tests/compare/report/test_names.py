@@ -58,9 +58,9 @@ def _named(item: JudgedCandidate) -> JudgedCandidate:
     if item.accounts is None:
         return item
     rows = item.accounts.candidate
-    turns = rows[["process", "turn"]].drop_duplicates()
+    repeats = rows[["process"]].drop_duplicates()
     own = dict.fromkeys(("layer", "layer_class", "operation", "dtype"))
-    more = [turns.assign(kind="memory", time_ms=1.0, **dict.fromkeys(own, name)) for name in NAMES]
+    more = [repeats.assign(kind="memory", time_ms=1.0, **dict.fromkeys(own, name)) for name in NAMES]
     return replace(item, accounts=replace(item.accounts, candidate=pd.concat([rows, *more])))
 
 
