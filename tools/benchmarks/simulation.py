@@ -23,7 +23,7 @@ from stages.profile.schedule import Schedule
 from stages.profile.stopping_rule import Key, StoppingRule, Target
 from stages.profile.turns import CONTROL_PAIRS
 from stages.results.profile import InForce
-from stages.stats.speedup import Speedup, times_of_rounds
+from stages.stats.speedup import ProcessTimes, Speedup, times_alone, times_of_rounds
 from stages.text import TRAIN, inference_measure
 from tests.profile.fake_worker import CONFIGURATION
 
@@ -119,14 +119,21 @@ def ratio(
     *,
     interleaved: bool = True,
 ) -> Speedup:
-    """Of the rounds that both arms have; a round without a turn of an arm is not a number."""
-    found = []
-    for repeat in sorted(before.keys() & after.keys()):
-        count = min(len(before[repeat]), len(after[repeat]))
-        both = np.stack([before[repeat][:count], after[repeat][:count]], axis=1)
-        numbers = np.flatnonzero(np.isfinite(both).all(axis=1))
-        found.append(times_of_rounds(numbers, both[numbers], len(numbers), interleaved))
-    return Speedup(tuple(found), confidence, interleaved)
+    """Of the rounds that both arms have, or of all if they did not take turns; not a number: it does not count."""
+    repeats = [(before[repeat], after[repeat]) for repeat in sorted(before.keys() & after.keys())]
+    return Speedup(tuple(_paired(*arms) if interleaved else _alone(*arms) for arms in repeats), confidence, interleaved)
+
+
+def _paired(before: NDArray[np.float64], after: NDArray[np.float64]) -> ProcessTimes:
+    count = min(len(before), len(after))
+    both = np.stack([before[:count], after[:count]], axis=1)
+    numbers = np.flatnonzero(np.isfinite(both).all(axis=1))
+    return times_of_rounds(numbers, both[numbers], len(numbers))
+
+
+def _alone(before: NDArray[np.float64], after: NDArray[np.float64]) -> ProcessTimes:
+    counted = (arm[np.isfinite(arm)] for arm in (before, after))
+    return times_alone(*(np.stack([np.ones_like(arm), arm], axis=1) for arm in counted))
 
 
 def simulate(
