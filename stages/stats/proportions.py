@@ -82,11 +82,11 @@ class BinaryChange(QualityChange):
         low, high = super().interval
         return max(low, -1.0), min(high, 1.0)
 
-    def examples_interval(self) -> Interval:
-        """95 % interval over the test examples, of the mean over seeds."""
+    def end(self, z: float) -> float:
+        """Lower end of the interval over examples at a normal quantile; an upper end at a negative one."""
         if self.seeds == 1:
-            return tango_interval(self.gained, self.lost, self.examples)
-        return examples_interval(self.difference.mean(axis=0))
+            return tango_interval(self.gained, self.lost, self.examples, abs(z))[z < 0]
+        return examples_interval(self.difference.mean(axis=0), abs(z))[z < 0]
 
     def examples_p(self, margin: float) -> float:
         """One-sided p-value over the test examples of the hypothesis that `margin` or more is lost."""
@@ -131,14 +131,14 @@ def examples_p(differences: NDArray[np.float64], margin: float) -> float:
     return float(stats.norm.sf((middle + margin) / standard_error))
 
 
-def examples_interval(differences: NDArray[np.float64]) -> Interval:
-    """95 % interval for the mean of per-example differences in [−1, 1], shape `(examples,)`.
+def examples_interval(differences: NDArray[np.float64], z: float = Z) -> Interval:
+    """Interval for the mean of per-example differences in [−1, 1], `(examples,)`, at a normal quantile, else of 95 %.
 
     One gain and one loss are added before the normal interval is computed, as Bonett and Price (2012) do for one seed.
     Without them, variants that never differ would get an interval of width zero.
     """
     middle, standard_error = adjusted_moments(differences.mean(), (differences**2).mean(), len(differences))
-    return middle - Z * standard_error, middle + Z * standard_error
+    return middle - z * standard_error, middle + z * standard_error
 
 
 def adjusted_moments(mean: float, mean_square: float, examples: float) -> tuple[float, float]:
@@ -148,18 +148,19 @@ def adjusted_moments(mean: float, mean_square: float, examples: float) -> tuple[
     return middle, float(np.sqrt(variance / (examples + 2)))
 
 
-def tango_interval(gained: float, lost: float, pairs: float) -> Interval:
-    """95 % score interval for (gained − lost) / pairs, the difference of paired proportions (Tango 1998).
+def tango_interval(gained: float, lost: float, pairs: float, z: float = Z) -> Interval:
+    """Score interval for (gained − lost) / pairs, the difference of paired proportions (Tango 1998).
 
     Args:
         gained: pairs that only the candidate gets right.
         lost: pairs that only the baseline gets right.
         pairs: all pairs. Counts may be fractional, for projections to other sample sizes.
+        z: normal quantile, that of 95 % if it is left out.
 
     Returns:
         The two differences in [−1, 1] at which the score test is on the edge of rejecting.
     """
-    z2 = Z**2
+    z2 = z**2
     if gained == lost == 0:  # the equation below has a second root, at 0
         return -z2 / (pairs + z2), z2 / (pairs + z2)
     if abs(gained - lost) == pairs:  # or at the end of the range

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from stages.stats.speedup import CONFIDENCE, Interval, t_interval
+from stages.stats.speedup import CONFIDENCE, Interval
 
 Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _LARGEST_Z = 8.0  # a one-sided p-value of 6e-16
+FEWEST_SEEDS = 3  # whose spread says something about other seeds; that of two does not, with one degree of freedom
 
 Outcome = Literal["shown", "refuted", "not established"]
 
@@ -28,7 +30,8 @@ class QualityChange(ABC):
     `MetricChange` (one number for the whole test set). The 95 % interval is
     - for one or two seeds, an interval over examples, of the mean over seeds: it generalises to other test examples,
       not to other seeds;
-    - for three seeds or more, the union of that one and the paired t interval over seeds.
+    - for three seeds or more, one over examples and seeds, which generalises to both: their variances add up, each end
+      is as far from the middle as `degrees` and both errors make it (Zou and Donner, Statistics in Medicine 27, 2008).
     """
 
     is_fraction = False  # whether the score is a share of the examples, shown in percent
@@ -60,8 +63,12 @@ class QualityChange(ABC):
         """The change of each seed, `(seeds,)`."""
 
     @abstractmethod
+    def end(self, z: float) -> float:
+        """Lower end of the interval over examples at a normal quantile; an upper end at a negative one."""
+
     def examples_interval(self) -> Interval:
         """95 % interval over the test examples, of the mean over seeds."""
+        return self.end(Z), self.end(-Z)
 
     @abstractmethod
     def examples_p(self, margin: float) -> float:
@@ -116,8 +123,9 @@ class QualityChange(ABC):
         """
         if self.doubt is not None:
             return 1.0
-        p = self.examples_p(margin)
-        return max(p, t_p(self.by_seed, margin)) if self.seeds >= 3 else p
+        if self.seeds < FEWEST_SEEDS:
+            return self.examples_p(margin)
+        return p_of_end(self._end_over_both, -margin)
 
     @property
     def mcnemar_p(self) -> float | None:
@@ -127,11 +135,28 @@ class QualityChange(ABC):
     @cached_property
     def interval(self) -> Interval:
         """The 95 % interval."""
-        low, high = self.examples_interval()
-        if self.seeds >= 3:
-            seeds_low, seeds_high = t_interval(self.by_seed)
-            low, high = min(low, seeds_low), max(high, seeds_high)
-        return low, high
+        if self.seeds < FEWEST_SEEDS:
+            return self.examples_interval()
+        return self._end_over_both(Z), self._end_over_both(-Z)
+
+    @cached_property
+    def _seeds_error(self) -> float:
+        """Standard error of the mean over seeds, from the spread between them."""
+        return float(stats.sem(self.by_seed))
+
+    @cached_property
+    def degrees(self) -> float:
+        """Degrees of freedom of the error over examples and seeds."""
+        return degrees_over_both((self.end(-1.0) - self.end(1.0)) / 2, self._seeds_error, self.seeds)
+
+    def _end_over_both(self, z: float) -> float:
+        """Lower end of the interval over examples and seeds at a normal quantile; an upper end at a negative one."""
+        middle = self.end(0.0)
+        if z == 0:
+            return middle
+        quantile = math.copysign(float(stats.t.isf(stats.norm.sf(abs(z)), self.degrees)), z)
+        over_examples = (middle - self.end(z)) * quantile / z
+        return middle - math.copysign(math.hypot(over_examples, quantile * self._seeds_error), z)
 
 
 @dataclass(frozen=True)
@@ -149,14 +174,6 @@ class PairedArrays(QualityChange):
         """Number of trainings of each variant."""
         return int(self.baseline_scores.shape[0])
 
-    @abstractmethod
-    def end(self, z: float) -> float:
-        """Lower end of the interval over examples at a normal quantile; an upper end at a negative one."""
-
-    def examples_interval(self) -> Interval:
-        """95 % interval over the test examples, of the mean over seeds."""
-        return self.end(Z), self.end(-Z)
-
     def examples_p(self, margin: float) -> float:
         """One-sided p-value over the test examples of the hypothesis that `margin` or more is lost."""
         return p_of_end(self.end, -margin)
@@ -168,12 +185,21 @@ def check_paired(baseline: NDArray[np.generic], candidate: NDArray[np.generic]) 
         raise ValueError(f"two (seeds, ...) arrays of one shape are needed, not {baseline.shape} and {candidate.shape}")
 
 
-def t_p(values: NDArray[np.float64], margin: float) -> float:
-    """One-sided p-value of Student's t test that the mean of independent values is −margin or less."""
-    distance, standard_error = float(values.mean()) + margin, float(stats.sem(values))
-    if standard_error == 0:
-        return 0.0 if distance >= 0 else 1.0
-    return float(stats.t.sf(distance / standard_error, len(values) - 1))
+def degrees_over_both(over_examples: float, over_seeds: float, seeds: int) -> float:
+    """Degrees of freedom of the square root of the sum of two squared errors, of which that over examples is known.
+
+    They are Satterthwaite's (Biometrics Bulletin 2, 1946, p. 110) divided by 1 + 2 / d, with the d = seeds − 1 of the
+    error over seeds, and d at least. Undivided, the error over seeds that happens to be small counts for too little: a
+    loss at the margin is shown to be none in 3.9 % of simulated comparisons with three seeds, and in 2.8 % with these.
+
+    Args:
+        over_examples: standard error over the test examples.
+        over_seeds: standard error from the spread between the seeds.
+        seeds: number of them.
+    """
+    own = seeds - 1
+    share = over_seeds**2 / (over_examples**2 + over_seeds**2) if over_seeds else 0.0
+    return max(own, own / share**2 / (1 + 2 / own)) if share else math.inf
 
 
 def p_of_end(end: Callable[[float], float], threshold: float) -> float:

@@ -12,8 +12,8 @@ from statistics import NormalDist
 from scipy import stats
 
 from stages.stats.proportions import BinaryChange, adjusted_moments, score_variance
-from stages.stats.quality import QualityChange, t_p
-from stages.stats.speedup import CONFIDENCE, Speedup, t_interval
+from stages.stats.quality import FEWEST_SEEDS, QualityChange, degrees_over_both
+from stages.stats.speedup import CONFIDENCE, Speedup
 
 POWER = 0.8
 ADOPT_ERROR = 1 - CONFIDENCE  # one-sided, shared by all verdicts of a report
@@ -67,6 +67,7 @@ def examples_needed(change: QualityChange, margin: float, alpha: float = ADOPT_E
     where V0 is the variance of an example at the margin and V1 that at the difference. For 0/1 scores with one seed it
     is that of the score test for paired proportions (Nam, Biometrics 53, 1997, p. 1422), and one gain and one loss are
     added to those seen, so that few examples without a difference do not promise that there never is one. Else V0 = V1.
+    With three or more seeds the spread between them stays as it is, and V1 / n is added to it.
 
     Args:
         change: the quality so far.
@@ -78,9 +79,17 @@ def examples_needed(change: QualityChange, margin: float, alpha: float = ADOPT_E
         seeds disagree too much; or if the differences seen are too few or too skewed to plan with.
     """
     error = _error(change, margin, alpha)
-    if error is None or (change.seeds >= 3 and not _seeds_agree(change, margin, error)) or not _can_plan(change):
+    if error is None or not _can_plan(change):
         return None
     at_margin, at_difference = _variances(change, margin)
+    if change.seeds >= FEWEST_SEEDS:
+        distance, of_seeds = abs(_planned(change) + margin), float(change.by_seed.std(ddof=1))
+        fewest = max(change.examples + 1, change.fewest_examples)
+        return _fewest(
+            lambda n: _has_power(distance, math.sqrt(at_difference / n), of_seeds, change.seeds, error),
+            fewest,
+            MAX_EXAMPLES,
+        )
     spread = _quantile(error) * math.sqrt(at_margin) + _quantile(1 - POWER) * math.sqrt(at_difference)
     needed = spread**2 / (_planned(change) + margin) ** 2
     return max(math.ceil(needed), change.examples + 1, change.fewest_examples) if needed <= MAX_EXAMPLES else None
@@ -89,7 +98,7 @@ def examples_needed(change: QualityChange, margin: float, alpha: float = ADOPT_E
 def seeds_needed(change: QualityChange, margin: float, alpha: float = ADOPT_ERROR) -> int | None:
     """Seeds that settle the margin on the same test examples, from the spread between the seeds so far.
 
-    Both tests of three or more seeds must have the power; arguments as in `examples_needed`.
+    The test over examples and seeds must have the power; arguments as in `examples_needed`.
 
     Returns:
         None if it is settled, if there is one seed and so no spread, if more seeds alone would not settle it, or if the
@@ -100,11 +109,11 @@ def seeds_needed(change: QualityChange, margin: float, alpha: float = ADOPT_ERRO
         return None
     distance, sd = abs(_planned(change) + margin), float(change.by_seed.std(ddof=1))
 
-    def settles(seeds: int) -> bool:
-        over_examples = distance >= (_quantile(error) + _quantile(1 - POWER)) * change.standard_error(seeds)
-        return over_examples and _t_power(distance, sd / math.sqrt(seeds), seeds - 1, error) >= POWER
-
-    return _fewest(settles, max(change.seeds + 1, 3), MAX_SEEDS)
+    return _fewest(
+        lambda seeds: _has_power(distance, change.standard_error(seeds), sd, seeds, error),
+        max(change.seeds + 1, FEWEST_SEEDS),
+        MAX_SEEDS,
+    )
 
 
 def processes_needed(
@@ -173,10 +182,11 @@ def _variances(change: QualityChange, margin: float) -> tuple[float, float]:
     return score_variance(-margin, gained, lost, 1.0), standard_error**2 * more
 
 
-def _seeds_agree(change: QualityChange, margin: float, error: float) -> bool:
-    """Whether the test over seeds has its answer."""
-    by_seed = change.by_seed
-    return t_p(by_seed, margin) <= error if _planned(change) > -margin else t_interval(by_seed)[1] < -margin
+def _has_power(distance: float, over_examples: float, seed_sd: float, seeds: int, error: float) -> bool:
+    """Whether the test over examples and seeds has the power, from its error over examples and the spread of seeds."""
+    over_seeds = seed_sd / math.sqrt(seeds)
+    degrees = degrees_over_both(over_examples, over_seeds, seeds)
+    return _t_power(distance, math.hypot(over_examples, over_seeds), degrees, error) >= POWER
 
 
 def _t_power(distance: float, standard_error: float, degrees: float, error: float) -> float:
@@ -185,6 +195,8 @@ def _t_power(distance: float, standard_error: float, degrees: float, error: floa
         return float(distance > 0)
     shift = distance / standard_error
     critical = float(stats.t.isf(error, degrees))
+    if math.isinf(degrees):
+        return float(stats.norm.sf(critical - shift))
     return 1.0 if shift > critical + 40 else float(stats.nct.sf(critical, degrees, shift))
 
 

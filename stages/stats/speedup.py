@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -72,17 +73,18 @@ class Spread:
 
 @dataclass(frozen=True)
 class ProcessTimes:
-    """What one repeat measured: a process of each arm, in the same rounds.
+    """What one repeat measured: a process of each arm.
 
     Attributes:
-        count: number of training steps, or of inference calls, in each arm.
-        baseline_ms, candidate_ms: total time of them, in milliseconds.
+        count: number of training steps, or of inference calls, in each arm; the smaller one where the arms were
+            measured one at a time and differ. It is the weight of the repeat.
+        baseline_ms, candidate_ms: time of so many of them, in milliseconds.
         typical_log_ratio: logarithm of the ratio of a typical round: the interquartile mean over the rounds.
-        rounds: number of rounds.
+        rounds: number of rounds, of the arm with fewer of them.
         spread: of the rounds; None with fewer than two of them.
     """
 
-    count: int
+    count: float
     baseline_ms: float
     candidate_ms: float
     typical_log_ratio: float
@@ -114,6 +116,10 @@ class Speedup:
     sum they are Satterthwaite's (Biometrics Bulletin 2, 1946, p. 110), `MOST_DEGREES` times those of the repeats at
     most.
 
+    A repeat weighs as much as it has steps. The error of the repeats is that of the weighted mean of their mean times,
+    not of their totals: how long a repeat was is no noise. It and its degrees of freedom are those of Bell and
+    McCaffrey (Survey Methodology 28, 2002, p. 169) for repeats of one variance; Student's where they are of one length.
+
     Attributes:
         by_process: the times of each repeat.
         confidence: of the look that ended the measurement, so that the interval has 95 % over all looks.
@@ -131,7 +137,7 @@ class Speedup:
 
     @property
     def rounds(self) -> int:
-        """Number of paired rounds."""
+        """Number of rounds that both arms have, in each repeat."""
         return sum(process.rounds for process in self.by_process)
 
     @property
@@ -178,40 +184,55 @@ class Speedup:
         return repeats is not None and self.error.standard_error == repeats.standard_error
 
     def _error_of_repeats(self) -> Error | None:
-        count = self.processes
-        if count < 2:
-            return None
-        before, after = (self._deviations(name) for name in ("baseline_ms", "candidate_ms"))
-        if self.interleaved:
-            variance, of_all = self._pooled(float(np.var(before - after, ddof=1)))
-            return Error(math.sqrt(variance / count), of_all)
-        squares = [float(np.var(arm, ddof=1) / count) for arm in (before, after)]
-        total = sum(squares)
-        degrees = (count - 1) * total**2 / sum(square**2 for square in squares) if total else count - 1
-        return Error(math.sqrt(total), degrees)
-
-    def _pooled(self, variance: float) -> tuple[float, int]:
-        """The variance of a repeat, pooled with that of the others, and its degrees of freedom."""
-        own = self.processes - 1
+        """That of the repeats of both arms, pooled with that of the others."""
+        own = self._own_error_of_repeats
         found = [
-            (error.standard_error**2 * other.processes, other.processes - 1)
+            (error.standard_error**2 * other._equal_repeats, error.degrees)
             for other in self.others
             if (error := other._error_of_repeats()) is not None
         ]
-        if not found:
-            return variance, own
-        theirs, degrees = float(np.mean([square for square, _ in found])), min(degrees for _, degrees in found)
-        return (own * variance + degrees * theirs) / (own + degrees), own + degrees
+        if own is None or not found:
+            return own
+        theirs, degrees = fmean(square for square, _ in found), min(degrees for _, degrees in found)
+        theirs /= self._equal_repeats
+        both = own.degrees + degrees
+        return Error(math.sqrt((own.degrees * own.standard_error**2 + degrees * theirs) / both), both)
+
+    @property
+    def _own_error_of_repeats(self) -> Error | None:
+        if self.processes < 2:
+            return None
+        before, after = (self._deviations(name) for name in ("baseline_ms", "candidate_ms"))
+        weights = self._weights
+        residuals = np.eye(self.processes) - weights  # each repeat without the weighted mean
+        portions = weights**2 / np.sum(residuals**2, axis=1)
+        squares = [float(portions @ arm**2) for arm in ([before - after] if self.interleaved else [before, after])]
+        form = np.sqrt(portions)[:, None] * residuals
+        degrees = float(weights @ weights) ** 2 / float(np.sum((form @ form.T) ** 2))
+        total = sum(squares)
+        degrees *= total**2 / sum(square**2 for square in squares) if total else 1.0
+        return Error(math.sqrt(total), degrees)
+
+    @property
+    def _weights(self) -> NDArray[np.float64]:
+        """Each repeat's share of the steps or calls, `(repeats,)`."""
+        return np.array([process.count for process in self.by_process]) / self._sum("count")
+
+    @property
+    def _equal_repeats(self) -> float:
+        """Number of repeats of one length whose mean would be as certain, if only repeats differed."""
+        return 1 / float(self._weights @ self._weights)
 
     def _deviations(self, name: str) -> NDArray[np.float64]:
-        """Each repeat's share of an arm's total time, times the number of repeats, `(repeats,)`."""
-        return np.array([getattr(process, name) for process in self.by_process]) * self.processes / self._sum(name)
+        """How far each repeat's mean time of a step is from that of all, as a share of the latter, `(repeats,)`."""
+        shares = np.array([getattr(process, name) for process in self.by_process]) / self._sum(name)
+        return shares / self._weights - 1
 
     def _error_of_rounds(self) -> Error | None:
         square, degrees = self._round_variance
         if not degrees:
             return None
-        return Error(math.sqrt(square / self.rounds + 2 * REPEAT_SD**2 / self.processes), degrees)
+        return Error(math.sqrt(square / self.rounds + 2 * REPEAT_SD**2 / self._equal_repeats), degrees)
 
     @cached_property
     def _round_variance(self) -> tuple[float, int]:
@@ -233,7 +254,7 @@ class Speedup:
         if not degrees or not square:
             return None
         least, repeats = 2 * REPEAT_SD**2, self._error_of_repeats()
-        found = 0.0 if repeats is None else (repeats.standard_error**2 - square / self.rounds) * self.processes
+        found = 0.0 if repeats is None else (repeats.standard_error**2 - square / self.rounds) * self._equal_repeats
         return math.sqrt(square), math.sqrt(max(least, found))
 
     def interval(self, confidence: float) -> Interval:
@@ -297,7 +318,10 @@ def train_speedup(
     interleaved: bool = True,
     fewest: int = 2,
 ) -> Speedup:
-    """Speed-up of training from the counted rounds of rounds.csv tables, of the rounds that both arms have.
+    """Speed-up of training from the counted rounds of rounds.csv tables.
+
+    Of arms that took turns these are the rounds that both have. Of arms that were measured one at a time they are all
+    rounds of the repeats that both have: a round of one arm has nothing in common with that of another.
 
     Args:
         baseline, candidate: tables with the columns of `Round`.
@@ -311,8 +335,10 @@ def train_speedup(
         ComparisonError: the turns of a round differ in length, a time is not positive, or there are too few repeats.
     """
     tables = [_turns_of_training(table) for table in (baseline, candidate)]
-    if batch_sizes[0] != batch_sizes[1]:
+    if batch_sizes[0] != batch_sizes[1] and interleaved:
         tables[1] = _as_many_examples(tables[0], tables[1], batch_sizes)
+    elif batch_sizes[0] != batch_sizes[1]:
+        tables[1] = tables[1].assign(count=tables[1]["count"] * batch_sizes[1] / batch_sizes[0])
     return _speedup("rounds.csv", tables, confidence, interleaved, fewest)
 
 
@@ -390,21 +416,32 @@ def _speedup(
     before, after = turns
     if not (before.index.is_unique and after.index.is_unique):
         raise ComparisonError(f"{what}: a round occurs twice; run `dvc repro -f -s profile`")
-    shared = before.index.intersection(after.index).sort_values()
-    before, after = before.loc[shared], after.loc[shared]
+    if interleaved:
+        shared = before.index.intersection(after.index).sort_values()
+        before, after = before.loc[shared], after.loc[shared]
+    else:
+        processes = before.index.unique("process").intersection(after.index.unique("process"))
+        before, after = (arm[arm.index.isin(processes, level="process")] for arm in turns)
     if before.empty:
         raise ComparisonError(
             f"{what}: two variants have no round in common, so they were not measured together; "
             "run `dvc repro -f -s profile`"
         )
-    if not np.array_equal(before["count"], after["count"]):
+    if interleaved and not np.array_equal(before["count"], after["count"]):
         raise ComparisonError(f"{what}: the turns of a round differ in length; run `dvc repro -f -s profile`")
     if not all((np.isfinite(table["time_ms"]) & (table["time_ms"] > 0)).all() for table in (before, after)):
         raise ComparisonError(f"{what}: a time is not a positive number; run `dvc repro -f -s profile`")
-    paired = pd.DataFrame(
-        {"count": before["count"], "baseline_ms": before["time_ms"], "candidate_ms": after["time_ms"]}
-    )
-    by_process = tuple(process_times(rounds, interleaved) for _, rounds in paired.groupby(level="process"))
+    if interleaved:
+        paired = pd.DataFrame(
+            {"count": before["count"], "baseline_ms": before["time_ms"], "candidate_ms": after["time_ms"]}
+        )
+        by_process = tuple(process_times(rounds) for _, rounds in paired.groupby(level="process"))
+    else:
+        repeats = (
+            [rounds[["count", "time_ms"]].to_numpy(float) for _, rounds in arm.groupby(level="process")]
+            for arm in (before, after)
+        )
+        by_process = tuple(times_alone(*arms) for arms in zip(*repeats, strict=True))
     if len(by_process) < fewest:
         raise ComparisonError(
             f"{what}: an interval needs at least {fewest} repeats and {len(by_process)} was measured; raise "
@@ -413,42 +450,57 @@ def _speedup(
     return Speedup(by_process, confidence, interleaved)
 
 
-def process_times(rounds: pd.DataFrame, interleaved: bool = True) -> ProcessTimes:
-    """The times of one repeat.
+def process_times(rounds: pd.DataFrame) -> ProcessTimes:
+    """The times of one repeat in which the arms took turns.
 
     Args:
         rounds: columns `count`, `baseline_ms` and `candidate_ms`, indexed by process and round, in order.
-        interleaved: whether the arms took turns.
     """
     times_ms = rounds[["baseline_ms", "candidate_ms"]].to_numpy()
-    return times_of_rounds(
-        rounds.index.get_level_values("round").to_numpy(), times_ms, int(rounds["count"].sum()), interleaved
-    )
+    return times_of_rounds(rounds.index.get_level_values("round").to_numpy(), times_ms, int(rounds["count"].sum()))
 
 
-def times_of_rounds(
-    numbers: NDArray[np.int64], times_ms: NDArray[np.float64], count: int, interleaved: bool = True
-) -> ProcessTimes:
-    """The times of one repeat.
+def times_of_rounds(numbers: NDArray[np.int64], times_ms: NDArray[np.float64], count: int) -> ProcessTimes:
+    """The times of one repeat in which the arms took turns.
 
     Args:
         numbers: of the rounds, ascending, `(rounds,)`.
         times_ms: time of the baseline's turn and of the candidate's, `(rounds, 2)`.
         count: number of steps or calls of each arm.
-        interleaved: whether the arms took turns.
     """
     logs = np.log(times_ms)
-    if interleaved:
-        typical = interquartile_mean(logs[:, 0] - logs[:, 1])
-    else:
-        typical = interquartile_mean(logs[:, 0]) - interquartile_mean(logs[:, 1])
     return ProcessTimes(
         count=count,
         baseline_ms=float(times_ms[:, 0].sum()),
         candidate_ms=float(times_ms[:, 1].sum()),
-        typical_log_ratio=typical,
+        typical_log_ratio=interquartile_mean(logs[:, 0] - logs[:, 1]),
         rounds=len(times_ms),
         spread=_spread(numbers, times_ms),
+    )
+
+
+def times_alone(baseline: NDArray[np.float64], candidate: NDArray[np.float64]) -> ProcessTimes:
+    """The times of one repeat in which each arm was measured by itself; they may have different numbers of rounds.
+
+    Args:
+        baseline, candidate: steps or calls of each round, and its time in milliseconds, `(rounds, 2)`.
+    """
+    arms = baseline, candidate
+    count, rounds = min(float(arm[:, 0].sum()) for arm in arms), min(map(len, arms))
+    totals_ms = [float(arm[:, 1].sum()) * (count / float(arm[:, 0].sum())) for arm in arms]
+    steps_ms = [arm[:, 1] / arm[:, 0] for arm in arms]
+    typical = [interquartile_mean(np.log(of_arm)) for of_arm in steps_ms]
+    spread = None
+    if rounds > 1:
+        variances = [float(np.var(of_arm, ddof=1)) * (count / rounds) ** 2 for of_arm in steps_ms]
+        spread = Spread(rounds, variances[0], variances[1], covariance=0.0)
+    return ProcessTimes(
+        count=count,
+        baseline_ms=totals_ms[0],
+        candidate_ms=totals_ms[1],
+        typical_log_ratio=typical[0] - typical[1],
+        rounds=rounds,
+        spread=spread,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stages.profile.records import ArmRecord
-from stages.profile.steady_state import mark_counted, warm_up_length
+from stages.profile.steady_state import FEWEST_VALUES, mark_counted, warm_up_length
 from stages.results.profile import Call, Round
 from tests.profile.arm_records import arm_record
 
@@ -20,22 +20,40 @@ def noisy(values: list[float], seed: int = 0) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [([0.12, *[0.0] * 9], 1), ([0.2, 0.15, 0.1, *[0.0] * 9], 3), ([0.0] * 10, 0), ([0.1], 0), ([0.2, 0.0], 1)],
-    ids=["first round slower", "three rounds slower", "steady", "one round", "two rounds"],
+    [([0.12, *[0.0] * 9], 1), ([0.2, 0.15, 0.1, *[0.0] * 9], 3), ([0.0] * 10, 0), ([0.12, *[0.0] * 7], 1)],
+    ids=["first round slower", "three rounds slower", "steady", "eight rounds"],
 )
 def test_slower_beginning_is_the_warm_up(values: list[float], expected: int) -> None:
     assert warm_up_length(noisy(values)) == expected
 
 
-def test_steady_rounds_are_rarely_dropped() -> None:
-    draws = np.random.default_rng(1).normal(size=(500, 10))
-    assert np.mean([warm_up_length(values) > 0 for values in draws]) < 0.15
+def test_faster_beginning_is_none() -> None:
+    assert warm_up_length(noisy([-0.12, *[0.0] * 9])) == 0
+    assert warm_up_length(noisy([-0.2, -0.15, -0.1, *[0.0] * 9])) == 0
+
+
+@pytest.mark.parametrize("length", range(1, FEWEST_VALUES))
+def test_few_values_have_none(length: int) -> None:
+    """The variance of one or two values that are left is no evidence: of one it is 0."""
+    assert warm_up_length(np.array([0.5, *[0.0] * (length - 1)])) == 0
+
+
+@pytest.mark.parametrize(("length", "most"), [(2, 0.0), (6, 0.0), (8, 0.03), (10, 0.025), (16, 0.01)])
+def test_steady_rounds_are_hardly_ever_dropped(length: int, most: float) -> None:
+    draws = np.random.default_rng(1).normal(size=(1000, length))
+    assert np.mean([warm_up_length(values) > 0 for values in draws]) <= most
+
+
+@pytest.mark.parametrize("length", [8, 12, 24])
+def test_warm_up_that_is_larger_than_the_noise_is_found(length: int) -> None:
+    draws = 0.01 * np.random.default_rng(2).normal(size=(200, length)) + 0.12 * np.exp(-np.arange(length) / 3)
+    assert np.mean([warm_up_length(values) > 1 for values in draws]) > 0.9
 
 
 def test_at_most_half_of_the_rounds_are_dropped() -> None:
-    assert all(
-        warm_up_length(-np.square(np.arange(length, dtype=np.float64))) <= length // 2 for length in range(1, 12)
-    )
+    found = [warm_up_length(np.square(np.arange(length, dtype=np.float64) - length)) for length in range(1, 30)]
+    assert all(dropped <= length // 2 for length, dropped in enumerate(found, start=1))
+    assert max(found) > 0
 
 
 def record(times_ms: dict[int, list[float]], latencies_ms: list[float] | None = None) -> ArmRecord:
@@ -54,7 +72,8 @@ def record(times_ms: dict[int, list[float]], latencies_ms: list[float] | None = 
 
 
 def test_warm_up_is_dropped_in_all_arms_and_processes() -> None:
-    steady, warming = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9], [14.0, 10.1, 9.9, 10.0, 10.1, 9.9]
+    steady = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.0, 10.1]
+    warming = [14.0, *steady[1:]]
     records = {
         "float32": record(dict.fromkeys(range(4), steady)),
         "mixed_bfloat16": record(dict.fromkeys(range(4), warming)),
@@ -84,10 +103,10 @@ def test_calls_count_from_where_the_latency_is_steady_in_all_arms() -> None:
 
 
 def test_marks_are_renewed_when_more_is_known() -> None:
-    records = {"float32": record({0: [14.0, 10.1, 9.9, 10.0, 10.1, 9.9]})}
+    records = {"float32": record({0: [14.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.0, 10.1]})}
     mark_counted(records)
     assert not records["float32"].times.rounds[0].counted
-    rounds = [Round(p, number, 0, 2, 10.0 + 0.1 * (number % 2)) for p in range(1, 12) for number in range(6)]
+    rounds = [Round(p, number, 0, 2, 10.0 + 0.1 * (number % 2)) for p in range(1, 12) for number in range(8)]
     records["float32"].times.rounds += rounds
     mark_counted(records)
     assert all(row.counted for row in records["float32"].times.rounds)

@@ -13,6 +13,7 @@ from scipy import stats
 from stages.prepare.__main__ import main
 from stages.stats.bootstrap import MetricChange
 from stages.stats.proportions import BinaryChange, tango_interval, tango_p
+from stages.stats.quality import degrees_over_both
 from stages.stats.sample_size import (
     examples_needed,
     processes_needed,
@@ -137,6 +138,21 @@ def _seeds_power(change: BinaryChange, seeds: int) -> float:
     by_seed = change.difference.mean(axis=1)
     draws = np.random.default_rng(0).normal(min(by_seed.mean(), 0), by_seed.std(ddof=1), size=(4000, seeds))
     return float((stats.ttest_1samp(draws, -MARGIN, axis=1, alternative="greater").pvalue <= SIX).mean())
+
+
+def test_more_examples_settle_seeds_that_agree() -> None:
+    """By simulation, at the spread that was seen: the error over seeds stays, and that over examples shrinks."""
+    change = _change([6, 6, 6], [7, 6, 6], 500)
+    needed = examples_needed(change, MARGIN)
+    assert needed is not None
+    generator, draws, of_seeds = np.random.default_rng(0), 20_000, change.by_seed.std(ddof=1)
+    over_examples = change.standard_error(3) * np.sqrt(500 / needed)
+    by_seed = change.delta + generator.normal(0, of_seeds, (draws, 3)) + generator.normal(0, over_examples, (draws, 1))
+    over_seeds = stats.sem(by_seed, axis=1)
+    degrees = np.array([degrees_over_both(over_examples, seen, 3) for seen in over_seeds])
+    statistic = (by_seed.mean(axis=1) + MARGIN) / np.hypot(over_examples, over_seeds)
+    assert (stats.t.sf(statistic, degrees) <= 0.025).mean() == pytest.approx(0.8, abs=0.05)
+    assert needed > 500
 
 
 def test_one_seed_gives_no_estimate_of_seeds() -> None:

@@ -158,3 +158,25 @@ def test_standard_error_of_more_seeds() -> None:
     change = change_of(common + generator.normal(0, 0.4, (4, 20_000)))
     for seeds in (4, 16):
         assert change.standard_error(seeds) == pytest.approx(np.sqrt((0.09 + 0.16 / seeds) / 20_000), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "seed_sd"),
+    [
+        pytest.param(3, 0.0, marks=pytest.mark.slow),
+        pytest.param(3, 1.0, marks=pytest.mark.slow),
+        (3, 4.0),  # of the error over examples: three seeds decide
+        pytest.param(5, 1.0, marks=pytest.mark.slow),
+        (5, 2.0),  # the wider of an interval over examples and one over seeds is wrong in 4 %
+    ],
+)
+def test_loss_of_a_recipe_at_the_margin_is_rarely_shown_to_be_none(seeds: int, seed_sd: float) -> None:
+    """Test examples and seeds are drawn anew each time; most of what an example loses, it loses with all seeds."""
+    generator, wrong, trials = np.random.default_rng(0), 0, 2000
+    for _ in range(trials):
+        of_examples = np.sqrt(0.95) * generator.normal(size=1000)
+        of_seeds = seed_sd * generator.normal(size=(seeds, 1)) / np.sqrt(1000)
+        both = np.sqrt(0.05) * generator.normal(size=(seeds, 1000))
+        change = ScoreChange(np.zeros((seeds, 1000)), of_examples + of_seeds + both - 0.5)
+        wrong += change.p_loss(0.5) <= 0.025
+    assert wrong / trials <= 0.033

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -182,6 +184,102 @@ def test_arms_that_did_not_take_turns_have_the_error_of_both() -> None:
     assert alone.standard_error == pytest.approx(np.sqrt(2) * one)
     assert alone.error.degrees == pytest.approx(6)  # equal variances, four repeats of each arm
     assert train_speedup(_rounds(both), _rounds(both)).standard_error == pytest.approx(0.0)
+
+
+def _alone(
+    generator: np.random.Generator, counts: list[int], others: list[int] | None = None, ratio: float = 2.5
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rounds of a quiet GPU: they vary by 0.5 % and repeats by 0.3 %; the candidate may have other numbers of them."""
+
+    def arm(time_ms: float, of_repeats: list[int]) -> pd.DataFrame:
+        levels = time_ms * np.exp(generator.normal(0, 0.003, len(of_repeats)))
+        shape = zip(levels, of_repeats, strict=True)
+        return _rounds([(level * np.exp(generator.normal(0, 0.005, count))).tolist() for level, count in shape], 50)
+
+    return arm(1000.0, counts), arm(1000.0 / ratio, others or counts)
+
+
+@pytest.mark.parametrize(
+    ("counts", "others"),
+    [
+        ([16, 16, 16, 14], None),
+        ([16, 16, 12, 10], None),
+        ([16, 16, 12, 10], [16, 9, 12, 4]),
+        ([16, 16, 16, 16, 2], None),
+        ([26, 2, 2, 2], None),
+    ],
+)
+def test_numbers_of_rounds_are_no_noise_one_at_a_time(counts: list[int], others: list[int] | None) -> None:
+    generator = np.random.default_rng(0)
+    found = [train_speedup(*_alone(generator, counts, others), interleaved=False) for _ in range(100)]
+    assert np.mean([item.low <= 2.5 <= item.high for item in found]) >= 0.91
+    errors = np.array([item.standard_error for item in found])
+    seen = np.std([np.log(item.ratio) for item in found])
+    assert 0.85 * seen < np.sqrt(np.mean(errors**2)) < 1.3 * seen
+    degrees = np.mean([item.error.degrees for item in found])
+    assert degrees < 2 if counts[0] == 26 else degrees > 2.5  # where one repeat has nearly all the weight
+
+
+def test_repeats_that_agree_one_at_a_time_have_no_error_however_many_rounds_they_have() -> None:
+    baseline, candidate = _rounds([[20.0] * 16, [20.0] * 12, [20.0] * 3]), _rounds([[10.0] * 9, [10.0] * 16, [10.0]])
+    speedup = train_speedup(baseline, candidate, interleaved=False)
+    assert speedup.ratio == pytest.approx(2.0)
+    assert speedup.standard_error == pytest.approx(0.0, abs=1e-12)
+    assert (speedup.rounds, speedup.processes) == (9 + 12 + 1, 3)
+
+
+def test_all_rounds_count_one_at_a_time() -> None:
+    """A repeat weighs as much as the rounds of the arm with fewer of them, of which no round is left out."""
+    baseline, candidate = _rounds([[20.0, 22.0, 60.0], [30.0]]), _rounds([[10.0], [14.0, 16.0], [99.0]])
+    speedup = train_speedup(baseline, candidate, interleaved=False)
+    assert speedup.ratio == pytest.approx((34 + 30) / (10 + 15))
+    assert (speedup.baseline_time_ms, speedup.candidate_time_ms) == pytest.approx((32.0, 12.5))
+    assert speedup.by_process[0].typical_log_ratio == pytest.approx(np.log(22 / 10))
+    with pytest.raises(ComparisonError, match="no round in common"):
+        train_speedup(candidate[candidate["process"] == 2], baseline, interleaved=False)
+
+
+def test_batch_sizes_that_differ_count_by_examples_one_at_a_time() -> None:
+    before, after = _rounds([[20.0, 40.0], [30.0]], steps=2), _rounds([[15.0], [22.5, 22.5]], steps=1)
+    speedup = train_speedup(before, after, batch_sizes=(32, 64), interleaved=False)
+    assert speedup.ratio == pytest.approx((30 + 30) / (15 + 22.5))
+
+
+def test_components_one_at_a_time_are_those_of_both_arms() -> None:
+    """Rounds that happen to rise and fall together say nothing: no covariance is taken off."""
+    generator = np.random.default_rng(3)
+    found = [train_speedup(*_alone(generator, [40, 20, 20, 40]), interleaved=False).components for _ in range(50)]
+    of_rounds, of_repeats = (np.sqrt(np.mean(np.square(item))) for item in zip(*filter(None, found), strict=True))
+    assert of_rounds == pytest.approx(np.sqrt(2) * 0.005, rel=0.05)
+    assert of_repeats == pytest.approx(np.sqrt(2) * REPEAT_SD, rel=0.05)  # at least
+    same = _rounds([(10 * np.exp(generator.normal(0, 0.01, 20))).tolist() for _ in range(4)])
+    together = train_speedup(same, same, interleaved=False).components or (0.0, 0.0)
+    assert together[0] == pytest.approx(np.sqrt(2) * 0.01, rel=0.2)
+
+
+def test_few_repeats_borrow_the_variance_of_the_others_one_at_a_time() -> None:
+    """The control has two repeats, which may agree or differ by chance."""
+    generator = np.random.default_rng(4)
+    other = train_speedup(*_alone(generator, [16, 16, 14, 12], ratio=1.0), interleaved=False)
+    control = train_speedup(*_alone(generator, [16, 12], ratio=1.0), interleaved=False)
+    pooled = replace(control, others=(other,))
+    degrees = [control.error.degrees, other.error.degrees]
+    weights = np.array([[16, 12]]) / 28, np.array([[16, 16, 14, 12]]) / 58
+    of_one, of_other = (
+        item.standard_error**2 / np.sum(weight**2) for item, weight in zip((control, other), weights, strict=True)
+    )
+    expected = np.average([of_one, of_other], weights=degrees) * np.sum(weights[0] ** 2)
+    assert pooled.standard_error**2 == pytest.approx(expected)
+    assert pooled.error.degrees == pytest.approx(sum(degrees))
+
+
+def test_repeats_of_different_length_keep_the_coverage_in_turns() -> None:
+    generator, hits = np.random.default_rng(5), 0
+    for _ in range(300):
+        times = [_measurement(generator, 1, rounds, 0.03)[0] for rounds in (24, 24, 16, 10, 6)]
+        speedup = Speedup(tuple(times), final_confidence(0))
+        hits += speedup.low <= 1 <= speedup.high
+    assert hits / 300 >= 0.93
 
 
 def test_interquartile_mean() -> None:

@@ -1,11 +1,13 @@
 """Simulated measurements: the rule and the schedule of `profile` decide about times that are drawn at random.
 
-The clock is simulated, too: a repeat takes its start and its rounds, as on a real machine.
+The clock is simulated, too: a repeat takes its start and its rounds, as on a real machine. Rounds before the steady
+state do not count, as in `profile`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -20,18 +22,25 @@ from stages.profile import schedule as schedule_module
 from stages.profile.plan import Costs, make_plan
 from stages.profile.records import ArmRecord, ArmSettings, Calibration
 from stages.profile.schedule import Schedule
+from stages.profile.steady_state import first_steady
 from stages.profile.stopping_rule import Key, StoppingRule, Target
-from stages.profile.turns import CONTROL_PAIRS
+from stages.profile.turns import control_takes_part
 from stages.results.profile import InForce
-from stages.stats.speedup import Speedup, times_of_rounds
+from stages.stats.speedup import ProcessTimes, Speedup, times_alone, times_of_rounds
 from stages.text import TRAIN, inference_measure
 from tests.profile.fake_worker import CONFIGURATION
 
 BASELINE, CANDIDATES = "float32", ("mixed_float16", "mixed_bfloat16")
 SIZES = (1, 32)
 MEASURES = (TRAIN, *map(inference_measure, SIZES))
+ARMS = (BASELINE, *CANDIDATES, files.CONTROL)
 MIN_SPEEDUP = CompareParams().min_speedup
 OUTLIER_FACTOR, STALL_FACTOR = 5.0, 3.0  # of the spread of a turn, and of its time
+SLOW_STATE = 0.3  # added to the logarithm of all times in the slow one of two states
+WARM_UP_ROUNDS = 4.0  # after which a warm-up has fallen to 1 / e
+BURST_S, BURST_FACTOR = 1.5, 2.0  # mean length of a burst of other load, and what it does to a time
+START_JITTER = 0.05  # standard deviation of the logarithm of the time that a start takes
+LONGEST_S = 2000.0  # of a measurement
 
 Rounds = dict[str, dict[str, dict[int, NDArray[np.float64]]]]  # of each arm and measure: time of each round by repeat
 
@@ -45,31 +54,60 @@ class Machine:
         round_sd: between the rounds of a repeat.
         outliers: share of the turns that vary five times as much.
         stalls: share of the turns that take three times as long.
+        slow_processes: share of the processes that are slower than the others, and by how much.
+        slow_baseline: whether the baseline and the control have slow processes, too.
+        autocorrelation: of successive rounds of an arm.
+        common_sd, common_autocorrelation: of what all arms share in a round.
         states: by how much a candidate is faster in one of two states, between which the machine changes.
-        state_rounds: mean number of rounds in a state.
+        state_s: mean seconds in a state.
+        warm_up: what the first round of training takes longer: of the baseline and the control, and of candidates.
+        process_drift: by how much the time of a process changes from its first round to its last.
+        burst_pause_s: mean seconds between two bursts of other load, which all arms feel; 0 without any.
         run_sd: between whole measurements of an arm.
         drift_sd: from one repeat to the next, or from one arm to the next where one is measured at a time.
         trend: what is added to the logarithm of the time in each of them.
         interleaved: whether the arms take turns.
+        optimism: so many times as long as it was planned to take takes a round of arms that are measured one at a time.
+        throttled: share of the rounds of an arm that do not count.
         start_s: seconds to start a repeat.
         round_s, inference_round_s: seconds of a round.
         trainings_s: what the trainings took.
+        max_seconds: as in `profile`.
     """
 
     repeat_sd: float = 0.0
     round_sd: float = 0.10
     outliers: float = 0.0
     stalls: float = 0.0
+    slow_processes: tuple[float, float] = (0.0, 0.0)
+    slow_baseline: bool = True
+    autocorrelation: float = 0.0
+    common_sd: float = 0.0
+    common_autocorrelation: float = 0.0
     states: float = 0.0
-    state_rounds: float = 10.0
+    state_s: float = 8.0
+    warm_up: tuple[float, float] = (0.0, 0.0)
+    process_drift: float = 0.0
+    burst_pause_s: float = 0.0
     run_sd: float = 0.0
     drift_sd: float = 0.0
     trend: float = 0.0
     interleaved: bool = True
+    optimism: float = 1.0
+    throttled: float = 0.0
     start_s: float = 4.0
     round_s: float = 0.25
     inference_round_s: float = 0.15
     trainings_s: float = 45.0
+    max_seconds: float | None = None
+
+    @property
+    def bias(self) -> float:
+        """Mean time of a candidate / mean time of the baseline, if nothing is planted."""
+        share, slower = self.slow_processes
+        found = 1.0 if self.slow_baseline else 1 + share * slower
+        slow, fast = (math.exp(SLOW_STATE + self.states / 2), math.exp(-self.states / 2))
+        return found * (slow + fast) / (math.exp(SLOW_STATE) + 1) if self.states else found
 
 
 @dataclass(frozen=True)
@@ -103,7 +141,7 @@ class RuleOnRounds(StoppingRule):
         self.rounds = rounds
 
     def _times(self) -> dict[str, Any]:
-        return {name: {} for name in self._records} | self.rounds
+        return {name: {} for name in self._records} | steady(self.rounds)
 
     def _shared(self, times: Mapping[str, Any], measure: str, baseline: str, candidate: str) -> int:
         return len(times[baseline].get(measure, {}).keys() & times[candidate].get(measure, {}).keys())
@@ -119,14 +157,41 @@ def ratio(
     *,
     interleaved: bool = True,
 ) -> Speedup:
-    """Of the rounds that both arms have; a round without a turn of an arm is not a number."""
-    found = []
-    for repeat in sorted(before.keys() & after.keys()):
-        count = min(len(before[repeat]), len(after[repeat]))
-        both = np.stack([before[repeat][:count], after[repeat][:count]], axis=1)
-        numbers = np.flatnonzero(np.isfinite(both).all(axis=1))
-        found.append(times_of_rounds(numbers, both[numbers], len(numbers), interleaved))
-    return Speedup(tuple(found), confidence, interleaved)
+    """Of the rounds that both arms have, or of all if they did not take turns; not a number: it does not count."""
+    repeats = [(before[repeat], after[repeat]) for repeat in sorted(before.keys() & after.keys())]
+    return Speedup(tuple(_paired(*arms) if interleaved else _alone(*arms) for arms in repeats), confidence, interleaved)
+
+
+def _paired(before: NDArray[np.float64], after: NDArray[np.float64]) -> ProcessTimes:
+    count = min(len(before), len(after))
+    both = np.stack([before[:count], after[:count]], axis=1)
+    numbers = np.flatnonzero(np.isfinite(both).all(axis=1))
+    return times_of_rounds(numbers, both[numbers], len(numbers))
+
+
+def _alone(before: NDArray[np.float64], after: NDArray[np.float64]) -> ProcessTimes:
+    counted = (arm[np.isfinite(arm)] for arm in (before, after))
+    return times_alone(*(np.stack([np.ones_like(arm), arm], axis=1) for arm in counted))
+
+
+def steady(rounds: Rounds) -> Rounds:
+    """The rounds, where those of training before the steady state, which begins at one round for all, are no number."""
+    arms, curves = [measures[TRAIN] for measures in rounds.values() if measures.get(TRAIN)], []
+    for repeat in set().union(*arms):
+        logs = np.log([arm[repeat] for arm in arms if repeat in arm])
+        deviations = logs - np.nanmedian(logs, axis=1, keepdims=True)
+        curves.append(np.nansum(deviations, axis=0) / np.maximum(1, np.isfinite(deviations).sum(axis=0)))
+    start = first_steady(curves) if curves else 0
+    if not start:
+        return rounds
+    found = {name: dict(measures) for name, measures in rounds.items()}
+    for measures in found.values():
+        if TRAIN in measures:
+            measures[TRAIN] = {
+                repeat: np.where(np.arange(len(times_ms)) < start, np.nan, times_ms)
+                for repeat, times_ms in measures[TRAIN].items()
+            }
+    return found
 
 
 def simulate(
@@ -148,11 +213,9 @@ def simulate(
     clock = SimpleNamespace(now_s=0.0)
     clock.monotonic = lambda: clock.now_s
     setattr(schedule_module, "time", clock)  # noqa: B010
-    profile = ProfileParams(target_precision=target_precision)
+    profile = ProfileParams(target_precision=target_precision, max_seconds=machine.max_seconds)
     truth = _speeds(dict(speeds or {}), dict(bridges or {}))
-    records = {
-        name: record_of(name, truth, has_bridge=bool(bridges)) for name in (BASELINE, *CANDIDATES, files.CONTROL)
-    }
+    records = {name: record_of(name, truth, has_bridge=bool(bridges)) for name in ARMS}
     costs = Costs(
         start_s=machine.start_s,
         step_time_ms=dict.fromkeys(records, 5.0),
@@ -173,12 +236,10 @@ def simulate(
     while rule.has_open and schedule.out_of() is None:
         takes_control = schedule.takes_control(0.08 * clock.now_s, clock.now_s)
         needed = rule.needed(with_control=takes_control) if rounds else _all(records, rule)
-        clock.now_s += machine.start_s
-        counts = _counts(machine, schedule, clock, needed)
-        for name, measures in draws.order(needed):
-            for measure in measures:
-                times = draws.rounds(name, measure, schedule.repeats, counts[measure])
-                rounds.setdefault(name, {}).setdefault(measure, {})[schedule.repeats] = times
+        for name, measure, began_s in _began(schedule, clock, draws, needed):
+            times = draws.rounds(name, measure, schedule.repeats, began_s)
+            rounds.setdefault(name, {}).setdefault(measure, {})[schedule.repeats] = times
+        clock.now_s += plan.account_s
         schedule.repeats += 1
         rule.look(schedule.out_of())
         schedule.learn(rule.speedups().values())
@@ -207,30 +268,52 @@ def _all(records: Mapping[str, ArmRecord], rule: StoppingRule) -> dict[str, set[
     return {name: set(MEASURES) for name in records} | rule.needed(with_control=True)
 
 
-def _counts(machine: Machine, schedule: Schedule, clock: Any, needed: Mapping[str, set[str]]) -> dict[str, int]:
-    """Rounds of each measure in a repeat, for which the clock goes on."""
-    measures = set.union(*needed.values())
-    training_s, inference_s = schedule.seconds(training=TRAIN in measures, inference=measures != {TRAIN})
-    found = dict.fromkeys(MEASURES, 0)
-    for of, seconds, round_s in (
-        ((TRAIN,), training_s, machine.round_s),
-        (MEASURES[1:], inference_s, machine.inference_round_s),
-    ):
-        if measures & {*of}:
-            for number in schedule.rounds_until(seconds):
-                clock.now_s += round_s
-                found |= dict.fromkeys(of, number + 1)
-    return found
+def _began(
+    schedule: Schedule, clock: Any, draws: _Draws, needed: Mapping[str, set[str]]
+) -> Iterator[tuple[str, str, NDArray[np.float64]]]:
+    """Each arm and measure of a repeat, with the second in which each of its rounds began; the clock goes on."""
+    machine, order = draws.machine, draws.order(needed)
+    if not machine.interleaved:
+        counts = schedule.fixed_rounds()
+        share = machine.optimism / len(ARMS)
+        rounds_s = schedule.plan.round_s * share, schedule.plan.inference_round_s * share
+        for name, measures in order:
+            clock.now_s += draws.start_s() / len(ARMS)
+            training, inference = (
+                _run(schedule.rounds_until(0.0, count), clock, round_s)
+                for count, round_s in zip(counts, rounds_s, strict=True)
+            )
+            yield from ((name, measure, training if measure == TRAIN else inference) for measure in sorted(measures))
+        return
+    clock.now_s += machine.start_s
+    wanted = set.union(*needed.values())
+    training_s, inference_s = schedule.seconds(training=TRAIN in wanted, inference=wanted != {TRAIN})
+    began_s = {TRAIN: _run(schedule.rounds_until(training_s), clock, machine.round_s)} if TRAIN in wanted else {}
+    if wanted != {TRAIN}:
+        inference = _run(schedule.rounds_until(inference_s), clock, machine.inference_round_s)
+        began_s |= dict.fromkeys(MEASURES[1:], inference)
+    yield from ((name, measure, began_s[measure]) for name, measures in order for measure in sorted(measures))
+
+
+def _run(numbers: Iterator[int], clock: Any, round_s: float) -> NDArray[np.float64]:
+    """The second in which each of these rounds begins."""
+    found = []
+    for _ in numbers:
+        found.append(clock.now_s)
+        clock.now_s += round_s
+    return np.array(found)
 
 
 class _Draws:
-    """Draws the times of rounds."""
+    """Draws the order of the arms, and the times of rounds."""
 
     def __init__(self, machine: Machine, generator: Generator, truth: Mapping[Key, float]) -> None:
-        self._machine, self._generator, self._truth = machine, generator, truth
+        self.machine, self._generator, self._truth = machine, generator, truth
         self._run: dict[Key, float] = {}
         self._level, self._order = 0.0, list[str]()
-        self._states: dict[tuple[str, int], NDArray[np.bool_]] = {}
+        self._common: dict[tuple[str, int], NDArray[np.float64]] = {}
+        self._states = self._spells(machine.state_s, machine.state_s) if machine.states else None
+        self._bursts = self._spells(machine.burst_pause_s, BURST_S) if machine.burst_pause_s else None
 
     def order(self, needed: Mapping[str, set[str]]) -> list[tuple[str, set[str]]]:
         """A random order, and its reverse in the next repeat."""
@@ -244,37 +327,82 @@ class _Draws:
         order += [name for name in needed if name not in order]
         return [(name, needed[name]) for name in order]
 
-    def rounds(self, name: str, measure: str, repeat: int, count: int) -> NDArray[np.float64]:
-        """The times of one arm in one repeat, in milliseconds; not a number where the control has no turn."""
-        machine, generator = self._machine, self._generator
+    def start_s(self) -> float:
+        """Seconds that the start of all arms takes, at the pace of this one."""
+        return self.machine.start_s * math.exp(START_JITTER * self._generator.normal())
+
+    def rounds(self, name: str, measure: str, repeat: int, began_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The times of one arm in one repeat, in milliseconds; not a number where a round does not count.
+
+        Args:
+            name: of the arm.
+            measure: what is timed.
+            repeat: number of the repeat.
+            began_s: the second of the measurement in which each round began, `(rounds,)`.
+        """
+        machine, generator, count = self.machine, self._generator, len(began_s)
+        wide = np.where(generator.random(count) < machine.outliers, OUTLIER_FACTOR, 1.0)
+        logs = self._own(name, measure) + machine.round_sd * wide * self._noise(count, machine.autocorrelation)
+        if machine.common_sd:
+            if (measure, repeat) not in self._common:
+                self._common[measure, repeat] = self._noise(count, machine.common_autocorrelation)
+            logs += machine.common_sd * self._common[measure, repeat]
+        logs += machine.process_drift * generator.normal() * np.linspace(-0.5, 0.5, count)
+        if measure == TRAIN:
+            logs += machine.warm_up[name in CANDIDATES] * np.exp(-np.arange(count) / WARM_UP_ROUNDS)
+        if self._states is not None:
+            gain = machine.states / 2 if name in CANDIDATES else 0.0
+            logs += np.where(_inside(self._states, began_s), SLOW_STATE + gain, -gain)
+        times_ms = 10 * np.exp(logs) / self._truth.get((name, measure), 1.0)
+        times_ms[generator.random(count) < machine.stalls] *= STALL_FACTOR
+        if self._bursts is not None:
+            times_ms[_inside(self._bursts, began_s)] *= BURST_FACTOR
+        throttled = generator.random(count) < machine.throttled
+        if not throttled.all():
+            times_ms[throttled] = np.nan
+        if name == files.CONTROL and machine.interleaved:
+            takes_part = [control_takes_part(pair // 2, may_drop_first=measure == TRAIN) for pair in range(count)]
+            times_ms[~np.array(takes_part)] = np.nan
+        return times_ms
+
+    def _own(self, name: str, measure: str) -> float:
+        """What a process adds to the logarithm of its times."""
+        machine, generator = self.machine, self._generator
         if not machine.interleaved and measure == TRAIN:
             self._level += machine.trend + machine.drift_sd * generator.normal()
         own = machine.repeat_sd * generator.normal() + self._level
         own += self._run.setdefault((name, measure), machine.run_sd * generator.normal())
-        wide = np.where(generator.random(count) < machine.outliers, OUTLIER_FACTOR, 1.0)
-        logs = own + machine.round_sd * wide * generator.normal(size=count)
-        if machine.states:
-            logs += self._state(name, measure, repeat, count)
-        times_ms = 10 * np.exp(logs) / self._truth.get((name, measure), 1.0)
-        times_ms[generator.random(count) < machine.stalls] *= STALL_FACTOR
-        if name == files.CONTROL and machine.interleaved:
-            times_ms[np.arange(count) // 2 % CONTROL_PAIRS != 0] = np.nan
-        return times_ms
+        share, slower = machine.slow_processes
+        may_be_slow = machine.slow_baseline or name in CANDIDATES
+        return float(own + math.log1p(slower) * (may_be_slow and generator.random() < share))
 
-    def _state(self, name: str, measure: str, repeat: int, count: int) -> NDArray[np.float64]:
-        """In the slow state all arms take a third longer; candidates gain or lose half of `states` in either."""
-        if (measure, repeat) not in self._states:
-            changes = self._generator.random(count) < 1 / self._machine.state_rounds
-            self._states[measure, repeat] = (np.cumsum(changes) + self._generator.integers(2)) % 2 == 1
-        slow = self._states[measure, repeat]
-        gain = self._machine.states / 2 if name in CANDIDATES else 0.0
-        return np.where(slow, 0.3 + gain, -gain)
+    def _noise(self, count: int, autocorrelation: float) -> NDArray[np.float64]:
+        """Standard normal values, each correlated with the one before."""
+        values = self._generator.normal(size=count)
+        for number in range(1, count if autocorrelation else 0):
+            new = math.sqrt(1 - autocorrelation**2) * values[number]
+            values[number] = autocorrelation * values[number - 1] + new
+        return values
+
+    def _spells(self, pause_s: float, spell_s: float) -> NDArray[np.float64]:
+        """The seconds in which spells of something begin and end, in turn."""
+        count = 10 + int(2 * LONGEST_S / (pause_s + spell_s))
+        edges = np.cumsum(self._generator.exponential([pause_s, spell_s], (count, 2)))
+        if self._generator.random() < spell_s / (pause_s + spell_s):
+            edges[0] = 0.0
+        return edges
+
+
+def _inside(spells: NDArray[np.float64], when_s: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether each second is in a spell."""
+    return np.searchsorted(spells, when_s, side="right") % 2 == 1
 
 
 def _found(rule: RuleOnRounds, rounds: Rounds, schedule: Schedule, seconds: float) -> Found:
     interleaved = rule._target.interleaved
     bridge = f"{files.BRIDGE_PREFIX}onednn_off"
     found = Found({}, {}, {}, schedule.repeats, seconds, {key: item.ended_by for key, item in rule.endings.items()})
+    rounds = steady(rounds)
     for (name, measure), ending in rule.endings.items():
         arm = rounds[name][measure]
         found.speedups[name, measure] = ratio(

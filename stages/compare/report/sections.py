@@ -91,10 +91,9 @@ def _method(change: Quality, examples: str) -> str:
         one = examples.removesuffix("s")
         return (
             f"is paired by test {one}: with one seed by Tango's score interval for paired proportions, with more seeds "
-            f"over the means of the {examples}, and from three seeds on by the wider of that and the interval over "
-            "seeds."
+            f"over the means of the {examples}, and from three seeds on with the variance between seeds added."
         )
-    return f"is paired: {how}, and from three seeds on by the wider of that and the interval over seeds."
+    return f"is paired: {how}, and from three seeds on with the variance between seeds added."
 
 
 def _seeds_note(seeds: int, examples: str) -> str:
@@ -103,7 +102,7 @@ def _seeds_note(seeds: int, examples: str) -> str:
         return "One seed: the answer applies to these two trainings. Other seeds may give another."
     if seeds == 2:
         return f"Two seeds: the answer applies to these trainings on other test {examples}, not to other seeds."
-    return f"{seeds} seeds: the answer applies to other test {examples} and to other seeds; the wider interval counts."
+    return f"{seeds} seeds: the answer applies to other test {examples} and to other seeds; their variances add up."
 
 
 def loss_scales(study: Study) -> dict[str, Any] | None:

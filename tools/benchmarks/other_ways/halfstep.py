@@ -23,14 +23,13 @@ from stages.params import CompareParams, ProfileParams
 from stages.profile import schedule as schedule_module
 from stages.profile.plan import Costs, Plan, make_plan
 from stages.profile.schedule import Schedule
-from stages.profile.steady_state import warm_up_length
 from stages.profile.stopping_rule import Target
 from stages.stats.proportions import BinaryChange
 from stages.stats.speedup import CONFIDENCE
 from stages.text import TRAIN
 from tools.benchmarks.other_ways.recordings import NO_TURN, Repeat
 from tools.benchmarks.other_ways.ways import Answer, Found
-from tools.benchmarks.simulation import BASELINE, Rounds, RuleOnRounds, ratio, record_of
+from tools.benchmarks.simulation import BASELINE, Rounds, RuleOnRounds, ratio, record_of, steady
 
 CANDIDATE = "mixed_bfloat16"  # its name only
 ARMS = (BASELINE, CANDIDATE, files.CONTROL)  # in the order of `Repeat.turn_us`
@@ -62,13 +61,14 @@ def judged(repeats: Sequence[Repeat], truth: float, trainings_s: float, generato
     target = Target(PROFILE.target_precision, PARAMS.min_speedup, verdicts=1, has_bridges=False)
     rule = RuleOnRounds(rounds, {name: record_of(name, {}) for name in ARMS}, target, sizes=())
     with mock.patch.object(schedule_module, "time", clock):
-        schedule, measured = Schedule(plan, PROFILE, spent_s=import_s), list[Turns]()
+        schedule = Schedule(plan, PROFILE, spent_s=import_s)
         for repeat, turns in zip(drawn, planted, strict=True):
             clock.now_s += repeat.start_s + plan.account_s
-            measured.append(turns[:, : _rounds(turns, repeat.steps, schedule, clock)])
-            _put_steady(measured, rounds)
+            count = _rounds(turns, repeat.steps, schedule, clock)
+            for name, times_ms in zip(ARMS, turns[:, :count], strict=True):
+                rounds[name][TRAIN][schedule.repeats] = times_ms
             schedule.repeats += 1
-            rule.look("rounds" if len(measured) == len(repeats) else schedule.out_of())
+            rule.look("rounds" if schedule.repeats == len(repeats) else schedule.out_of())
             if not rule.has_open:
                 break
             schedule.learn(rule.speedups().values())
@@ -111,21 +111,9 @@ def _rounds(turns: Turns, steps: int, schedule: Schedule, clock: Any) -> int:
     return count
 
 
-def _put_steady(measured: Sequence[Turns], rounds: Rounds) -> None:
-    """Fills in the rounds of the steady state, which begins at the same round in all repeats, as in `profile`."""
-    shortest = min(turns.shape[1] for turns in measured)
-    logs = [np.log(turns) for turns in measured]
-    curves = [np.nanmean(log - np.nanmedian(log, axis=1, keepdims=True), axis=0)[:shortest] for log in logs]
-    start = warm_up_length(np.median(curves, axis=0))
-    for number, turns in enumerate(measured):
-        steady = np.where(np.arange(turns.shape[1]) < start, np.nan, turns)
-        for name, times_ms in zip(ARMS, steady, strict=True):
-            rounds[name][TRAIN][number] = times_ms
-
-
 def _found(rule: RuleOnRounds, rounds: Rounds, seconds: float) -> Found:
     ending = rule.endings[CANDIDATE, TRAIN]
-    before, after, control = (rounds[name][TRAIN] for name in ARMS)
+    before, after, control = (steady(rounds)[name][TRAIN] for name in ARMS)
     speedup = ratio(before, after, ending.confidence)
     parts = Parts(speedup, None, SAME_QUALITY, MARGIN)
     of_control = replace(ratio(before, control, CONFIDENCE), others=(speedup,))
