@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from stages.compare.judging import Judging, ratio_of
 from stages.compare.verdict import decide_speed, void_measures
 from stages.results import comparison as document
 from stages.results.profile import InForce, Profile
-from stages.stats.speedup import Speedup, train_speedup
+from stages.stats.speedup import RUN_SD, Speedup, train_speedup
 from stages.text import TRAIN
 
 QUARTILES = (0.25, 0.5, 0.75)
@@ -55,13 +56,14 @@ def _speedup(name: str, baseline: Profile, profile: Profile) -> Speedup | None:
     if before is None or after is None or profile.best_batch.empty:
         return None
     protocol = before.protocol
-    return train_speedup(
+    found = train_speedup(
         baseline.best_batch,
         profile.best_batch,
         protocol.confidence_of(name, TRAIN),
         batch_sizes=(before.batch_size, after.batch_size),
         interleaved=protocol.interleaved,
     )
+    return replace(found, run_sd=RUN_SD)
 
 
 def _trained_as(profile: Profile, batch_size: int, judging: Judging) -> str | None:

@@ -54,6 +54,7 @@ def document_of(judging: Judging, tried: Iterable[document.Trial] = ()) -> docum
         control={
             measure: document.Control(
                 **ratio_of(speedup),
+                rounds=speedup.rounds,
                 differs=measure in judging.differing,
                 throttled=judging.throttled.get(measure),
             )
@@ -208,8 +209,8 @@ def _disturbances(candidate: JudgedCandidate, measure: str, baseline: str) -> It
     speedup = candidate.speedups[measure]
     if any(reason.code == "stalls" and reason.measure == measure for reason in candidate.reasons):
         yield (
-            f"{candidate.variant}: {speedup.ratio:.2f}× counts stalls. The ratio of typical steps, which stalls do not "
-            f"change, is {speedup.typical_ratio:.2f}×."
+            f"{candidate.variant}: {speedup.run_ratio:.2f}× counts stalls. The ratio of typical steps, which stalls do "
+            f"not change, is {speedup.typical_ratio:.2f}×."
         )
     states = [
         f"{state.ratio:.2f}× ({state.low:.2f} to {state.high:.2f}) in the {state.rounds:,} rounds in which a step of "

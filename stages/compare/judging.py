@@ -41,7 +41,7 @@ from stages.results.profile import Profile
 from stages.stats.bootstrap import MetricChange
 from stages.stats.quality import QualityChange
 from stages.stats.scores import score_change
-from stages.stats.speedup import CONFIDENCE, Speedup, Times, shared_repeats, speedup_of
+from stages.stats.speedup import CONFIDENCE, RUN_SD, Speedup, Times, shared_repeats, speedup_of
 from stages.stats.states import find_states
 from stages.text import TRAIN
 
@@ -152,11 +152,10 @@ class Judging:
     def alpha(self) -> float:
         """Largest p-value of an `adopt` at the first step: the verdicts of the report share 5 %.
 
-        For speed only that of a `faster`, with which the low end of the 95 % interval reaches the required ratio.
+        It is at most that with which the low end of the 95 % interval reaches the required ratio, as of a `faster`.
         """
-        if self.speed_only:
-            return (1 - CONFIDENCE) / 2
-        return (1 - CONFIDENCE) / self.number_of_tests
+        alone = (1 - CONFIDENCE) / 2
+        return alone if self.speed_only else min(alone, (1 - CONFIDENCE) / self.number_of_tests)
 
     def minutes(self, processes: int) -> float | None:
         """How long it takes to measure so many processes, as long as it took so far; None without a measurement."""
@@ -222,7 +221,7 @@ def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
         quality_same_weights=_quality_same_weights(study, result),
         waiting=precision_bound(baseline, profile),
         accounts=accounts,
-        account=account_of(accounts, speedups[TRAIN], ratios),
+        account=account_of(accounts, speedups[TRAIN].within_run, ratios),  # both are of this run
         states={TRAIN: states} if states else {},
     )
 
@@ -365,6 +364,8 @@ def ratio_of(speedup: Speedup) -> dict[str, Any]:
         "high": speedup.high,
         "confidence": CONFIDENCE,
         "n": speedup.processes,
+        "occasions": speedup.occasions if speedup.earlier else None,
+        "occasion_spread": speedup.occasion_spread,
     }
 
 
@@ -391,10 +392,11 @@ def _speedups(study: Study, variant: str, before: Profile, after: Profile) -> di
 
 
 def speedup_between(measure: str, variant: str, before: Profile, after: Profile) -> Speedup:
-    """Time of one arm / time of another at a measure; arguments and errors as of `_speedups`."""
+    """Time of one arm / time of another at a measure, as it is judged; arguments and errors as of `_speedups`."""
     protocol = before.summary.protocol
     confidence = protocol.confidence_of(variant, measure)
-    return speedup_of(measure, _times(before), _times(after), confidence, interleaved=protocol.interleaved)
+    found = speedup_of(measure, _times(before), _times(after), confidence, interleaved=protocol.interleaved)
+    return replace(found, run_sd=RUN_SD)
 
 
 def _times(profile: Profile) -> Times:

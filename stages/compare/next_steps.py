@@ -14,11 +14,19 @@ from stages.compare.text import ratio_text
 from stages.compare.verdict import is_bounded
 from stages.stats.proportions import BinaryChange
 from stages.stats.quality import QualityChange
-from stages.stats.sample_size import ADOPT_ERROR, examples_needed, processes_needed, seeds_needed, too_few_examples
+from stages.stats.sample_size import (
+    ADOPT_ERROR,
+    examples_needed,
+    occasions_needed,
+    processes_needed,
+    seeds_needed,
+    too_few_examples,
+)
 from stages.stats.speedup import CONFIDENCE, Speedup
 from stages.text import TRAIN, joined, measure_text, timed_label
 
 MOST_PROCESSES = 50  # that profile.processes allows
+MOST_OCCASIONS = 10  # that anyone measures
 ESTIMATE = "with 80 % probability, by the spread so far"
 
 
@@ -73,24 +81,50 @@ def _evaluate_again(candidate: JudgedCandidate, judging: Judging) -> Iterator[st
 def _speed(candidate: JudgedCandidate, measures: list[str], judging: Judging) -> Iterator[str]:
     """What each open ratio costs, and how to measure as long as the costliest of those that can be settled."""
     found = [item for measure in measures for item in _open_ratios(candidate, measure, judging)]
-    processes = {
-        label: processes_needed(speedup, judging.params.min_speedup, judging.alpha) for label, speedup in found
-    }
-    affordable = {label: number for label, number in processes.items() if number and number <= MOST_PROCESSES}
     stalled = _stalled(candidate, measures, judging)
+    repeats, occasions = dict[str, int](), dict[str, int]()
+    for label, speedup in found:
+        if (number := _repeats(speedup, judging)) is not None:
+            repeats[label] = number
+        elif label not in stalled and (number := _occasions(speedup, judging)) is not None:
+            occasions[label] = number
     for label, speedup in found:
         if label in stalled:
             yield _measure_longer(label, speedup, stalled[label], judging)
     for label, speedup in found:
-        if label in affordable:
-            yield _cost(label, speedup, affordable[label], judging)
-    if affordable:
-        longest = max(affordable, key=affordable.__getitem__)
-        yield _how(affordable[longest], dict(found)[longest], judging)
-    rest = [item for item in found if item[0] not in affordable | stalled]
+        if label in repeats:
+            yield _cost(label, speedup, judging)
+    if repeats:
+        longest = max(repeats, key=repeats.__getitem__)
+        yield _how(repeats[longest], dict(found)[longest], judging)
+    for label, speedup in found:
+        if label in occasions:
+            yield _another_occasion(label, speedup, judging)
+    rest = [item for item in found if item[0] not in repeats | stalled | occasions]
     too_close = [f"{label}, {ratio_text(speedup)}" for label, speedup in rest]
     if too_close:
         yield _too_close(too_close, judging)
+
+
+def _repeats(speedup: Speedup, judging: Judging) -> int | None:
+    """Repeats that settle a ratio; None if there is no such number, or where half of them in several occasions do.
+
+    Where this run by itself decides, `profile` would end it as early as before, whatever is asked for.
+    """
+    required, alpha, within = judging.params.min_speedup, judging.alpha, speedup.within_run
+    if speedup.earlier or within.high < required or within.p_below(required) <= alpha:
+        return None
+    number = processes_needed(speedup, required, alpha)
+    others = _occasions(speedup, judging)
+    if number is None or number > MOST_PROCESSES or (others and number > 2 * others * speedup.processes):
+        return None
+    return number
+
+
+def _occasions(speedup: Speedup, judging: Judging) -> int | None:
+    """Occasions that settle a ratio, those so far included; None if there is no such number."""
+    number = occasions_needed(speedup, judging.params.min_speedup, judging.alpha)
+    return None if number is None or number > MOST_OCCASIONS else max(number, speedup.occasions + 1)
 
 
 def _stalled(candidate: JudgedCandidate, measures: list[str], judging: Judging) -> dict[str, SlowRounds]:
@@ -128,32 +162,49 @@ def _open_ratios(candidate: JudgedCandidate, measure: str, judging: Judging) -> 
             yield name, speedup
 
 
-def _cost(label: str, speedup: Speedup, processes: int, judging: Judging) -> str:
-    """What it costs to settle a ratio if it is the one seen, and if it is on the other side."""
-    required = judging.params.min_speedup
-    ends = [end for end in (speedup.low, speedup.high) if (end >= required) != (speedup.ratio >= required)]
-    costs = [_side(speedup.ratio, processes, judging)]
-    for end in ends:
-        if (others := processes_needed(speedup, required, judging.alpha, true_ratio=end)) is not None:
-            costs.append(_side(end, others, judging))
-    where = f"on no clear side of {required:g}×"
-    if speedup.low >= required:
-        where = f"above {required:g}× by itself, but not shown together with the other verdicts,"
+def _cost(label: str, speedup: Speedup, judging: Judging) -> str:
+    """What it costs in repeats to settle a ratio if it is the one seen, and if it is on the other side."""
+    costs = _costs(speedup, judging)
     return _sentence(
-        f"{label}, {ratio_text(speedup)}, is {where} with {speedup.processes} repeats: {'; '.join(costs)} ({ESTIMATE})."
+        f"{label}, {ratio_text(speedup)}, is {_where(speedup, judging)} with {speedup.processes} repeats: {costs} "
+        f"({ESTIMATE})."
     )
 
 
-def _side(true_ratio: float, processes: int, judging: Judging) -> str:
-    """What one side costs, such as `if it is 1.03×, reject takes about 40 processes, about 25 minutes`."""
+def _another_occasion(label: str, speedup: Speedup, judging: Judging) -> str:
+    return _sentence(
+        f"{label}, {ratio_text(speedup)}, is {_where(speedup, judging)} after one run, and more repeats do not show "
+        "what whole runs differ by. Only another occasion could settle it: set profile.occasion to another word and "
+        "run `dvc repro`; this result is kept in MLflow."
+    )
+
+
+def _where(speedup: Speedup, judging: Judging) -> str:
     required = judging.params.min_speedup
-    if judging.speed_only:
-        settled = "`faster`" if true_ratio > required else f"showing that it is below {required:g}×"
-    else:
+    if speedup.low >= required:
+        return f"above {required:g}× by itself, but not shown together with the other verdicts,"
+    return f"on no clear side of {required:g}×"
+
+
+def _costs(speedup: Speedup, judging: Judging) -> str:
+    """What it takes if the ratio is the one seen, and if it is an end of the interval on the other side.
+
+    Such as `if it is 1.03×, reject takes about 40 repeats, about 25 min`.
+    """
+    required = judging.params.min_speedup
+    costs = []
+    for true_ratio in (speedup.ratio, speedup.low, speedup.high):
+        is_other_side = (true_ratio >= required) != (speedup.ratio >= required)
+        number = processes_needed(speedup, required, judging.alpha, true_ratio=true_ratio)
+        if number is None or not (is_other_side or true_ratio == speedup.ratio):
+            continue
         settled = "adopt" if true_ratio > required else "reject"
-    minutes = judging.minutes(processes)
-    time = "" if minutes is None else f", {_minutes_text(minutes)}"
-    return f"if it is {true_ratio:.2f}×, {settled} takes about {processes} repeats{time}"
+        if judging.speed_only:
+            settled = "`faster`" if true_ratio > required else f"showing that it is below {required:g}×"
+        minutes = judging.minutes(number)
+        time = "" if minutes is None else f", {_minutes_text(minutes)}"
+        costs.append(f"if it is {true_ratio:.2f}×, {settled} takes about {number} repeats{time}")
+    return "; ".join(costs)
 
 
 def _minutes_text(minutes: float) -> str:
@@ -163,7 +214,7 @@ def _minutes_text(minutes: float) -> str:
 def _too_close(found: list[str], judging: Judging) -> str:
     return _sentence(
         f"{'; '.join(found)}: so close to {judging.params.min_speedup:g}× that more than {MOST_PROCESSES} repeats "
-        "would be needed, the most that are possible. Treat it as not worth having, or declare another "
+        f"or {MOST_OCCASIONS} occasions would be needed. Treat it as not worth having, or declare another "
         "compare.min_speedup."
     )
 
@@ -188,11 +239,11 @@ def _how(processes: int, speedup: Speedup, judging: Judging) -> str:
 
 
 def _half_width(speedup: Speedup, processes: int) -> float:
-    """What the half-width becomes with so many repeats, if the spread stays as it is."""
-    grown = processes / speedup.processes
-    degrees = (speedup.error.degrees, speedup.error.degrees * grown)
+    """What the half-width within a run becomes with so many repeats, if the spread stays as it is."""
+    grown, within = processes / speedup.processes, speedup.within_run
+    degrees = (within.error.degrees, within.error.degrees * grown)
     now, then = (stats.t.ppf((1 + CONFIDENCE) / 2, number) for number in degrees)
-    return float(speedup.half_width * then / now / math.sqrt(grown))
+    return float(within.half_width * then / now / math.sqrt(grown))
 
 
 def _rounded_down(value: float) -> float:

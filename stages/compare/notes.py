@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from stages.compare.judging import JudgedCandidate, Judging, is_traced
 from stages.results.profile import differing_settings
-from stages.text import TRAIN, inference_measure, joined, measure_text
+from stages.stats.speedup import RUN_SD, Error, final_confidence, smallest_above
+from stages.text import TRAIN, inference_measure, joined, measure_text, percent_text
 
 CONTROL_NAME = "the control"
 
@@ -30,6 +32,7 @@ def notes(judging: Judging) -> tuple[str, ...]:
     """What limits a judging: void measures, latencies that still fell, missing measurements, and assumptions."""
     return (
         *void_texts(judging),
+        *_run_texts(judging),
         *_unsteady_texts(judging),
         *_missing_texts(judging),
         *_independence_texts(judging),
@@ -64,6 +67,25 @@ def _unsteady_texts(judging: Judging) -> Iterator[str]:
     profile = judging.study.baseline.profile
     if profile is not None and (unsteady := joined(list(map(measure_text, profile.summary.protocol.unsteady)))):
         yield f"The latency of {unsteady} is not steady: it still fell at the end of a turn."
+
+
+def _run_texts(judging: Judging) -> Iterator[str]:
+    """What whole runs differ by, and the smallest speed-ups that are shown to be enough in spite of it, where open."""
+    required, smallest = judging.params.min_speedup, dict[str, float]()
+    for candidate in judging.candidates:
+        for measure, speedup in candidate.speedups.items():
+            if candidate.verdicts[measure] == "inconclusive" and measure not in judging.void:
+                found = required * speedup.ratio / speedup.low
+                smallest[measure] = min(found, smallest.get(measure, math.inf))
+    if not smallest:
+        return
+    shown = joined([f"{ratio:.2f}× in {measure_text(measure)}" for measure, ratio in smallest.items()])
+    least = smallest_above(required, Error(0.0, math.inf).with_known(2 * RUN_SD**2), final_confidence(0))
+    yield (
+        f"Whole runs differ by more than one run can show: {percent_text(RUN_SD)} of each arm is in every interval. "
+        f"The smallest speed-up that is shown to be at least {required:g}× is {shown}; in a single run without any "
+        f"other noise it would be {least:.2f}×, and in several occasions (profile.occasion) it is smaller."
+    )
 
 
 def _missing_texts(judging: Judging) -> Iterator[str]:

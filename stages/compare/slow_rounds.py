@@ -53,7 +53,7 @@ def widening_rounds(measure: str, baseline: Profile, candidate: Profile, speedup
         for profile in (baseline, candidate)
     )
     rest = speedup_of(measure, before, after, speedup.confidence, interleaved=speedup.interleaved, fewest=1)
-    if speedup.half_width < WIDENS * rest.half_width:
+    if speedup.within_run.half_width < WIDENS * rest.half_width:
         return None
     return SlowRounds(len(slow), len(shared), float(slow.mean()))
 

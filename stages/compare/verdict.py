@@ -54,6 +54,11 @@ class Parts:
         p_slow = (ratio.p_below(params.min_speedup) for ratio in self.ratios)
         return max(self.quality.p_loss(self.margin), *p_slow)
 
+    def is_shown(self, params: CompareParams) -> bool:
+        """Whether the 95 % intervals of all parts show them."""
+        is_fast = all(ratio.low >= params.min_speedup for ratio in self.ratios)
+        return is_fast and self.quality.outcome(self.margin) == "shown"
+
     def is_refuted(self, params: CompareParams) -> bool:
         """Whether the 95 % interval of one of the parts refutes it, or that of the wait for input."""
         too_slow = any(ratio.high < params.min_speedup for ratio in self.ratios)
@@ -75,13 +80,13 @@ def run_tests(parts: Mapping[Key, Parts], params: CompareParams) -> dict[Key, Ve
 def decide(parts: Parts, p_adjusted: float, params: CompareParams, *, void: bool = False) -> Verdict:
     """One verdict.
 
-    `adopt` if the adjusted p-value is at most 5 %, and the 95 % interval of the quality excludes the margin too, which
-    matters where one verdict has the 5 % for itself; `reject` if a part is refuted. Otherwise, and for a void measure,
-    `inconclusive`.
+    `adopt` if the adjusted p-value is at most 5 %, and the 95 % intervals say so too, which matters where one verdict
+    has the 5 % for itself: that of the quality excludes the margin, and the low ends of the ratios are at least
+    `min_speedup`. `reject` if a part is refuted. Otherwise, and for a void measure, `inconclusive`.
     """
     if void:
         return "inconclusive"
-    if p_adjusted <= 1 - CONFIDENCE and parts.quality.outcome(parts.margin) == "shown":
+    if p_adjusted <= 1 - CONFIDENCE and parts.is_shown(params):
         return "adopt"
     return "reject" if parts.is_refuted(params) else "inconclusive"
 

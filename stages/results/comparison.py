@@ -50,11 +50,18 @@ class Estimate(Record):
 
 
 class Ratio(Estimate):
-    """A ratio of times. In the file its value is called `ratio`, and `n`, the number of repeats, `processes`."""
+    """A ratio of times. In the file its value is called `ratio`, and `n`, the number of repeats, `processes`.
+
+    Attributes:
+        occasions: number of occasions that it is the mean of; None of one. The repeats are of the newest one.
+        occasion_spread: standard deviation of its logarithm between them.
+    """
 
     value: float = Field(alias="ratio")
     n: int | None = Field(default=None, alias="processes")
     unit: Literal["×"] = "×"
+    occasions: int | None = None
+    occasion_spread: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -66,11 +73,13 @@ class Control(Ratio):
     """Time of the baseline / time of its second copy. Only noise makes it differ from 1.
 
     Attributes:
+        rounds: that it is over, fewer than those of the variants.
         differs: whether it differs from 1 at 99 %, over all measures together: then the measure decides nothing.
         throttled: share of the rounds in which the GPU was throttled, if it is so large that the measure decides
             nothing.
     """
 
+    rounds: int | None = None
     differs: bool = False
     throttled: float | None = None
 

@@ -1,4 +1,4 @@
-"""How much more must be measured to settle a verdict: test examples, seeds, or processes.
+"""How much more must be measured to settle a verdict: test examples, seeds, repeats, or occasions.
 
 Each number gives a power of 80 %: if the truth is what was seen, four of five such measurements settle the verdict.
 """
@@ -13,7 +13,7 @@ from scipy import stats
 
 from stages.stats.proportions import BinaryChange, adjusted_moments, score_variance
 from stages.stats.quality import FEWEST_SEEDS, QualityChange, degrees_over_both
-from stages.stats.speedup import CONFIDENCE, Speedup
+from stages.stats.speedup import CONFIDENCE, Error, Speedup
 
 POWER = 0.8
 ADOPT_ERROR = 1 - CONFIDENCE  # one-sided, shared by all verdicts of a report
@@ -21,6 +21,7 @@ SHOWN_ERROR = REJECT_ERROR = (1 - CONFIDENCE) / 2  # one-sided, of a 95 % interv
 MAX_EXAMPLES = 10_000_000
 MAX_SEEDS = 200
 MAX_PROCESSES = 10_000  # what needs more is too close to the threshold to be settled
+MAX_OCCASIONS = 100
 
 
 def smallest_test_set(margin: float, seeds: int = 1, verdicts: int = 1) -> int:
@@ -121,7 +122,8 @@ def processes_needed(
 ) -> int | None:
     """Repeats, as long as those so far, that settle on which side of `threshold` the ratio is.
 
-    The power is that of Student's t test with the standard error and the degrees of freedom of a repeat so far.
+    The power is that of Student's t test with the standard error and the degrees of freedom of a repeat so far. What
+    whole runs differ by stays as it is.
 
     Args:
         speedup: measured so far.
@@ -132,19 +134,46 @@ def processes_needed(
     Returns:
         The number in all; None if the ratio is too close to the threshold.
     """
-    distance = math.log((true_ratio or speedup.ratio) / threshold)
-    error = alpha if distance > 0 else REJECT_ERROR
-    error *= (1 - speedup.confidence) / (1 - CONFIDENCE)  # as the interim looks leave
-    sd = speedup.standard_error * math.sqrt(speedup.processes)
+    within = speedup.within_run
+    sd = within.standard_error * math.sqrt(speedup.processes)
     if not math.isfinite(sd):
         return None
-    each = speedup.error.degrees / max(1, speedup.processes - speedup.repeats_decide)
+    each = within.error.degrees / max(1, speedup.processes - speedup.repeats_decide)
+    settled = _settled(speedup, threshold, alpha, true_ratio)
 
     def settles(number: int) -> bool:
-        degrees = each * (number - speedup.repeats_decide)
-        return _t_power(abs(distance), sd / math.sqrt(number), degrees, error) >= POWER
+        error = Error(sd / math.sqrt(number), each * (number - speedup.repeats_decide))
+        return settled(error.with_known(2 * speedup.run_sd**2))
 
     return _fewest(settles, 2, MAX_PROCESSES)
+
+
+def occasions_needed(
+    speedup: Speedup, threshold: float, alpha: float = ADOPT_ERROR, true_ratio: float | None = None
+) -> int | None:
+    """Occasions, each as long as those so far, that settle on which side of `threshold` the ratio is.
+
+    Arguments and power as of `processes_needed`.
+
+    Returns:
+        The number in all; None if the ratio is too close to the threshold.
+    """
+    error = speedup.error if speedup.earlier else speedup.within_run.error.with_known(2 * speedup.run_sd**2)
+    if not math.isfinite(error.standard_error):
+        return None
+    settled = _settled(speedup, threshold, alpha, true_ratio)
+
+    def settles(number: int) -> bool:
+        return settled(Error(error.standard_error / math.sqrt(number), error.degrees * number))
+
+    return _fewest(settles, 2, MAX_OCCASIONS)
+
+
+def _settled(speedup: Speedup, threshold: float, alpha: float, true_ratio: float | None) -> Callable[[Error], bool]:
+    """Whether an error of the logarithm gives the power."""
+    distance = math.log((true_ratio or speedup.ratio) / threshold)
+    level = (alpha if distance > 0 else REJECT_ERROR) * (1 - speedup.confidence) / (1 - CONFIDENCE)  # looks are paid
+    return lambda error: _t_power(abs(distance), error.standard_error, error.degrees, level) >= POWER
 
 
 def _quantile(error: float) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 from typing import NamedTuple
@@ -28,9 +28,13 @@ INTERIM_CONFIDENCE = 0.995
 # At least two looks are paid: without looks, intervals of 4 or 5 repeats with stalls cover only 94 %, because the
 # mean of so few skewed times is not quite normal.
 MIN_LOOKS_PAID = 2
+# Standard deviation of one arm's time between whole runs: what no repeat of one run can show. It is in what `compare`
+# judges by, and not in what `profile` stops and plans by, which more repeats must be able to narrow.
+RUN_SD = 0.01
 REPEAT_SD = 0.01  # smallest standard deviation of a repeat: few repeats that happen to agree do not show it to be 0
-# How many times the degrees of freedom of the repeats those of their error may be. Which part of it is the rounds' is
-# itself estimated: without this limit, four repeats that differ by 3 % and rounds by 4 % cover 93.7 % in simulation.
+# How many times the degrees of freedom of the repeats (or occasions) those of their error may be. Which part of it is
+# the rounds' is itself estimated: without this limit, four repeats that differ by 3 % and rounds by 4 % cover 93.7 % in
+# simulation.
 MOST_DEGREES = 1.5
 MIN_ROUNDS_FOR_PAIRS = 8  # of a repeat, for its unit of spread to be two rounds
 TRIMMED_SHARE = 0.25  # of the rounds of a repeat, at each end, for the ratio of typical steps
@@ -94,14 +98,69 @@ class ProcessTimes:
 
 @dataclass(frozen=True)
 class Error:
-    """Standard error of a logarithm, with its degrees of freedom."""
+    """Standard error of a logarithm, with its degrees of freedom; infinite ones are those of a known error."""
 
     standard_error: float
     degrees: float
 
+    def with_known(self, variance: float) -> Error:
+        """The error of a sum with something of this known variance, by Satterthwaite."""
+        own = self.standard_error**2
+        if not variance or math.isinf(own):
+            return self
+        degrees = self.degrees * ((own + variance) / own) ** 2 if own else math.inf
+        return Error(math.sqrt(own + variance), degrees)
+
     def quantile(self, confidence: float) -> float:
         """Half the width of the interval of this confidence, on the logarithmic scale."""
         return float(stats.t.ppf((1 + confidence) / 2, self.degrees)) * self.standard_error
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """What another measurement of the same two arms found.
+
+    Attributes:
+        log_ratio: logarithm of the speed-up.
+        error: of it, within that run.
+        confidence: of the look that ended it.
+    """
+
+    log_ratio: float
+    error: Error
+    confidence: float = CONFIDENCE
+
+
+def mean_over_occasions(occasions: Sequence[Occasion], known: float = 0.0) -> Occasion:
+    """The mean of the logarithms, with its error.
+
+    The variance of one occasion is the larger of two: that with which the occasions differ, and the mean of `known` and
+    what their own errors say. The degrees of freedom are Satterthwaite's: what the errors say has theirs, and what is
+    beyond it one fewer than occasions; of both, `MOST_DEGREES` times the latter at most. With errors of 0 and nothing
+    known that is Student's t interval of the logarithms.
+
+    Args:
+        occasions: at least one; the error of the mean of one is its own.
+        known: variance of the logarithm that one occasion has beside its own error.
+    """
+    count = len(occasions)
+    mean = math.fsum(found.log_ratio for found in occasions) / count
+    confidence = max(found.confidence for found in occasions)
+    errors = [found.error.with_known(known) for found in occasions]
+    squares = [(error.standard_error / count) ** 2 for error in errors]
+    expected = math.fsum(squares)
+    parts = [square**2 / error.degrees for square, error in zip(squares, errors, strict=True) if square]
+    error = Error(math.sqrt(expected), expected**2 / sum(parts) if any(parts) else math.inf)
+    if count == 1:
+        return Occasion(mean, errors[0], confidence)
+    if not math.isfinite(expected):
+        return Occasion(mean, Error(math.inf, 1), confidence)
+    spread = float(np.var([found.log_ratio for found in occasions], ddof=1)) / count
+    if spread > expected:
+        part = expected**2 / error.degrees if expected else 0.0
+        degrees = spread**2 / ((spread - expected) ** 2 / (count - 1) + part)
+        error = Error(math.sqrt(spread), min(degrees, MOST_DEGREES * (count - 1)))
+    return Occasion(mean, error, confidence)
 
 
 @dataclass(frozen=True)
@@ -114,7 +173,8 @@ class Speedup:
     repeats that differ by `REPEAT_SD` is added; and that of the repeats. The variance of the repeats contains that of
     their rounds. That part has the degrees of freedom of the rounds, and the rest has one fewer than repeats; of the
     sum they are Satterthwaite's (Biometrics Bulletin 2, 1946, p. 110), `MOST_DEGREES` times those of the repeats at
-    most.
+    most. `run_sd` adds what whole runs differ by, as a known variance; with `earlier` occasions the ratio is the mean
+    of all (`mean_over_occasions`).
 
     A repeat weighs as much as it has steps. The error of the repeats is that of the weighted mean of their mean times,
     not of their totals: how long a repeat was is no noise. It and its degrees of freedom are those of Bell and
@@ -128,12 +188,16 @@ class Speedup:
         others: speed-ups of other candidates at this measure. Where there are any, the variance between repeats is
             pooled with the mean of theirs, with the degrees of freedom of one of them: the A/A control takes part in
             few repeats, which do not show how much repeats differ.
+        run_sd: standard deviation of the logarithm of one arm's time between runs; 0 for the error within this run.
+        earlier: what other occasions found of the same arms. The times are of this run alone.
     """
 
     by_process: tuple[ProcessTimes, ...]
     confidence: float = CONFIDENCE
     interleaved: bool = True
     others: tuple[Speedup, ...] = ()
+    run_sd: float = 0.0
+    earlier: tuple[Occasion, ...] = ()
 
     @property
     def rounds(self) -> int:
@@ -147,7 +211,7 @@ class Speedup:
 
     @property
     def baseline_time_ms(self) -> float:
-        """Mean time of a step or call of the baseline. Divided by `candidate_time_ms` it is the ratio."""
+        """Mean time of a step or call of the baseline. Divided by `candidate_time_ms` it is the ratio of this run."""
         return self._sum("baseline_ms") / self._sum("count")
 
     @property
@@ -155,14 +219,59 @@ class Speedup:
         """Mean time of a step or call of the candidate."""
         return self._sum("candidate_ms") / self._sum("count")
 
-    @property
-    def ratio(self) -> float:
-        """The speed-up."""
+    @cached_property
+    def run_ratio(self) -> float:
+        """The speed-up of this run."""
         return self._sum("baseline_ms") / self._sum("candidate_ms")
 
     @cached_property
+    def _over_occasions(self) -> Occasion:
+        return mean_over_occasions([self.occasion, *self.earlier], 2 * self.run_sd**2)
+
+    @property
+    def occasion(self) -> Occasion:
+        """What this run by itself found."""
+        return Occasion(math.log(self.run_ratio), self._error_within_run, self.confidence)
+
+    @property
+    def occasions(self) -> int:
+        """Number of runs that it is of."""
+        return 1 + len(self.earlier)
+
+    @property
+    def occasion_spread(self) -> float | None:
+        """Standard deviation of the logarithm between occasions; None of one."""
+        if not self.earlier:
+            return None
+        return float(np.std([found.log_ratio for found in (self.occasion, *self.earlier)], ddof=1))
+
+    @property
+    def ratio(self) -> float:
+        """The speed-up."""
+        return math.exp(self._over_occasions.log_ratio) if self.earlier else self.run_ratio
+
+    @property
     def error(self) -> Error:
         """Standard error of the logarithm of the ratio; infinite where a single round was measured."""
+        return self._over_occasions.error
+
+    @property
+    def _errors(self) -> tuple[Error, ...]:
+        """Those of which the wider one counts.
+
+        Satterthwaite's degrees of freedom grow with what is known, by which a single run would seem to be better known.
+        """
+        own = self._error_within_run
+        return (self.error,) if self.earlier or not own.standard_error else (self.error, own)
+
+    @property
+    def within_run(self) -> Speedup:
+        """That of this run alone, with the error within it."""
+        return replace(self, run_sd=0.0, earlier=())
+
+    @cached_property
+    def _error_within_run(self) -> Error:
+        """Infinite where a single round was measured."""
         repeats, rounds = self._error_of_repeats(), self._error_of_rounds() if self.interleaved else None
         if repeats is None or rounds is None:
             return repeats or rounds or Error(math.inf, 1)
@@ -181,7 +290,7 @@ class Speedup:
     def repeats_decide(self) -> bool:
         """Whether repeats differ by more than their rounds explain, so that the interval rests on the repeats."""
         repeats = self._error_of_repeats()
-        return repeats is not None and self.error.standard_error == repeats.standard_error
+        return repeats is not None and self._error_within_run.standard_error == repeats.standard_error
 
     def _error_of_repeats(self) -> Error | None:
         """That of the repeats of both arms, pooled with that of the others."""
@@ -241,7 +350,7 @@ class Speedup:
         degrees = sum(spread.units - 1 for spread in spreads)
         if not degrees:
             return math.nan, 0
-        pooled = sum((item.units - 1) * item.variance_of_difference(self.ratio) for item in spreads) / degrees
+        pooled = sum((item.units - 1) * item.variance_of_difference(self.run_ratio) for item in spreads) / degrees
         return pooled / (self._sum("baseline_ms") / self.rounds) ** 2, degrees
 
     @property
@@ -259,7 +368,7 @@ class Speedup:
 
     def interval(self, confidence: float) -> Interval:
         """Interval of another confidence; the interim looks are not accounted for."""
-        half = self.error.quantile(confidence)
+        half = max(error.quantile(confidence) for error in self._errors)
         return self.ratio * math.exp(-half), self.ratio * math.exp(min(half, 700.0))
 
     @property
@@ -290,7 +399,7 @@ class Speedup:
         distance = math.log(self.ratio / threshold)
         if self.standard_error == 0:
             return 0.0 if distance > 0 else 1.0
-        p = float(stats.t.sf(distance / self.standard_error, self.error.degrees))
+        p = max(float(stats.t.sf(distance / error.standard_error, error.degrees)) for error in self._errors)
         return min(1.0, p * (1 - CONFIDENCE) / (1 - self.confidence))
 
     @property
@@ -307,6 +416,11 @@ class Speedup:
 
     def _sum(self, name: str) -> float:
         return math.fsum(getattr(process, name) for process in self.by_process)
+
+
+def smallest_above(threshold: float, error: Error, confidence: float) -> float:
+    """The smallest ratio whose interval of this confidence, with this error, has its low end at a threshold."""
+    return threshold * math.exp(error.quantile(confidence))
 
 
 def train_speedup(

@@ -58,7 +58,7 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Judging) -> No
     keys |= {"confidence", "kind", "sentence"}
     assert set(fast["quality"]) == set(fast["quality_same_weights"]) == keys
     assert set(fast["same_weights"]) == {"images", "agreement", "max_probability_difference", "accuracy"}
-    assert set(found["control"]["train"]) == intervals | {"differs"}
+    assert set(found["control"]["train"]) == intervals | {"differs", "rounds"}
     for reason in found["candidates"]["mixed_float16"]["reasons"]:
         assert {"code", "text", "evidence", "advice"} <= set(reason)
     json.dumps(found, allow_nan=False)

@@ -37,6 +37,8 @@ CASES = [
     Case("p is at the limit", 0.05, (1.2, 1.4), "same", "adopt"),
     Case("p is just above it", 0.0501, (1.2, 1.4), "same", "inconclusive"),
     Case("interval above min_speedup, but the verdicts share the error", OPEN, (1.06, 1.4), "same", "inconclusive"),
+    Case("p is small, and the printed interval is not above min_speedup", 0.04, (1.045, 1.4), "same", "inconclusive"),
+    Case("so is that of the precision", 0.04, (1.2, 1.4), "same", "inconclusive", precision=(1.045, 1.2)),
     Case("too slow", 1.0, (0.9, 1.04), "same", "reject"),
     Case("upper end just above min_speedup", 1.0, (0.9, 1.0501), "same", "inconclusive"),
     Case("fast and wrong", 1.0, (1.2, 1.4), "worse", "reject"),
@@ -114,15 +116,16 @@ def test_p_is_at_most_a_half_of_the_error_where_all_intervals_allow_it() -> None
 
 
 def test_verdicts_of_a_report_share_the_error() -> None:
-    """p = 0.03 is enough alone, and not beside another verdict that fails; a void measure still counts as a test."""
+    """p = 0.02 is enough alone, and not beside two verdicts that fail; a void measure still counts as a test."""
     speedup = measured_speedup(1.2, -0.1, 0.1, 0.05, -0.05)
-    params = CompareParams(min_speedup=_threshold(speedup, 0.03))
+    params = CompareParams(min_speedup=_threshold(speedup, 0.02))
     parts = {("a", "train"): Parts(speedup, None, _quality("same"), MARGIN)}
     tests = run_tests(parts, params)
-    assert (tests["a", "train"].p, tests["a", "train"].p_adjusted) == pytest.approx((0.03, 0.03))
+    assert (tests["a", "train"].p, tests["a", "train"].p_adjusted) == pytest.approx((0.02, 0.02))
     assert verdicts(parts, tests, (), params) == {("a", "train"): "adopt"}
     assert verdicts(parts, tests, ["train"], params) == {("a", "train"): "inconclusive"}
-    parts["b", "inference_b1"] = Parts(measured_speedup(1.2, -0.1, 0.1), None, _quality("same"), MARGIN)
+    for name in "bc":
+        parts[name, "inference_b1"] = Parts(measured_speedup(1.2, -0.1, 0.1), None, _quality("same"), MARGIN)
     tests = run_tests(parts, params)
     assert tests["a", "train"].p_adjusted == pytest.approx(0.06)
     assert verdicts(parts, tests, ["inference_b1"], params) == dict.fromkeys(parts, "inconclusive")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,12 +17,15 @@ from stages.stats.speedup import (
     MIN_LOOKS_PAID,
     MOST_DEGREES,
     REPEAT_SD,
+    Error,
+    Occasion,
     ProcessTimes,
     Speedup,
     Times,
     final_confidence,
     inference_speedup,
     interquartile_mean,
+    mean_over_occasions,
     process_times,
     shared_repeats,
     train_speedup,
@@ -303,6 +307,65 @@ def test_p_is_a_half_of_the_error_at_the_end_of_the_interval(confidence: float) 
     assert speedup.p_below(1.2) == pytest.approx(min(1.0, 0.5 * 0.05 / (1 - confidence)))
     assert speedup.p_below(speedup.high) > 0.5
     assert measured_speedup(1.2, 0.0, 0.0).p_below(1.1) == 0.0
+
+
+def test_what_runs_differ_by_is_in_the_interval_and_not_in_that_within_the_run() -> None:
+    """1 % of each arm is a standard deviation of 1.4 % of the ratio, which is known."""
+    within = measured_speedup(1.2, -0.02, 0.02, 0.01, -0.01)
+    speedup = replace(within, run_sd=0.01)
+    assert speedup.standard_error == pytest.approx(math.hypot(within.standard_error, 0.01 * math.sqrt(2)))
+    squares = within.standard_error**2, 2e-4
+    assert speedup.error.degrees == pytest.approx(within.error.degrees * (sum(squares) / squares[0]) ** 2)
+    assert speedup.low < within.low
+    assert speedup.p_below(1.15) >= within.p_below(1.15)
+    assert speedup.p_below(1.19) > within.p_below(1.19)
+    assert speedup.within_run == within
+    assert speedup.components == within.components
+    exact = replace(measured_speedup(1.2, 0.0, 0.0), run_sd=0.01)
+    assert exact.low == pytest.approx(1.2 * math.exp(-1.959964 * 0.01 * math.sqrt(2)))
+
+
+def test_what_runs_differ_by_makes_no_interval_narrower() -> None:
+    """Its degrees of freedom would, where few repeats differ by about as much."""
+    within = measured_speedup(1.2, -0.03, 0.03)
+    speedup = replace(within, run_sd=0.01)
+    assert within.error.with_known(2e-4).quantile(0.95) < within.error.quantile(0.95)
+    assert (speedup.low, speedup.high) == (within.low, within.high)
+
+
+def test_occasions_are_averaged_with_what_they_are_expected_to_differ_by() -> None:
+    """Two that agree by chance have the error of both, and not an interval without any width."""
+    error = Error(0.01, 10)
+    first = replace(measured_speedup(1.21, -0.02, 0.02, 0.01, -0.01), run_sd=0.01)
+    own = first.occasion.error.standard_error
+    both = replace(first, earlier=(Occasion(math.log(1.0), error),))
+    assert both.ratio == pytest.approx(1.1)
+    assert both.run_ratio == pytest.approx(first.ratio)
+    assert both.baseline_time_ms / both.candidate_time_ms == pytest.approx(1.21)
+    agreeing = replace(first, earlier=(Occasion(math.log(1.21), error),))
+    assert agreeing.standard_error == pytest.approx(math.sqrt(2e-4 + 2e-4 + own**2 + 0.01**2) / 2)
+    assert agreeing.error.degrees > 20
+    assert (agreeing.occasions, first.occasions, first.occasion_spread) == (2, 1, None)
+    assert both.occasion_spread == pytest.approx(math.log(1.21) / math.sqrt(2))
+    assert both.within_run == first.within_run
+
+
+def test_occasions_that_differ_by_more_decide_by_their_spread() -> None:
+    """Beyond what is expected there is one degree of freedom less than occasions; with nothing expected only those."""
+    logs = [0.10, 0.16, 0.04]
+    exact = mean_over_occasions([Occasion(value, Error(0.0, math.inf)) for value in logs])
+    assert exact.log_ratio == pytest.approx(0.1)
+    assert exact.error.degrees == 2
+    assert exact.error.standard_error == pytest.approx(0.06 / math.sqrt(3))
+    found = mean_over_occasions([Occasion(value, Error(0.04, 8)) for value in logs], 2e-4)
+    assert found.error.standard_error == pytest.approx(0.06 / math.sqrt(3))
+    assert 2 < found.error.degrees <= 2 * MOST_DEGREES
+    assert mean_over_occasions([Occasion(0.1, Error(math.inf, 1)), Occasion(0.1, Error(0.01, 8))]).error.degrees == 1
+
+
+def test_confidence_is_that_of_the_occasion_with_the_most_looks() -> None:
+    occasions = [Occasion(0.1, Error(0.01, 8), confidence) for confidence in (0.96, 0.97, 0.95)]
+    assert mean_over_occasions(occasions).confidence == 0.97
 
 
 def test_noise_floor_is_the_larger_deviation() -> None:

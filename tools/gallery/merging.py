@@ -11,12 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from scipy import stats
 
 from stages.results.comparison import Candidate, Ratio, Verdict
-from stages.stats.speedup import CONFIDENCE
+from stages.stats.speedup import CONFIDENCE, Error, Occasion, mean_over_occasions
 from tools.gallery.results import GalleryResult, Results
+
+_NO_ERROR = Error(0.0, math.inf)  # the interval of the mean rests on the occasions alone
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,9 @@ def mean_of(ratios: Sequence[Ratio]) -> Mean:
     """The mean of speed-ups of several occasions."""
     if len(ratios) == 1:
         return Mean(ratios[0].ratio, ratios[0].low, ratios[0].high)
-    logs = np.log([found.ratio for found in ratios])
-    mean, spread = float(logs.mean()), float(logs.std(ddof=1))
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)) * spread / math.sqrt(len(logs))
+    found = mean_over_occasions([Occasion(math.log(each.ratio), _NO_ERROR) for each in ratios])
+    mean, reach = found.log_ratio, found.error.quantile(CONFIDENCE)
+    spread = math.sqrt(len(ratios)) * found.error.standard_error
     return Mean(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), math.expm1(spread))
 
 

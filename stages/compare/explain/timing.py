@@ -22,7 +22,7 @@ MIN_PROCESSES = 3
 def stalls(data: Evidence, measure: str) -> Reason | None:
     """Some rounds of one arm take much longer than its typical ones, so that the speed-ups of both differ."""
     speedup = data.timed(measure)
-    if speedup is None or abs(speedup.ratio / speedup.typical_ratio - 1) < STALLS:
+    if speedup is None or abs(speedup.run_ratio / speedup.typical_ratio - 1) < STALLS:
         return None
     low, high = speedup.stall_interval
     if low <= 1 <= high:
@@ -32,12 +32,12 @@ def stalls(data: Evidence, measure: str) -> Reason | None:
         code="stalls",
         measure=measure,
         text=f"In {measure_text(measure)}, some rounds of the {arm} take much longer than its others: the speed-up is "
-        f"{speedup.ratio:.2f}×, {shorter} than that of typical rounds, {speedup.typical_ratio:.2f}×.",
-        evidence={"arm": arm, "ratio": speedup.ratio, "typical_ratio": speedup.typical_ratio}
-        | {"ratio_over_typical": speedup.ratio / speedup.typical_ratio, "low": low, "high": high},
+        f"{speedup.run_ratio:.2f}×, {shorter} than that of typical rounds, {speedup.typical_ratio:.2f}×.",
+        evidence={"arm": arm, "ratio": speedup.run_ratio, "typical_ratio": speedup.typical_ratio}
+        | {"ratio_over_typical": speedup.run_ratio / speedup.typical_ratio, "low": low, "high": high},
         advice="Look for what stops it at times: other programs, memory that is swapped out, compilation for new "
         "shapes, a processor that becomes too hot.",
-        time_ms=speedup.candidate_time_ms * abs(1 - speedup.ratio / speedup.typical_ratio),
+        time_ms=speedup.candidate_time_ms * abs(1 - speedup.run_ratio / speedup.typical_ratio),
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 from stages.compare.report.charts import Axis, Interval, interval
 from stages.compare.report.tables import at_equal_batch
 from stages.compare.text import p_text, ratio_text, verdict_text
-from stages.results.comparison import Candidate, Comparison, Ratio
+from stages.results.comparison import Candidate, Comparison, Control, Ratio
 from stages.text import TRAIN, ms_text, timed_label
 
 
@@ -59,13 +59,24 @@ def _group(measure: str, comparison: Comparison, axis: Axis) -> dict[str, Any]:
     compared = {name: item for name, item in at_equal_batch(comparison).items() if measure in item.speedups}
     return {
         "label": timed_label(measure),
-        "control_text": f"control {ratio_text(control)}, noise floor {100 * floor:.1f} %" if control else "no control",
+        "control_text": _control_text(control, list(compared.values()), measure),
         "floor_start": start,
         "floor_width": round(axis.at(1 + floor) - start, 2),
         "is_void": comparison.is_void(measure),
         "intervals": [place for name, item in compared.items() for place in _intervals(name, item, measure, axis)],
         "notes": [text for item in compared.values() for text in item.speedups[measure].warnings or ()],
     }
+
+
+def _control_text(control: Control | None, compared: Sequence[Candidate], measure: str) -> str:
+    """The control and its noise floor, which is wide where the control has few rounds."""
+    if control is None:
+        return "no control"
+    most = max((item.speedups[measure].rounds for item in compared), default=0)
+    found = f"control {ratio_text(control)}, noise floor {100 * control.noise_floor:.1f} %"
+    if control.rounds is None or control.rounds >= most:
+        return found
+    return f"{found} by {control.rounds:,} rounds, where a variant has up to {most:,}"
 
 
 def _intervals(name: str, candidate: Candidate, measure: str, axis: Axis) -> Iterator[Interval]:
