@@ -180,7 +180,7 @@ class _Runner:
                 self.arms.start({name: needed[name] for name in needed if name not in running})  # bridging arms
             with self._load.counted(), self._gpus.measuring():
                 self._rounds()
-            self._extras.account(self.arms, self._schedule.plan, number)
+            self._beside(number)
             self._end_repeat()
             self._extras.run(self.arms, self._schedule.plan)
             self._repeats.save(self._saved())
@@ -198,7 +198,7 @@ class _Runner:
                 rounds = rounds or self._schedule.fixed_rounds()
                 with self._load.counted(), self._gpus.measuring():
                     self._rounds(*rounds)
-                self._extras.account(self.arms, self._schedule.plan, number)
+                self._beside(number)
                 self._extras.run(self.arms, self._schedule.plan)
             done.append(left[0])
         self._end_repeat()
@@ -272,6 +272,11 @@ class _Runner:
                 turns.infer(number, plan)
                 self._progress.tick()
 
+    def _beside(self, number: int) -> None:
+        """What is measured beside the timing in every repeat."""
+        self._extras.separate_input(self.arms, self._schedule.plan)
+        self._extras.account(self.arms, self._schedule.plan, number)
+
     def _end_repeat(self) -> None:
         """Counts the repeat, writes it, and looks at the intervals."""
         assert self._state is not None, "a repeat has a plan"
@@ -302,7 +307,7 @@ class _Runner:
     def _finish(self) -> None:
         """Starts the arms once more that lack a trace, or the evaluation of the baseline's weights."""
         assert self._state is not None, "nothing was measured"
-        missing = self._extras.missing(self._schedule.plan)
+        missing = self._extras.missing()
         together = [missing] if missing and self.interleaved else [{name: missing[name]} for name in missing]
         for names in together:
             with self.arms.repeat(self._state.repeats):
