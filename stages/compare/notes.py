@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stages.compare.explain.waiting import measured_wait
 from stages.compare.judging import JudgedCandidate, Judging, is_traced
 from stages.results.profile import differing_settings
-from stages.text import TRAIN, inference_measure, joined, measure_text
+from stages.text import TRAIN, inference_measure, joined, measure_text, percent_text
 
 CONTROL_NAME = "the control"
 
@@ -27,10 +28,11 @@ def void_texts(judging: Judging) -> list[str]:
 
 
 def notes(judging: Judging) -> tuple[str, ...]:
-    """What limits a judging: void measures, latencies that still fell, missing measurements, and assumptions."""
+    """What limits a judging: void measures, latencies that still fell, what is missing or impossible, assumptions."""
     return (
         *void_texts(judging),
         *_unsteady_texts(judging),
+        *_waiting_texts(judging),
         *_missing_texts(judging),
         *_independence_texts(judging),
         *_training_texts(judging),
@@ -64,6 +66,18 @@ def _unsteady_texts(judging: Judging) -> Iterator[str]:
     profile = judging.study.baseline.profile
     if profile is not None and (unsteady := joined(list(map(measure_text, profile.summary.protocol.unsteady)))):
         yield f"The latency of {unsteady} is not steady: it still fell at the end of a turn."
+
+
+def _waiting_texts(judging: Judging) -> Iterator[str]:
+    """A line on each variant whose steps waited less than nothing for their input; no cause and no bound rest on it."""
+    for item in judging.study.variants:
+        found = measured_wait(item.profile.input_rounds) if item.profile is not None else None
+        if found is not None and found.is_impossible:
+            yield (
+                f"How long a training step of {item.variant} waits for its input is not known: on a cached batch it "
+                f"took {percent_text(-found.share)} longer ({-100 * found.high:.0f} to {percent_text(-found.low)}) "
+                "than on the input pipeline, which is impossible."
+            )
 
 
 def _missing_texts(judging: Judging) -> Iterator[str]:
