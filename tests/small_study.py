@@ -229,6 +229,18 @@ def time_ms(name: str, process: int, baseline_ms: float) -> float:
     return baseline_ms * (1 + 0.2 * process + PROCESS_OFFSETS[name][process]) / SPEEDUPS[name]
 
 
+def input_rounds(step_ms: float, cached_ms: float, noise: float = 0.0) -> list[InputRound]:
+    """Turns of six steps on the input pipeline and on a cached batch, in two repeats."""
+    random = np.random.default_rng(0)
+    kinds: dict[Literal["pipeline", "cached"], float] = {"pipeline": step_ms, "cached": cached_ms}
+    return [
+        InputRound(process, number, batches, 6, 6 * mean_ms * (1 + noise * random.normal()))
+        for process in range(2)
+        for number in range(4)
+        for batches, mean_ms in kinds.items()
+    ]
+
+
 def raw_times(name: str) -> RawTimes:
     """The first round of a process takes three times as long and does not count."""
     processes = range(len(PROCESS_OFFSETS[name]))
@@ -239,12 +251,7 @@ def raw_times(name: str) -> RawTimes:
 
     return RawTimes(
         rounds=[Round(p, r, 0, 6, 6 * slow(r) * time_ms(name, p, STEP_MS), counted=r > 0) for p, r in places],
-        input_rounds=[
-            InputRound(0, number, kind, 6, 6 * time_ms(name, 0, STEP_MS))
-            for number in range(6)
-            for kind in ("pipeline", "cached")
-            if not name.startswith("_")
-        ],
+        input_rounds=[] if name.startswith("_") else input_rounds(*[time_ms(name, 0, STEP_MS)] * 2),
         steps=[
             Step(p, r, s, time_ms(name, p, STEP_MS) * (1 + 0.02 * s))
             for p in processes
@@ -427,9 +434,7 @@ class SmallStudy:
 
     def wait_for_input(self, name: str, *, step_ms: float, cached_ms: float) -> None:
         """Makes a training step of an arm wait for its input, with 1 % of noise from round to round."""
-        noise = np.random.default_rng(0).normal(1, 0.01, (6, 2))
-        times_ms = {"pipeline": step_ms * noise[:, 0], "cached": cached_ms * noise[:, 1]}
-        rows = [InputRound(0, r, kind, 6, 6 * times_ms[kind][r]) for r in range(6) for kind in times_ms]  # type: ignore[arg-type]
+        rows = input_rounds(step_ms, cached_ms, noise=0.01)
         path = files.profile_dir(name) / "input_rounds.csv"
         write_table(path, InputRound, rows)
         files.write_manifest(path.parent)

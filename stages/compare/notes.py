@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from stages.compare.explain.waiting import measured_wait
 from stages.compare.judging import JudgedCandidate, Judging, is_traced
 from stages.results.profile import differing_settings
 from stages.stats.speedup import RUN_SD, Error, final_confidence, smallest_above
@@ -29,11 +30,12 @@ def void_texts(judging: Judging) -> list[str]:
 
 
 def notes(judging: Judging) -> tuple[str, ...]:
-    """What limits a judging: void measures, latencies that still fell, missing measurements, and assumptions."""
+    """What limits a judging: void measures, latencies that still fell, what is missing or impossible, assumptions."""
     return (
         *void_texts(judging),
         *_run_texts(judging),
         *_unsteady_texts(judging),
+        *_waiting_texts(judging),
         *_missing_texts(judging),
         *_independence_texts(judging),
         *_training_texts(judging),
@@ -84,8 +86,20 @@ def _run_texts(judging: Judging) -> Iterator[str]:
     yield (
         f"Whole runs differ by more than one run can show: {percent_text(RUN_SD)} of each arm is in every interval. "
         f"The smallest speed-up that is shown to be at least {required:g}× is {shown}; in a single run without any "
-        f"other noise it would be {least:.2f}×, and in several occasions (profile.occasion) it is smaller."
+        f"other noise it would be {least:.2f}×."
     )
+
+
+def _waiting_texts(judging: Judging) -> Iterator[str]:
+    """A line on each variant whose steps waited less than nothing for their input; no cause and no bound rest on it."""
+    for item in judging.study.variants:
+        found = measured_wait(item.profile.input_rounds) if item.profile is not None else None
+        if found is not None and found.is_impossible:
+            yield (
+                f"How long a training step of {item.variant} waits for its input is not known: on a cached batch it "
+                f"took {percent_text(-found.share)} longer ({-100 * found.high:.0f} to {percent_text(-found.low)}) "
+                "than on the input pipeline, which is impossible."
+            )
 
 
 def _missing_texts(judging: Judging) -> Iterator[str]:

@@ -204,7 +204,7 @@ def measure_at_best(
     protocol = profile.model_copy(
         update={"inference_batch_sizes": (), "interleave": profile.interleave if fits else False, "trace_steps": None}
     )
-    wanted = replace(context, wanted=Wanted(traces=False), has_bridges=False, began_s=time.time())
+    wanted = replace(context, wanted=Wanted(traces=False), has_bridges=False, began_s=time.monotonic())
     return runner.measure(configs, baseline, protocol, wanted, kept)
 
 

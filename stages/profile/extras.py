@@ -1,4 +1,4 @@
-"""What is measured beside the timing: short traces in every repeat, and once the input on a cached batch, a trace, and
+"""What is measured beside the timing: in every repeat steps on a cached batch and short traces, and once a trace and
 the baseline's weights.
 
 A failure of one of these is a warning: it is absent from the results, and the timing counts.
@@ -56,15 +56,34 @@ class Extras:
     def __init__(self, records: Mapping[str, ArmRecord], baseline: str, wanted: Wanted, repeats: Repeats) -> None:
         self._records, self._baseline, self._wanted, self._repeats = records, baseline, wanted, repeats
 
-    def missing(self, plan: Plan) -> dict[str, set[str]]:
+    def missing(self) -> dict[str, set[str]]:
         """The arms that lack something that has not failed, each with the measures that its process must have."""
         found: dict[str, set[str]] = {}
         for name in self._records:
-            if any(self._lacks(name, what, plan) for what in (CACHED, TRACE)):
+            if self._lacks(name, TRACE):
                 found[name] = {TRAIN}
-            elif self._lacks(name, SAME_WEIGHTS, plan):
+            elif self._lacks(name, SAME_WEIGHTS):
                 found[name] = set()
         return found
+
+    def separate_input(self, arms: Arms, plan: Plan) -> None:
+        """Times steps on the input pipeline and on one batch, in turns, of the variants that train in this repeat."""
+        workers = [
+            worker
+            for worker in arms.workers
+            if TRAIN in worker.measures and files.is_variant(worker.name) and plan.input_rounds and self._wanted.traces
+        ]
+
+        def attempt(worker: WorkerProcess, run: Callable[[], object]) -> None:
+            record = self._records[worker.name]
+            if CACHED not in record.failed and not self._attempt(worker, CACHED, run):
+                record.times.input_rounds.clear()
+
+        for worker in workers:
+            attempt(worker, partial(arms.turns.call, worker, "prepare_cached"))
+        for number in range(plan.input_rounds):
+            for worker in arms.turns.in_order(number, CACHED, workers):
+                attempt(worker, partial(arms.turns.separate_input, worker, number, plan))
 
     def account(self, arms: Arms, plan: Plan, repeat: int) -> None:
         """Runs short traces of the arms that train in this repeat, in turns. An arm whose trace fails has none."""
@@ -99,19 +118,18 @@ class Extras:
             record = self._records[worker.name]
             if record.calibration and record.calibration.peak_memory_bytes is None and MEMORY not in record.failed:
                 failed(record, worker.name, MEMORY, ProfileError("TensorFlow reports none"))
-        self._separate_input(arms, plan)
         arms.turns.end()
         for worker in arms.workers:
-            if TRAIN in worker.measures and self._lacks(worker.name, TRACE, plan):
+            if TRAIN in worker.measures and self._lacks(worker.name, TRACE):
                 self._attempt(worker, TRACE, partial(self._trace, worker, plan.trace_steps))
         for worker in arms.workers:
-            if self._lacks(worker.name, AUDIT, plan):
+            if self._lacks(worker.name, AUDIT):
                 self._attempt(worker, AUDIT, partial(self._audit, worker))
         for worker in arms.workers:
-            if self._lacks(worker.name, SAME_WEIGHTS, plan):
+            if self._lacks(worker.name, SAME_WEIGHTS):
                 self._attempt(worker, SAME_WEIGHTS, partial(self._evaluate, worker))
 
-    def _lacks(self, name: str, what: str, plan: Plan) -> bool:
+    def _lacks(self, name: str, what: str) -> bool:
         record, is_variant = self._records[name], files.is_variant(name)
         if what in record.failed or name.startswith(files.BRIDGE_PREFIX):
             return False
@@ -119,9 +137,6 @@ class Extras:
             return self._wanted.traces and is_variant and record.audit is None
         if what == TRACE:
             return self._wanted.traces and record.trace is None
-        if what == CACHED:
-            is_asked = self._wanted.traces and plan.input_matters
-            return is_asked and is_variant and not record.times.input_rounds
         missing = (self._wanted.trained or {}).keys() - record.same_weights.keys()
         return is_variant and name != self._baseline and bool(missing) and self._infers(record)
 
@@ -129,19 +144,6 @@ class Extras:
         """Whether inference is measured of an arm; one that differs in training alone gives what the baseline gives."""
         before = self._records.get(self._baseline, record)
         return len(measures_of(record.entry, before.entry, (1,))) > 1
-
-    def _separate_input(self, arms: Arms, plan: Plan) -> None:
-        """Times steps on the input pipeline and on one batch, in turns."""
-        workers = [worker for worker in arms.workers if TRAIN in worker.measures]
-        ready = []
-        for worker in (worker for worker in workers if self._lacks(worker.name, CACHED, plan)):
-            if self._attempt(worker, CACHED, partial(arms.turns.call, worker, "prepare_cached")):
-                ready.append(worker.name)
-        if ready and not self._attempt(
-            None, CACHED, lambda: arms.turns.separate_input_from_compute(plan, ready), ready
-        ):
-            for name in ready:
-                self._records[name].times.input_rounds.clear()
 
     def _trace(self, worker: WorkerProcess, steps: int) -> None:
         directory = self._repeats.traces / worker.name
@@ -162,15 +164,12 @@ class Extras:
             outputs = worker.call("same_weights", folder)
             self._records[worker.name].same_weights[seed] = self._repeats.keep_array(worker.name, seed, outputs)
 
-    def _attempt(
-        self, worker: WorkerProcess | None, what: str, run: Callable[[], object], names: Sequence[str] = ()
-    ) -> bool:
+    def _attempt(self, worker: WorkerProcess, what: str, run: Callable[[], object]) -> bool:
         """Runs it; an error is a warning, and is not tried again."""
         try:
             run()
         except HalfstepError as error:
-            for name in names or ([worker.name] if worker else []):
-                failed(self._records[name], name, what, error)
+            failed(self._records[worker.name], worker.name, what, error)
             return False
         return True
 

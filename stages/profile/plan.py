@@ -20,6 +20,9 @@ STEADY_CALLS, STEADY_MS = 16, 300.0  # a turn has at least so many calls, or so 
 INPUT_SHARE = 0.05  # of a step; if batches take less, it is not worth measuring what they cost
 BUFFER_SHARE = 0.25  # of a step; if batches take more, steps may wait for them, and what start-up buffered is used up
 INFERENCE_SHARE = 1 / 3  # of the timing
+# Turns on the input pipeline and on a cached batch, to see how long a step waits: of each arm so long at most, two
+# rounds of a repeat at least, and more of them if all take less than so many seconds.
+INPUT_TURN_MS, INPUT_S, MOST_INPUT_ROUNDS = 50.0, 1.0, 6
 TRACE_MS = 1500.0
 MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends
@@ -87,7 +90,8 @@ class Plan:
         account_steps: training steps that count in a short trace.
         account_turns: short traces of each arm in the fewest repeats together.
         account_s: seconds of all arms' short traces in a repeat, on average.
-        input_matters: whether it is measured what the input pipeline costs.
+        input_rounds: rounds of a repeat that show what the input pipeline costs; 0 where it is fast.
+        input_s: seconds of them in a repeat, for all arms.
         start_s: seconds to start one process of every arm.
         round_s, inference_round_s: seconds of a round of all arms.
         stage_s: seconds that the stage may take, unless the fewest repeats take longer.
@@ -104,7 +108,8 @@ class Plan:
     account_steps: int
     account_turns: int
     account_s: float
-    input_matters: bool
+    input_rounds: int
+    input_s: float
     start_s: float
     round_s: float
     inference_round_s: float
@@ -119,6 +124,10 @@ class Plan:
             return max(1, round(self.steps_by_batch[nearest] * nearest / batch_size))
         return self.steps_by_batch[batch_size]
 
+    def input_steps(self, batch_size: int, step_time_ms: float) -> int:
+        """Steps of a turn on the pipeline or on a cached batch, of an arm whose step takes so long."""
+        return min(self.steps_of(batch_size), _input_steps(step_time_ms))
+
     def account_turns_in(self, repeat: int) -> int:
         """Short traces of each arm in a repeat, counted from 0: the same number in each, or one more or less."""
         place, repeats = repeat % self.fewest_repeats, self.fewest_repeats
@@ -126,14 +135,19 @@ class Plan:
 
     @property
     def shortest_repeat_s(self) -> float:
-        """Seconds of the shortest repeat worth starting, its start and its short traces included."""
-        return self.start_s + self.least_timing_s + self.account_s
+        """Seconds of the shortest repeat worth starting, its start and what is measured beside it included."""
+        return self.start_s + self.least_timing_s + self.beside_s
+
+    @property
+    def beside_s(self) -> float:
+        """Seconds of a repeat for its short traces, and for steps on a cached batch."""
+        return self.account_s + self.input_s
 
     @property
     def least_timing_s(self) -> float:
         """Seconds of timing in it."""
         usual_s = MIN_ROUNDS * self.round_s + MIN_INFERENCE_ROUNDS * self.inference_round_s
-        if self.fewest_repeats * (self.start_s + self.account_s + usual_s) + self.end_s <= self.stage_s:
+        if self.fewest_repeats * (self.start_s + self.beside_s + usual_s) + self.end_s <= self.stage_s:
             return usual_s
         return FEWEST_ROUNDS * self.round_s + FEWEST_INFERENCE_ROUNDS * self.inference_round_s
 
@@ -175,17 +189,20 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
     counted_steps, account_turns, account_turn_s = _account(
         costs, lead_in, stretch, allowed_s, fewest, profile.processes or 0
     )
+    drained = costs.buffered_batches if waits else 0
+    input_rounds, input_s = _input(costs, steps_by_batch, lead_in, drained) if input_share > INPUT_SHARE else (0, 0.0)
     return Plan(
         interleaved=interleaved,
         steps_by_batch=steps_by_batch,
         lead_in_steps=lead_in,
-        drained_batches=costs.buffered_batches if waits else 0,
+        drained_batches=drained,
         calls=calls,
         trace_steps=trace_steps,
         account_steps=counted_steps,
         account_turns=account_turns,
         account_s=account_turns * account_turn_s / fewest,
-        input_matters=input_share > INPUT_SHARE,
+        input_rounds=input_rounds,
+        input_s=input_s,
         start_s=start_s,
         round_s=round_s,
         inference_round_s=inference_round_s,
@@ -205,6 +222,21 @@ def _steps_by_batch(costs: Costs, least: int, turn_ms: float, given: int | None)
     found = {size: max(least, math.ceil(turn_ms / step_ms)) for size, step_ms in fastest_ms.items()}
     longest_ms = max(found[size] * step_ms for size, step_ms in fastest_ms.items())
     return {size: max(found[size], round(longest_ms / step_ms)) for size, step_ms in fastest_ms.items()}
+
+
+def _input_steps(step_time_ms: float) -> int:
+    return max(WAITING_STEPS, math.ceil(INPUT_TURN_MS / step_time_ms))
+
+
+def _input(costs: Costs, steps_by_batch: Mapping[int, int], lead_in: int, drained: int) -> tuple[int, float]:
+    """Rounds of a repeat on the pipeline and on a cached batch, and their seconds; the control has none."""
+    pairs_ms = [
+        (4 * min(steps_by_batch[costs.batch_size[name]], _input_steps(step_ms)) + 2 * (lead_in + 1) + drained) * step_ms
+        for name, step_ms in costs.step_time_ms.items()
+    ]
+    pair_s = 1e-3 * max(1, costs.arms - 1) * fmean(pairs_ms)
+    pairs = max(1, min(MOST_INPUT_ROUNDS // 2, int(INPUT_S / pair_s)))
+    return 2 * pairs, pairs * pair_s
 
 
 def _account(

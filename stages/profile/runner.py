@@ -6,13 +6,13 @@ share its memory, its power and the autotuner's scratch.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TypeVar
-
-import psutil
 
 from stages import files
 from stages.fork_server import stop_servers
@@ -38,6 +38,13 @@ from stages.text import TRAIN
 _Value = TypeVar("_Value")
 
 
+def _process_began_s() -> float:
+    """When this process began, by the monotonic clock: the wall clock may be set meanwhile."""
+    after_name = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    began_s = int(after_name[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of proc(5), since boot
+    return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
+
+
 @dataclass(frozen=True)
 class Context:
     """What a measurement needs beside its arms.
@@ -47,14 +54,14 @@ class Context:
         trainings_s: seconds that all compared trainings took together; 0 if nothing was trained.
         min_speedup: smallest speed-up worth having.
         has_bridges: whether bridging arms are measured where settings differ.
-        began_s: when the stage began, in seconds since the epoch; by default when this process did.
+        began_s: when the stage began, by the monotonic clock; by default when this process did.
     """
 
     wanted: Wanted
     trainings_s: float = 0.0
     min_speedup: float = 1.05
     has_bridges: bool = True
-    began_s: float = field(default_factory=lambda: psutil.Process().create_time())
+    began_s: float = field(default_factory=_process_began_s)
 
 
 def measure(
@@ -180,7 +187,7 @@ class _Runner:
                 self.arms.start({name: needed[name] for name in needed if name not in running})  # bridging arms
             with self._load.counted(), self._gpus.measuring():
                 self._rounds()
-            self._extras.account(self.arms, self._schedule.plan, number)
+            self._beside(number)
             self._end_repeat()
             self._extras.run(self.arms, self._schedule.plan)
             self._repeats.save(self._saved())
@@ -198,7 +205,7 @@ class _Runner:
                 rounds = rounds or self._schedule.fixed_rounds()
                 with self._load.counted(), self._gpus.measuring():
                     self._rounds(*rounds)
-                self._extras.account(self.arms, self._schedule.plan, number)
+                self._beside(number)
                 self._extras.run(self.arms, self._schedule.plan)
             done.append(left[0])
         self._end_repeat()
@@ -223,7 +230,7 @@ class _Runner:
     @property
     def _spent_s(self) -> float:
         """Seconds since the stage began."""
-        return time.time() - self._context.began_s
+        return time.monotonic() - self._context.began_s
 
     @property
     def _takes_control(self) -> bool:
@@ -272,6 +279,11 @@ class _Runner:
                 turns.infer(number, plan)
                 self._progress.tick()
 
+    def _beside(self, number: int) -> None:
+        """What is measured beside the timing in every repeat."""
+        self._extras.separate_input(self.arms, self._schedule.plan)
+        self._extras.account(self.arms, self._schedule.plan, number)
+
     def _end_repeat(self) -> None:
         """Counts the repeat, writes it, and looks at the intervals."""
         assert self._state is not None, "a repeat has a plan"
@@ -302,7 +314,7 @@ class _Runner:
     def _finish(self) -> None:
         """Starts the arms once more that lack a trace, or the evaluation of the baseline's weights."""
         assert self._state is not None, "nothing was measured"
-        missing = self._extras.missing(self._schedule.plan)
+        missing = self._extras.missing()
         together = [missing] if missing and self.interleaved else [{name: missing[name]} for name in missing]
         for names in together:
             with self.arms.repeat(self._state.repeats):

@@ -117,7 +117,7 @@ class Schedule:
         remaining = max(1, (self._profile.processes or self.plan.fewest_repeats) - self.repeats)
         if self._profile.max_seconds:
             return max(0.0, self.left_s) / remaining
-        affordable_s = self.left_s / remaining - self.plan.start_s - self.plan.account_s
+        affordable_s = self.left_s / remaining - self.plan.start_s - self.plan.beside_s
         rounds = best_rounds(self.plan.start_s, self.plan.round_s, self.round_sd, self.repeat_sd)
         best_s = rounds * self.plan.round_s / (1 - (INFERENCE_SHARE if self.plan.calls else 0.0))
         return max(min(best_s, affordable_s), self.plan.least_timing_s)

@@ -26,6 +26,7 @@ from stages.stats.speedup import (
 from stages.text import batch_size_of
 
 DECIDED_WIDTH = 0.04  # half-width, as a share of the ratio, of an interval that may end a decided measure
+HOPELESS = 0.95  # of `min_speedup`: an interval below it ends a measure at any width
 MIN_CALIBRATED = 0.85  # of `min_speedup`: calibrations that show less leave out the bridging arm of the first repeat
 
 Key = tuple[str, str]  # a candidate and a measure
@@ -54,7 +55,8 @@ class StoppingRule:
     """When each measure of each candidate ends: at its precision, decided, or when the time is up.
 
     Decided concerns the speed alone: an interval below `min_speedup`, or one that would be adopted at the strictest
-    level of Holm's method. Both are asked at few interim looks, which are paid for. Quality plays no part.
+    level of Holm's method; both must be narrow, but for one that is far below. They are asked at few interim looks,
+    which are paid for. Quality plays no part.
 
     Args:
         records: the records by arm, to which the runner adds the rounds.
@@ -162,6 +164,8 @@ class StoppingRule:
     def _interim_reason(self, found: list[Speedup]) -> EndedBy | None:
         if self._is_narrow(found):
             return "target_precision"
+        if any(item.high < HOPELESS * self._target.min_speedup for item in found):
+            return "decided"
         if not found or any(item.half_width > DECIDED_WIDTH * item.ratio for item in found):
             return None
         level = (1 - CONFIDENCE) / self._target.verdicts

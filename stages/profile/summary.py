@@ -118,7 +118,7 @@ def timing_metrics(times: RawTimes, train_batch_size: int) -> dict[str, float]:
 
 
 def _input_metrics(rounds: Sequence[InputRound]) -> dict[str, float]:
-    """Mean step time with the input pipeline and on one cached batch, from interleaved rounds."""
+    """Mean step time with the input pipeline and on one cached batch, from turns side by side."""
     names = {"pipeline": "step_time_ms/with_input", "cached": "step_time_ms/cached_batch"}
     times_ms = {kind: [row.round_time_ms / row.steps for row in rounds if row.batches == kind] for kind in names}
     return {names[kind]: float(np.mean(found)) for kind, found in times_ms.items() if found}

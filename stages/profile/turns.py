@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from stages import files
 from stages.profile.plan import Plan
@@ -21,7 +21,6 @@ from stages.text import TRAIN, inference_measure
 CONTROL_PAIRS = 3
 LEAST_ROUNDS = 4  # of a repeat, from which on the control leaves the first pair out
 MAX_STANDSTILL_S, SETTLING_STEPS = 2.0, 6
-INPUT_ROUNDS = 6  # they separate input from compute and affect no verdict
 
 
 class Turns:
@@ -122,28 +121,29 @@ class Turns:
 
         self._run_round(0, TRAIN, turns, "steps")
 
-    def separate_input_from_compute(self, plan: Plan, names: Sequence[str]) -> None:
-        """Runs rounds in which each of these arms trains on one batch cached on the device.
+    def separate_input(self, worker: WorkerProcess, number: int, plan: Plan) -> None:
+        """Runs two turns of an arm, on its input pipeline and on one batch cached on the device; odd ones in reverse.
 
-        The arm's last rounds show what a step with the input pipeline takes: while an arm trains on the cached
-        batch, its pipeline fills the buffers. The workers must be prepared for the cached batch.
+        They follow each other at once, so that both meet the same machine. The worker must be prepared for the batch.
         """
+        record = self._records[worker.name]
+        step_ms = record.calibration.step_time_ms if record.calibration else math.inf
+        steps = plan.input_steps(record.settings.in_force.batch_size, step_ms)
+        methods: list[tuple[Literal["pipeline", "cached"], str, tuple[int, ...]]] = [
+            ("pipeline", "train_round", (max(1, plan.lead_in_steps), plan.drained_batches)),
+            ("cached", "train_round_cached", ()),
+        ]
+        rows: list[InputRound] = []
 
-        def turns(workers: Sequence[WorkerProcess]) -> None:
-            for worker in (worker for worker in workers if worker.name in names):
-                steps = math.ceil(self._steps(worker.name, plan) / 2)
-                time_ms = self._turn(worker, "train_round_cached", steps)
-                row = InputRound(self._repeat, number, "cached", steps, time_ms)
-                self._records[worker.name].times.input_rounds.append(row)
-
-        for number in range(INPUT_ROUNDS):
-            self._run_round(number, TRAIN, turns, "input_rounds")
-        for name in names:
-            times = self._records[name].times
-            times.input_rounds += [
-                InputRound(self._repeat, number, "pipeline", row.steps, row.round_time_ms)
-                for number, row in enumerate(times.rounds[-INPUT_ROUNDS:])
+        def turns() -> None:
+            rows[:] = [
+                InputRound(self._repeat, number, batches, steps, self._turn(worker, method, steps, *arguments))
+                for batches, method, arguments in methods[:: -1 if number % 2 else 1]
             ]
+
+        while self._is_stopped_during(turns):
+            self.repeated += 1
+        record.times.input_rounds += rows
 
     def account(self, worker: WorkerProcess, plan: Plan) -> list[TracedStretch]:
         """A short trace of an arm, again if its process was stopped during it, in stretches as long as its turns."""

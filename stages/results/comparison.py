@@ -254,6 +254,9 @@ class Account(Record):
         return next((found for found in self.kinds if found.kind == name), None)
 
 
+LEAST_WAIT = 0.1  # share of a step: a wait whose interval reaches below it is no cause and no bound
+
+
 class Waiting(Record):
     """How long a training step waits for its input. That of the baseline bounds what the precision can bring.
 
@@ -280,9 +283,14 @@ class Waiting(Record):
         return self.wait_ms / self.step_ms
 
     @property
+    def is_impossible(self) -> bool:
+        """Whether the interval is wholly below 0: a step cannot wait less than nothing."""
+        return self.high < 0
+
+    @property
     def bound(self) -> float | None:
-        """Speed-up that no precision can exceed, by the lower end of the interval; None if it may wait for nothing."""
-        return 1 / self.low if self.low > 0 else None
+        """Speed-up that no precision can exceed, by the lower end of the interval; None if it may hardly wait."""
+        return 1 / self.low if self.low > LEAST_WAIT else None
 
     @property
     def text(self) -> str:

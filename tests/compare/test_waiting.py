@@ -7,6 +7,7 @@ import pytest
 from stages.compare.judge import document_of
 from stages.compare.judging import Judging
 from stages.compare.next_steps import next_steps
+from stages.compare.notes import notes
 from stages.compare.sentences import verdict_sentence
 from tests.small_study import SmallStudy, html_of
 
@@ -47,6 +48,19 @@ def test_shorter_wait_leaves_the_verdict_open(project: SmallStudy) -> None:
 def test_wait_that_the_timing_contradicts_rejects_nothing(project: SmallStudy) -> None:
     comparison = _compared(project, cached_ms=1.6, ratio=1.6, spread=1.0)
     assert comparison.candidates[1].verdict == "adopt"
+
+
+def test_wait_below_nothing_is_said_to_be_unknown_and_bounds_nothing(project: SmallStudy) -> None:
+    project.scale_times("mixed_bfloat16", "rounds.csv", 1.6 / 1.02)
+    project.wait_for_input("float32", step_ms=100.0, cached_ms=130.0)
+    comparison = project.compare()
+    assert comparison.candidates[1].waiting is None
+    assert "input_bound" not in [reason.code for reason in comparison.baseline_reasons]
+    (note,) = (line for line in notes(comparison) if "waits for its input" in line)
+    assert note.startswith(
+        "How long a training step of float32 waits for its input is not known: on a cached batch it "
+    )
+    assert note in html_of(comparison)
 
 
 def test_other_settings_may_shorten_the_wait(project: SmallStudy) -> None:

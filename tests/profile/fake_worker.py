@@ -92,11 +92,13 @@ class FakeWorker:
     def noisy(self, time_ms: float) -> float:
         return float(time_ms * np.exp(self.noise * self.random.normal()))
 
-    def train_round(self, steps: int, lead_in: int = 0) -> float:
+    def train_round(self, steps: int, lead_in: int = 0, buffered_batches: int = 0) -> float:
         log("turn", self.entry.policy)
         return self.noisy(steps * self.step_ms)
 
-    train_round_cached = train_round
+    def train_round_cached(self, steps: int) -> float:
+        log("cached", self.entry.policy)
+        return self.noisy(steps * self.step_ms / 2)
 
     def prepare_cached(self) -> None: ...
 

@@ -13,10 +13,12 @@ from stages.profile.plan import (
     BUFFER_SHARE,
     FEWER_REPEATS,
     FEWEST_REPEATS,
+    INPUT_S,
     INPUT_SHARE,
     MAX_STAGE_S,
     MIN_STAGE_S,
     USUAL_REPEATS,
+    WAITING_STEPS,
     Costs,
     Plan,
     best_rounds,
@@ -97,7 +99,21 @@ def test_turn_in_which_steps_wait_has_several_after_those_that_wait_less() -> No
 
 @pytest.mark.parametrize(("share", "measured"), [(0.5, False), (2.0, True)])
 def test_cost_of_the_input_is_measured_only_where_it_may_matter(share: float, measured: bool) -> None:
-    assert plan(5.0, input_time_ms=share * INPUT_SHARE * 5.0).input_matters == measured
+    found = plan(5.0, input_time_ms=share * INPUT_SHARE * 5.0)
+    assert (found.input_rounds > 0, found.input_s > 0) == (measured, measured)
+
+
+def test_cost_of_the_input_is_measured_for_about_a_second_a_repeat() -> None:
+    """A slow arm has shorter turns, and slow steps fewer rounds: at least one and its reverse."""
+    of_arms = {"float32": 3.0, "mixed_float16": 10.0, "_control": 3.0}
+    of_fast = costs(3.0, input_time_ms=3.0)
+    of_fast = replace(of_fast, step_time_ms=of_arms, batch_size=dict.fromkeys(of_arms, 32))
+    fast = make_plan(ProfileParams(), of_fast, interleaved=True)
+    slow = plan(140.0, input_time_ms=280.0)
+    assert (fast.steps_of(32), fast.input_steps(32, 3.0), fast.input_steps(32, 10.0)) == (12, 12, 5)
+    assert (fast.input_rounds, slow.input_rounds, slow.input_steps(32, 140.0)) == (4, 2, WAITING_STEPS)
+    assert 0.5 * INPUT_S < fast.input_s < INPUT_S
+    assert slow.shortest_repeat_s == pytest.approx(slow.start_s + slow.least_timing_s + slow.account_s + slow.input_s)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def train_limit(baseline: Profile, candidate: Profile, environment: dict[str, An
     work, ratios = work_of(baseline), peak_ratios(candidate.policy, environment, on_gpu=baseline.on_gpu)
     by_trace = [best_speedup(work, ratios)] if work and ratios else []
     found = waiting(baseline.input_rounds)
-    by_input = [input_limit(found, work, ratios)] if found is not None and found.low > 0 else []
+    by_input = [input_limit(found, work, ratios)] if found is not None and found.bound is not None else []
     return min([*by_trace, *by_input], default=None)
 
 

@@ -43,7 +43,7 @@ def input_bound(data: Evidence) -> Reason | None:
 
 
 def _input_bound_by_rounds(data: Evidence, found: Waiting | None) -> Reason | None:
-    if found is None or found.share < INPUT_SHARE or found.low <= 0:
+    if found is None or found.share < INPUT_SHARE or found.bound is None:
         return None
     return _input_bound(
         data,
