@@ -1,8 +1,8 @@
 """Fork servers that have already imported TensorFlow, so that a worker process starts in 0.5 s instead of 5 s.
 
 TensorFlow reads some environment variables when it is imported, so each set of variables has its own server, which
-lives until the stage ends. Processes of one server differ from each other as much as those of different servers do
-(docs/measuring.md), so all repeats are forked from it.
+lives until the stage ends. All repeats are forked from it. Between processes of one server nothing was shown beyond the
+noise of rounds; servers may differ by 2 % (docs/measuring.md), which is in the 1 % of each arm that `compare` adds.
 `multiprocessing` supports one fork server per process; this module replaces it while a worker starts.
 """
 

@@ -428,9 +428,11 @@ class SmallStudy:
         """Multiplies the times by `factor` in even processes and divides them by `factor` in odd ones."""
         self._edit_times(name, file_name, lambda table: factor ** (1 - 2 * (table["process"] % 2)))
 
-    def scale_times(self, name: str, file_name: str, factor: float) -> None:
-        """Multiplies the times by `factor`."""
-        self._edit_times(name, file_name, lambda _: factor)
+    def scale_times(self, name: str, file_name: str, factor: float, *, first_call: int = 0) -> None:
+        """Multiplies the times by `factor`; those of inference from this call of a turn on."""
+        self._edit_times(
+            name, file_name, lambda rows: np.where(rows["call"] >= first_call, factor, 1.0) if first_call else factor
+        )
 
     def wait_for_input(self, name: str, *, step_ms: float, cached_ms: float) -> None:
         """Makes a training step of an arm wait for its input, with 1 % of noise from round to round."""

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from stages.compare.explain.waiting import measured_wait
 from stages.compare.judging import JudgedCandidate, Judging, is_traced
-from stages.results.profile import differing_settings
+from stages.results.profile import Profile, differing_settings
 from stages.stats.speedup import RUN_SD, Error, final_confidence, smallest_above
-from stages.text import TRAIN, inference_measure, joined, measure_text, percent_text
+from stages.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text
 
 CONTROL_NAME = "the control"
+_MOVES = 0.01  # of a speed-up: latencies that fall in all arms alike do not matter
 
 
 def void_texts(judging: Judging) -> list[str]:
@@ -66,9 +67,34 @@ def _independence_texts(judging: Judging) -> Iterator[str]:
 
 
 def _unsteady_texts(judging: Judging) -> Iterator[str]:
-    profile = judging.study.baseline.profile
-    if profile is not None and (unsteady := joined(list(map(measure_text, profile.summary.protocol.unsteady)))):
-        yield f"The latency of {unsteady} is not steady: it still fell at the end of a turn."
+    """A line on each measure whose latency still fell in a turn, where that moves a speed-up."""
+    baseline = judging.study.baseline.profile
+    if baseline is None:
+        return
+    for measure in baseline.summary.protocol.unsteady:
+        ratios = {
+            item.variant: tuple(_latency_ratio(measure, baseline, profile, share) for share in (0.0, 0.5))
+            for item in judging.candidates
+            if (profile := item.result.profile) is not None and measure in item.speedups
+        }
+        moves = {name: abs(late / whole - 1) for name, (whole, late) in ratios.items()}
+        name = max(moves, key=moves.__getitem__, default=None)
+        if name is not None and moves[name] >= _MOVES:
+            whole, late = ratios[name]
+            yield (
+                f"The latency of {measure_text(measure)} is not steady: it still fell at the end of a turn. By the "
+                f"later half of the calls, the speed-up of {name} would be {late:.2f}× in place of {whole:.2f}×."
+            )
+
+
+def _latency_ratio(measure: str, before: Profile, after: Profile, skipped: float) -> float:
+    """Time of one arm / time of another over the counted calls, without this share of the first ones of a turn."""
+    means_ms = []
+    for profile in (before, after):
+        calls = profile.calls[(profile.calls["batch_size"] == batch_size_of(measure)) & profile.calls["counted"]]
+        first = calls["call"].min() + skipped * (calls["call"].max() + 1 - calls["call"].min())
+        means_ms.append(float(calls["latency_ms"][calls["call"] >= first].mean()))
+    return means_ms[0] / means_ms[1]
 
 
 def _run_texts(judging: Judging) -> Iterator[str]:

@@ -51,9 +51,11 @@ def _void(account: Account) -> str:
 
 
 def _amounts(account: Account) -> str:
-    """Such as `4.70 of 5.30 ms`."""
+    """Such as `4.70 of 5.30 ms`, or `it and 0.20 ms more`."""
     explained_ms, measured_ms = abs(account.explained_ms), abs(account.measured.delta)
     digits = decimals(explained_ms, measured_ms)
+    if round(explained_ms, digits) > round(measured_ms, digits):
+        return f"it and {ms_text(explained_ms - measured_ms)} more"
     return f"{explained_ms:,.{digits}f} of {measured_ms:,.{digits}f} ms"
 
 

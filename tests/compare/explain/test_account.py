@@ -248,6 +248,11 @@ def test_operations_that_moved_to_16_bit_and_that_stayed() -> None:
             "x takes 30.0 ms more a step (29.8 to 30.2); the traces explain 30.0 of 30.0 ms: normalization costs 30.0 "
             "ms.",
         ),
+        (
+            SLOWER,
+            128.0,
+            "x takes 28.0 ms more a step (27.8 to 28.2); the traces explain it and 2.00 ms more: normalization",
+        ),
         (BASELINE, 100.0, "ms): no kind of operations changes by more than noise."),
         (
             (CONVOLUTION, NORM._replace(time_ms=23.0), HOST),

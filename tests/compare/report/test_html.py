@@ -129,10 +129,13 @@ def test_small_differences_of_memory_are_not_listed(project: SmallStudy) -> None
 def test_latency_that_still_falls_is_not_called_steady(project: SmallStudy) -> None:
     assert _text(project.compare()).count("steady calls") == 2
     project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"unsteady": ("inference_b1",)}))
+    assert "is not steady" not in _text(project.compare())  # it fell in all arms alike
+    project.scale_times("mixed_bfloat16", "inference.csv", 0.8, first_call=2)
     text = _text(project.compare())
     assert text.count("steady calls") == 1
     assert "Batch size 1 not steady: the latency still fell at the end of a turn" in text
     assert "The latency of inference at batch size 1 is not steady" in text
+    assert "By the later half of the calls, the speed-up of mixed_bfloat16 would be 2.0" in text
 
 
 def test_missing_trace_is_named(project: SmallStudy) -> None:
