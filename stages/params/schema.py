@@ -323,6 +323,11 @@ class ProfileParams(Section):
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="seed of the order of the turns")
 
+    @property
+    def order_seed(self) -> str:
+        """What the order of the turns is drawn from: occasions of one seed must not share what an order favours."""
+        return str(self.seed) if self.occasion is None else f"{self.seed} {self.occasion}"
+
 
 class CompareParams(Section):
     """What counts as faster, and as equally good. Choose these before you measure."""

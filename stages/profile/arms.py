@@ -60,7 +60,7 @@ class Arms:
         self._records, self._repeat = records, 0
         self._stack = ExitStack()
         self._workers: list[WorkerProcess] = []
-        self.turns = Turns(records, profile.seed, profile.rounds)
+        self.turns = Turns(records, profile.order_seed, profile.rounds)
         self.start_s = 0.0
         self.drained_batches = 0
         self.on_gpu = False

@@ -217,7 +217,7 @@ class _Runner:
         """
         names = sorted(self._needed(), key=lambda name: name.startswith(files.BRIDGE_PREFIX))
         if number > 1 or self._baseline not in names:
-            return order_of_arms(names, number, self._profile.seed)
+            return order_of_arms(names, number, self._profile.order_seed)
         others = [name for name in names if name != self._baseline]
         return [self._baseline, *others][:: -1 if number else 1]
 

@@ -41,7 +41,7 @@ class Turns:
         is_throttled: called after each round; whether the GPU was slowed down during it, None if that is not known.
     """
 
-    def __init__(self, records: Mapping[str, ArmRecord], seed: int, rounds: int | None = None) -> None:
+    def __init__(self, records: Mapping[str, ArmRecord], seed: str, rounds: int | None = None) -> None:
         self._records, self._seed = records, seed
         self._has_few_rounds = rounds is not None and rounds < LEAST_ROUNDS
         self._repeat = 0
@@ -251,7 +251,7 @@ def use_rounds_as_steps(records: Mapping[str, ArmRecord]) -> None:
             record.times.steps = [Step(row.process, row.round, 0, row.round_time_ms) for row in single]
 
 
-def order_of_arms(names: Sequence[str], repeat: int, seed: int) -> list[str]:
+def order_of_arms(names: Sequence[str], repeat: int, seed: str) -> list[str]:
     """The order in which arms are measured one at a time: random, and reversed in the next repeat."""
     order = random.Random(f"{seed} {repeat // 2}").sample(list(names), len(names))
     return order[::-1] if repeat % 2 else order

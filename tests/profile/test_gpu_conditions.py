@@ -320,7 +320,7 @@ class FakeWorker:
 
 def turns_of(*answers: bool | None) -> tuple[Turns, dict[str, ArmRecord]]:
     records = {name: arm_record() for name in ("float32", "mixed_float16")}
-    turns, workers = Turns(records, 0), cast(Any, [FakeWorker(name) for name in records])
+    turns, workers = Turns(records, "0"), cast(Any, [FakeWorker(name) for name in records])
     turns.begin(0, workers, workers, 0.0)
     turns.is_throttled = itertools.chain(answers).__next__
     return turns, records

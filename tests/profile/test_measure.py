@@ -23,7 +23,7 @@ from stages.profile.extras import Wanted
 from stages.profile.records import ArmConfig, Measurement
 from stages.profile.repeats import Repeats, amounts
 from stages.profile.runner import Context, measure
-from stages.profile.turns import CONTROL_PAIRS, LEAST_ROUNDS, Turns, control_takes_part
+from stages.profile.turns import CONTROL_PAIRS, LEAST_ROUNDS, Turns, control_takes_part, order_of_arms
 from stages.profile.worker_process import Serve
 from stages.profile.xla_choices import digest
 from stages.tasks.spec import TaskSpec
@@ -144,6 +144,16 @@ def test_interpreter_is_started_once_for_each_set_of_variables(folder: Path, mon
     monkeypatch.setattr(fork_server, "start_server", started)
     measured(folder)
     assert len(servers) == 2  # with oneDNN, and without
+
+
+def test_order_differs_between_occasions() -> None:
+    def orders(occasion: str | None) -> list[list[str]]:
+        seed = ProfileParams(occasion=occasion).order_seed
+        return [order_of_arms("abcd", repeat, seed) for repeat in range(0, 10, 2)]
+
+    assert orders("monday") == orders("monday")
+    assert orders("monday") != orders("tuesday")
+    assert orders(None) == [order_of_arms("abcd", repeat, "0") for repeat in range(0, 10, 2)]
 
 
 def test_arms_take_turns_in_a_random_order_and_its_reverse(folder: Path) -> None:
