@@ -145,7 +145,7 @@ def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
 
 @pytest.mark.parametrize(
     ("name", "version"),
-    [("prepared/info", 2), ("train/float32-0/metrics", 2), ("profile/_control/summary", 5), ("compare/comparison", 3)],
+    [("prepared/info", 2), ("train/float32-0/metrics", 2), ("profile/_control/summary", 6), ("compare/comparison", 4)],
 )
 def test_every_result_has_a_schema_version(finished: Checkout, name: str, version: int) -> None:
     assert finished.json(f"data/{name}.json")["schema_version"] == version
