@@ -137,7 +137,8 @@ def test_nothing_is_needed_where_nothing_is_planted(planted: Checkout) -> None:
 
 @pytest.mark.slow
 def test_search_that_is_ended_goes_on_and_its_best_set_is_trained(planted: Checkout) -> None:
-    planted.configure({"task.arguments": {"busy": 12}, "train.variants": ["float32", "mixed_bfloat16"]})
+    changes = {"train.variants": ["float32", "mixed_bfloat16"], "profile.processes": 6}  # beside other tests
+    planted.configure({"task.arguments": {"busy": 12}, **changes})
     planted.check_output("dvc", "repro")
     before = (planted.root / "params.yaml").read_text()
     command = ["python", "-m", "stages.search", "mixed_bfloat16"]

@@ -82,7 +82,7 @@ def compare(comparison: Comparison, profile: ProfileParams, folder: Path) -> lis
     slower_by = {BASELINE: 0.0, **SLOWER_BY, files.CONTROL: 0.0}
     configs = {name: _config(share) for name, share in slower_by.items()}
     profile = profile.model_copy(update={"seed": comparison.number})
-    context = Context(Wanted(traces=False), trainings_s=TRAININGS_S, began_s=time.time())
+    context = Context(Wanted(traces=False), trainings_s=TRAININGS_S, began_s=time.monotonic())
     with other_load(float(comparison.loaded)):
         started_s = time.monotonic()
         asked = amounts(profile, context.min_speedup)

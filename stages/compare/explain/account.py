@@ -131,12 +131,15 @@ def measured_change(speedup: Speedup) -> Change:
     return Change(value=value, low=value - math.hypot(value - low, half), high=value + math.hypot(high - value, half))
 
 
-def _listed(changes: Changes, step_ms: float, chosen: NDArray[np.bool_]) -> list[int]:
+def _listed(changes: Changes, step_ms: float, chosen: NDArray[np.bool_], *, only_slower: bool = False) -> list[int]:
     """Places of the chosen changes that are large enough, and are discoveries among the chosen ones."""
     places = np.flatnonzero(chosen)
-    is_found = discoveries(changes.p_values[places], _FALSE_DISCOVERIES)
-    is_large = np.abs(changes.deltas[places]) >= _NOTABLE * step_ms
-    return [int(place) for place in places[is_found & is_large]]
+    p_values, deltas = changes.p_values[places], changes.deltas[places]
+    if only_slower:  # then what became faster is no discovery
+        p_values = np.where(deltas > 0, p_values / 2, 1 - p_values / 2)
+    return [
+        int(place) for place in places[discoveries(p_values, _FALSE_DISCOVERIES) & (abs(deltas) >= _NOTABLE * step_ms)]
+    ]
 
 
 def op_changes(accounts: Accounts) -> dict[Literal["gained", "lost"], tuple[OpChange, ...]]:
@@ -186,10 +189,9 @@ def slower_layers(accounts: Accounts, known: Collection[str]) -> dict[str, float
     times, changes = accounts.changes(["layer", "kind"])
     counts = np.array([layer in known and kind not in ("cast", "input") for layer, kind in times.index], dtype=bool)
     lost: dict[str, float] = {}
-    for place in _listed(changes, _step_ms(accounts), counts):
-        layer, delta = str(times.index[place][0]), float(changes.deltas[place])
-        if delta > 0:
-            lost[layer] = lost.get(layer, 0.0) + delta
+    for place in _listed(changes, _step_ms(accounts), counts, only_slower=True):
+        layer = str(times.index[place][0])
+        lost[layer] = lost.get(layer, 0.0) + float(changes.deltas[place])
     return dict(sorted(lost.items(), key=lambda item: -item[1]))
 
 

@@ -119,7 +119,7 @@ def repeats_of(spec: TaskSpec, rounds: int, seed: int) -> tuple[Repeat, ...]:
         target_precision=UNREACHED,
         seed=seed,
     )
-    context = Context(Wanted(traces=False), began_s=time.time())
+    context = Context(Wanted(traces=False), began_s=time.monotonic())
     with tempfile.TemporaryDirectory() as folder:
         kept = Repeats(Path(folder), amounts(profile, context.min_speedup))
         found = measure(dict.fromkeys(ARMS, config), ARMS[0], profile, context, kept)
