@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 from stages.compare.explain.waiting import measured_wait
 from stages.compare.judging import JudgedCandidate, Judging, is_traced
-from stages.results.profile import Profile, differing_settings
+from stages.results.profile import NOTABLE_MOVE, Profile, differing_settings
 from stages.stats.speedup import RUN_SD, Error, final_confidence, smallest_above
 from stages.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text
 
 CONTROL_NAME = "the control"
-_MOVES = 0.01  # of a speed-up: latencies that fall in all arms alike do not matter
 
 
 def void_texts(judging: Judging) -> list[str]:
@@ -79,7 +78,7 @@ def _unsteady_texts(judging: Judging) -> Iterator[str]:
         }
         moves = {name: abs(late / whole - 1) for name, (whole, late) in ratios.items()}
         name = max(moves, key=moves.__getitem__, default=None)
-        if name is not None and moves[name] >= _MOVES:
+        if name is not None and moves[name] >= NOTABLE_MOVE:
             whole, late = ratios[name]
             yield (
                 f"The latency of {measure_text(measure)} is not steady: it still fell at the end of a turn. By the "

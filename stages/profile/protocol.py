@@ -10,7 +10,7 @@ from stages.profile.machine_load import OtherLoad
 from stages.profile.records import ArmRecord
 from stages.profile.repeats import State
 from stages.profile.steady_state import unsteady_measures
-from stages.results.profile import GpuConditions, Protocol
+from stages.results.profile import NOTABLE_MOVE, GpuConditions, Protocol
 
 BUSY_SHARE = 0.05  # of the machine's cores; if other programs keep more than this busy, the protocol has a warning
 
@@ -60,7 +60,7 @@ def protocol_of(
             *repeated,
             *load.warnings(BUSY_SHARE),
             *gpu_conditions.warnings(gpus),
-            *_drift_warnings(drifting, state.repeats),
+            *_drift_warnings(drifting, state.repeats, records, baseline),
         ),
     )
 
@@ -71,10 +71,32 @@ def _unused_gpus(records: Mapping[str, ArmRecord]) -> list[str]:
     return [found[0]] if found and found[0] is not None else []
 
 
-def _drift_warnings(drifting: int, repeats: int) -> Iterator[str]:
-    """Yields a line if the times of several repeats were still changing when they were measured."""
-    if drifting > 1:
+def _drift_warnings(drifting: int, repeats: int, records: Mapping[str, ArmRecord], baseline: str) -> Iterator[str]:
+    """Yields a line if the times of several repeats were still changing, in a way that moves a speed-up."""
+    ratios = {
+        name: [_ratio(records[baseline], record, skipped) for skipped in (0.0, 0.5)]
+        for name, record in records.items()
+        if drifting > 1 and files.is_variant(name) and name != baseline and baseline in records
+    }
+    moves = {name: abs(late / whole - 1) for name, (whole, late) in ratios.items()}
+    name = max(moves, key=moves.__getitem__, default=None)
+    if name is not None and moves[name] >= NOTABLE_MOVE:
+        whole, late = ratios[name]
         yield (
-            f"the step times of {drifting} of {repeats} repeats still changed during the counted rounds; raise "
+            f"the step times of {drifting} of {repeats} repeats still changed during the counted rounds: by the later "
+            f"half of these, the speed-up of {name} would be {late:.2f}× in place of {whole:.2f}×; raise "
             "profile.max_seconds, or look for a machine whose clock does not change"
         )
+
+
+def _ratio(before: ArmRecord, after: ArmRecord, skipped: float) -> float:
+    """Speed-up of training over the counted rounds, without this share of the first ones of each repeat."""
+    times_ms = [
+        {(row.process, row.round): row.round_time_ms / (row.steps * size) for row in record.times.rounds if row.counted}
+        for record in (before, after)
+        for size in [record.settings.in_force.batch_size]
+    ]
+    shared = sorted(times_ms[0].keys() & times_ms[1].keys())
+    by_repeat = [[place for place in shared if place[0] == repeat] for repeat in {repeat for repeat, _ in shared}]
+    late = [place for places in by_repeat for place in places[int(skipped * len(places)) :]]
+    return sum(times_ms[0][place] for place in late) / sum(times_ms[1][place] for place in late) if late else 1.0

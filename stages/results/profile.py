@@ -117,6 +117,7 @@ class BatchRound:
     round_time_ms: float
 
 
+NOTABLE_MOVE = 0.01  # of a speed-up, by a trend: what rises or falls in all arms alike does not matter
 HOST = "host"  # the kind of instants without an operation
 
 
