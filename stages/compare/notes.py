@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stages.compare.explain.waiting import measured_wait
 from stages.compare.judging import JudgedCandidate, Judging, is_traced
-from stages.results.profile import NOTABLE_MOVE, Profile, differing_settings
+from stages.results.profile import Profile, differing_settings, largest_move
 from stages.stats.speedup import RUN_SD, Error, final_confidence, smallest_above
 from stages.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text
 
@@ -72,13 +72,11 @@ def _unsteady_texts(judging: Judging) -> Iterator[str]:
         return
     for measure in baseline.summary.protocol.unsteady:
         ratios = {
-            item.variant: tuple(_latency_ratio(measure, baseline, profile, share) for share in (0.0, 0.5))
+            item.variant: (_latency_ratio(measure, baseline, profile), _latency_ratio(measure, baseline, profile, 0.5))
             for item in judging.candidates
             if (profile := item.result.profile) is not None and measure in item.speedups
         }
-        moves = {name: abs(late / whole - 1) for name, (whole, late) in ratios.items()}
-        name = max(moves, key=moves.__getitem__, default=None)
-        if name is not None and moves[name] >= NOTABLE_MOVE:
+        if (name := largest_move(ratios)) is not None:
             whole, late = ratios[name]
             yield (
                 f"The latency of {measure_text(measure)} is not steady: it still fell at the end of a turn. By the "
@@ -86,7 +84,7 @@ def _unsteady_texts(judging: Judging) -> Iterator[str]:
             )
 
 
-def _latency_ratio(measure: str, before: Profile, after: Profile, skipped: float) -> float:
+def _latency_ratio(measure: str, before: Profile, after: Profile, skipped: float = 0.0) -> float:
     """Time of one arm / time of another over the counted calls, without this share of the first ones of a turn."""
     means_ms = []
     for profile in (before, after):

@@ -10,7 +10,7 @@ from stages.profile.machine_load import OtherLoad
 from stages.profile.records import ArmRecord
 from stages.profile.repeats import State
 from stages.profile.steady_state import unsteady_measures
-from stages.results.profile import NOTABLE_MOVE, GpuConditions, Protocol
+from stages.results.profile import GpuConditions, Protocol, largest_move
 
 BUSY_SHARE = 0.05  # of the machine's cores; if other programs keep more than this busy, the protocol has a warning
 
@@ -74,13 +74,11 @@ def _unused_gpus(records: Mapping[str, ArmRecord]) -> list[str]:
 def _drift_warnings(drifting: int, repeats: int, records: Mapping[str, ArmRecord], baseline: str) -> Iterator[str]:
     """Yields a line if the times of several repeats were still changing, in a way that moves a speed-up."""
     ratios = {
-        name: [_ratio(records[baseline], record, skipped) for skipped in (0.0, 0.5)]
+        name: (_ratio(records[baseline], record), _ratio(records[baseline], record, 0.5))
         for name, record in records.items()
         if drifting > 1 and files.is_variant(name) and name != baseline and baseline in records
     }
-    moves = {name: abs(late / whole - 1) for name, (whole, late) in ratios.items()}
-    name = max(moves, key=moves.__getitem__, default=None)
-    if name is not None and moves[name] >= NOTABLE_MOVE:
+    if (name := largest_move(ratios)) is not None:
         whole, late = ratios[name]
         yield (
             f"the step times of {drifting} of {repeats} repeats still changed during the counted rounds: by the later "
@@ -89,7 +87,7 @@ def _drift_warnings(drifting: int, repeats: int, records: Mapping[str, ArmRecord
         )
 
 
-def _ratio(before: ArmRecord, after: ArmRecord, skipped: float) -> float:
+def _ratio(before: ArmRecord, after: ArmRecord, skipped: float = 0.0) -> float:
     """Speed-up of training over the counted rounds, without this share of the first ones of each repeat."""
     times_ms = [
         {(row.process, row.round): row.round_time_ms / (row.steps * size) for row in record.times.rounds if row.counted}

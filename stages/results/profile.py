@@ -121,6 +121,17 @@ NOTABLE_MOVE = 0.01  # of a speed-up, by a trend: what rises or falls in all arm
 HOST = "host"  # the kind of instants without an operation
 
 
+def largest_move(ratios: Mapping[str, tuple[float, float]]) -> str | None:
+    """Name of the speed-up that a trend moves most; None if it moves none of them notably.
+
+    Args:
+        ratios: by name, the speed-up over all of a turn or a repeat, and over its later half.
+    """
+    moves = {name: abs(late / whole - 1) for name, (whole, late) in ratios.items()}
+    name = max(moves, key=moves.__getitem__, default=None)
+    return name if name is not None and moves[name] >= NOTABLE_MOVE else None
+
+
 @dataclass
 class RawTimes:
     """Every time that was read from the clock or from a short trace for one arm."""

@@ -1,4 +1,4 @@
-"""What docs/measuring.md says of studies whose runs differ by more, and by as much, as is reckoned with."""
+"""What docs/evidence.md says of studies whose runs differ by more, and by as much, as is reckoned with."""
 
 from __future__ import annotations
 

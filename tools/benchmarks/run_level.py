@@ -52,7 +52,7 @@ def smallest(occasions: int, within: float = 0.007) -> float:
 
 
 def main() -> None:
-    """Prints the tables of docs/measuring.md."""
+    """Prints the tables of docs/evidence.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.parse_args()
     for within in (0.007, 0.02):
