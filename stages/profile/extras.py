@@ -85,18 +85,27 @@ class Extras:
             for worker in arms.turns.in_order(number, CACHED, workers):
                 attempt(worker, partial(arms.turns.separate_input, worker, number, plan))
 
-    def account(self, arms: Arms, plan: Plan, repeat: int) -> None:
-        """Runs short traces of the arms that train in this repeat, in turns. An arm whose trace fails has none."""
+    def account(self, arms: Arms, plan: Plan, repeat: int, left_s: float) -> None:
+        """Runs short traces of the arms that train in this repeat, in turns, as many as fit into so many seconds.
+
+        An arm whose trace fails has none.
+        """
         workers = [worker for worker in arms.workers if TRAIN in worker.measures and self._is_accounted(worker.name)]
         found: dict[str, list[TracedStretch]] = {worker.name: [] for worker in workers}
 
         def trace(worker: WorkerProcess) -> None:
             found[worker.name] += arms.turns.account(worker, plan)
 
+        turn_s = plan.account_turn_s
         for turn in range(plan.account_turns_in(repeat) if self._wanted.traces else 0):
+            if left_s < turn_s:
+                break
+            before_s = arms.turns.account_s
             for worker in arms.turns.in_order(turn, ACCOUNT, workers):
                 if ACCOUNT not in self._records[worker.name].failed:
                     self._attempt(worker, ACCOUNT, partial(trace, worker))
+            turn_s = arms.turns.account_s - before_s
+            left_s -= turn_s
         for name, stretches in found.items():
             times = self._records[name].times
             if ACCOUNT in self._records[name].failed:

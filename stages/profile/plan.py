@@ -20,6 +20,7 @@ STEADY_CALLS, STEADY_MS = 16, 300.0  # a turn has at least so many calls, or so 
 INPUT_SHARE = 0.05  # of a step; if batches take less, it is not worth measuring what they cost
 BUFFER_SHARE = 0.25  # of a step; if batches take more, steps may wait for them, and what start-up buffered is used up
 INFERENCE_SHARE = 1 / 3  # of the timing
+LEAST_TIMING_S = 16.0  # of all repeats together; at least as long as their starts
 # Turns on the input pipeline and on a cached batch, to see how long a step waits: of each arm so long at most, two
 # rounds of a repeat at least, and more of them if all take less than so many seconds.
 INPUT_TURN_MS, INPUT_S, MOST_INPUT_ROUNDS = 50.0, 1.0, 6
@@ -28,9 +29,10 @@ MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends
 PLAIN_MS = 1000.0
 # Short traces of all arms in turns: steps of each that count, enough for some stretches as long as a turn; a share of
-# the stage for all of them or these seconds, and turns in all repeats at least, and in one at most.
+# the stage for all of them or these seconds, a share of the timing at most, and turns in all repeats at least, and in
+# one at most.
 ACCOUNT_MS, MAX_ACCOUNT_STEPS, STRETCHES = 400.0, 8, 4
-ACCOUNT_SHARE, LEAST_ACCOUNT_S = 0.1, 5.0
+ACCOUNT_SHARE, LEAST_ACCOUNT_S, ACCOUNT_SHARE_OF_TIMING = 0.1, 4.0, 0.5
 LEAST_ACCOUNT_TURNS, MOST_ACCOUNT_TURNS = 4, 6
 READING_S = 0.05  # to start a trace, to stop it and to read it
 # The stage takes a quarter longer than the trainings, within these limits.
@@ -134,6 +136,11 @@ class Plan:
         return self.account_turns * (place + 1) // repeats - self.account_turns * place // repeats
 
     @property
+    def account_turn_s(self) -> float:
+        """Seconds of a short trace of all arms."""
+        return self.account_s * self.fewest_repeats / self.account_turns
+
+    @property
     def shortest_repeat_s(self) -> float:
         """Seconds of the shortest repeat worth starting, its start and what is measured beside it included."""
         return self.start_s + self.least_timing_s + self.beside_s
@@ -145,7 +152,11 @@ class Plan:
 
     @property
     def least_timing_s(self) -> float:
-        """Seconds of timing in it."""
+        """Seconds of timing in it: of the fewest repeats together `LEAST_TIMING_S`, and as long as their starts."""
+        return max(self._least_rounds_s, LEAST_TIMING_S / self.fewest_repeats, self.start_s)
+
+    @property
+    def _least_rounds_s(self) -> float:
         usual_s = MIN_ROUNDS * self.round_s + MIN_INFERENCE_ROUNDS * self.inference_round_s
         if self.fewest_repeats * (self.start_s + self.beside_s + usual_s) + self.end_s <= self.stage_s:
             return usual_s

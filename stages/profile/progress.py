@@ -48,6 +48,15 @@ class Progress:
         count = self._schedule.repeats
         self._print(f"{count} {'repeats' if count > 1 else 'repeat, a first answer'} measured")
 
+    def goes_on(self, measures: int) -> None:
+        """Says that the planned time is up and that some measures go on."""
+        what = "1 measure is" if measures == 1 else f"{measures} measures are"
+        print(
+            f"profile: {what} undecided: goes on for {duration(self._schedule.left_s)} at most; "
+            "`profile.max_seconds` sets the seconds of timing instead",
+            flush=True,
+        )
+
     def _print(self, what: str) -> None:
         self._printed_s = time.monotonic()
         left_s = self._schedule.left_s

@@ -61,7 +61,7 @@ class State:
         repeats: number of complete repeats.
         timing_s, account_s, stage_s: seconds of timing, of short traces, and of the stage, in all sessions.
         arms: by name.
-        endings, looks: by candidate and measure.
+        endings, looks, last_looks: by candidate and measure.
         seconds: spent on each arm.
         finished: whether its results were written.
     """
@@ -75,6 +75,7 @@ class State:
     arms: dict[str, ArmState] = field(default_factory=dict)
     endings: dict[str, dict[str, Ending]] = field(default_factory=dict)
     looks: dict[str, dict[str, int]] = field(default_factory=dict)
+    last_looks: dict[str, dict[str, int]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     finished: bool = False
 

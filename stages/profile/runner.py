@@ -139,9 +139,10 @@ class _Runner:
             times = self._repeats.times.get(name, RawTimes())
             self._records[name] = ArmRecord(**vars(state), times=times)
         if self._state.finished or asks_for_more(self._repeats.asked, self._state.asked):
-            for name, by_measure in self._state.endings.items():  # their last look has become one more interim look
-                found = {measure: ending.looks for measure, ending in by_measure.items()}
-                self._state.looks[name] = self._state.looks.get(name, {}) | found
+            for name, by_measure in self._state.endings.items():
+                for measure, ending in by_measure.items():
+                    self._state.looks.setdefault(name, {})[measure] = ending.looks - ending.last_looks
+                    self._state.last_looks.setdefault(name, {})[measure] = ending.last_looks
             self._state.endings = {}
         self._state.finished, self._state.asked = False, self._repeats.asked
         self._ready(self._state.plan)
@@ -165,9 +166,8 @@ class _Runner:
             interleaved=plan.interleaved,
             has_bridges=self._context.has_bridges,
         )
-        endings = {(name, measure): found for name, by in state.endings.items() for measure, found in by.items()}
-        looks = {(name, measure): count for name, by in state.looks.items() for measure, count in by.items()}
-        self._rule = StoppingRule(self._records, self._baseline, sizes, target, endings, looks)
+        earlier = _flat(state.endings), _flat(state.looks), _flat(state.last_looks)
+        self._rule = StoppingRule(self._records, self._baseline, sizes, target, *earlier)
         self._progress = Progress(plan, self._schedule, len(self.arms.names))
 
     def _run_repeat(self) -> None:
@@ -282,7 +282,8 @@ class _Runner:
     def _beside(self, number: int) -> None:
         """What is measured beside the timing in every repeat."""
         self._extras.separate_input(self.arms, self._schedule.plan)
-        self._extras.account(self.arms, self._schedule.plan, number)
+        spent_s = self.arms.turns.account_s + self._earlier_account_s
+        self._extras.account(self.arms, self._schedule.plan, number, self._schedule.most_account_s - spent_s)
 
     def _end_repeat(self) -> None:
         """Counts the repeat, writes it, and looks at the intervals."""
@@ -290,10 +291,18 @@ class _Runner:
         number = self._schedule.repeats
         self._schedule.repeats = self._state.repeats = number + 1
         mark_counted(self._records)
-        self._rule.look(self._schedule.out_of())
+        self._look()
         self._schedule.learn(self._rule.speedups().values())
         self._repeats.add(number, self._records, self._saved())
         self._progress.after_repeat(self._rule)
+
+    def _look(self) -> None:
+        """Ends measures; if the time is up and some may still be settled, it is lengthened."""
+        out_of = self._schedule.out_of()
+        self._rule.look(out_of, self._schedule.narrowing(out_of))
+        if out_of is not None and self._rule.has_open:
+            self._schedule.go_on()
+            self._progress.goes_on(len(self._rule.open()))
 
     def _saved(self) -> State:
         """The state with what is known now."""
@@ -307,6 +316,7 @@ class _Runner:
             for name, record in self._records.items()
         }
         state.endings, state.looks = _nested(self._rule.endings), _nested(self._rule.looks)
+        state.last_looks = _nested(self._rule.last_looks)
         spent, before = self.arms.turns.seconds, self._earlier_seconds
         state.seconds = {name: spent.get(name, 0.0) + before.get(name, 0.0) for name in {**before, **spent}}
         return state
@@ -343,3 +353,7 @@ def _nested(by_key: Mapping[Key, _Value]) -> dict[str, dict[str, _Value]]:
     for (candidate, measure), value in by_key.items():
         found.setdefault(candidate, {})[measure] = value
     return found
+
+
+def _flat(nested: Mapping[str, Mapping[str, _Value]]) -> dict[Key, _Value]:
+    return {(candidate, measure): value for candidate, by in nested.items() for measure, value in by.items()}

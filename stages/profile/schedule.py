@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from statistics import fmean
@@ -9,6 +10,7 @@ from typing import Literal
 
 from stages.params import ProfileParams
 from stages.profile.plan import (
+    ACCOUNT_SHARE_OF_TIMING,
     INFERENCE_SHARE,
     MAX_REPEATS,
     REPEAT_SD,
@@ -18,6 +20,7 @@ from stages.profile.plan import (
 )
 from stages.stats.speedup import Speedup
 
+MOST_MORE_S = 120.0  # by which the stage is lengthened
 CONTROL_SHARE, FEWEST_WITH_CONTROL = 0.08, 2  # of the stage so far, so that it is a tenth in the end; repeats
 
 OutOf = Literal["max_seconds", "time", "rounds"]
@@ -48,6 +51,7 @@ class Schedule:
         self.repeats, self.timing_s = repeats, timing_s
         self._began_s = time.monotonic() - spent_s
         self.round_sd, self.repeat_sd = ROUND_SD, REPEAT_SD
+        self._more_s = 0.0
 
     @property
     def most_repeats(self) -> int:
@@ -69,7 +73,7 @@ class Schedule:
         """Seconds until measuring should end: of timing with `profile.max_seconds`, else of the stage."""
         if self._profile.max_seconds:
             return self._profile.max_seconds - self.timing_s
-        return self.plan.stage_s - self.spent_s - self.plan.end_s
+        return self.plan.stage_s + self._more_s - self.spent_s - self.plan.end_s
 
     def out_of(self) -> OutOf | None:
         """What is used up; None if there is time for another repeat.
@@ -85,6 +89,33 @@ class Schedule:
             return None
         is_up = self.left_s < self.plan.shortest_repeat_s and self.repeats >= self.plan.fewest_repeats
         return "time" if is_up else None
+
+    def narrowing(self, out_of: OutOf | None) -> float | None:
+        """What more time would multiply the width of intervals with; None if measuring cannot go on.
+
+        Only the plan's own time is lengthened, and once.
+        """
+        if out_of != "time" or self._more_s:
+            return None
+        more_s = min(self.plan.stage_s, MOST_MORE_S)
+        return math.sqrt(self.plan.stage_s / (self.plan.stage_s + more_s))
+
+    def go_on(self) -> None:
+        """Lengthens the stage to twice its plan, by `MOST_MORE_S` at most; at least one repeat fits."""
+        more_s = min(self.plan.stage_s, MOST_MORE_S)
+        self._more_s = max(more_s, self.plan.shortest_repeat_s - self.left_s)
+
+    @property
+    def most_account_s(self) -> float:
+        """Seconds of short traces by now at most; any number where the parameters say how much is measured.
+
+        What goes on is about the verdict: then none are added.
+        """
+        if self._more_s:
+            return 0.0
+        if self._profile.processes or self._profile.rounds or self._profile.max_seconds:
+            return math.inf
+        return ACCOUNT_SHARE_OF_TIMING * self.timing_s
 
     def takes_control(self, control_s: float, stage_s: float) -> bool:
         """Whether the control takes part in the next repeat.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -56,7 +57,8 @@ class StoppingRule:
 
     Decided concerns the speed alone: an interval below `min_speedup`, or one that would be adopted at the strictest
     level of Holm's method; both must be narrow, but for one that is far below. They are asked at few interim looks,
-    which are paid for. Quality plays no part.
+    which are paid for. When the time is up, a measure that is undecided goes on if more time is likely to settle it.
+    Quality plays no part.
 
     Args:
         records: the records by arm, to which the runner adds the rounds.
@@ -64,11 +66,12 @@ class StoppingRule:
         sizes: batch sizes of inference.
         target: what ends a measure.
         endings: those of an earlier session.
-        looks: looks that earlier sessions took at measures that go on.
+        looks, last_looks: those that earlier sessions took at measures that go on.
 
     Attributes:
         endings: why and when each measure ended, by candidate and measure.
         looks: interim looks so far.
+        last_looks: looks so far when the time was up, after which the measure went on.
     """
 
     def __init__(
@@ -79,11 +82,13 @@ class StoppingRule:
         target: Target,
         endings: Mapping[Key, Ending] | None = None,
         looks: Mapping[Key, int] | None = None,
+        last_looks: Mapping[Key, int] | None = None,
     ) -> None:
         self._records, self._baseline, self._target = records, baseline, target
         self._sizes = sizes
         self.endings: dict[Key, Ending] = dict(endings or {})
         self.looks: dict[Key, int] = dict(looks or {})
+        self.last_looks: dict[Key, int] = dict(last_looks or {})
 
     @property
     def candidates(self) -> list[str]:
@@ -125,18 +130,28 @@ class StoppingRule:
             found[files.CONTROL] |= {measure for _, measure in is_open}
         return {name: measures for name, measures in found.items() if measures}
 
-    def look(self, out_of: OutOf | None) -> None:
-        """Ends the measures that have what they need, or all of them if time or rounds are used up."""
+    def look(self, out_of: OutOf | None, narrowing: float | None = None) -> None:
+        """Ends the measures that have what they need, or all of them if time or rounds are used up.
+
+        Args:
+            out_of: what is used up.
+            narrowing: what the width of an interval will be multiplied with if the measure goes on although its time is
+                up; None if it must not.
+        """
         times = self._times()
         for key in self.open():
             candidate, measure = key
             repeats = self._shared(times, measure, self._baseline, candidate)
             if out_of is not None:
-                self._end(key, self._reason(times, key, out_of), repeats)
+                confidence = final_confidence(self.looks.get(key, 0), self.last_looks.get(key, 0))
+                found = self._factors(times, key, confidence)
+                self.last_looks[key] = self.last_looks.get(key, 0) + 1
+                if narrowing is None or self._is_decided(found) or not self._can_be_settled(found, narrowing):
+                    self._end(key, "target_precision" if self._is_narrow(found) else out_of, repeats, confidence)
             elif repeats in LOOKS:
+                self.looks[key] = self.looks.get(key, 0) + 1
                 if reason := self._interim_reason(self._factors(times, key, INTERIM_CONFIDENCE)):
                     self._end(key, reason, repeats, INTERIM_CONFIDENCE)
-                self.looks[key] = self.looks.get(key, 0) + 1
 
     def speedups(self, confidence: float = CONFIDENCE) -> dict[Key, Speedup]:
         """The speed-ups so far, of one repeat or more."""
@@ -149,14 +164,12 @@ class StoppingRule:
             if self._shared(times, measure, self._baseline, name)
         }
 
-    def _end(self, key: Key, reason: EndedBy, repeats: int, confidence: float | None = None) -> None:
-        looks = self.looks.get(key, 0)
-        final = final_confidence(looks) if confidence is None else confidence
-        self.endings[key] = Ending(ended_by=reason, confidence=final, looks=looks + 1, repeats=repeats)
-
-    def _reason(self, times: Mapping[str, Times], key: Key, out_of: OutOf) -> EndedBy:
-        found = self._factors(times, key, final_confidence(self.looks.get(key, 0)))
-        return "target_precision" if self._is_narrow(found) else out_of
+    def _end(self, key: Key, reason: EndedBy, repeats: int, confidence: float) -> None:
+        last = self.last_looks.get(key, 0)
+        looks = self.looks.get(key, 0) + last
+        self.endings[key] = Ending(
+            ended_by=reason, confidence=confidence, looks=looks, repeats=repeats, last_looks=last
+        )
 
     def _is_narrow(self, found: list[Speedup]) -> bool:
         return bool(found) and all(item.half_width < self._target.precision for item in found)
@@ -166,12 +179,22 @@ class StoppingRule:
             return "target_precision"
         if any(item.high < HOPELESS * self._target.min_speedup for item in found):
             return "decided"
-        if not found or any(item.half_width > DECIDED_WIDTH * item.ratio for item in found):
+        if any(item.half_width > DECIDED_WIDTH * item.ratio for item in found):
             return None
-        level = (1 - CONFIDENCE) / self._target.verdicts
+        return "decided" if self._is_decided(found) else None
+
+    def _is_decided(self, found: list[Speedup]) -> bool:
+        """Whether the speed is below `min_speedup`, or above it as an `adopt` asks within one run."""
+        level = min((1 - CONFIDENCE) / 2, (1 - CONFIDENCE) / self._target.verdicts)
         is_slow = any(item.high < self._target.min_speedup for item in found)
-        is_fast = all(item.p_below(self._target.min_speedup) <= level for item in found)
-        return "decided" if is_slow or is_fast else None
+        return is_slow or (bool(found) and all(item.p_below(self._target.min_speedup) <= level for item in found))
+
+    def _can_be_settled(self, found: list[Speedup], narrowing: float) -> bool:
+        """Whether the same speed-up with a narrower interval would be decided; True where it is not known."""
+        distances = [math.log(item.ratio / self._target.min_speedup) for item in found]
+        halves = [narrowing * math.log(item.high / item.ratio) for item in found]
+        both = list(zip(distances, halves, strict=True))
+        return any(distance < -half for distance, half in both) or all(distance > half for distance, half in both)
 
     def _factors(self, times: Mapping[str, Times], key: Key, confidence: float) -> list[Speedup]:
         """The speed-up, and the factor of the precision where other settings differ and it may matter.

@@ -285,6 +285,7 @@ class Ending(Record):
         ended_by: why.
         confidence: of its interval, so that all interim looks together leave 95 %.
         looks: how often the interval was inspected, the last inspection included.
+        last_looks: how many of them came when the time was up; after all but the last one the measure went on.
         repeats: in which both arms were measured.
     """
 
@@ -292,6 +293,7 @@ class Ending(Record):
     confidence: float
     looks: int
     repeats: int
+    last_looks: int = 0
 
 
 class Protocol(Record):

@@ -45,6 +45,7 @@ from stages.results.profile import (
     read_profile,
     write_profile,
 )
+from stages.stats.speedup import final_confidence
 from stages.tasks.images import models
 from stages.tasks.images.dataset import open_prepared
 from stages.tasks.spec import TaskSpec
@@ -210,7 +211,7 @@ def test_protocol_describes_the_measurement(measurement: Measurement) -> None:
     counted = sum(row.counted for row in measurement.records["float32"].times.rounds)
     assert (protocol.processes, protocol.rounds) == (2, counted)
     assert {ending.ended_by for ending in protocol.endings["mixed_bfloat16"].values()} <= {"rounds", "target_precision"}
-    assert protocol.confidence_of("mixed_bfloat16", "train") == pytest.approx(0.96)
+    assert protocol.confidence_of("mixed_bfloat16", "train") == final_confidence(0)
     assert protocol.steps_per_round == 2
     assert 0 < protocol.timing_seconds < (protocol.stage_seconds or 0)
 

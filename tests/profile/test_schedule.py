@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from stages.params import ProfileParams
 from stages.profile import schedule
-from stages.profile.plan import INFERENCE_SHARE, MAX_REPEATS
+from stages.profile.plan import INFERENCE_SHARE, LEAST_TIMING_S, MAX_REPEATS
 from stages.profile.schedule import Schedule
 from tests.profile.test_plan import plan
 
@@ -74,11 +75,30 @@ def test_numbers_in_the_parameters_hold(clock: Clock) -> None:
 
 
 def test_repeats_that_differ_get_fewer_rounds_each(clock: Clock) -> None:
-    found = Schedule(plan(50.0, start_s=20.0, trainings_s=3600.0), ProfileParams())
+    found = Schedule(plan(50.0, start_s=6.0, trainings_s=3600.0), ProfileParams())
     usual, _ = found.seconds(training=True, inference=True)
-    found.repeat_sd *= 3
-    fewer, _ = found.seconds(training=True, inference=True)
-    assert fewer < usual
+    found.repeat_sd /= 3
+    more, _ = found.seconds(training=True, inference=True)
+    assert more > usual
+
+
+@pytest.mark.parametrize(("start_s", "least_s"), [(1.0, LEAST_TIMING_S), (30.0, 3 * 30.0)])
+def test_timing_takes_as_long_as_the_starts_and_not_less_than_some_seconds(
+    clock: Clock, start_s: float, least_s: float
+) -> None:
+    found = Schedule(plan(50.0, start_s=start_s, trainings_s=0.0), ProfileParams())
+    while found.out_of() is None:
+        clock.now_s += 3 * start_s  # other load
+        for _ in found.rounds_until(sum(found.seconds(training=True, inference=True))):
+            clock.now_s += 0.2
+        found.repeats += 1
+    assert found.repeats == found.plan.fewest_repeats
+    assert least_s <= found.timing_s < least_s + 3
+
+
+def test_short_traces_take_half_as_long_as_the_timing_at_most() -> None:
+    assert Schedule(plan(5.0), ProfileParams(), timing_s=8.0).most_account_s == 4.0
+    assert Schedule(plan(5.0), ProfileParams(processes=3), timing_s=8.0).most_account_s == math.inf
 
 
 def test_control_takes_part_as_long_as_it_costs_little() -> None:

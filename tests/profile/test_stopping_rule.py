@@ -9,7 +9,7 @@ from stages import files
 from stages.profile.records import ArmRecord, Calibration
 from stages.profile.stopping_rule import StoppingRule, Target
 from stages.results.profile import Call, Round
-from stages.stats.speedup import INTERIM_CONFIDENCE, LOOKS
+from stages.stats.speedup import INTERIM_CONFIDENCE, LOOKS, final_confidence
 from tests.profile.arm_records import BRIDGE, arm_record
 from tests.small_study import settings_in_force
 
@@ -79,15 +79,34 @@ def test_undecided_measure_goes_on_until_the_time_is_up() -> None:
     endings = found.endings.values()
     assert {ending.ended_by for ending in endings} == {"time"}
     assert {ending.looks for ending in endings} == {3}  # after 3 and 4 repeats, and the last
-    assert [ending.confidence for ending in endings] == [pytest.approx(0.96)] * 2
+    assert [ending.confidence for ending in endings] == [pytest.approx(1 - 0.57 * 0.04)] * 2
 
 
 def test_looks_are_few_and_paid() -> None:
     found = measured({"float32": 10.5, "mixed_bfloat16": 10.0}, 9, noise=0.3)
     found.look("rounds")
     assert {ending.looks for ending in found.endings.values()} == {len(LOOKS) + 1}
-    expected = pytest.approx(0.95 + 0.005 * len(LOOKS))
+    expected = pytest.approx(1 - 0.57 * (0.05 - 0.005 * len(LOOKS)))
     assert [ending.confidence for ending in found.endings.values()] == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("candidate_ms", "noise", "goes_on"),
+    [(9.7, 0.03, True), (10.0, 0.2, False), (8.0, 0.05, False), (20.0, 0.2, False)],
+    ids=["undecided, and may be settled", "undecided, at the threshold", "adopted", "rejected"],
+)
+def test_measure_goes_on_after_its_time_only_if_that_may_settle_it(
+    candidate_ms: float, noise: float, goes_on: bool
+) -> None:
+    """Also where its interval is wide: what is decided then has ended."""
+    found = measured({"float32": 10.5, "mixed_bfloat16": candidate_ms}, 5, noise)
+    found.endings, found.looks = {}, {}
+    found.look("time", narrowing=0.7)
+    assert {measure for _, measure in found.open()} == ({"train", "inference_b1"} if goes_on else set())
+    found.look("time")
+    endings = found.endings.values()
+    assert {ending.last_looks for ending in endings} == {2 if goes_on else 1}
+    assert {ending.confidence for ending in endings} == {final_confidence(0)}
 
 
 def test_wide_interval_does_not_end_a_measure_although_it_is_decided() -> None:

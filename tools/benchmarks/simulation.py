@@ -241,7 +241,10 @@ def simulate(
             rounds.setdefault(name, {}).setdefault(measure, {})[schedule.repeats] = times
         clock.now_s += plan.account_s
         schedule.repeats += 1
-        rule.look(schedule.out_of())
+        out_of = schedule.out_of()
+        rule.look(out_of, schedule.narrowing(out_of))
+        if out_of is not None and rule.has_open:
+            schedule.go_on()
         schedule.learn(rule.speedups().values())
     return _found(rule, rounds, schedule, clock.now_s)
 
