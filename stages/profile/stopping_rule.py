@@ -57,7 +57,8 @@ class StoppingRule:
 
     Decided concerns the speed alone: an interval below `min_speedup`, or one that would be adopted at the strictest
     level of Holm's method; both must be narrow, but for one that is far below. They are asked at few interim looks,
-    which are paid for. When the time is up, a measure that is undecided goes on if more time is likely to settle it.
+    which are paid for. When the time is up, a measure that is undecided goes on if more time is likely to settle it;
+    from then on its interval need not be narrow.
     Quality plays no part.
 
     Args:
@@ -150,7 +151,8 @@ class StoppingRule:
                     self._end(key, "target_precision" if self._is_narrow(found) else out_of, repeats, confidence)
             elif repeats in LOOKS:
                 self.looks[key] = self.looks.get(key, 0) + 1
-                if reason := self._interim_reason(self._factors(times, key, INTERIM_CONFIDENCE)):
+                found = self._factors(times, key, INTERIM_CONFIDENCE)
+                if reason := self._interim_reason(found, at_any_width=key in self.last_looks):
                     self._end(key, reason, repeats, INTERIM_CONFIDENCE)
 
     def speedups(self, confidence: float = CONFIDENCE) -> dict[Key, Speedup]:
@@ -174,12 +176,12 @@ class StoppingRule:
     def _is_narrow(self, found: list[Speedup]) -> bool:
         return bool(found) and all(item.half_width < self._target.precision for item in found)
 
-    def _interim_reason(self, found: list[Speedup]) -> EndedBy | None:
+    def _interim_reason(self, found: list[Speedup], *, at_any_width: bool) -> EndedBy | None:
         if self._is_narrow(found):
             return "target_precision"
         if any(item.high < HOPELESS * self._target.min_speedup for item in found):
             return "decided"
-        if any(item.half_width > DECIDED_WIDTH * item.ratio for item in found):
+        if not at_any_width and any(item.half_width > DECIDED_WIDTH * item.ratio for item in found):
             return None
         return "decided" if self._is_decided(found) else None
 
