@@ -61,7 +61,7 @@ from stages.results.training import (
     write_training,
 )
 from stages.stats.resampling import metric_scores
-from stages.stats.speedup import CONFIDENCE, REPEAT_SD, ProcessTimes, Speedup, final_confidence
+from stages.stats.speedup import CONFIDENCE, REPEAT_SD, ProcessTimes, Speedup
 from stages.text import TRAIN, inference_measure
 
 VARIANTS = ("float32", "mixed_float16", "mixed_bfloat16", "float16")
@@ -123,7 +123,7 @@ def settings_in_force(policy: str, **settings: Any) -> InForce:
     return InForce(policy=policy, **(found | {"learning_rate": 0.005} | settings))
 
 
-ENDING = Ending(ended_by="time", confidence=final_confidence(1), looks=2, repeats=4)
+ENDING = Ending(ended_by="time", confidence=0.96, looks=2, repeats=4)
 PROTOCOL = Protocol(
     processes=4,
     rounds=20,

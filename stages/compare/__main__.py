@@ -18,7 +18,8 @@ with quick_imports():
     from stages.cli import cli_entry, run
     from stages.compare.champion import register_best
     from stages.compare.gate import check_gate
-    from stages.compare.judge import judge
+    from stages.compare.judge import document_of
+    from stages.compare.judging import compare, found_ratios
     from stages.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
     from stages.compare.report.html import render_report
     from stages.compare.report.markdown import description
@@ -31,6 +32,7 @@ with quick_imports():
     from stages.params import Params
     from stages.results import trials
     from stages.results.comparison import COMPARISON, Comparison
+    from stages.results.occasions import write_occasion
     from stages.results.task import resolved
     from stages.tracking import run_logging, store
     from stages.tracking.backfill import IncompleteRunError, backfill
@@ -57,13 +59,16 @@ def _compare_and_track(settings: Params, inputs: Snapshot) -> Comparison:
     batch_sizes = settings.profile.inference_batch_sizes
     try:
         study = load_study(settings.compare.baseline, train.variants, train.seeds, batch_sizes)
-        comparison = judge(study, with_margin(settings.compare, study), trials.of(params.load()))
+        judging = compare(study, with_margin(settings.compare, study))
+        comparison = document_of(judging, trials.of(params.load()))
         inputs.require_unchanged()
     except HalfstepError:
         with suppress(TrackingError), tracker.run(run_logging.comparison(), settings):
             raise  # so that the tracking store shows the failure too
         raise  # the store has failed as well: what it says would hide the first error
     write_results(comparison, study)
+    profile = study.baseline.profile
+    write_occasion(profile.summary.protocol if profile else None, judging.void, found_ratios(judging))
     is_complete = track(comparison, settings, tracker)
     Console().print(render(comparison, study))
     if name := settings.compare.register:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -37,11 +38,12 @@ from stages.results.comparison import (
     VerdictTest,
     Waiting,
 )
+from stages.results.occasions import FoundRatio, Pair
 from stages.results.profile import Profile
 from stages.stats.bootstrap import MetricChange
 from stages.stats.quality import QualityChange
 from stages.stats.scores import score_change
-from stages.stats.speedup import CONFIDENCE, RUN_SD, Speedup, Times, shared_repeats, speedup_of
+from stages.stats.speedup import CONFIDENCE, RUN_SD, Error, Occasion, Speedup, Times, shared_repeats, speedup_of
 from stages.stats.states import find_states
 from stages.text import TRAIN
 
@@ -356,6 +358,41 @@ def _states(study: Study, variant: str, baseline: Profile, candidate: Profile) -
     )
 
 
+def found_ratios(judging: Judging) -> Iterator[FoundRatio]:
+    """Yields what this run found by itself: every judged ratio of two arms, those with bridging arms among them."""
+    baseline = judging.study.baseline.variant
+    for item in judging.candidates:
+        for measure, speedup in item.speedups.items():
+            yield from _found((baseline, item.variant), measure, speedup)
+        profile = item.result.profile
+        bridge = judging.study.bridge(profile, TRAIN) if profile else None
+        if bridge is None:
+            continue
+        for measure, factors in item.factors.items():
+            yield from _found((baseline, bridge.summary.variant), measure, factors.settings)
+            yield from _found((bridge.summary.variant, item.variant), measure, factors.precision)
+
+
+def _found(arms: Pair, measure: str, speedup: Speedup) -> Iterator[FoundRatio]:
+    """Yields it, unless a single round says nothing of its error."""
+    found = speedup.occasion
+    if math.isfinite(found.error.standard_error):
+        yield FoundRatio(
+            arms=arms,
+            measure=measure,
+            log_ratio=found.log_ratio,
+            standard_error=found.error.standard_error,
+            degrees=found.error.degrees,
+            confidence=found.confidence,
+        )
+
+
+def _earlier(study: Study, arms: Pair, measure: str) -> tuple[Occasion, ...]:
+    """What other occasions found; nothing of the control, which shows the noise of this run."""
+    found = () if files.CONTROL in arms else study.earlier.of(arms, measure)
+    return tuple(Occasion(item.log_ratio, Error(item.standard_error, item.degrees), item.confidence) for item in found)
+
+
 def ratio_of(speedup: Speedup) -> dict[str, Any]:
     """A ratio with its interval, which is 95 % over all looks, as the fields of `Ratio`."""
     return {
@@ -384,8 +421,12 @@ def _speedups(study: Study, variant: str, before: Profile, after: Profile) -> di
     """
     times = _times(before), _times(after)
     is_required = all(files.is_variant(profile.summary.variant) for profile in (before, after))
+    arms = before.summary.variant, after.summary.variant
     return {
-        measure: speedup_between(measure, variant, before, after)
+        measure: replace(
+            speedup_between(measure, variant, before, after),
+            earlier=_earlier(study, arms, measure),
+        )
         for measure in study.measures_of(variant)
         if is_required or shared_repeats(measure, *times) > 1
     }

@@ -99,7 +99,7 @@ def _speed(candidate: JudgedCandidate, measures: list[str], judging: Judging) ->
         yield _how(repeats[longest], dict(found)[longest], judging)
     for label, speedup in found:
         if label in occasions:
-            yield _another_occasion(label, speedup, judging)
+            yield _another_occasion(label, speedup, occasions[label], judging)
     rest = [item for item in found if item[0] not in repeats | stalled | occasions]
     too_close = [f"{label}, {ratio_text(speedup)}" for label, speedup in rest]
     if too_close:
@@ -171,11 +171,14 @@ def _cost(label: str, speedup: Speedup, judging: Judging) -> str:
     )
 
 
-def _another_occasion(label: str, speedup: Speedup, judging: Judging) -> str:
+def _another_occasion(label: str, speedup: Speedup, number: int, judging: Judging) -> str:
+    """How to measure on another occasion, and how many there would be in all."""
+    runs = "one run" if speedup.occasions == 1 else f"{speedup.occasions} occasions"
     return _sentence(
-        f"{label}, {ratio_text(speedup)}, is {_where(speedup, judging)} after one run, and more repeats do not show "
-        "what whole runs differ by. Only another occasion could settle it: set profile.occasion to another word and "
-        "run `dvc repro`; this result is kept in MLflow."
+        f"{label}, {ratio_text(speedup)}, is {_where(speedup, judging)} after {runs}, and more repeats do not show "
+        f"what whole runs differ by. Only another occasion could settle it, about {number} in all if it is "
+        f"{ratio_text(speedup)}: set profile.occasion to another word and run `dvc repro`, which keeps this one and "
+        "judges by all."
     )
 
 

@@ -33,6 +33,7 @@ def notes(judging: Judging) -> tuple[str, ...]:
     """What limits a judging: void measures, latencies that still fell, what is missing or impossible, assumptions."""
     return (
         *void_texts(judging),
+        *_occasion_texts(judging),
         *_run_texts(judging),
         *_unsteady_texts(judging),
         *_waiting_texts(judging),
@@ -92,6 +93,34 @@ def _latency_ratio(measure: str, before: Profile, after: Profile, skipped: float
         first = calls["call"].min() + skipped * (calls["call"].max() + 1 - calls["call"].min())
         means_ms.append(float(calls["latency_ms"][calls["call"] >= first].mean()))
     return means_ms[0] / means_ms[1]
+
+
+def _occasion_texts(judging: Judging) -> Iterator[str]:
+    """On how many occasions the speed-ups rest, and those that do not count for a measure."""
+    earlier = judging.study.earlier
+    if not earlier.by_word or judging.study.baseline.profile is None:
+        return
+    words = joined([_occasion_name(word) for word in earlier.by_word])
+    yield (
+        f"Speed-ups are the means of this occasion, {_occasion_name(_occasion_of(judging))}, and of {words}: "
+        "their intervals contain what the occasions differ by. All times are of this one."
+    )
+    for measure in dict.fromkeys(measure for item in judging.candidates for measure in item.speedups):
+        if left_out := [_occasion_name(word) for word in earlier.left_out(measure)]:
+            yield (
+                f"In {measure_text(measure)}, {joined(left_out)} {'is' if len(left_out) == 1 else 'are'} left out: the "
+                f"two copies of {judging.study.baseline.variant} differed by more than noise then, or the GPU was "
+                "throttled."
+            )
+
+
+def _occasion_of(judging: Judging) -> str | None:
+    profile = judging.study.baseline.profile
+    return profile.summary.protocol.occasion if profile else None
+
+
+def _occasion_name(word: str | None) -> str:
+    return "the one without a word" if word is None else f"`{word}`"
 
 
 def _run_texts(judging: Judging) -> Iterator[str]:

@@ -15,6 +15,7 @@ from stages.params import CompareParams
 from stages.params.margin import NEGATIVE_LOSS
 from stages.params.measures import measures_of
 from stages.results.artifact import read_array
+from stages.results.occasions import Earlier, read_earlier
 from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.results.profile import Profile, bridge_name, read_profile, same_weights_file
 from stages.results.task import TASK_INFO, TaskInfo
@@ -69,6 +70,7 @@ class Study:
         data: description of the images; None for other tasks.
         bridges: by the arm's name, the baseline's policy with the other settings of a candidate.
         manifests: sha256 of the manifest of each folder that was read, by its path.
+        earlier: what other occasions found of the same arms.
     """
 
     baseline: VariantResult
@@ -81,6 +83,7 @@ class Study:
     inference_batch_sizes: tuple[int, ...]
     bridges: Mapping[str, Profile] = field(default_factory=dict)
     manifests: Mapping[str, str] = field(default_factory=dict)
+    earlier: Earlier = field(default_factory=lambda: Earlier({}))
 
     def bridge(self, candidate: Profile, measure: str) -> Profile | None:
         """The arm between the baseline and a candidate; None where no other setting matters, or it was not needed."""
@@ -180,6 +183,7 @@ def load_study(
         environment=fingerprint.read(),
         inference_batch_sizes=tuple(inference_batch_sizes),
         bridges=_load_bridges(before, candidates),
+        earlier=read_earlier(before.profile.summary.protocol if before.profile else None),
     )
     return replace(study, manifests=_manifests(study))
 

@@ -236,20 +236,22 @@ def amounts(profile: ProfileParams, min_speedup: float) -> dict[str, float | Non
     return {name: getattr(profile, name) for name in _AMOUNTS} | {"min_speedup": min_speedup}
 
 
-def measurement_key(settings: Params, inputs: Mapping[str, Any]) -> str:
+def measurement_key(settings: Params, inputs: Mapping[str, Any], *, with_occasion: bool = True) -> str:
     """Digest of all that decides the times: parameters, inputs, code and releases.
 
     Args:
         settings: all parameters.
         inputs: digests of the machine, the data, the user's code, and the trainings whose weights are used.
+        with_occasion: whether each `profile.occasion` has another one.
     """
+    left_out = {*_AMOUNTS} if with_occasion else {*_AMOUNTS, "occasion"}
     train = settings.train.model_dump(mode="json", exclude={"checkpoint_every", "require_gpu"})
     parts = {
         "task": settings.task.model_dump(mode="json"),
         "model": settings.model.model_dump(mode="json"),
         "train": train,
         "variants": {name: settings.variants[name].model_dump(mode="json") for name in settings.train.variants},
-        "profile": settings.profile.model_dump(mode="json", exclude=set(_AMOUNTS)),
+        "profile": settings.profile.model_dump(mode="json", exclude=left_out),
         "baseline": settings.compare.baseline,
         "inputs": dict(inputs),
         "code": digests.code_digest("profile"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,15 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
             return
         configs, baseline = _configs(settings, variants), settings.compare.baseline
         trained = _trained(baseline, settings.train.seeds) if baseline in variants else {}
-        key = repeats.measurement_key(settings, _inputs(configs, trained))
+        inputs_of = _inputs(configs, trained)
+        key = repeats.measurement_key(settings, inputs_of)
         asked = repeats.amounts(settings.profile, settings.compare.min_speedup)
         kept = stack.enter_context(repeats.opened(key, asked))
-        digests = _measure_and_write(settings, configs, trained, kept)
+        occasion = {
+            "occasion": settings.profile.occasion,
+            "measurement": repeats.measurement_key(settings, inputs_of, with_occasion=False)[:16],
+        }
+        digests = _measure_and_write(settings, configs, trained, kept, occasion)
         if inputs:
             inputs.require_unchanged("with the former inputs, a run takes over what was timed")
         for variant, run in runs.items():
@@ -77,7 +83,11 @@ def finished_variants(settings: Params) -> list[str]:
 
 
 def _measure_and_write(
-    settings: Params, configs: Mapping[str, ArmConfig], trained: Mapping[int, Path], kept: Repeats
+    settings: Params,
+    configs: Mapping[str, ArmConfig],
+    trained: Mapping[int, Path],
+    kept: Repeats,
+    occasion: Mapping[str, str | None],
 ) -> dict[str, str]:
     """Measures all arms, writes their folders, and returns the sha256 of each manifest by arm."""
     context = runner.Context(
@@ -86,6 +96,7 @@ def _measure_and_write(
         min_speedup=settings.compare.min_speedup,
     )
     measurement = runner.measure(configs, settings.compare.baseline, settings.profile, context, kept)
+    measurement = replace(measurement, protocol=measurement.protocol.model_copy(update=dict(occasion)))
     _print_protocol(measurement)
     largest = _largest_batches(configs, settings, measurement, kept)
     best = best_batch.at_best_batches(configs, settings, largest, measurement, context, kept)

@@ -315,6 +315,8 @@ class Protocol(Record):
         target_precision: half-width that every interval should reach, as a ratio.
         other_load_cores: mean number of cores that other programs kept busy during the rounds.
         gpus: clocks, throttling and other programs of the GPU that was used; empty on a CPU.
+        occasion: `profile.occasion`; None without a word.
+        measurement: digest of all that decides the times but the occasion.
         warnings: what a reader of the numbers should know.
     """
 
@@ -333,6 +335,8 @@ class Protocol(Record):
     target_precision: float
     other_load_cores: float | None = None
     gpus: tuple[GpuConditions, ...] = ()
+    occasion: str | None = None
+    measurement: str | None = None
     warnings: tuple[str, ...] = ()
 
     def confidence_of(self, candidate: str, measure: str) -> float:

@@ -16,7 +16,7 @@ from mlflow.entities import Run
 
 from stages import files
 from stages.compare.__main__ import main
-from stages.compare.judge import document_of, judge
+from stages.compare.judge import document_of
 from stages.compare.judging import Judging
 from stages.compare.report.markdown import render_markdown
 from stages.results import comparison as document
@@ -136,12 +136,12 @@ def test_parameter_that_is_edited_meanwhile(
     def edited(*arguments: Any) -> document.Comparison:
         text = Path("params.yaml").read_text().replace("min_speedup: 1.05", "min_speedup: 1.5")
         Path("params.yaml").write_text(text)
-        return judge(*arguments)
+        return document_of(*arguments)
 
     configure(min_speedup=1.05)
-    monkeypatch.setattr("stages.compare.__main__.judge", edited)
+    monkeypatch.setattr("stages.compare.__main__.document_of", edited)
     assert main() == 1
     assert "compare: compare.min_speedup (1.05, now 1.5) changed while the stage ran" in capfd.readouterr().err
     assert not COMPARISON.exists()
-    monkeypatch.setattr("stages.compare.__main__.judge", judge)
+    monkeypatch.setattr("stages.compare.__main__.document_of", document_of)
     assert main() == 0

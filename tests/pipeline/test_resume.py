@@ -258,6 +258,8 @@ def test_what_fails_beside_the_timing_is_a_warning(copied: Checkout, tmp_path: P
     assert verdicts(copied)["verdict_inference_b1"] != "adopt"
     report = (copied.root / "data/compare/report.html").read_text(encoding="utf-8")
     assert extras.consequence("mixed_bfloat16", extras.TRACE) in report
+    speedup = copied.json("data/compare/comparison.json")["candidates"]["mixed_bfloat16"]["speedup"]["train"]
+    assert speedup["occasions"] == 2
 
 
 def kept_folders(checkout: Checkout) -> list[Path]:

@@ -93,7 +93,9 @@ def test_ratio_that_only_runs_leave_open_asks_for_another_occasion(project: Smal
     candidate = replace(candidate, speedups={"train": agreeing})
     (sentence,) = next_steps(candidate, replace(comparison, candidates=(candidate,)))
     assert "is on no clear side of 1.05× after one run" in sentence
-    assert sentence.endswith("set profile.occasion to another word and run `dvc repro`; this result is kept in MLflow.")
+    assert sentence.endswith(
+        "set profile.occasion to another word and run `dvc repro`, which keeps this one and judges by all."
+    )
 
 
 def test_most_processes_are_those_that_the_parameter_allows() -> None:

@@ -1,0 +1,107 @@
+"""Measurements of the same arms on several occasions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from stages.compare.judge import document_of
+from stages.compare.judging import Judging, found_ratios
+from stages.compare.next_steps import next_steps
+from stages.errors import CorruptFileError
+from stages.results import occasions
+from tests.small_study import PROTOCOL, SmallStudy
+
+MINE = "mixed_bfloat16"
+
+
+def measured(project: SmallStudy, word: str | None, measurement: str = "one", factor: float = 1.0) -> Judging:
+    """Compares on an occasion, on which the candidate takes so many times as long, and keeps what was found."""
+    protocol = PROTOCOL.model_copy(update={"occasion": word, "measurement": measurement})
+    project.edit_profile("float32", protocol=protocol)
+    project.scale_times(MINE, "rounds.csv", factor)
+    found = project.compare()
+    occasions.write_occasion(protocol, found.void, found_ratios(found))
+    project.scale_times(MINE, "rounds.csv", 1 / factor)
+    return found
+
+
+def test_occasions_are_averaged_with_what_they_differ_by(project: SmallStudy) -> None:
+    first, second = measured(project, None), measured(project, "monday", factor=1.2)
+    third = measured(project, "tuesday")
+    one, two, three = (found.candidates[1].speedups["train"] for found in (first, second, third))
+    assert (one.occasions, two.occasions, three.occasions) == (1, 2, 3)
+    assert two.ratio == pytest.approx(one.ratio / math.sqrt(1.2))
+    assert two.high - two.low > 5 * (one.high - one.low)  # by 18 %, more than noise and whole runs
+    same = first.candidates[1].speedups["inference_b1"], third.candidates[1].speedups["inference_b1"]
+    assert same[1].high - same[1].low < 0.8 * (same[0].high - same[0].low)  # three that agree
+    assert [found.control["train"].occasions for found in (first, third)] == [1, 1]
+
+
+def test_document_says_how_many_occasions_there_are(project: SmallStudy) -> None:
+    alone = document_of(measured(project, "monday"))
+    both = document_of(measured(project, None))
+    assert [document.candidates[MINE].speedup["train"].occasions for document in (alone, both)] == [None, 2]  # type: ignore[index]
+    assert not any("occasion" in note for note in alone.notes or ())
+    assert any("this occasion, the one without a word, and of `monday`:" in note for note in both.notes or ())
+
+
+def test_word_that_is_measured_again_replaces_what_it_found(project: SmallStudy) -> None:
+    measured(project, "monday", factor=1.2)
+    again = measured(project, "monday")
+    assert again.candidates[1].speedups["train"].occasions == 1
+    assert len(list((occasions.FOLDER / "one").iterdir())) == 1
+
+
+def test_other_measurements_are_kept_apart(project: SmallStudy) -> None:
+    measured(project, "monday", measurement="one")
+    other = measured(project, "tuesday", measurement="two")
+    assert other.candidates[1].speedups["train"].occasions == 1
+    assert sorted(path.name for path in occasions.FOLDER.iterdir()) == ["one", "two"]
+
+
+def test_occasion_whose_copies_differ_is_left_out_and_named(project: SmallStudy) -> None:
+    project.scale_times("_control", "rounds.csv", 1.3)
+    assert measured(project, "loud").void == {"train"}
+    project.scale_times("_control", "rounds.csv", 1 / 1.3)
+    found = measured(project, "quiet")
+    speedups = found.candidates[1].speedups
+    assert (speedups["train"].occasions, speedups["inference_b1"].occasions) == (1, 2)
+    notes = document_of(found).notes or ()
+    assert any(note.startswith("In training, `loud` is left out: the two copies of float32 differed") for note in notes)
+
+
+def test_factors_of_a_bridging_arm_are_averaged_too(project: SmallStudy) -> None:
+    measured(project, "monday")
+    factors = measured(project, "tuesday").candidates[0].factors
+    assert {speedup.occasions for found in factors.values() for speedup in (found.settings, found.precision)} == {2}
+
+
+@pytest.mark.parametrize("words", [("a/b", "a_b"), ("ü" * 100, "ü" * 99), ("x" * 100, "x" * 99)])
+def test_words_have_files_of_their_own(project: SmallStudy, words: tuple[str, str]) -> None:
+    for word in words:
+        measured(project, word)
+    assert len(list((occasions.FOLDER / "one").iterdir())) == 2
+
+
+def test_results_that_name_no_measurement_have_no_other_occasions(project: SmallStudy) -> None:
+    found = project.compare()
+    occasions.write_occasion(PROTOCOL, found.void, found_ratios(found))
+    assert list(occasions.FOLDER.iterdir()) == []
+
+
+def test_damaged_file_is_named(project: SmallStudy) -> None:
+    measured(project, "monday")
+    (path,) = (occasions.FOLDER / "one").iterdir()
+    path.write_text("{")
+    with pytest.raises(CorruptFileError, match=path.name):
+        measured(project, "tuesday")
+
+
+def test_next_step_says_how_many_occasions_it_takes(project: SmallStudy) -> None:
+    low = project.compare().candidates[1].speedups["train"].low
+    comparison = project.compare(min_speedup=low - 1e-6)
+    step = next(text for text in next_steps(comparison.candidates[1], comparison) if "another occasion" in text)
+    assert "after one run" in step
+    assert "in all if it is 1.60×" in step
