@@ -315,7 +315,8 @@ class ProfileParams(Section):
         min_length=1,
         max_length=100,
         pattern=ONE_LINE,
-        description="any word; with another word the timing is measured anew, and both are kept; `null`: no name",
+        description="any word; with another word the timing is measured anew, and the verdicts are on the mean of all "
+        "words' timings; `null`: no word",
     )
     interleave: bool | None = Field(
         None,
