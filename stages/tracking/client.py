@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import mlflow
 
 from stages.imports import quick_imports
-from stages.locking import try_lock
-from stages.tracking import deadline, store
+from stages.tracking import creation, deadline, store
 
-_CREATE_S = 60.0  # to create the tables takes seconds
 _UPLOADS = frozenset({"log_artifact", "log_artifacts", "log_model_artifacts"})
 
 
@@ -28,23 +25,8 @@ def connect(uri: str) -> mlflow.MlflowClient:
     create = functools.partial(mlflow.MlflowClient, uri)  # connects to a database at once
     if path := store.sqlite_path(uri):
         _import_store_of_databases()
-        with _one_creates(path):
-            return create()
+        return creation.connected(path, create)
     return cast(mlflow.MlflowClient, _ClientWithDeadline(deadline.call_within(deadline.CONNECT_DATABASE_S, create)))
-
-
-@contextmanager
-def _one_creates(path: Path) -> Iterator[None]:
-    """Waits until no other process creates the tables of a database: two at once would both fail."""
-    lock = path.with_name(f".{path.name}.lock")
-    if not lock.exists() and store.revision(path) is not None:
-        yield
-        return
-    with try_lock(lock, wait_s=_CREATE_S) or nullcontext():
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
 
 
 @functools.cache

@@ -145,9 +145,9 @@ def identity(tracking: TrackingParams) -> dict[str, Any]:
     """
     uri = resolve_uri(tracking)
     path = sqlite_path(uri)
-    identifiers = (str(_sqlite_id(path)), _folder_id(artifact_folder(path))) if path else ()
+    identifiers = (str(application_id(path)), _folder_id(artifact_folder(path))) if path else ()
     if path:
-        _require_known_revision(path)
+        require_known_revision(path)
     parts = (without_password(uri), tracking.experiment, _known_id(_log_again_file()), *identifiers)
     return {"sha256": hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()}
 
@@ -193,8 +193,12 @@ def _known_id(path: Path) -> str:
         return ""
 
 
-def _sqlite_id(path: Path) -> int:
-    """The `application_id` of a database file, which MLflow does not use. Sets a random one if it has none."""
+def application_id(path: Path) -> int:
+    """The `application_id` of a database file, which MLflow does not use. Sets a random one if it has none.
+
+    Raises:
+        TrackingError: the file cannot be used.
+    """
     try:
         connection = sqlite3.connect(path, timeout=LOCKED_S)
         try:
@@ -230,7 +234,7 @@ def revision(path: Path) -> str | None:
     return None
 
 
-def _require_known_revision(path: Path) -> None:
+def require_known_revision(path: Path) -> None:
     """Refuses a database whose tables are of a newer MLflow than the installed one."""
     found, spec = revision(path), importlib.util.find_spec("mlflow")
     if found is None or spec is None or spec.origin is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -10,6 +13,8 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from mlflow.store.db.utils import _initialize_tables
+from sqlalchemy import create_engine, event
 
 from stages.errors import TrackingError
 from stages.params import TrackingParams
@@ -37,6 +42,64 @@ def test_three_processes_create_one_store(here: Path, root: Path) -> None:
     assert [process.returncode for process in started] == [0, 0, 0], ended
     assert [out.splitlines()[-1] for out, _ in ended] == ["1", "1", "1"]
     assert [path.name for path in here.glob(".*.lock")] == []
+
+
+def spoil(path: Path, statement: int) -> None:
+    """Creates the tables as MLflow does, in a process that is killed before one of its statements."""
+    if process := os.fork():
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+        return
+    engine, done = create_engine(f"sqlite:///{path}"), itertools.count()
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def kill(*_: object) -> None:
+        if next(done) == statement:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _initialize_tables(engine)
+    os._exit(1)
+
+
+@pytest.mark.parametrize("statement", [50, 230, 400])
+def test_store_that_was_left_incomplete_is_moved_aside(
+    here: Path, statement: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = here / "mlflow.db"
+    spoil(path, statement)
+    spoiled = path.read_bytes()
+    with pytest.raises(Exception, match=r"duplicate column|already exists"):
+        mlflow.MlflowClient(f"sqlite:///{path}")
+    tracker = Tracker(TrackingParams())
+    assert tracker.client.get_experiment(tracker._experiment_id).name == "mixed-precision"
+    assert capsys.readouterr().out == (
+        f"tracking: {path} was left incomplete by a process that was killed while it created it, and has no runs: "
+        "moved to mlflow.db.incomplete-1, and created anew\n"
+    )
+    assert (here / "mlflow.db.incomplete-1").read_bytes() == spoiled
+    assert {found.name for found in here.iterdir()} <= {"mlflow.db", "mlflow.db.incomplete-1", "mlruns"}
+
+
+def test_store_with_runs_is_never_moved(here: Path) -> None:
+    path = here / "mlflow.db"
+    spoil(path, 230)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO runs (run_uuid) VALUES ('a')")
+    with pytest.raises(TrackingError, match="already exists"):
+        Tracker(TrackingParams())
+    assert [found.name for found in here.iterdir()] == ["mlflow.db"]
+
+
+def test_new_store_is_like_the_one_that_mlflow_makes(here: Path, store_template: Path) -> None:
+    identity = store.identity(TrackingParams())
+    Tracker(TrackingParams())
+    assert store.identity(TrackingParams()) == identity
+    found = []
+    for path in (here / "mlflow.db", store_template):
+        with closing(sqlite3.connect(path)) as connection:
+            parts = sorted(connection.execute("SELECT type, name FROM sqlite_master").fetchall())
+            columns = [connection.execute(f"PRAGMA table_info('{name}')").fetchall() for _, name in parts]
+            found.append((parts, columns, connection.execute("SELECT * FROM alembic_version").fetchall()))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("name", ["p%41", "p#x", "p%2Fq", "p%41#x y"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,7 +56,9 @@ class Study(BaseModel):
             ParameterError: they are invalid: one line for each.
         """
         tree: dict[str, Any] = {"variants": _default_variants()}
-        for name, value in {**self.parameters, "profile.occasion": occasion}.items():
+        # the page puts the occasions together: with a seed of its own each is judged by itself
+        own = {"profile.occasion": occasion, "profile.seed": zlib.crc32(occasion.encode()) >> 1}
+        for name, value in {**self.parameters, **own}.items():
             *sections, key = name.split(".")
             mapping = tree
             for section in sections:

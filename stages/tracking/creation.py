@@ -1,0 +1,114 @@
+"""Creates the tables of a SQLite store: in memory, and written into the file in one transaction.
+
+MLflow makes them one by one, in seconds and with a thousand writes that wait for the disk. A process that is killed
+meanwhile may leave a store that no MLflow can open again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from stages.locking import try_lock
+from stages.tracking import store
+
+_CREATE_S = 60.0  # to create the tables takes seconds
+
+_Client = TypeVar("_Client")
+
+
+def connected(path: Path, connect: Callable[[], _Client]) -> _Client:
+    """Connects to a SQLite store, whose tables are created first if it has none.
+
+    A store that was left incomplete, and so has no runs, is made anew; its content is kept beside it, as a line says.
+
+    Args:
+        path: the store's file.
+        connect: connects to it.
+
+    Raises:
+        Exception: what `connect` raises.
+    """
+    if not _tables(path):
+        with _one_creates(path):
+            if not _tables(path):
+                _create(path)
+    try:
+        return connect()
+    except Exception as error:
+        if store.is_locked(error):
+            raise
+    with _one_creates(path):  # another process may mend it meanwhile
+        if _is_incomplete(path):
+            aside = _free_name(path)
+            shutil.copyfile(path, aside)
+            _create(path)  # into the same file, to which MLflow keeps a connection
+            print(
+                f"tracking: {path} was left incomplete by a process that was killed while it created it, and has no "
+                f"runs: moved to {aside.name}, and created anew",
+                flush=True,
+            )
+    return connect()
+
+
+@contextmanager
+def _one_creates(path: Path) -> Iterator[None]:
+    """Waits until no other process creates the tables."""
+    lock = path.with_name(f".{path.name}.lock")
+    held: AbstractContextManager[object] = try_lock(lock, wait_s=_CREATE_S) or nullcontext()
+    with held:
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _create(path: Path) -> None:
+    """Makes all tables in memory, and replaces the content of the file with them; its identifier stays."""
+    from mlflow.store.db.utils import _initialize_tables
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import StaticPool
+
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    _initialize_tables(engine)
+    with closing(engine.raw_connection()) as connection, closing(sqlite3.connect(path, timeout=store.LOCKED_S)) as file:
+        connection.cursor().execute(f"PRAGMA application_id = {store.application_id(path):d}")
+        assert connection.driver_connection is not None, "it was just made"
+        connection.driver_connection.backup(file)
+    engine.dispose()
+
+
+def _is_incomplete(path: Path) -> bool:
+    """Whether a store lacks tables or changes of them, and has no runs."""
+    from mlflow.store.db.utils import _get_latest_schema_revision
+    from mlflow.store.tracking.dbmodels.models import Base
+
+    store.require_known_revision(path)
+    tables = _tables(path)
+    if "experiments" not in tables or ("runs" in tables and _query(path, "SELECT 1 FROM runs LIMIT 1")):
+        return False
+    return not tables.issuperset(Base.metadata.tables) or store.revision(path) != _get_latest_schema_revision()
+
+
+def _tables(path: Path) -> set[str]:
+    return {str(name) for (name,) in _query(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def _query(path: Path, query: str) -> list[tuple[object, ...]]:
+    """The rows that are found; none in a file that is missing or cannot be read, of which MLflow says more."""
+    if not path.is_file():
+        return []
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=store.LOCKED_S)) as connection:
+        return connection.execute(query).fetchall()
+    return []
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (found := path.with_name(f"{path.name}.incomplete-{number}")).exists():
+        number += 1
+    return found
