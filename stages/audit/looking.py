@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stages import files, precision
+from stages import precision
 from stages.errors import TaskError
 from stages.params import Variant
 from stages.profile.audit import audit
@@ -58,7 +58,7 @@ def _built(
     if shape is not None:
         return models.build(spec.model, shape, classes), np.zeros((1, *shape), np.uint8)
     if spec.task.script is not None:
-        log = (files.WORK_DIR / "script" / f"audit-{variant.policy}-{seed}.txt").absolute()
+        log = spec.script_log(seed, "audit-")
         found = Scripted(script.run(spec.task, variant.policy, seed, log), spec.train.batch_size)
         found.build()
         return found.call.model, found.first_batch[0] if isinstance(found.first_batch, tuple) else found.first_batch

@@ -41,7 +41,8 @@ def bridging_arms(
                 "xla": record.settings.in_force.xla,  # Keras may choose another with the policy
             }
             variant = configs[name].variant.model_copy(update=settings)
-            found.setdefault(arm, replace(configs[name], variant=variant))
+            spec = replace(configs[name].spec, name=arm)
+            found.setdefault(arm, replace(configs[name], spec=spec, variant=variant))
     return found
 
 

@@ -133,7 +133,7 @@ def _configs(settings: Params, variants: list[str]) -> dict[str, ArmConfig]:
     digest = files.verify_manifest(files.PREPARED)
     names = {name: settings.compare.baseline if name == files.CONTROL else name for name in entries}
     return {
-        name: ArmConfig(TaskSpec.of(settings, names[name], digest), entry, settings.train.seeds[0])
+        name: ArmConfig(replace(TaskSpec.of(settings, names[name], digest), name=name), entry, settings.train.seeds[0])
         for name, entry in entries.items()
     }
 

@@ -171,8 +171,7 @@ def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
     directory = spec.directory.absolute()
     digest = spec.prepared_sha256 or files.verify_manifest(directory)
     info = TaskInfo.read(directory / TASK_INFO.name)
-    name = f"{variant.policy}-{seed}.txt"
-    call = script.run(spec.task, variant.policy, seed, (files.WORK_DIR / "script" / name).absolute())
+    call = script.run(spec.task, variant.policy, seed, spec.script_log(seed))
     found = Scripted(call, spec.train.batch_size)
     found.build()
     split = _split(found, info, directory, spec.task.score)

@@ -19,6 +19,7 @@ class TaskSpec:
             files are then not read again. None if nobody has.
         directory: folder of the prepared data.
         batch_key: the parameter that says how many examples a step has, for messages.
+        name: of the variant, or of the arm that measures it: processes of one policy may run a script at once.
     """
 
     task: TaskParams
@@ -27,6 +28,7 @@ class TaskSpec:
     prepared_sha256: str | None = None
     directory: Path = files.PREPARED
     batch_key: str = "train.batch_size"
+    name: str = ""
 
     @classmethod
     def of(
@@ -36,7 +38,7 @@ class TaskSpec:
         entry = settings.variants[variant]
         key = "train.batch_size" if entry.batch_size is None else f"variants.{variant}.batch_size"
         train = entry.applied_to(settings.train)
-        return cls(entry.task_of(settings.task), settings.model, train, prepared_sha256, directory, key)
+        return cls(entry.task_of(settings.task), settings.model, train, prepared_sha256, directory, key, variant)
 
     @property
     def subject(self) -> str:
@@ -44,6 +46,10 @@ class TaskSpec:
         if self.task.script is not None:
             return f"task.script = {self.task.script}"
         return f"model.name = {self.model.name}" if self.is_images else f"task.name = {self.task.name}"
+
+    def script_log(self, seed: int, prefix: str = "") -> Path:
+        """The file for what a script prints in this process."""
+        return (files.WORK_DIR / "script" / f"{prefix}{self.name}-{seed}.txt").absolute()
 
     def at_one_replica(self) -> TaskSpec:
         """The same task for a model without a strategy, as it is tested, saved and used for predictions."""

@@ -46,7 +46,9 @@ def test_script_outside_of_the_checkout_gets_a_verdict(copied: Checkout, root: P
     assert copied.json("data/profile/float32/summary.json")["metrics"]["train_examples_per_s"] > 0
 
     assert [path.name for path in script.parent.iterdir()] == ["train.py"]
-    assert "best.keras" in {path.name for path in (copied.root / ".halfstep/script/float32-0").iterdir()}
+    written = copied.root / ".halfstep/script"
+    assert "best.keras" in {path.name for path in (written / "float32-0").iterdir()}
+    assert {"float32-0.txt", "_control-0.txt"} <= {path.name for path in written.iterdir()}  # they run at once
     assert "Running stage 'train" not in copied.check_output("dvc", "repro")
     script.write_text(script.read_text().replace("patience=3", "patience=2"))
     again = copied.check_output("dvc", "repro", "prepare")
