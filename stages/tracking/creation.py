@@ -74,7 +74,7 @@ def _create(path: Path) -> None:
     from sqlalchemy.pool import StaticPool
 
     engine = create_engine("sqlite://", poolclass=StaticPool)
-    _initialize_tables(engine)
+    _initialize_tables(engine)  # type: ignore[no-untyped-call]
     with closing(engine.raw_connection()) as connection, closing(sqlite3.connect(path, timeout=store.LOCKED_S)) as file:
         connection.cursor().execute(f"PRAGMA application_id = {store.application_id(path):d}")
         assert connection.driver_connection is not None, "it was just made"
@@ -84,14 +84,15 @@ def _create(path: Path) -> None:
 
 def _is_incomplete(path: Path) -> bool:
     """Whether a store lacks tables or changes of them, and has no runs."""
-    from mlflow.store.db.utils import _get_latest_schema_revision
-    from mlflow.store.tracking.dbmodels.models import Base
+    from mlflow.store.db.base_sql_model import Base
+    from mlflow.store.db.utils import _get_latest_schema_revision as latest
 
     store.require_known_revision(path)
     tables = _tables(path)
     if "experiments" not in tables or ("runs" in tables and _query(path, "SELECT 1 FROM runs LIMIT 1")):
         return False
-    return not tables.issuperset(Base.metadata.tables) or store.revision(path) != _get_latest_schema_revision()
+    newest = latest()  # type: ignore[no-untyped-call]
+    return not tables.issuperset(Base.metadata.tables) or store.revision(path) != newest
 
 
 def _tables(path: Path) -> set[str]:
