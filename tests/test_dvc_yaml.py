@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ CODE_WITHOUT_EFFECT = {
     "stages/params/": "how params.yaml is read: what else changes results, the stages list",
     "stages/supervision.py": "what is said of a crash",
     "stages/telling.py": "messages to a fleet",
+    "stages/terminal.py": "how wide tables are printed",
     "stages/tracking/": "MLflow is a view of the results",
 }
 IMPORTED_ONLY = {  # for a type, a message or a warning, by stage
@@ -193,3 +195,8 @@ def test_every_parameter_is_described() -> None:
     models = [kind for kind in sections if isinstance(kind, type) and issubclass(kind, BaseModel)] + [Variant]
     fields = [(model, name, field) for model in models for name, field in model.model_fields.items()]
     assert [f"{model.__name__}.{name}" for model, name, field in fields if not field.description] == []
+
+
+def test_images_in_data_raw_can_be_added_to_dvc(root: Path) -> None:
+    ignored = subprocess.run(["git", "check-ignore", "data/raw.dvc", "data/raw/a.png"], cwd=root, capture_output=True)
+    assert ignored.stdout.decode().split() == ["data/raw/a.png"]

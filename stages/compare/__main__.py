@@ -12,8 +12,6 @@ from contextlib import suppress
 from stages.imports import quick_imports
 
 with quick_imports():
-    from rich.console import Console
-
     from stages import files, params
     from stages.cli import cli_entry, run
     from stages.compare.champion import register_best
@@ -34,6 +32,7 @@ with quick_imports():
     from stages.results.comparison import COMPARISON, Comparison
     from stages.results.occasions import write_occasion
     from stages.results.task import resolved
+    from stages.terminal import wide_console
     from stages.tracking import run_logging, store
     from stages.tracking.backfill import IncompleteRunError, backfill
     from stages.tracking.tracker import Tracker
@@ -70,7 +69,7 @@ def _compare_and_track(settings: Params, inputs: Snapshot) -> Comparison:
     profile = study.baseline.profile
     write_occasion(profile.summary.protocol if profile else None, judging.void, found_ratios(judging))
     is_complete = track(comparison, settings, tracker)
-    Console().print(render(comparison, study))
+    wide_console().print(render(comparison, study))
     if name := settings.compare.register:
         if not is_complete:
             raise TrackingError(f"compare.register: '{name}' is unchanged, because the tracking store failed")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
 from stages import files
 from stages.fleet.combination import REPORT, FleetReport, combine
 from stages.fleet.machines import read_machines
 from stages.fleet.report_html import render_html
 from stages.fleet.report_text import render_markdown, render_terminal
+from stages.terminal import wide_console
 
 
 def report() -> None:
@@ -19,7 +18,7 @@ def report() -> None:
     """
     found = combine(read_machines())
     write_report(found)
-    Console().print(render_terminal(found))
+    wide_console().print(render_terminal(found))
     print(f"{REPORT.with_suffix('.html')} has the charts")
 
 

@@ -57,12 +57,17 @@ def examine(text: str, name: str = "params.yaml") -> tuple[Params | None, list[s
         params = Params.model_validate(tree)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        lines = _first(f"{name}: {_explain(details)}" for details in errors)
+        for details in errors:
+            details["loc"] = tuple(part for part in details["loc"] if part not in _EITHER)
+        lines = _first(iter(dict.fromkeys(f"{name}: {_explain(details)}" for details in errors)))
         locations = [details["loc"] for details in errors]
         if any("variants" in location[:2] for location in locations):
             return None, lines
         params = Params.model_validate(_without(tree, locations))
     return params, lines + _first(f"{name}: {line}" for line in broken_rules(params))
+
+
+_EITHER = ("dict[str,any]", "list[any]")  # pydantic's parts of a location for each type that a field may have
 
 
 def _first(lines: Iterator[str]) -> list[str]:

@@ -49,7 +49,7 @@ def run_trial(name: str, module: str, variant: Variant, spec: TaskSpec, *argumen
         waited_s = 0
         while not receiving.poll(WAIT_S):
             waited_s += WAIT_S
-            print(f"{name}: waits for its process since {waited_s} s", file=sys.stderr, flush=True)
+            print(f"{name}: has waited {waited_s} s for its process", file=sys.stderr, flush=True)
         return receiving.recv()
     except EOFError:
         process.join()

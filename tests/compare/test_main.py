@@ -130,6 +130,15 @@ def test_nothing_is_registered_when_nothing_is_adopted(
     assert _client().search_registered_models() == []
 
 
+def test_table_is_as_wide_in_a_pipe_as_those_of_other_programs(
+    configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    configure()
+    assert main() == 0
+    assert 80 < max(map(len, capsys.readouterr().out.splitlines())) <= 120
+
+
 def test_parameter_that_is_edited_meanwhile(
     configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,6 +85,7 @@ ONE_ERROR = {
     "too large for a double": ("train: {learning_rate: 1e400}", "train.learning_rate is inf", "at most 100"),
     "string that begins with a number": ("train: {learning_rate: 1e-05s}", "is '1e-05s'", "a number"),
     "null section": ("train:", "train is null; it must be a mapping with the keys variants, seeds", "epochs"),
+    "null of two types": ("task: {arguments: null}", "task.arguments is null; it must be", "list"),
     "null value": ("data: {path: null}", "data.path is null; it must be", "a non-empty string"),
     "list for a section": ("train: [1]", "train is [1]; it must be a mapping with the keys", "epochs"),
     "string for a section": ("model: cnn", "model is 'cnn'; it must be a mapping with the keys name", ""),

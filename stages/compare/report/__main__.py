@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-
 from stages import files
 from stages.cli import cli_entry
 from stages.compare.report.html import NO_STUDY_NOTE, render_report
@@ -14,6 +12,7 @@ from stages.compare.report.terminal import render
 from stages.compare.study import Study, load_study
 from stages.errors import HalfstepError
 from stages.results.comparison import COMPARISON, Comparison
+from stages.terminal import wide_console
 
 
 @cli_entry
@@ -25,7 +24,7 @@ def main() -> None:
     arguments = parser.parse_args()
     comparison = Comparison.read(arguments.file)
     study = study_of(comparison, arguments.file)
-    Console().print(render(comparison, study))
+    wide_console().print(render(comparison, study))
     if study is None:
         print(NO_STUDY_NOTE)
     if arguments.html is not None:

@@ -127,10 +127,11 @@ def _check_bad_share(rejected: Sequence[Rejection], total: int, data: DataParams
     examples = ", ".join(f"{rejection.path} ({rejection.reason})" for rejection in bad[:EXAMPLES_IN_ERROR])
     more = f" and {len(bad) - EXAMPLES_IN_ERROR} more" if len(bad) > EXAMPLES_IN_ERROR else ""
     sufficient = math.ceil(len(bad) / total * 1000) / 1000
+    accept = f", or set data.max_bad_fraction to {sufficient:g} or more" if sufficient < 1 else ""
     raise DataError(
         f"data.path: {len(bad)} of {total} files cannot be used, more than data.max_bad_fraction = "
-        f"{data.max_bad_fraction:g} allows: {examples}{more}; repair or remove them (all are listed in {list_path}), "
-        f"or set data.max_bad_fraction to {sufficient:g} or more"
+        f"{data.max_bad_fraction:g} allows: {examples}{more}; repair or remove them (all are listed in {list_path})"
+        f"{accept}"
     )
 
 

@@ -12,13 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from stages.cli import cli_entry
 from stages.errors import TraceError
 from stages.profile.trace import Kernel, Operation, Trace, read_trace
 from stages.profile.trace.difference import Difference, OperationChange, difference
 from stages.profile.trace.table import render
+from stages.terminal import wide_console
 
 TOP = 20
 
@@ -46,7 +45,7 @@ def main() -> None:
     if arguments.json:
         _print_json(difference_report(found))
     else:
-        Console(highlight=False).print(render(found, (str(paths[0]), str(paths[1]))))
+        wide_console().print(render(found, (str(paths[0]), str(paths[1]))))
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -250,6 +250,15 @@ def test_too_many_bad_files_are_refused_and_listed(pictures: Path, tmp_path: Pat
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_it_is_not_advised_to_accept_a_folder_without_images(pictures: Path, tmp_path: Path) -> None:
+    for path in pictures.rglob("*.png"):
+        path.write_bytes(b"")
+    with pytest.raises(DataError) as caught:
+        prepare(folder(pictures), tmp_path / "out")
+    assert "repair or remove them" in str(caught.value)
+    assert "or more" not in str(caught.value)
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("step", ["write_labels", "write_reports", "write_manifest"])
 def test_interrupted_run_leaves_no_part_of_its_outputs(
