@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 JUST_ABOVE_0 = 1e-3
 # Together only what does not hide what another one does.
-BOUNDS = [
+BOUNDS: list[dict[str, float]] = [
     {"max_seconds": JUST_ABOVE_0},
     {"processes": 2, "max_seconds": JUST_ABOVE_0},
     {"max_seconds": 1, "rounds": 1, "seed": 0},
