@@ -25,10 +25,11 @@ from greenlet import getcurrent, greenlet
 
 from stages.errors import TaskError
 from stages.params import TaskParams
-from stages.tasks import user_code
+from stages.tasks import script_tracking, user_code
 from stages.tasks.kept_files import existing_files_kept
 from stages.tasks.output import output_to
 from stages.tensorflow_import import global_state, keras, seed_generator, tf
+from stages.text import joined
 
 _POLICY = "dtype_policy"  # its name in Keras's global state
 _SEEDS = 1_000_000_007  # by this much per seed, the seeds that Keras draws differ
@@ -97,6 +98,7 @@ def is_left() -> bool:
 
     Removes the script's temporary files, which nobody else will.
     """
+    script_tracking.remove()
     if _state.temporary is not None:
         shutil.rmtree(_state.temporary, ignore_errors=True)
     return _state.stack is not None
@@ -128,11 +130,14 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, is_first: bool) ->
     sys.path.insert(0, str(path.parent))
     _decide_policy(policy)
     _decide_seeds(seed)
+    if libraries := script_tracking.libraries_of(path):
+        _state.replaced.append(f"its tracking with {joined(libraries)}: what it logs by itself is thrown away")
     found = None
     try:
         os.chdir(path.parent)
         explained = user_code.explained(subject, "fails before it calls fit", TaskError, is_script=True)
-        with explained, output_to(log), existing_files_kept(folder, is_first=is_first):
+        files_kept = existing_files_kept(folder, is_first=is_first)
+        with explained, output_to(log), script_tracking.apart(libraries), files_kept:
             found = stack.switch()
     finally:
         owner.fit, sys.argv = fit, argv

@@ -83,29 +83,31 @@ def _create(path: Path) -> None:
 
 
 def _is_incomplete(path: Path) -> bool:
-    """Whether a store lacks tables or changes of them, and has no runs."""
+    """Whether a store lacks tables or changes of them, and has no runs; not if that cannot be read."""
     from mlflow.store.db.base_sql_model import Base
     from mlflow.store.db.utils import _get_latest_schema_revision as latest
 
     store.require_known_revision(path)
     tables = _tables(path)
-    if "experiments" not in tables or ("runs" in tables and _query(path, "SELECT 1 FROM runs LIMIT 1")):
+    if "experiments" not in tables:
+        return False
+    try:
+        with closing(sqlite3.connect(path, timeout=store.LOCKED_S)) as connection:
+            if "runs" in tables and connection.execute("SELECT 1 FROM runs LIMIT 1").fetchone():
+                return False
+    except sqlite3.Error:
         return False
     newest = latest()  # type: ignore[no-untyped-call]
     return not tables.issuperset(Base.metadata.tables) or store.revision(path) != newest
 
 
 def _tables(path: Path) -> set[str]:
-    return {str(name) for (name,) in _query(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}
-
-
-def _query(path: Path, query: str) -> list[tuple[object, ...]]:
-    """The rows that are found; none in a file that is missing or cannot be read, of which MLflow says more."""
+    """Their names; none of a file that is missing or cannot be read, of which MLflow says more."""
     if not path.is_file():
-        return []
+        return set()
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=store.LOCKED_S)) as connection:
-        return connection.execute(query).fetchall()
-    return []
+        return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return set()
 
 
 def _free_name(path: Path) -> Path:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-import mlflow
 from mlflow.entities import Experiment, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, RESOURCE_ALREADY_EXISTS, ErrorCode
@@ -73,7 +72,6 @@ class Tracker:
 
     def __init__(self, tracking: TrackingParams, *, waits: bool = False) -> None:
         uri = store.resolve_uri(tracking)
-        mlflow.set_tracking_uri(uri)
         self._shown_uri, self._is_local = without_password(uri), store.sqlite_path(uri) is not None
         self._experiment_name = tracking.experiment
         self._state = StoreState(can_recover=waits and not self._is_local)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import csv
 import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +17,6 @@ from stages.inputs import digests
 from tests.scripts.conftest import source
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.scripts.conftest import ScriptProject
 
 pytestmark = pytest.mark.slow
@@ -44,6 +46,23 @@ def test_first_epoch_is_that_of_plain_python(project: ScriptProject) -> None:
         rows = list(csv.DictReader(stream))
     assert len(rows) == 2
     assert float(rows[0]["loss"]) == plain_loss
+
+
+def test_what_a_script_tracks_by_itself_meets_no_store(project: ScriptProject) -> None:
+    start = (
+        "import mlflow\nmlflow.set_tracking_uri('sqlite:///own.db')\nmlflow.set_experiment('mine')\nmlflow.autolog()\n"
+        "mlflow.start_run()\nmlflow.log_param('units', 64)\nprint('logs to', mlflow.get_tracking_uri())"
+    )
+    project.write(start=start)
+    assert "replaces its tracking with MLflow: what it logs by itself is thrown away" in project.passed("prepare")
+    assert project.train()["status"] == "finished"
+    assert [path.name for path in project.script.parent.iterdir()] == ["train.py"]
+    assert "halfstep-mlflow-" in (project.root / ".halfstep/script/float32-0.txt").read_text()
+    with closing(sqlite3.connect(project.root / "mlflow.db")) as connection:
+        assert connection.execute("SELECT DISTINCT status FROM runs").fetchall() == [("FINISHED",)]
+        names = {name for (name,) in connection.execute("SELECT name FROM experiments")}
+    assert names == {"Default", "mixed-precision"}
+    assert not list(Path(tempfile.gettempdir()).glob("halfstep-mlflow-*"))
 
 
 def test_no_file_is_changed(project: ScriptProject) -> None:
