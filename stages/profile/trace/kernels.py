@@ -12,6 +12,8 @@ Each library has its naming conventions:
   `hlo` reads from the program. XLA calls cuBLAS, cuBLASLt and cuDNN for the other products and convolutions: those
   kernels have the libraries' names.
 - PyTorch's Triton: `triton_poi_fused_…` (pointwise), `triton_mm`.
+- hipBLASLt and Tensile, for AMD: `Cijk_Ailk_Bljk_BBS_BH_MT…_MI16x16x16x1_…`, the types of the inputs, of the output and
+  of the arithmetic (`B` bfloat16, `H` half, `S` single, `D` double), and the shape of a matrix instruction.
 
 What a name does not show is unknown (None), and never "not on tensor cores".
 """
@@ -28,6 +30,17 @@ FLOATING = SIXTEEN_BIT | {"float8", "tf32", "float32", "float64"}
 
 _NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])[a-z]+(?:_|$)")
 _NVJET_INPUT = {"h": "float16", "t": "bfloat16", "s": "tf32", "d": "float64", "q": "float8", "o": "other", "b": "other"}
+
+_TENSILE = re.compile(r"^cijk_[a-z]+_[a-z]+_(f8|b8|i8|[bhsd])")
+_TENSILE_INPUT = {
+    "b": "bfloat16",
+    "h": "float16",
+    "s": "float32",
+    "d": "float64",
+    "f8": "float8",
+    "b8": "float8",
+    "i8": "other",
+}
 
 # In order: the first that matches decides. Types of inputs come before those that can also be an accumulator's.
 _DTYPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -62,7 +75,7 @@ _CAST = re.compile(
 
 _TENSOR_CORES = re.compile(
     r"nvjet_|(?<![a-z])[hsdzci](?:884|1688|16816|161616|16832|8816)|tensorop|tensor\d+x\d+x\d+"
-    r"|wmma|[hiqg]mma|umma(?!ry)|tcgen05|e2m1|warpgroup|flash_(?:fwd|bwd|fprop|bprop)|flashattn|fmha(?:_v2|sm\d|_cutlass\w*(?:sm[89]|f16\w*sm7))"
+    r"|^cijk_\w*_mi\d+x\d+|wmma|[hiqg]mma|umma(?!ry)|tcgen05|e2m1|warpgroup|flash_(?:fwd|bwd|fprop|bprop)|flashattn|fmha(?:_v2|sm\d|_cutlass\w*(?:sm[89]|f16\w*sm7))"
 )
 _CUDA_CORES = re.compile(r"ffma|simt|(?<!t)f32f32_f32(?![a-z0-9])")
 # The compiler or the library chooses the kernel behind these names.
@@ -86,7 +99,7 @@ _AUXILIARY = re.compile(
 _MATRIX = re.compile(
     r"(?<!fb)gemm|nvjet|xmma|(?:[hsd]|\d)cudnn_|conv(?!ers|ert)|wgrad|dgrad|fprop|winograd|fft\d?d|contraction|sdpa|fmha"
     r"|flash_?(?:attn|fwd|bwd|fprop|bprop)|[whigq]mma|umma(?!ry)|tcgen05|dot\w*fusion|fusion\w*dot|triton_tem|blockpersist"
-    r"|matmul|mul_mat(?!_vec)|tensorop|(?<![a-z])(?:add|b)?mm(?![a-z])"
+    r"|^cijk_|matmul|mul_mat(?!_vec)|tensorop|(?<![a-z])(?:add|b)?mm(?![a-z])"
 )
 # A product of a matrix and a vector (gemv) reads each number once: memory bounds it.
 _MEMORY = re.compile(
@@ -94,7 +107,8 @@ _MEMORY = re.compile(
     r"|norm(?!al(?:$|[^i]))|bias|relu|gelu|silu|swiglu|pool|softmax|copy|concat|(?<![a-z])pad|cast|convert|conversion"
     r"|upsample|scatter|gather|slice|broadcast|apply|adam|momentum|op_tensor|scal_kernel|scalepacked|axpy|fill(?!philox)|stitch|mul_mat_vec"
 )
-_NOT_COMPUTE = re.compile(r"^\[?(?:cuda )?mem(?:cpy|set)|^nccl", re.IGNORECASE)
+_NOT_COMPUTE = re.compile(r"^\[?(?:cuda |hip )?mem(?:cpy|set)|^[nr]ccl|^__amd_rocclr_(?:copy|fill)", re.IGNORECASE)
+_MOST_CHARACTERS = 2000  # of a name that are looked at: what follows are arguments of templates in templates
 
 _TENSOR = re.compile(r"([a-z]+\d*)\[([\d,]*)\]")
 _NAMES = {"half": "float16", "float": "float32", "double": "float64"}
@@ -116,7 +130,7 @@ def kernel_dtype(kernel_name: str) -> str | None:
 
     A conversion counts by the type that it reads, or, if that is not a floating type, by the type that it writes.
     """
-    name, plain = kernel_name.lower(), _without_namespaces(kernel_name)
+    name, plain = _shortened(kernel_name), _without_namespaces(kernel_name)
     conversion = next(filter(None, (pattern.search(plain) for pattern in _CONVERSION)), None)
     if conversion:
         source, target = canonical_dtype(conversion["source"]), canonical_dtype(conversion["target"])
@@ -124,6 +138,8 @@ def kernel_dtype(kernel_name: str) -> str | None:
     nvjet = _NVJET.search(name)
     if nvjet:
         return _NVJET_INPUT.get(nvjet[1])
+    if tensile := _TENSILE.search(name):
+        return _TENSILE_INPUT[tensile[1]]
     return next((dtype for dtype, pattern in _DTYPES if pattern.search(name)), None)
 
 
@@ -135,7 +151,7 @@ def uses_tensor_cores(kernel_name: str, dtype: str | None, flagged: bool) -> boo
         flagged: xprof's answer. xprof compares names with a list that is older than Hopper and includes `xmma_gemm`,
             which also names kernels for CUDA cores.
     """
-    name, category = kernel_name.lower(), kernel_category(kernel_name)
+    name, category = _shortened(kernel_name), kernel_category(kernel_name)
     if _ANY_FUSION.search(name):
         return flagged or None
     if category == "memory" or _CUDA_CORES.search(name):
@@ -170,7 +186,7 @@ def kernel_category(kernel_name: str) -> OpCategory:
 
 def is_layout_kernel(kernel_name: str, operation: str = "") -> bool:
     """Whether a kernel only changes the layout of a convolution's tensor, by its name or that of its operation."""
-    return _LAYOUT.search(kernel_name.lower()) is not None or _LAYOUT_OPTIMIZER in operation
+    return _LAYOUT.search(_shortened(kernel_name)) is not None or _LAYOUT_OPTIMIZER in operation
 
 
 def is_cast_kernel(kernel_name: str) -> bool:
@@ -185,4 +201,8 @@ def shapes_dtype(shapes: str) -> str | None:
 
 
 def _without_namespaces(kernel_name: str) -> str:
-    return _NAMESPACE.sub("", kernel_name.lower())
+    return _NAMESPACE.sub("", _shortened(kernel_name))
+
+
+def _shortened(kernel_name: str) -> str:
+    return kernel_name[:_MOST_CHARACTERS].lower()

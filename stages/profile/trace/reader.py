@@ -30,6 +30,7 @@ _PART_COLUMNS = {
     "other_ms": "otherTimeMs",
 }
 _DEVICE_PARTS = frozenset({"device_compute_ms", "kernel_launch_ms", "device_to_device_ms", "device_collectives_ms"})
+_XPROF_ROWS = 1000
 _COMPLETE_STEPS = 5  # of more, xprof drops the first and the last
 _GPU_TRACES = re.compile(r"^gpu_|^GPU_\d+|tf_gpu_|GPU_Event_Manager", re.IGNORECASE)
 
@@ -105,9 +106,32 @@ def _marked(markers_ms: Sequence[float]) -> tuple[StepBreakdown, ...]:
 def _kernels(conversion: Conversion, graph_dtypes: Mapping[str, str]) -> tuple[Kernel, ...]:
     by_shapes = _dtypes_by_shapes(conversion.scan.kernels, graph_dtypes)
     types = {row["operation"]: row["type"] for row in conversion.operations if row["host_or_device"] == "Device"}
-    compute = [row for row in conversion.kernels if is_compute(row["kernel_name"])]
+    compute = [row for row in _kernel_rows(conversion) if is_compute(row["kernel_name"])]
     kernels = [_kernel(row, conversion.scan.fusion_dtypes, by_shapes, types) for row in compute]
     return tuple(sorted(kernels, key=lambda kernel: -kernel.duration_us))
+
+
+def _kernel_rows(conversion: Conversion) -> list[Mapping[str, Any]]:
+    """xprof's table of kernels, with those that it leaves out: it keeps the longest `_XPROF_ROWS`."""
+    rows: list[Mapping[str, Any]] = list(conversion.kernels)
+    if len(rows) < _XPROF_ROWS:
+        return rows
+    known = {(row["kernel_name"], node_name(row["op_name"] or "")) for row in rows}
+    left_out: dict[tuple[str, str], list[KernelShapes]] = defaultdict(list)
+    for kernel in conversion.scan.kernels:
+        if (kernel.kernel, node_name(kernel.operation)) not in known:
+            left_out[kernel.kernel, kernel.operation].append(kernel)
+    for (name, operation), kernels in left_out.items():
+        rows.append(
+            {
+                "kernel_name": name,
+                "op_name": operation,
+                "occurrences": sum(kernel.occurrences for kernel in kernels),
+                "total_duration_us": math.fsum(kernel.duration_us for kernel in kernels),
+                "is_kernel_using_tensor_core": False,
+            }
+        )
+    return rows
 
 
 def _kernel(
@@ -197,5 +221,8 @@ def _xprof_percent(conversion: Conversion, bits: int) -> float | None:
 
 
 def _device_count(conversion: Conversion) -> int | None:
+    """The GPUs that compute; xprof counts the idle ones of a host, too."""
+    if conversion.scan.computing_devices:
+        return conversion.scan.computing_devices
     text = conversion.overview.properties.get("device_core_count", "")
     return int(text) if text.isdigit() and int(text) else None

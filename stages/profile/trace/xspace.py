@@ -68,6 +68,7 @@ class KernelShapes:
     operation: str
     shapes: str
     duration_us: float
+    occurrences: int
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Scan:
         dropped_traces: number of dropped traces according to the planes.
         nameless: files without the name of a host.
         kernels: kernels of the GPUs.
+        computing_devices: number of GPUs that ran one: others are visible to the program and idle.
         markers_ms: duration of each step marker of the host that has the most, in their order.
         fusion_dtypes: data type of each fusion that XLA compiled, by the name of its kernel.
     """
@@ -95,6 +97,7 @@ class Scan:
     kernels: tuple[KernelShapes, ...]
     markers_ms: tuple[float, ...]
     fusion_dtypes: dict[str, str]
+    computing_devices: int = 0
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -117,6 +120,7 @@ def scan_files(paths: Iterable[Path]) -> Scan:
     spaces = named.values()
     planes = [plane for space in spaces for plane in space.planes]
     hosts = [plane for plane in planes if plane.name.startswith(b"/host:")]
+    kernels = [found for plane in planes if (found := list(_kernels(plane)))]
     return Scan(
         planes=tuple(_text(plane.name) for plane in planes),
         host_lines=tuple(_text(line.name) for plane in hosts for line in plane.lines),
@@ -124,7 +128,8 @@ def scan_files(paths: Iterable[Path]) -> Scan:
         warnings=tuple(dict.fromkeys(_text(warning) for space in spaces for warning in space.warnings)),
         dropped_traces=sum(map(_dropped_traces, planes)),
         nameless=tuple(name for name, space in named.items() if not space.hostnames),
-        kernels=tuple(kernel for plane in planes for kernel in _kernels(plane)),
+        kernels=tuple(kernel for of_one in kernels for kernel in of_one),
+        computing_devices=len(kernels),
         markers_ms=max(map(_markers_ms, hosts), key=len, default=()),
         fusion_dtypes=fusion_dtypes(program for plane in planes for program in _programs(plane)),
     )
@@ -206,15 +211,15 @@ def _kernels(plane: Any) -> Iterator[KernelShapes]:
         return
     stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
     event_names = {entry.key: _text(entry.value.name) for entry in plane.event_metadata}
-    durations: dict[tuple[str, str, str], int] = defaultdict(int)
+    durations: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for line in plane.lines:
         for event in line.events:
             stats = {stat_names.get(stat.metadata_id, ""): stat for stat in event.stats}
             if "kernel_details" in stats:  # copies and derived lines have none
                 operation, shapes = _operation_and_shapes(stats, stat_names)
-                durations[event_names.get(event.metadata_id, ""), operation, shapes] += event.duration_ps
-    for (kernel, operation, shapes), duration_ps in durations.items():
-        yield KernelShapes(kernel, operation, shapes, duration_ps / 1e6)
+                durations[event_names.get(event.metadata_id, ""), operation, shapes].append(event.duration_ps)
+    for (kernel, operation, shapes), each_ps in durations.items():
+        yield KernelShapes(kernel, operation, shapes, sum(each_ps) / 1e6, len(each_ps))
 
 
 def kernel_operations(plane: Any, line: Any) -> Iterator[tuple[Any, str, str, str]]:

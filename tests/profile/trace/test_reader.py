@@ -174,6 +174,31 @@ def test_kernels_of_two_devices_are_summed(xspaces: ModuleType, save: Save) -> N
     assert trace.device_count == 2
 
 
+def test_idle_devices_of_a_host_change_nothing(xspaces: ModuleType, save: Save) -> None:
+    kernels = [xspaces.Kernel("ampere_sgemm_128x64_tn", 300), xspaces.Kernel("Relu_GPU_DT_FLOAT_kernel", 100, "relu")]
+    alone = read_trace(save(xspaces.gpu_space(kernels), "alone"))
+    among = read_trace(save(xspaces.gpu_space(kernels, devices=8, on_device={n: [] for n in range(1, 8)}), "among"))
+    assert (alone.device_count, among.device_count) == (1, 1)
+    for before, after in zip(alone.operations, among.operations, strict=True):
+        assert among.operation_per_step(after, 4) == pytest.approx(alone.operation_per_step(before, 4))
+
+
+def test_kernels_that_xprof_leaves_out_count(xspaces: ModuleType, save: Save) -> None:
+    """It keeps 1,000 rows, the longest: here the share of 16 bit would be 100 %."""
+    half = [xspaces.Kernel("ampere_h16816gemm_128x128", 21, f"half_{n}/MatMul:MatMul") for n in range(1000)]
+    full = [xspaces.Kernel("ampere_sgemm_128x64_tn", 20, f"full_{n}/MatMul:MatMul") for n in range(1500)]
+    trace = read_trace(save(xspaces.gpu_space([*half, *full], steps=2)))
+    assert len(trace.kernels) == 2500
+    assert trace.metrics()["profiler/compute_16bit_percent"] == pytest.approx(100 * 21 / (21 + 30))
+    assert {kernel.occurrences for kernel in trace.kernels} == {2}
+
+
+def test_copies_of_rocm_are_no_compute(xspaces: ModuleType, save: Save) -> None:
+    names = ("nvjet_hsh_128x128_64x4_1x2_h_bz_TNT", "__amd_rocclr_copyBuffer.kd", "__amd_rocclr_fillBufferAligned.kd")
+    trace = read_trace(save(xspaces.gpu_space([xspaces.Kernel(name, 100) for name in names])))
+    assert [kernel.name for kernel in trace.kernels] == [names[0]]
+
+
 @pytest.mark.parametrize("slow", [0, 1])
 def test_a_step_of_two_devices_ends_with_the_slower(slow: int, xspaces: ModuleType, save: Save) -> None:
     fast_kernels = [xspaces.Kernel("ampere_h16816gemm_128x128", 300), xspaces.Kernel("Relu_GPU_DT_HALF_kernel", 100)]
