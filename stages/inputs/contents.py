@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import sqlite3
 import stat
 import sys
@@ -20,6 +21,7 @@ from stages import files
 
 DATABASE = files.WORK_DIR / "contents.db"  # in the original checkout; it may be removed at any time
 # Instead of a sha256.
+_OF_DVC = re.compile(r"/files/md5/[0-9a-f]{2}/[0-9a-f]{30}$")  # an object in a cache of DVC
 UNREADABLE, DANGLING, IRREGULAR, OUTSIDE = (
     "unreadable",
     "a link to nothing",
@@ -161,8 +163,14 @@ def _state(path: Path, root: Path | None) -> str | None:
     return _as_text(status) if stat.S_ISREG(status.st_mode) else IRREGULAR
 
 
+def leads_out(path: Path | str, root: Path) -> bool:
+    """Whether a link leads out of a resolved folder; not if it is one of `dvc add`, which leads into DVC's cache."""
+    target = os.path.realpath(path)
+    return not Path(target).is_relative_to(root) and _OF_DVC.search(target) is None
+
+
 def _state_of_link(path: Path, root: Path | None) -> str:
-    if root is not None and not Path(os.path.realpath(path)).is_relative_to(root):
+    if root is not None and leads_out(path, root):
         return OUTSIDE
     try:
         status = path.stat()

@@ -90,6 +90,7 @@ class StoppingRule:
         self.endings: dict[Key, Ending] = dict(endings or {})
         self.looks: dict[Key, int] = dict(looks or {})
         self.last_looks: dict[Key, int] = dict(last_looks or {})
+        self._gone_on: set[Key] = set()  # although their time was up
 
     @property
     def candidates(self) -> list[str]:
@@ -149,10 +150,12 @@ class StoppingRule:
                 self.last_looks[key] = self.last_looks.get(key, 0) + 1
                 if narrowing is None or self._is_decided(found) or not self._can_be_settled(found, narrowing):
                     self._end(key, "target_precision" if self._is_narrow(found) else out_of, repeats, confidence)
+                else:
+                    self._gone_on.add(key)
             elif repeats in LOOKS:
                 self.looks[key] = self.looks.get(key, 0) + 1
                 found = self._factors(times, key, INTERIM_CONFIDENCE)
-                if reason := self._interim_reason(found, at_any_width=key in self.last_looks):
+                if reason := self._interim_reason(found, at_any_width=key in self._gone_on):
                     self._end(key, reason, repeats, INTERIM_CONFIDENCE)
 
     def speedups(self, confidence: float = CONFIDENCE) -> dict[Key, Speedup]:

@@ -110,10 +110,14 @@ def _opaque(image: Image.Image) -> Image.Image:
 def _unidentified(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            start = file.read(4)
+            start = file.read(100)
     except OSError as error:
         return _reason_not_readable(error)
-    if start in TIFF_STARTS:
+    if start.startswith(b"version https://git-lfs"):
+        return "a pointer of Git LFS in place of the image: run `git lfs pull`"
+    if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        return "a web page in place of the image: download it again"
+    if start.startswith(TIFF_STARTS):
         return "a TIFF file that Pillow cannot read: damaged, or of an unknown kind, such as 64-bit floats"
     return f"not an image of a known format ({', '.join(FORMATS)})"
 

@@ -1,8 +1,9 @@
-"""Lists the images of class folders, which may be in `train/`, `validation/` (or `val/`) and `test/`."""
+"""Lists the images of class folders, which may be in `train/`, `validation/` and `test/`, however these are spelled."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import unicodedata
 from collections import Counter
@@ -11,10 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.errors import DataError, printable
+from stages.inputs.contents import leads_out
 from stages.prepare.images.batches import Rejection
 from stages.prepare.images.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION
 
-SPLIT_FOLDERS = {"train": TRAIN, "validation": VALIDATION, "val": VALIDATION, "test": TEST}
+# As public sets of images call them, without words such as `set`: `Training`, `seg_train`, `test_set`, `VALID_IMAGES`.
+SPLIT_NAMES = {
+    "train": TRAIN,
+    "training": TRAIN,
+    "trn": TRAIN,
+    "validation": VALIDATION,
+    "valid": VALIDATION,
+    "val": VALIDATION,
+    "dev": VALIDATION,
+    "test": TEST,
+    "testing": TEST,
+    "tst": TEST,
+    "eval": TEST,
+    "evaluation": TEST,
+}
+_BESIDE_NAMES = re.compile(r"[\W_]+|seg|set|data|images?|imgs?|pictures?|split")
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini"})  # Windows adds them to picture folders
 
@@ -81,7 +98,10 @@ def unreadable(root: Path, error: OSError) -> DataError:
 
 
 def _listing(root: Path) -> Listing:
-    folders = _split_folders(root) or {UNASSIGNED: root}
+    folders = _split_folders(root)
+    if not folders and (inner := _only_wraps(root)):
+        folders = _split_folders(inner) or {UNASSIGNED: inner}
+    folders = folders or {UNASSIGNED: root}
     class_folders = {split: _subfolders(folder) for split, folder in folders.items()}
     _refuse_lookalikes({entry.name for entries in class_folders.values() for entry in entries}, root)
     main = min(folders)  # the folder of the training images, or the root
@@ -111,12 +131,12 @@ def _split_folders(root: Path) -> dict[int, Path]:
     A class may have the name "train" too: it contains images, while a split contains class folders.
     """
     folders = _subfolders(root)
-    named = [entry for entry in folders if entry.name.lower() in SPLIT_FOLDERS]
+    named = [entry for entry in folders if split_of(entry.name) is not None]
     if len(named) < len(folders):
         named = [entry for entry in named if _holds_classes(entry)]
     for entry in named:
         _refuse_linked_folder(entry, root)
-    by_split = {SPLIT_FOLDERS[entry.name.lower()]: Path(entry.path) for entry in named}
+    by_split = {split_of(entry.name): _only_wraps(Path(entry.path)) or Path(entry.path) for entry in named}
     others = [entry.name for entry in folders if entry not in named]
     if named and (others or len(by_split) < len(named) or TRAIN not in by_split):
         found = ", ".join(printable(entry.name) for entry in folders)
@@ -124,12 +144,29 @@ def _split_folders(root: Path) -> dict[int, Path]:
             f"data.path: {root} contains the folders {found}; allowed are either class folders only, or train with "
             "optional validation (or val) and test, each with class folders: move the other folders away"
         )
-    return dict(sorted(by_split.items()))
+    return {split: by_split[split] for split in (TRAIN, VALIDATION, TEST) if split in by_split}
+
+
+def split_of(name: str) -> int | None:
+    """The split that the name of a folder means; None if it means none."""
+    return SPLIT_NAMES.get(_BESIDE_NAMES.sub("", name.lower()))
+
+
+def _only_wraps(folder: Path) -> Path | None:
+    """The only folder in a folder, if it holds all class folders or splits, as archives often unpack."""
+    folders = _subfolders(folder)
+    if len(folders) != 1 or folders[0].is_symlink() or _has_images(folder):
+        return None
+    inner = Path(folders[0].path)
+    return inner if len(_subfolders(inner)) > 1 and not _has_images(inner) else None
 
 
 def _holds_classes(folder: Entry) -> bool:
-    has_images = any(entry.name.lower().endswith(IMAGE_SUFFIXES) for entry in _visible(folder))
-    return not has_images and bool(_subfolders(folder))
+    return not _has_images(folder) and bool(_subfolders(folder))
+
+
+def _has_images(folder: Path | Entry) -> bool:
+    return any(entry.name.lower().endswith(IMAGE_SUFFIXES) for entry in _visible(folder))
 
 
 def _subfolders(folder: Path | Entry) -> list[Entry]:
@@ -155,7 +192,7 @@ def _walk(entry: Entry, root: Path) -> Iterator[tuple[Entry, str | None]]:
 
 def _refuse_link(entry: Entry, root: Path) -> str | None:
     target = Path(os.path.realpath(entry.path))
-    if not target.is_relative_to(root):
+    if leads_out(entry.path, root):
         return "a link that leads out of the folder"
     if not target.exists():
         return "a link to nothing"

@@ -272,6 +272,8 @@ def encoded(suffix: str, keep: float = 1.0) -> bytes:
 BAD = {
     "empty.png": (b"", "empty file"),
     "text.png": (b"not an image\n", "not an image of a known format"),
+    "pointer.jpg": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "a pointer of Git LFS in place of"),
+    "page.jpg": (b"\n<!DOCTYPE html>\n<html>", "a web page in place of the image"),
     "script.jpg": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image of a known format"),
     "half.jpg": (encoded(".jpg", keep=0.5), "cannot be decoded: "),
     "half.png": (encoded(".png", keep=0.5), "cannot be decoded: "),

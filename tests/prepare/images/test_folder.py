@@ -50,15 +50,67 @@ def test_hidden_and_system_files_are_ignored(pictures: Path, draw: Callable[...,
     assert (len(listing.files), listing.classes) == (30, ("cat", "dog"))
 
 
-@pytest.mark.parametrize("validation", ["validation", "val", "Val"])
-def test_given_splits_are_used(validation: str, pictures: Path) -> None:
-    root = split_up(pictures, "train", validation, "test")
+@pytest.mark.parametrize(
+    ("training", "validation", "test"),
+    [
+        ("train", "validation", "test"),
+        ("train", "val", "test"),
+        ("Train", "Val", "Test"),
+        ("Training", "Validation", "Testing"),
+        ("seg_train", "seg_val", "seg_test"),
+        ("training_set", "valid_set", "test_set"),
+        ("TRAIN_IMAGES", "VALID-IMAGES", "TEST IMAGES"),
+        ("trainset", "dev", "testset"),
+    ],
+)
+def test_given_splits_are_used(training: str, validation: str, test: str, pictures: Path) -> None:
+    root = split_up(pictures, training, validation, test)
     (root / "labels.csv").write_text("")
-    (root / "train" / "labels.csv").write_text("")
+    (root / training / "labels.csv").write_text("")
     listing = list_images(root)
     assert listing.classes == ("cat", "dog")
     assert [file.given for file in listing.files] == [TRAIN] * 30 + [VALIDATION] * 30 + [TEST] * 30
-    assert listing.files[30].path == f"{validation}/cat/00.png"
+    assert {file.path for file in listing.files if file.given == VALIDATION} >= {f"{validation}/cat/00.png"}
+
+
+@pytest.mark.parametrize("names", [("seg_train/seg_train", "seg_test/seg_test"), ("data/train", "data/val")])
+def test_folder_that_only_wraps_another_is_passed_through(names: tuple[str, str], pictures: Path) -> None:
+    root = pictures.parent / "wrapped"
+    for name in names:
+        shutil.copytree(pictures, root / name)
+    listing = list_images(root)
+    assert listing.classes == ("cat", "dog")
+    assert {file.given for file in listing.files} == {TRAIN, TEST if "test" in names[1] else VALIDATION}
+    assert all((root / file.path).is_file() for file in listing.files)
+
+
+def test_class_folders_in_one_folder_are_used(pictures: Path, tmp_path: Path) -> None:
+    shutil.copytree(pictures, tmp_path / "archive" / "PetImages")
+    assert list_images(tmp_path / "archive").classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize("name", ["valid", "training", "test", "dev"])
+def test_class_with_the_name_of_a_split_has_images_in_it(name: str, pictures: Path) -> None:
+    (pictures / "cat").rename(pictures / name)
+    assert list_images(pictures).classes == tuple(sorted((name, "dog")))
+
+
+@pytest.mark.parametrize("names", [("Training", "Testing"), ("train", "valid"), ("test_set", "training_set")])
+def test_two_classes_with_the_names_of_splits_are_refused(names: tuple[str, str], pictures: Path) -> None:
+    for before, name in zip(("cat", "dog"), names, strict=True):
+        (pictures / before).rename(pictures / name)
+    with pytest.raises(DataError, match="contains no class folders; at least 2 are needed"):
+        list_images(pictures)
+
+
+def test_links_of_dvc_are_images(pictures: Path, tmp_path: Path) -> None:
+    """As `dvc add` makes them where `cache.type` is symlink."""
+    cached = tmp_path / "cache" / "files" / "md5" / "0a" / ("b" * 30)
+    cached.parent.mkdir(parents=True)
+    (pictures / "cat" / "00.png").rename(cached)
+    (pictures / "cat" / "00.png").symlink_to(cached)
+    listing = list_images(pictures)
+    assert (len(listing.files), listing.rejected) == (30, ())
 
 
 def test_class_may_have_the_name_train(pictures: Path, draw: Callable[..., Path]) -> None:
