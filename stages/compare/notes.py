@@ -100,12 +100,15 @@ def _occasion_texts(judging: Judging) -> Iterator[str]:
     earlier = judging.study.earlier
     if not earlier.by_word or judging.study.baseline.profile is None:
         return
-    words = joined([_occasion_name(word) for word in earlier.by_word])
-    yield (
-        f"Speed-ups are the means of this occasion, {_occasion_name(_occasion_of(judging))}, and of {words}: "
-        "their intervals contain what the occasions differ by. All times are of this one."
-    )
-    for measure in dict.fromkeys(measure for item in judging.candidates for measure in item.speedups):
+    measures = list(dict.fromkeys(measure for item in judging.candidates for measure in item.speedups))
+    count = [word for word in earlier.by_word if any(word not in earlier.left_out(measure) for measure in measures)]
+    if count:
+        words = joined([_occasion_name(word) for word in count])
+        yield (
+            f"Speed-ups are the means of this occasion, {_occasion_name(_occasion_of(judging))}, and of {words}: "
+            "their intervals contain what the occasions differ by. All times are of this one."
+        )
+    for measure in measures:
         if left_out := [_occasion_name(word) for word in earlier.left_out(measure)]:
             yield (
                 f"In {measure_text(measure)}, {joined(left_out)} {'is' if len(left_out) == 1 else 'are'} left out: the "

@@ -18,7 +18,7 @@ from stages import files, precision
 from stages.errors import HalfstepError, TaskError
 from stages.params import Variant
 from stages.prepare.try_task import COMPARED_BATCHES, message_of
-from stages.tasks import compiling, examples, kept_files, script, script_score, scripted, user_code
+from stages.tasks import compiling, examples, script, script_files, script_score, scripted, user_code
 from stages.tasks.examples import Batch
 from stages.tasks.ready import ReadyTask, first_weights, test_metrics
 from stages.tasks.scripted import Scripted
@@ -97,7 +97,7 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
     named = [files.resolve_data_path(name).absolute() for name in spec.task.depends]
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     no_strategy = tf.distribute.get_strategy()  # not at the import: it starts a thread, with which nothing is forked
-    call = script.run(spec.task, variant.policy, seed, log, is_first=directory is not None)
+    call = script.run(spec.task, variant.policy, seed, log)
     at_line = f"{spec.subject}, line {call.line},"
     if type(strategy := call.model.distribute_strategy) is not type(no_strategy):
         raise TaskError(
@@ -135,7 +135,7 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
         train_sha256=train_sha256,
         validation_sha256=quality.sha256,
         weights=weights,
-        unnamed_files=_unnamed(kept_files.files_read(), named),
+        unnamed_files=_unnamed(script_files.files_read(), named),
     )
 
 

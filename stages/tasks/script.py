@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,7 @@ from greenlet import getcurrent, greenlet
 
 from stages.errors import TaskError
 from stages.params import TaskParams
-from stages.tasks import script_tracking, user_code
-from stages.tasks.kept_files import existing_files_kept
+from stages.tasks import script_files, script_tracking, user_code
 from stages.tasks.output import output_to
 from stages.tensorflow_import import global_state, keras, seed_generator, tf
 from stages.text import joined
@@ -72,7 +72,7 @@ class _State:
 _state = _State()
 
 
-def run(task: TaskParams, policy: str, seed: int, log: Path, *, is_first: bool = False) -> Call:
+def run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
     """Runs the script of a task under a dtype policy up to its first call of `fit`; the second time returns that call.
 
     The working folder is then that of the script. The script's random numbers of Python and NumPy, which often split
@@ -83,13 +83,12 @@ def run(task: TaskParams, policy: str, seed: int, log: Path, *, is_first: bool =
         policy: a dtype policy of Keras. What the script itself sets is replaced.
         seed: of the training. 0 leaves the seeds that the script sets as they are.
         log: where the script's output goes.
-        is_first: whether no process has run this script before.
 
     Raises:
-        TaskError: the script fails, ends without a call of `fit`, or would change a file.
+        TaskError: the script fails, or ends without a call of `fit`.
     """
     if _state.call is None:
-        _state.call = _run(task, policy, seed, log, is_first)
+        _state.call = _run(task, policy, seed, log)
     return _state.call
 
 
@@ -104,7 +103,7 @@ def is_left() -> bool:
     return _state.stack is not None
 
 
-def _run(task: TaskParams, policy: str, seed: int, log: Path, is_first: bool) -> Call:
+def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
     path = task.script_path
     subject = f"task.script = {task.script}"
     if keras.config.backend() != "tensorflow":
@@ -124,8 +123,6 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, is_first: bool) ->
         os._exit(1)  # nobody continues the script
 
     user_code.stay_in_checkout()
-    if tempfile.tempdir is None:  # the processes of `profile` have a folder
-        tempfile.tempdir = _state.temporary = tempfile.mkdtemp(prefix="halfstep-")
     owner.fit, sys.argv, sys.dont_write_bytecode = taken, [str(path), *task.command_line], True
     sys.path.insert(0, str(path.parent))
     _decide_policy(policy)
@@ -136,8 +133,8 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, is_first: bool) ->
     try:
         os.chdir(path.parent)
         explained = user_code.explained(subject, "fails before it calls fit", TaskError, is_script=True)
-        files_kept = existing_files_kept(folder, is_first=is_first)
-        with explained, output_to(log), script_tracking.apart(libraries), files_kept:
+        alone = script_files.one_at_a_time(str(path), folder.absolute())
+        with explained, output_to(log), script_tracking.apart(libraries), alone, _temporary_files_kept():
             found = stack.switch()
     finally:
         owner.fit, sys.argv = fit, argv
@@ -159,6 +156,21 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, is_first: bool) ->
         seconds=time.monotonic() - started_s,
         replaced=tuple(dict.fromkeys(_state.replaced)),
     )
+
+
+@contextmanager
+def _temporary_files_kept() -> Iterator[None]:
+    """In the block temporary files are those of the user: a download that is kept there is not made again.
+
+    Afterwards they are removed: TensorFlow writes one for each function that it traces.
+    """
+    before, tempfile.tempdir = tempfile.tempdir, None
+    try:
+        yield
+    finally:
+        if before is None:  # the processes of `profile` have a folder
+            before = _state.temporary = tempfile.mkdtemp(prefix="halfstep-")
+        tempfile.tempdir = before
 
 
 def _line_in(path: Path) -> int:
