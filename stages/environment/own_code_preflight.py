@@ -78,8 +78,12 @@ def task_problems(task: TaskParams, path_key: str = "task.path") -> Iterator[str
 def _script(task: TaskParams) -> Iterator[str]:
     """One line if the script cannot be run."""
     path, subject = task.script_path, f"task.script is '{_shown(task.script or '')}'"
+    if task.folder is not None and not os.path.isdir(task.script_folder):  # noqa: PTH112  the same
+        yield f"task.folder is '{_shown(task.folder)}', which is not a folder: name the one in which the script runs"
+        return
     if not os.path.isfile(path):  # noqa: PTH113  Path.is_file raises an error for a long name
-        yield f"{subject}, which {'is not a file' if os.path.lexists(path) else 'does not exist'}"
+        place = "" if task.script_module is None else f" as {path}: task.folder is the one from which `-m` finds it"
+        yield f"{subject}, which {'is not a file' if os.path.lexists(path) else 'does not exist'}{place}"
         return
     try:
         tree = parse_source(path.read_bytes(), path.name)
@@ -115,7 +119,7 @@ def _task_function(task: TaskParams, match: re.Match[str], path_key: str) -> Ite
     subject, function = f"task.name is '{task.name}'", match["function"]
     place = _NEXT_TO_PARAMS if task.path is None else f"in {path_key}, which is '{_shown(task.path)}'"
     try:
-        path, tree = _module(subject, match, task.folder, place, only_root=task.path is not None)
+        path, tree = _module(subject, match, task.module_folder, place, only_root=task.path is not None)
     except _UnusableError as error:
         yield str(error)
         return
@@ -233,9 +237,9 @@ def _reserved(arguments: Iterable[str]) -> Iterator[str]:
 
 
 def _folder(task: TaskParams, path_key: str) -> str | None:
-    if task.path is None or os.path.isdir(task.folder):  # noqa: PTH112  Path.is_dir raises an error for a long name
+    if task.path is None or os.path.isdir(task.module_folder):  # noqa: PTH112  Path.is_dir raises an error for a long name
         return None
-    problem = "is not a folder" if os.path.lexists(task.folder) else "does not exist"
+    problem = "is not a folder" if os.path.lexists(task.module_folder) else "does not exist"
     return f"{path_key} is '{_shown(task.path)}', which {problem}; it must be the folder that holds the module"
 
 

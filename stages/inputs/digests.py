@@ -113,8 +113,8 @@ def task_files(task: TaskParams) -> dict[str, Path]:
     """Source files of the user's own function or script, as `own_model_files` returns them."""
     if task.script is not None:
         of_score = own_model_files(task.score or "", task.script_path.parent, only_root=True)
-        return script_files(task.script_path) | of_score
-    return own_model_files(task.name, task.folder, only_root=task.path is not None)
+        return script_files(task.script_path, task.import_folder) | of_score
+    return own_model_files(task.name, task.module_folder, only_root=task.path is not None)
 
 
 def looks_digest(params: Params) -> dict[str, Any]:

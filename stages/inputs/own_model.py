@@ -56,9 +56,11 @@ def own_model_files(name: str, root: Path | None = None, *, only_root: bool = Fa
     return {} if folder is None else _with_imports(folder, _modules(folder, module), module[0])
 
 
-def script_files(script: Path) -> dict[str, Path]:
-    """A script, and every module in its folder that it imports, as those of `own_model_files`."""
-    return _with_imports(script.parent, [_Module((script.stem,), script)], script.stem)
+def script_files(script: Path, folder: Path) -> dict[str, Path]:
+    """A script, and every module that it imports from the first folder of its path, as those of `own_model_files`."""
+    name = script.relative_to(folder).with_suffix("").parts
+    packages = list(_modules(folder, name[:-1]))
+    return _with_imports(folder, [*packages, _Module(name, script)], name[0])
 
 
 def _with_imports(folder: Path, modules: Iterable[_Module], top: str) -> dict[str, Path]:

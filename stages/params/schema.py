@@ -59,8 +59,15 @@ class TaskParams(Section):
         None,
         pattern=ONE_LINE,
         min_length=1,
-        description="a training script, which is run unchanged up to its first call of `fit`; `null`: `name` says what "
-        "is trained",
+        description="a training script, which is run unchanged up to its first call of `fit`, or `-m package.module` "
+        "as on Python's command line; `null`: `name` says what is trained",
+    )
+    folder: str | None = Field(
+        None,
+        pattern=ONE_LINE,
+        min_length=1,
+        description="the folder in which the script runs, such as the root of its repository; `null`: its own, with "
+        "`-m` that of `params.yaml`",
     )
     name: Text = Field(
         "images",
@@ -96,10 +103,31 @@ class TaskParams(Section):
         return self.name if self.script is None else Path(self.script).name
 
     @property
+    def script_module(self) -> str | None:
+        """The module that the script is, with `-m`; None if it is named by its file."""
+        flag, _, module = (self.script or "").partition(" ")
+        return module.strip() if flag == "-m" else None
+
+    @property
     def script_path(self) -> Path:
         """The script's file."""
         assert self.script is not None, "the task is a script"
-        return resolve_data_path(self.script).absolute()
+        if self.script_module is None:
+            return resolve_data_path(self.script).absolute()
+        base = self.script_folder.joinpath(*self.script_module.split("."))
+        return base / "__main__.py" if base.is_dir() else base.with_name(f"{base.name}.py")
+
+    @property
+    def script_folder(self) -> Path:
+        """The folder in which the script runs."""
+        if self.folder is not None:
+            return resolve_data_path(self.folder).absolute()
+        return Path.cwd() if self.script_module is not None else self.script_path.parent
+
+    @property
+    def import_folder(self) -> Path:
+        """The folder of the script's own modules: the first one of Python's path."""
+        return self.script_path.parent if self.script_module is None else self.script_folder
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -112,7 +140,7 @@ class TaskParams(Section):
         return [str(value) for value in self.arguments] if isinstance(self.arguments, list) else []
 
     @property
-    def folder(self) -> Path:
+    def module_folder(self) -> Path:
         """The folder that `path` names; without it the folder of `params.yaml`, in which every stage runs."""
         return Path.cwd() if self.path is None else resolve_data_path(self.path)
 

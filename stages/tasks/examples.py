@@ -149,7 +149,9 @@ def as_dataset(elements: Sequence[Any]) -> tf.data.Dataset:
     def again() -> Iterator[Any]:
         return iter(elements)
 
-    return tf.data.Dataset.from_generator(again, output_signature=signature).prefetch(1)
+    found = tf.data.Dataset.from_generator(again, output_signature=signature)
+    # without it Keras says at the end of each epoch that the input ran out of data
+    return found.apply(tf.data.experimental.assert_cardinality(len(elements))).prefetch(1)
 
 
 def _common(*specs: tf.TensorSpec) -> tf.TensorSpec:

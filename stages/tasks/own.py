@@ -61,7 +61,7 @@ def prepare(task: TaskParams, directory: Path) -> bool:
 
 
 def _module(task: TaskParams) -> Any:
-    folder = str(task.folder.absolute())
+    folder = str(task.module_folder.absolute())
     if folder not in sys.path:
         sys.path.insert(0, folder)
     return importlib.import_module(task.name.partition(":")[0])

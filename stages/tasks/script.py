@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextvars
+import functools
 import inspect
 import os
 import runpy
@@ -109,7 +110,7 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
     if keras.config.backend() != "tensorflow":
         raise TaskError(f"{subject}: Keras uses the backend {keras.config.backend()}; unset KERAS_BACKEND")
     caller, started_s, argv, folder = getcurrent(), time.monotonic(), sys.argv, Path.cwd()
-    stack = greenlet(lambda: runpy.run_path(str(path), run_name="__main__"))
+    stack = greenlet(functools.partial(_run_main, path, task.script_module))
     stack.gr_context = contextvars.copy_context()
     owner = next(kind for kind in keras.Model.__mro__ if "fit" in vars(kind))
     fit, signature = owner.fit, inspect.signature(owner.fit)
@@ -124,14 +125,15 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
 
     user_code.stay_in_checkout()
     owner.fit, sys.argv, sys.dont_write_bytecode = taken, [str(path), *task.command_line], True
-    sys.path.insert(0, str(path.parent))
+    sys.path.insert(0, str(task.import_folder))
     _decide_policy(policy)
     _decide_seeds(seed)
+    _take_strategies_of_one_device()
     if libraries := script_tracking.libraries_of(path):
         _state.replaced.append(f"its tracking with {joined(libraries)}: what it logs by itself is thrown away")
     found = None
     try:
-        os.chdir(path.parent)
+        os.chdir(task.script_folder)
         explained = user_code.explained(subject, "fails before it calls fit", TaskError, is_script=True)
         alone = script_files.one_at_a_time(str(path), folder.absolute())
         with explained, output_to(log), script_tracking.apart(libraries), alone, _temporary_files_kept():
@@ -156,6 +158,14 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
         seconds=time.monotonic() - started_s,
         replaced=tuple(dict.fromkeys(_state.replaced)),
     )
+
+
+def _run_main(path: Path, module: str | None) -> None:
+    """As `python FILE`, or `python -m MODULE`."""
+    if module is None:
+        runpy.run_path(str(path), run_name="__main__")
+    else:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 @contextmanager
@@ -205,6 +215,20 @@ def _decide_policy(policy: str) -> None:
             write(name, value)
 
     global_state.get_global_attribute, global_state.set_global_attribute = get, put
+
+
+def _take_strategies_of_one_device() -> None:
+    """Replaces strategies that do what one device does by TensorFlow's default one, which can be measured."""
+    mirrored = tf.distribute.MirroredStrategy
+
+    def one_device(devices: Any = None, *arguments: Any, **keywords: Any) -> Any:
+        number = len(devices) if isinstance(devices, list | tuple) else len(tf.config.list_physical_devices("GPU"))
+        if number > 1:
+            return mirrored(devices, *arguments, **keywords)
+        _state.replaced.append("its strategy by that of one device, the only one that it would use")
+        return tf.distribute.get_strategy()
+
+    tf.distribute.MirroredStrategy = tf.distribute.OneDeviceStrategy = one_device
 
 
 def _decide_seeds(seed: int) -> None:

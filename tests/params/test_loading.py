@@ -304,10 +304,10 @@ def test_rules_for_images_are_not_applied_to_other_tasks() -> None:
 def test_folder_of_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/x")
-    assert TaskParams().folder == tmp_path
-    assert TaskParams(path="~/code").folder == Path("/home/x/code")
+    assert TaskParams().module_folder == tmp_path
+    assert TaskParams(path="~/code").module_folder == Path("/home/x/code")
     monkeypatch.setenv("DVC_ROOT", "/checkout")
-    assert TaskParams(path="../code").folder == Path("/checkout/../code")
+    assert TaskParams(path="../code").module_folder == Path("/checkout/../code")
 
 
 def test_variant_can_merge_the_keys_of_another() -> None:

@@ -38,7 +38,8 @@ def test_first_epoch_is_that_of_plain_python(project: ScriptProject) -> None:
     info = project.json("data/prepared/task.json")
     assert (info["score_name"], info["examples"], info["steps_per_epoch"]) == ("accuracy", 40, 8)
     assert info["script"]["epochs"] == 2
-    metrics = project.train()
+    assert "ran out of data" not in project.passed("train", "--variant", "float32", "--seed", "0")
+    metrics = project.json("data/train/float32-0/metrics.json")
     assert metrics["status"] == "finished"
     assert metrics["batch_size"] == 32
     with (project.root / "data/train/float32-0/history.csv").open() as stream:
@@ -108,6 +109,15 @@ def test_script_does_what_it_does_for_its_user(project: ScriptProject) -> None:
     printed = [path.read_text() for path in (project.root / ".halfstep/script").glob("*.txt")]
     assert sum("downloads True" in text for text in printed) == 0  # the first one, in prepare, ran again in train
     Path(tempfile.gettempdir(), project.root.name).unlink()
+
+
+@pytest.mark.parametrize("strategy", ["MirroredStrategy()", "MirroredStrategy(['/cpu:0'])"])
+def test_strategy_of_one_device_is_what_the_device_does(project: ScriptProject, strategy: str) -> None:
+    build = f"strategy = tf.distribute.{strategy}\nwith strategy.scope():\n    model = keras.models.clone_model(model)"
+    fit = "x, y, epochs=2, validation_split=0.25, batch_size=32 * strategy.num_replicas_in_sync"
+    project.write(build=build, fit=fit)
+    assert "replaces its strategy by that of one device" in project.passed("prepare")
+    assert project.train()["status"] == "finished"
 
 
 def test_two_seeds_differ_in_weights_alone(project: ScriptProject) -> None:
@@ -264,9 +274,9 @@ WRONG = {
         "ends without a call of",
     ),
     "strategy": (
-        "tf.distribute.MirroredStrategy().scope().__enter__()",
+        "tf.distribute.MultiWorkerMirroredStrategy().scope().__enter__()",
         {},
-        "trains under MirroredStrategy, which halfstep cannot measure: leave the strategy out",
+        "trains under CollectiveAllReduceStrategy, which halfstep cannot measure: leave the strategy out",
     ),
     "batches": (
         "",
@@ -310,6 +320,32 @@ def test_arguments_folder_and_modules_of_the_script(project: ScriptProject) -> N
     assert "task.depends" not in project.passed("prepare")
     assert "['--width', '64'] here __main__ 7" in (project.root / ".halfstep/script/float32-0.txt").read_text()
     assert not (project.script.parent / "__pycache__").exists()
+
+
+@pytest.mark.parametrize("start", ["jobs/train.py", "-m jobs.train"])
+def test_script_runs_in_the_folder_from_which_its_user_starts_it(project: ScriptProject, start: str) -> None:
+    """`python jobs/train.py` and `python -m jobs.train` from the root of a repository, which has a module `tools`."""
+    root = project.script.parent
+    relative = "from . import here; from tools import VALUE" if start.startswith("-m") else "import here; VALUE = 7"
+    text = source(start=f"{relative}\nprint(Path('settings.txt').read_text(), __name__, here.PLACE, VALUE, sys.argv)")
+    for name, content in {
+        "jobs/train.py": text,
+        "jobs/__init__.py": "",
+        "jobs/here.py": "PLACE = 'beside'",
+        "tools.py": "VALUE = 7",
+        "settings.txt": "from the root",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    script = start if start.startswith("-m") else str(root / start)
+    project.write({"task": {"script": script, "folder": str(root)}})
+    project.passed("environment")
+    project.passed("prepare")
+    assert project.train()["status"] == "finished"
+    printed = (project.root / ".halfstep/script/float32-0.txt").read_text()
+    assert f"from the root __main__ beside 7 ['{root / 'jobs/train.py'}']" in printed
+    expected = {"jobs/train.py", "jobs/here.py", "tools.py"} if start.startswith("-m") else {"train.py", "here.py"}
+    assert set(project.json("data/task.json")["files"]) >= expected
 
 
 def test_script_never_goes_on_after_fit(project: ScriptProject) -> None:
