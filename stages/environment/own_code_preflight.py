@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import os
 import re
 import symtable
@@ -91,8 +92,13 @@ def _script(task: TaskParams) -> Iterator[str]:
         yield f"{subject}, which is not valid Python: {error}"
         return
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    if any(isinstance(name, ast.Name) and name.id == "input" for name in calls):
-        yield f"{subject}, which calls input(): halfstep runs it several times, and nobody answers"
+    fits = [name.lineno for name in calls if isinstance(name, ast.Attribute) and name.attr == "fit"]
+    asks = [name.lineno for name in calls if isinstance(name, ast.Name) and name.id == "input"]
+    if asks and min(asks) < min(fits, default=math.inf):
+        yield (
+            f"{subject}, which calls input() in line {min(asks)}, before fit: halfstep runs it several times, and "
+            "nobody answers"
+        )
     if any((path.parent / name).exists() for name in ("stages.py", "stages/__init__.py")) and path.parent != Path.cwd():
         yield f"{subject}; beside it is a module named 'stages', as halfstep's own package is: rename it"
     if task.score is not None:

@@ -26,6 +26,8 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from stages.errors import TaskError
+from stages.inputs.own_model import parse_source
+from stages.inputs.own_model import script_files as script_files_of
 from stages.params import TaskParams
 from stages.tasks import script_files, script_tracking, user_code
 from stages.tasks.output import output_to
@@ -123,6 +125,16 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
         caller.switch((dict(bound.arguments), _line_in(path)))
         os._exit(1)  # nobody continues the script
 
+    def applied(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        if getcurrent() is stack:
+            caller.switch((None, _line_in(path)))
+            os._exit(1)
+        return apply(self, *arguments, **keywords)
+
+    apply = keras.optimizers.Optimizer.apply
+    if not any(_calls_of_fit(file, 0) for file in script_files_of(path, task.import_folder).values()):
+        keras.optimizers.Optimizer.apply = applied
+
     user_code.stay_in_checkout()
     owner.fit, sys.argv, sys.dont_write_bytecode = taken, [str(path), *task.command_line], True
     sys.path.insert(0, str(task.import_folder))
@@ -149,6 +161,11 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
         )
     _state.stack = stack
     values, line = found
+    if values is None:
+        raise TaskError(
+            f"{subject} applies gradients in line {line} in a loop of its own, and calls fit nowhere: write a function "
+            "for task.name (docs/tasks.md)"
+        )
     return Call(
         model=values.pop("self"),
         fit=fit,
@@ -193,11 +210,15 @@ def _line_in(path: Path) -> int:
     return 0
 
 
-def _calls_of_fit(path: Path, after: int) -> Iterator[int]:
-    """Lines of a script after `after` that call a method `fit`."""
-    calls = (node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Call))
+def _calls_of_fit(path: Path, after: int) -> list[int]:
+    """Lines of a file after `after` that call a method `fit`."""
+    try:
+        tree = parse_source(path.read_bytes())
+    except SyntaxError:
+        return []
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     methods = ((node.func.attr, node.lineno) for node in calls if isinstance(node.func, ast.Attribute))
-    yield from (line for name, line in methods if name == "fit" and line > after)
+    return [line for name, line in methods if name == "fit" and line > after]
 
 
 def _decide_policy(policy: str) -> None:

@@ -162,3 +162,22 @@ def test_the_task_is_not_imported(project: Path) -> None:
     )
     assert problems() == []
     assert not (project / "imported").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "others", "fragment"),
+    [
+        ("name = input()\nmodel.fit(x)", {}, "'train.py', which calls input() in line 1, before fit: halfstep runs it"),
+        ("model.fit(x)\ninput('again?')", {}, None),
+        ("model.fit(x)", {"folder": "gone"}, "task.folder is 'gone', which is not a folder"),
+        ("model.fit(x)", {"folder": "."}, None),
+        ("model.fit(x)", {"script": "-m train"}, None),
+        ("model.fit(x)", {"script": "-m jobs.train"}, "'-m jobs.train', which does not exist as"),
+        ("model.fit(", {}, "'train.py', which is not valid Python"),
+    ],
+)
+def test_script_that_cannot_be_run_is_rejected(source: str, others: dict[str, str], fragment: str | None) -> None:
+    Path("train.py").write_text(source)
+    found = input_problems(Params(task=TaskParams(**{"script": "train.py", "arguments": [], **others})))
+    assert len(found) == (fragment is not None)
+    assert fragment is None or fragment in found[0]

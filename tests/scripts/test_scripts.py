@@ -120,6 +120,34 @@ def test_strategy_of_one_device_is_what_the_device_does(project: ScriptProject, 
     assert project.train()["status"] == "finished"
 
 
+LOOP = """
+import pathlib, keras, numpy as np, tensorflow as tf
+
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+optimizer = keras.optimizers.Adam()
+STEP
+for _ in range(3):
+    step()
+pathlib.Path("ended").touch()
+"""
+STEP = """
+def step():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(np.ones((2, 4))))
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+"""
+
+
+@pytest.mark.parametrize("step", [STEP, f"@tf.function{STEP}"], ids=["plain", "in a graph"])
+def test_loop_of_its_own_is_noticed_at_its_first_step(project: ScriptProject, step: str) -> None:
+    project.write(text=LOOP.replace("STEP", step))
+    done = project.run("prepare")
+    assert done.returncode == 1
+    assert "in a loop of its own, and calls fit nowhere: write a function for task.name" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (project.script.parent / "ended").exists()
+
+
 def test_two_seeds_differ_in_weights_alone(project: ScriptProject) -> None:
     project.write({"train": {"seeds": [0, 5]}})
     project.passed("prepare")
