@@ -176,8 +176,9 @@ def test_the_task_is_not_imported(project: Path) -> None:
         ("model.fit(", {}, "'train.py', which is not valid Python"),
     ],
 )
-def test_script_that_cannot_be_run_is_rejected(source: str, others: dict[str, str], fragment: str | None) -> None:
+def test_script_that_cannot_be_run_is_rejected(source: str, others: dict[str, Any], fragment: str | None) -> None:
     Path("train.py").write_text(source)
-    found = input_problems(Params(task=TaskParams(**{"script": "train.py", "arguments": [], **others})))
+    values: dict[str, Any] = {"script": "train.py", "arguments": [], **others}
+    found = input_problems(Params(task=TaskParams(**values)))
     assert len(found) == (fragment is not None)
     assert fragment is None or fragment in found[0]
