@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 # Each library says so in its documentation.
-_OFF = {"WANDB_MODE": "disabled", "CLEARML_OFFLINE_MODE": "1", "NEPTUNE_MODE": "debug", "COMET_MODE": "DISABLED"}
+_OFF = {"WANDB_MODE": "disabled", "CLEARML_OFFLINE_MODE": "1", "NEPTUNE_MODE": "debug"}
 _STORE = "MLFLOW_TRACKING_URI"
 _LIBRARIES = {
     "mlflow": "MLflow",
     "wandb": "Weights & Biases",
     "clearml": "ClearML",
     "neptune": "Neptune",
-    "comet_ml": "Comet",
 }
 _MOST_FOLDERS = 200  # in that of the script
 
