@@ -72,6 +72,7 @@ class Tracker:
 
     def __init__(self, tracking: TrackingParams, *, waits: bool = False) -> None:
         uri = store.resolve_uri(tracking)
+        mlflow.set_tracking_uri(uri)  # the model registry finds a model's files by it
         self._shown_uri, self._is_local = without_password(uri), store.sqlite_path(uri) is not None
         self._experiment_name = tracking.experiment
         self._state = StoreState(can_recover=waits and not self._is_local)
