@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
+import mlflow
 from mlflow.entities import Experiment, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, RESOURCE_ALREADY_EXISTS, ErrorCode
