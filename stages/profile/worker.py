@@ -13,8 +13,8 @@ import tempfile
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -191,15 +191,16 @@ class Worker:
         return [self._timed(call) for _ in range(calls)]
 
     def trace(self, directory: Path, steps: int) -> TraceRecord:
-        """Traces at least `steps` training steps into `directory`, between two untraced rounds."""
+        """Traces at least `steps` training steps into `directory`, between two untraced rounds.
+
+        Raises:
+            TraceError: the trace cannot be written.
+        """
         marked = steps + DROPPED_STEPS
         plain = plain_steps(marked, self._timed(lambda: self._train(1)))
         before = self.train_round(plain)
-        tf.profiler.experimental.start(str(self._root / directory))
-        try:
+        with _profiler(self._root / directory):
             traced = self._timed(lambda: self._train(marked, mark=True))
-        finally:
-            tf.profiler.experimental.stop()
         after = self.train_round(plain)
         return TraceRecord(
             directory=directory,
@@ -218,17 +219,15 @@ class Worker:
             lead_in: steps before the trace.
 
         Raises:
-            TraceError: the trace shows too few steps, or the operations cannot be seen: under XLA on a CPU.
+            TraceError: the trace shows too few steps, cannot be written, or the operations cannot be seen: under XLA
+                on a CPU.
         """
         if self._model.jit_compile and not tf.config.list_logical_devices("GPU"):
             raise TraceError("XLA on a CPU shows no operations")
         self._train(lead_in)
         with tempfile.TemporaryDirectory() as folder:
-            tf.profiler.experimental.start(folder)
-            try:
+            with _profiler(Path(folder)):
                 self._train(steps + 1, mark=True, wait=True)
-            finally:
-                tf.profiler.experimental.stop()
             (path,) = Path(folder).rglob("*.xplane.pb")
             traced = traced_steps(path)
         stretch = min(stretch, len(traced))
@@ -426,6 +425,22 @@ class Worker:
         started_s = time.perf_counter()
         work()
         return (time.perf_counter() - started_s) * 1e3
+
+
+@contextmanager
+def _profiler(folder: Path) -> Iterator[None]:
+    """Traces what is run inside.
+
+    TensorFlow reports a full disk as the kind of error that it has for too little memory.
+    """
+    tf.profiler.experimental.start(str(folder))
+    try:
+        yield
+    finally:
+        try:
+            tf.profiler.experimental.stop()
+        except tf.errors.OpError as error:
+            raise TraceError(f"the trace cannot be written ({error.message.rpartition('; ')[-1]})") from error
 
 
 def _endless(batch: Any, specification: Any) -> Any:

@@ -281,9 +281,12 @@ def small_disk(copied: Checkout) -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_full_disk_while_tracing_is_a_warning(copied: Checkout, small_disk: Path) -> None:
+    copied.configure({"profile.trace_steps": 30})  # over 1 MB each
     done = copied.stage("profile")
     assert done.returncode == 0, done.stderr
-    assert begins(warning_lines(done.stdout), [(name, extras.TRACE) for name in (*VARIANTS, "_control")]), done.stdout
+    lines = warning_lines(done.stdout)
+    assert begins(lines, [(name, extras.TRACE) for name in (*VARIANTS, "_control")]), done.stdout
+    assert all("(the trace cannot be written (No space left on device))" in line for line in lines), lines
     assert len(list(small_disk.glob("*/repeat-*.json"))) == 2
     assert copied.stage("compare").returncode == 0
     assert set(verdicts(copied)) == {"verdict", "verdict_inference_b1"}
