@@ -48,6 +48,10 @@ class TaskError(HalfstepError):
     """A task that does not have what training, testing and timing need."""
 
 
+class TrainingCodeError(TaskError):
+    """The user's own code failed while it was trained."""
+
+
 class PrecisionError(HalfstepError):
     """A variant whose precision is not in effect."""
 

@@ -126,15 +126,15 @@ def verify(
     Args:
         model: the compiled model.
         variant: the variant that should be in force.
-        is_own: whether the model belongs to a task of the user's own. It may have layers and outputs of another type,
-            as long as some layers with a kernel compute as the policy says.
+        is_own: whether the model belongs to a task of the user's own. It may have layers and outputs of another type;
+            `traced_types.verify` looks at what is computed.
         kept: paths of the layers that stay in float32 because the variant says so.
         outputs: data types of the model's outputs, where they are not those of its symbolic outputs.
 
     Raises:
         PrecisionError: it does not; the message names the variant's settings, the layers and what was found.
     """
-    problems = [*_problems(model, variant), *_layer_problems(model, variant)]
+    problems = [*_problems(model, variant), *_quantized(model)]
     if not is_own:
         problems += _image_problems(model, variant, kept, outputs)
     if problems:
@@ -170,18 +170,13 @@ def _problems(model: keras.Model, variant: Variant) -> Iterator[str]:
         yield f"{GPU_THREAD_MODE} is {mode}; it must be set before TensorFlow is imported"
 
 
-def _layer_problems(model: keras.Model, variant: Variant) -> Iterator[str]:
-    """Quantized layers, and a model none of whose kernels is used in the variant's type."""
-    expected = variant.compute_dtype
+def _quantized(model: keras.Model) -> Iterator[str]:
     leaves = [layer for layer in _leaves(model) if layer.quantization_mode]
     if quantized := [f"{layer.name} ({layer.dtype_policy.name})" for layer in leaves]:
         yield (
             f"layers are quantized: {_first_five(quantized)}; "
             f"build the model without quantization (supported are {', '.join(PRECISIONS)})"
         )
-    kernels = _layers_with_kernel(model)
-    if kernels and all(layer.compute_dtype != expected for layer in kernels):
-        yield f"no layer computes in {expected}"
 
 
 def _image_problems(

@@ -29,12 +29,14 @@ def prepare_task(settings: Params, directory: Path) -> TaskInfo:
     variants, baseline, seed = settings.variants, settings.compare.baseline, settings.train.seeds[0]
     specs = {name: TaskSpec.of(settings, name, directory=directory) for name in settings.train.variants}
     steps_by_batch: dict[int, int] = {}
+    lost_inputs: dict[str, None] = {}  # in their order
 
     def problem_of(name: str) -> str | None:
         found = run_trial(f"{name}-{seed}", _MODULE, variants[name], specs[name], seed, False)
         if isinstance(found, str):
             return found
-        steps_by_batch[specs[name].train.batch_size] = found
+        steps_by_batch[specs[name].train.batch_size] = found.steps
+        lost_inputs.update(dict.fromkeys(found.lost_inputs))
         return None
 
     with servers(_MODULE, (variants[name] for name in settings.train.variants)):
@@ -42,6 +44,8 @@ def prepare_task(settings: Params, directory: Path) -> TaskInfo:
         if isinstance(info, str):
             raise TaskError(info)
         left_out = candidates_left_out(settings, problem_of)
+    for line in lost_inputs:
+        print(f"prepare: {settings.task.shown}: {line}", flush=True)
     steps_by_batch.pop(specs[baseline].train.batch_size, None)
     info = info.model_copy(update={"left_out": left_out, "steps_by_batch": steps_by_batch})
     info.write(directory / TASK_INFO.name)

@@ -57,6 +57,7 @@ class _Looks:
         self._subject = f"task.script = {settings.task.script}"
         self._baseline, self._seed = settings.compare.baseline, settings.train.seeds[0]
         self.first = self._required(self._look(self._baseline, self._seed, directory))
+        self._by_variant = {self._baseline: self.first}
         self.left_out = candidates_left_out(settings, self._problem_of)
         for seed in settings.train.seeds[1:]:
             self._require_other_start(seed, self._required(self._look(self._baseline, seed)))
@@ -89,6 +90,10 @@ class _Looks:
         yield f"prepare: {name}: the call of fit in line {first.line} is taken{later}"
         for text in first.replaced:
             yield f"prepare: {name}: replaces {text}"
+        if any(look.unscaled for look in self._by_variant.values()):
+            yield f"prepare: {name}: its LossScaleOptimizer is used where the policy is mixed_float16, and nowhere else"
+        for line in dict.fromkeys(line for look in self._by_variant.values() for line in look.lost_inputs):
+            yield f"prepare: {name}: {line}"
         if first.held_out:
             yield (
                 f"prepare: {name} has no validation data: the last fifth of its training arrays is held out, which "
@@ -128,6 +133,7 @@ class _Looks:
         if isinstance(found, str):
             return found
         self._require_same_start(variant, found)
+        self._by_variant[variant] = found
         return None
 
     def _required(self, found: Look | str) -> Look:

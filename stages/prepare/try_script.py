@@ -18,7 +18,7 @@ from stages import files, precision
 from stages.errors import HalfstepError, TaskError
 from stages.params import Variant
 from stages.prepare.try_task import COMPARED_BATCHES, message_of
-from stages.tasks import compiling, examples, script, script_files, script_score, scripted, user_code
+from stages.tasks import compiling, examples, script, script_files, script_score, scripted, traced_types, user_code
 from stages.tasks.examples import Batch
 from stages.tasks.ready import ReadyTask, first_weights, test_metrics
 from stages.tasks.scripted import Scripted
@@ -46,6 +46,8 @@ class Look:
         validation_sha256: of the first validation examples; empty without any.
         weights: the first initial weights of the largest variable.
         unnamed_files: that the script reads and `task.depends` does not name.
+        unscaled: whether a LossScaleOptimizer of the script's own was taken off, because the policy needs none.
+        lost_inputs: what the type of the variant cannot hold of the inputs, as lines.
     """
 
     line: int
@@ -66,6 +68,8 @@ class Look:
     validation_sha256: str
     weights: str
     unnamed_files: tuple[str, ...]
+    unscaled: bool
+    lost_inputs: tuple[str, ...]
 
 
 def serve(
@@ -113,8 +117,10 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
         quality = _quality(found, spec, directory) if can_infer else _Quality(speed_only="its model has no call()")
     with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
         steps = found.steps_per_epoch()
-        train_sha256 = examples.sha256(islice(iter(found.batches), COMPARED_BATCHES))
-    compiling.put_in_force(_ready(found, steps), spec, variant)
+        first_batches = list(islice(iter(found.batches), COMPARED_BATCHES))
+    ready, scaled = _ready(found, steps), compiling.scales_its_loss(call.model)
+    compiling.put_in_force(ready, spec, variant)
+    types = compiling.verify_types(ready, variant)
     with user_code.explained(at_line, "cannot be trained", TaskError, is_script=True):
         _train_a_step(found)
     return Look(
@@ -132,10 +138,12 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
         can_infer=can_infer,
         examples=quality.examples,
         held_out=found.held_out,
-        train_sha256=train_sha256,
+        train_sha256=examples.sha256(first_batches),
         validation_sha256=quality.sha256,
         weights=weights,
         unnamed_files=_unnamed(script_files.files_read(), named),
+        unscaled=scaled and not compiling.scales_its_loss(call.model),
+        lost_inputs=() if types is None else tuple(traced_types.lost_inputs(types, first_batches, call.model)),
     )
 
 

@@ -21,7 +21,7 @@ from stages.errors import HalfstepError, TaskError
 from stages.params import Variant
 from stages.policies import POLICIES
 from stages.results.task import TaskInfo
-from stages.tasks import compiling, examples, own, scoring, user_code
+from stages.tasks import compiling, examples, own, scoring, traced_types, user_code
 from stages.tasks.ready import ReadyTask, from_task
 from stages.tasks.spec import TaskSpec
 from stages.tasks.task import Task
@@ -37,10 +37,23 @@ _AGAIN = (
 _CURE = '; what cannot compute in this type needs dtype="float32", in plain Keras, too'
 
 
+@dataclass(frozen=True)
+class Tried:
+    """What is known of a task under a candidate.
+
+    Attributes:
+        steps: of an epoch.
+        lost_inputs: what the type of the variant cannot hold of the inputs, as lines.
+    """
+
+    steps: int
+    lost_inputs: tuple[str, ...]
+
+
 def serve(connection: Connection, variant: Variant, spec: TaskSpec, seed: int, is_baseline: bool) -> None:
     """What the process runs: sends what `describe` or `try_candidate` returns, or the message of an error."""
     try:
-        answer: TaskInfo | str | int = (describe if is_baseline else try_candidate)(spec, variant, seed)
+        answer: TaskInfo | Tried | str = (describe if is_baseline else try_candidate)(spec, variant, seed)
     except (HalfstepError, tf.errors.OpError) as error:
         answer = message_of(error, spec, variant)
     connection.send(answer)
@@ -72,6 +85,7 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
     own.prepare(spec.task, directory.absolute())
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     found = _ready(_task(spec, seed), spec, variant, seed)
+    compiling.verify_types(found, variant)
     can_infer = _can_infer(found, spec)
     with user_code.explained(subject, "has data that cannot be read", TaskError):
         test_examples = _test_examples(found)
@@ -102,19 +116,18 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
     )
 
 
-def try_candidate(spec: TaskSpec, variant: Variant, seed: int) -> int:
-    """Builds the task under a candidate, computes its score, and runs one training step; errors as of `describe`.
-
-    Returns:
-        The steps of an epoch.
-    """
+def try_candidate(spec: TaskSpec, variant: Variant, seed: int) -> Tried:
+    """Builds the task under a candidate, computes its score, and runs one training step; errors as of `describe`."""
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     found = _ready(_task(spec, seed, quiet=True), spec, variant, seed)
+    types = compiling.verify_types(found, variant)
     is_tested = _can_infer(found, spec) and found.task.test is not None
     if is_tested:
         _first_scores(found, spec.subject)
     _try(found, spec, is_tested=is_tested)
-    return found.training.steps_per_epoch
+    first_batches = found.training.from_step(0, COMPARED_BATCHES)
+    lost = () if types is None else tuple(traced_types.lost_inputs(types, first_batches, found.model))
+    return Tried(found.training.steps_per_epoch, lost)
 
 
 def _task(spec: TaskSpec, seed: int, *, quiet: bool = False) -> Task:

@@ -19,14 +19,12 @@ import numpy as np
 
 from stages.operations.layer_scopes import innermost_layer
 from stages.results.audit import Finding, LayerAudit, ModelAudit, Totals
-from stages.tasks.float32_layers import SIXTEEN_BITS, changes_bits
+from stages.tasks.float32_layers import changes_bits
 from stages.tasks.layers import layer_paths, recorded_scopes, with_model
+from stages.tasks.traced_types import EXACT_WHOLE_NUMBERS, NAMES_OF_16_BITS, SIXTEEN_BITS
 from stages.tasks.variables import random_state_kept
 from stages.tensorflow_import import keras, tf
 
-_NAMES_OF_16_BITS = frozenset(dtype.name for dtype in SIXTEEN_BITS)
-# Adding ones one by one stops here: the next one is less than half of the distance to the next number.
-EXACT_COUNTS = {"float16": 2**11, "bfloat16": 2**8}
 # Smaller numbers are nearer to 0 than to the smallest of the type, 2⁻²⁴.
 SMALLEST_FLOAT16 = 2.0**-25
 _MULTIPLE = 8
@@ -274,8 +272,8 @@ def _is_weight(operation: Any) -> bool:
 def _findings(
     path: str, layer: keras.layers.Layer, graph: _Graph | None, with_kernel: list[str], float32: set[str]
 ) -> Iterator[Finding]:
-    in_16_bits = layer.compute_dtype in _NAMES_OF_16_BITS
-    is_mixed = keras.config.dtype_policy().compute_dtype in _NAMES_OF_16_BITS
+    in_16_bits = layer.compute_dtype in NAMES_OF_16_BITS
+    is_mixed = keras.config.dtype_policy().compute_dtype in NAMES_OF_16_BITS
     if is_mixed and layer.compute_dtype == "float32" and not isinstance(layer, keras.Model):
         why = "because float32_layers says so" if path in float32 else "by its own dtype"
         yield Finding(code="stays_float32", text=f"computes in float32 {why}")
@@ -296,15 +294,16 @@ def _numeric_findings(layer: keras.layers.Layer, operations: Iterable[Any]) -> I
     longest: dict[str, int] = {}
     for operation in operations:
         dtype = operation.outputs[0].dtype.name if operation.outputs else ""
-        if dtype in EXACT_COUNTS:
+        if dtype in EXACT_WHOLE_NUMBERS:
             types.add(dtype)
             longest[dtype] = max(longest.get(dtype, 0), _reduced(operation))
     for dtype, count in longest.items():
-        if count > EXACT_COUNTS[dtype]:
+        if count > EXACT_WHOLE_NUMBERS[dtype]:
             limit = " and overflows past 65,504" if dtype == "float16" else ""
             yield Finding(
                 code="long_reduction",
-                text=f"reduces {count:,} values in {dtype}, which counts exactly to {EXACT_COUNTS[dtype]:,}{limit}",
+                text=f"reduces {count:,} values in {dtype}, which counts exactly to "
+                f"{EXACT_WHOLE_NUMBERS[dtype]:,}{limit}",
             )
     epsilon = getattr(layer, "epsilon", None)
     if "float16" in types and isinstance(epsilon, float) and 0 < epsilon < SMALLEST_FLOAT16:

@@ -34,7 +34,8 @@ class Overflow(Record):
 
     Attributes:
         layer: path of the layer.
-        direction: of the pass in which it happens; `weight update` where gradients are finite and new weights are not.
+        direction: of the pass in which it happens; `inputs` where the model itself casts what it is given, so that the
+            first layer is too late; `weight update` where gradients are finite and new weights are not.
         magnitude: the largest absolute value that the layer gives in float32 from the same state, or sends back; with
             loss scaling that of the scaled gradients. None where it is not known.
         step: of the training, from 1, or None for the state at its end.
@@ -43,7 +44,7 @@ class Overflow(Record):
     """
 
     layer: str
-    direction: Literal["forward", "backward", "weight update"]
+    direction: Literal["inputs", "forward", "backward", "weight update"]
     magnitude: float | None = None
     step: int | None = None
     loss_scale: float | None = None

@@ -14,11 +14,12 @@ from stages import precision
 from stages.errors import TaskError
 from stages.params import Variant
 from stages.policies import POLICIES
-from stages.tasks import user_code
+from stages.tasks import traced_types, user_code
 from stages.tasks.batches import TrainingData
 from stages.tasks.float32_layers import Float32Layers, verified
 from stages.tasks.ready import ReadyTask
 from stages.tasks.spec import TaskSpec
+from stages.tasks.traced_types import TracedTypes
 from stages.tasks.variables import create_variables, has_step_of_keras, random_state_kept
 from stages.tensorflow_import import keras, tf
 
@@ -36,10 +37,12 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
             _compile(model, found.task.compile, variant.jit_compile if replicas is None else False)
         elif variant.xla is not None:
             model.jit_compile = variant.xla
+        if is_own and scales_its_loss(model) and not POLICIES[variant.policy].scales_loss:
+            model.optimizer = model.optimizer.inner_optimizer  # the user's code has wrapped it, under every policy
         if not model.built:  # it has a step of its own
             create_variables(model, found.training.from_step(0, 1).element_spec)
-        if model.optimizer is not None:
-            model.optimizer.build(model.trainable_variables)  # creates the variables of loss scaling
+        if model.optimizer is not None and not model.optimizer.built:  # a second time adds those of loss scaling again
+            model.optimizer.build(model.trainable_variables)
     if found.scripted is None and not (model.built and model.trainable_variables):
         raise TaskError(
             f"{spec.subject}: Task.model has no trainable weights after compile(); call it on a batch first"
@@ -62,6 +65,26 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
                 "are lost in float16; compute them of `self.optimizer.scale_loss(loss)`"
             )
     return float32
+
+
+def scales_its_loss(model: keras.Model) -> bool:
+    """Whether the optimizer of a compiled model scales the loss."""
+    return isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def verify_types(found: ReadyTask, variant: Variant) -> TracedTypes | None:
+    """Verifies what a task of the user's own computes in; `prepare` does, once for each variant.
+
+    Returns:
+        The types; None if the model cannot be traced.
+
+    Raises:
+        PrecisionError: the variant is not in force.
+    """
+    types = traced_types.traced_types(found.model, found.training.from_step(0, 1).element_spec)
+    if types is not None:
+        traced_types.verify(found.model, variant, types)
+    return types
 
 
 def _on_one_replica(batches: Any) -> Any:

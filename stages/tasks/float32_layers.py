@@ -12,16 +12,11 @@ from typing import Any
 from stages.errors import PrecisionError
 from stages.operations.layer_scopes import innermost_layer
 from stages.tasks.layers import layer_paths, recorded_scopes, with_model
-from stages.tasks.variables import has_step_of_keras, random_state_kept
+from stages.tasks.traced_types import SIXTEEN_BITS, computes_in_16_bits, trace
+from stages.tasks.variables import has_step_of_keras
 from stages.tensorflow_import import keras, tf
 
 _FLOAT32 = "float32"
-SIXTEEN_BITS = frozenset({tf.float16, tf.bfloat16})
-# These change no value, or are what a cast is. Keras's normalizations of layers and groups give what they have computed
-# in float32 in the type of their inputs, and reshape it.
-_NO_COMPUTATION = frozenset(
-    {"Cast", "Identity", "NoOp", "Shape", "StopGradient", "PreventGradient", "Reshape", "Squeeze", "ExpandDims"}
-)
 _SHOWN = 5
 
 
@@ -115,6 +110,11 @@ def in_float32(model: keras.Model) -> Iterator[bool]:
             _set_input_type(tensor, dtype)
 
 
+def is_functional(model: keras.Model) -> bool:
+    """Whether a model has symbolic inputs, with types of their own; a subclassed one casts all that it is given."""
+    return getattr(model, "_functional", None) is not None or hasattr(model, "_inputs")
+
+
 def _inputs(model: keras.Model) -> Iterator[tuple[Any, Any]]:
     """The functional models in a model, each with each of its symbolic inputs."""
     for inner in with_model(model).values():
@@ -153,10 +153,12 @@ def verified(model: keras.Model, patterns: Iterable[str], batch: Any) -> Float32
     """
     kept, known = set(kept_paths(model, patterns)), layer_paths(model)
     with recorded_scopes(model) as scopes:
-        traced = _traced(model, batch)
+        traced = trace(model, batch)
     graph = {op.name: op for op in traced.graph.get_operations()}
     places = {name: innermost_layer(name, scopes) for name in graph}
-    wrong = sorted({(places[name], op.type) for name, op in graph.items() if places[name] in kept and _in_16_bits(op)})
+    wrong = sorted(
+        {(places[name], op.type) for name, op in graph.items() if places[name] in kept and computes_in_16_bits(op)}
+    )
     if wrong:
         shown = ", ".join(f"{path} ({operation})" for path, operation in wrong[:_SHOWN])
         raise PrecisionError(
@@ -166,10 +168,6 @@ def verified(model: keras.Model, patterns: Iterable[str], batch: Any) -> Float32
     borders = sum(op.type == "Cast" and _is_at_border(op, places, kept) for op in graph.values())
     outputs = tuple(found.dtype.name for found in traced.outputs) if has_step_of_keras(model) else ()
     return Float32Layers(tuple(path for path in known if path in kept), borders, outputs)
-
-
-def _in_16_bits(op: Any) -> bool:
-    return op.type not in _NO_COMPUTATION and any(tensor.dtype.base_dtype in SIXTEEN_BITS for tensor in op.outputs)
 
 
 def _is_at_border(cast: Any, places: Mapping[str, str], kept: set[str]) -> bool:
@@ -182,12 +180,3 @@ def changes_bits(cast: Any) -> bool:
     """Whether a cast is between 16 bits and float32."""
     types = {cast.inputs[0].dtype, cast.outputs[0].dtype}
     return tf.float32 in types and bool(types & SIXTEEN_BITS)
-
-
-def _traced(model: keras.Model, batch: Any) -> Any:
-    """The graph of a forward pass, or of the whole step if it is the model's own."""
-    with random_state_kept():
-        if not has_step_of_keras(model):
-            return tf.function(model.train_step, autograph=False).get_concrete_function(batch)
-        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
-        return tf.function(lambda x: model(x, training=True), autograph=False).get_concrete_function(x)

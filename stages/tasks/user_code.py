@@ -131,6 +131,15 @@ def describe(error: BaseException) -> str:
     return found + (f"; all of it is in {path}" if path else "")
 
 
+def callback_of(error: BaseException) -> str | None:
+    """The class of the callback that an exception was raised in; None if it was raised elsewhere."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        found = frame.f_locals.get("self")
+        if isinstance(found, keras.callbacks.Callback) and not isinstance(found, keras.callbacks.CallbackList):
+            return type(found).__name__
+    return None
+
+
 class _Raised(NamedTuple):
     """What Python code raised within TensorFlow's graph: the exception's own text, and its frames."""
 

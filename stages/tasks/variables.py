@@ -41,7 +41,7 @@ def create_variables(model: keras.Model, batch: Any) -> None:
 @contextmanager
 def random_state_kept() -> Iterator[None]:
     """What the block draws changes no number that the training draws later."""
-    python, numpy, eager = random.getstate(), np.random.get_state(), eager_context()._rng
+    python, numpy, eager = random.getstate(), np.random.get_state(), _generator()
     tensorflow = eager.getstate() if eager is not None else None
     try:
         yield
@@ -50,3 +50,8 @@ def random_state_kept() -> Iterator[None]:
         np.random.set_state(numpy)
         if tensorflow is not None:
             eager_context()._rng.setstate(tensorflow)
+
+
+def _generator() -> Any:
+    """TensorFlow's generator of random numbers; None before its first operation."""
+    return getattr(eager_context(), "_rng", None)

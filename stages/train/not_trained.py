@@ -11,6 +11,7 @@ from stages.params import Params
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.results.training import TrainingMetrics, write_not_trained
 from stages.tracking import run_logging
+from stages.tracking.active_run import ActiveRun
 from stages.tracking.tracker import Tracker
 
 
@@ -32,13 +33,19 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
 
 def run_failed(settings: Params, variant: str, seed: int, reason: str, inputs: Snapshot | None = None) -> None:
     """Writes and logs that a variant cannot be trained, which is a result: others go on. Errors as of `run_stage`."""
-    identity = run_logging.training(variant, seed)
+    with Tracker(settings.tracking).run(run_logging.training(variant, seed), settings) as run:
+        leave_out(run, settings, variant, seed, reason, inputs)
+
+
+def leave_out(
+    run: ActiveRun, settings: Params, variant: str, seed: int, reason: str, inputs: Snapshot | None = None
+) -> None:
+    """As `run_failed`, into a run that has begun."""
     directory, metrics = files.train_dir(variant, seed), _metrics(settings, variant, "failed", reason=reason)
-    with Tracker(settings.tracking).run(identity, settings) as run:
-        if inputs:
-            inputs.require_unchanged()
-        run_logging.log_training(run, directory, write_not_trained(directory, metrics))
-    print(f"{identity.name}: left out: {reason}")
+    if inputs:
+        inputs.require_unchanged()
+    run_logging.log_training(run, directory, write_not_trained(directory, metrics))
+    print(f"{run_logging.training(variant, seed).name}: left out: {reason}")
 
 
 def _metrics(

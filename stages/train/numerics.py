@@ -16,7 +16,7 @@ import numpy as np
 
 from stages import precision
 from stages.results.training import LARGEST_FLOAT16, Overflow
-from stages.tasks.float32_layers import in_float32
+from stages.tasks.float32_layers import in_float32, is_functional
 from stages.tasks.layers import layer_paths, replaced_calls
 from stages.tasks.ready import ReadyTask
 from stages.tasks.variables import optimizers_of
@@ -217,6 +217,8 @@ def overflow_of(model: keras.Model, batch: Any, step: int | None = None) -> Over
     if place is None:
         return None
     layer, direction = place
+    if (largest := _overflowing_input(model, batch, found, layer)) is not None:
+        return Overflow(layer=layer, direction="inputs", magnitude=largest, step=step)
     magnitude = None
     with in_float32(model) as can_be:
         if can_be and (wide := scan(model, batch).layers.get(layer)) is not None:
@@ -231,6 +233,20 @@ def overflow_of(model: keras.Model, batch: Any, step: int | None = None) -> Over
         loss_scale=precision.loss_scale(model),
         readers=() if fits else found.readers.get(layer, ()),
     )
+
+
+def _overflowing_input(model: keras.Model, batch: Any, found: Scan, layer: str) -> float | None:
+    """The largest value of the inputs, if it is what overflows: the model casts it to float16 before any layer does.
+
+    A functional model casts its inputs to the types of the layers that read them, so that these can be kept in float32.
+    """
+    if is_functional(model) or model.compute_dtype != "float16" or np.isfinite(found.layers[layer].inputs):
+        return None
+    order = list(found.layers)
+    x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    largest = max((_largest(tensor) for tensor in _floats(x)), default=0.0)
+    is_first = all(found.layers[path].outputs <= LARGEST_FLOAT16 for path in order[: order.index(layer)])
+    return largest if is_first and np.isfinite(largest) and largest > LARGEST_FLOAT16 else None
 
 
 def _place(found: Scan) -> tuple[str, Any] | None:

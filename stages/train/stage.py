@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stages import files
 from stages.distribution.cluster import from_environment
+from stages.errors import TrainingCodeError
 from stages.inputs.snapshot import Snapshot
 from stages.params import Params
 from stages.results.task import TASK_INFO, TaskInfo
@@ -25,6 +26,7 @@ from stages.train import checkpoints, hosts, saving
 from stages.train.callbacks import Epoch, epoch_line, verbosity
 from stages.train.checkpoints import Checkpoint, Checkpoints
 from stages.train.interruption import Interruption, SharedInterruption
+from stages.train.not_trained import leave_out
 from stages.train.resume import Session
 from stages.train.training import Trained, train
 
@@ -32,8 +34,8 @@ from stages.train.training import Trained, train
 def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None = None) -> None:
     """Trains, writes `data/train/<variant>-<seed>/`, and logs to MLflow. A numerical failure is a result, not an error.
 
-    An interrupted training resumes from its last checkpoint, in the same MLflow run. With `inputs`, nothing is written
-    if they have changed.
+    So is a failure of the user's own code under a candidate: the others go on. An interrupted training resumes from its
+    last checkpoint, in the same MLflow run. With `inputs`, nothing is written if they have changed.
     """
     tracker, root = Tracker(settings.tracking, waits=True), Path.cwd()
     digest = files.verify_manifest(files.PREPARED)
@@ -52,7 +54,14 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
             interruption.on_timeout = lambda: run.end("KILLED")
             _log_start(run, start, spec, settings, identity.name)
             session = Session(start, _saver(store, run) or (hosts.save_nothing if cluster else None), interruption)
-            trained = _train(spec, settings, variant, seed, run, session, inputs)
+            try:
+                trained = _train(spec, settings, variant, seed, run, session, inputs)
+            except TrainingCodeError as error:
+                if variant == settings.compare.baseline:
+                    raise
+                os.chdir(root)
+                leave_out(run, settings, variant, seed, str(error), inputs)
+                return
             os.chdir(root)  # a script's folder is the working folder while it trains
             if inputs:
                 inputs.require_unchanged("with the former inputs, a run goes on from the last checkpoint")

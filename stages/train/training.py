@@ -20,7 +20,7 @@ from scipy import stats
 from stages import files, precision
 from stages.distribution.cluster import from_environment
 from stages.distribution.connecting import lost_ranks_explained
-from stages.errors import HalfstepError, ModelError, TaskError
+from stages.errors import HalfstepError, ModelError, TaskError, TrainingCodeError
 from stages.files import require_free_space
 from stages.inputs.own_model import OWN_MODEL
 from stages.machine import fingerprint, free_memory
@@ -125,6 +125,7 @@ def train(
     Raises:
         DataError: a batch is larger than the training set, or the disk has too little space for the results.
         ModelError, TaskError: the model cannot be built or trained, or runs out of memory.
+        TrainingCodeError: the user's own code failed.
         PrecisionError: the variant is not in force.
         LostRankError: another host of the training has ended.
     """
@@ -281,9 +282,11 @@ def _explain_own_code(spec: TaskSpec, session: Session) -> Iterator[None]:
             raise
         if session.interruption.requested or (spec.is_images and not OWN_MODEL.fullmatch(spec.model.name)):
             raise
-        kind = ModelError if spec.is_images else TaskError
-        failure = f"cannot be trained{user_code.under_policy()}"
-        raise kind(f"{spec.subject} {failure}: {user_code.describe(error)}") from error
+        in_callback = f" in its callback {name}" if (name := user_code.callback_of(error)) else ""
+        text = f"{spec.subject} cannot be trained{user_code.under_policy()}{in_callback}: {user_code.describe(error)}"
+        if isinstance(error, OSError | MemoryError):  # the machine's fault, and no result
+            raise TaskError(text) from error
+        raise TrainingCodeError(text) from error
 
 
 @contextmanager

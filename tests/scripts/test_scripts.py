@@ -65,6 +65,46 @@ def test_what_a_script_tracks_by_itself_meets_no_store(project: ScriptProject) -
     assert not list(Path(tempfile.gettempdir()).glob("halfstep-mlflow-*"))
 
 
+def test_callback_that_fails_under_a_candidate_alone_leaves_it_out(project: ScriptProject) -> None:
+    """A checkpoint in HDF5 is written under loss scaling, too, as by plain Keras."""
+    build = (
+        "class Fragile(keras.callbacks.Callback):\n"
+        "    def on_epoch_end(self, epoch, logs=None):\n"
+        "        if self.model.dtype_policy.name == FAILS:\n"
+        "            raise ValueError('no such type')\n"
+        "callbacks = [keras.callbacks.ModelCheckpoint('best.h5'), Fragile()]"
+    )
+    fit = "x, y, epochs=1, validation_split=0.25, callbacks=callbacks"
+    variants = {"train": {"variants": ["float32", "mixed_float16", "mixed_bfloat16"]}}
+    project.write(variants, build=f"FAILS = 'mixed_bfloat16'\n{build}", fit=fit)
+    project.passed("prepare")
+    assert project.train("mixed_float16")["status"] == "finished"
+    out = project.passed("train", "--variant", "mixed_bfloat16", "--seed", "0")
+    assert "left out: task.script = " in out
+    reason = project.json("data/train/mixed_bfloat16-0/metrics.json")["reason"]
+    assert " under mixed_bfloat16 in its callback Fragile: no such type (train.py, line " in reason
+    with closing(sqlite3.connect(project.root / "mlflow.db")) as connection:
+        runs = connection.execute("SELECT status FROM runs WHERE name LIKE 'train%' ORDER BY start_time").fetchall()
+    assert runs == [("FINISHED",), ("FAILED",)]
+    project.write(variants, build=f"FAILS = 'float32'\n{build}", fit=fit)
+    project.passed("prepare")
+    done = project.run("train", "--variant", "float32", "--seed", "0")
+    assert done.returncode == 1
+    assert " cannot be trained in its callback Fragile: no such type (train.py, line " in done.stderr.splitlines()[-1]
+
+
+def test_loss_scaling_of_the_script_itself_is_used_where_the_policy_asks_for_it(project: ScriptProject) -> None:
+    wrapped = "keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam(), initial_scale=64.0)"
+    build = (
+        f"model.compile = (lambda compile: lambda **given: compile(**given | dict(optimizer={wrapped})))(model.compile)"
+    )
+    project.write({"train": {"variants": ["float32", "mixed_float16"]}}, build=build)
+    line = "its LossScaleOptimizer is used where the policy is mixed_float16, and nowhere else"
+    assert line in project.passed("prepare")
+    assert project.train().get("loss_scale") is None
+    assert project.train("mixed_float16")["loss_scale"] == 64
+
+
 def test_callbacks_write_elsewhere(project: ScriptProject) -> None:
     callbacks = (
         "callbacks = [keras.callbacks.ModelCheckpoint('best.keras'), keras.callbacks.CSVLogger('log.csv'), "

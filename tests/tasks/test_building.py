@@ -8,9 +8,10 @@ import keras
 import numpy as np
 import pytest
 
-from stages import files
+from stages import files, precision
 from stages.errors import HalfstepError, PrecisionError, TaskError
 from stages.params import ModelParams, TaskParams, TrainParams, Variant
+from stages.prepare import try_task
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.tasks import building
 from stages.tasks.ready import ReadyTask
@@ -28,6 +29,10 @@ def prepared(task: TaskParams) -> TaskInfo:
 def ready(task: TaskParams, policy: str = "float32", seed: int = 0) -> ReadyTask:
     variant = Variant(policy=policy)
     return building.ready(TaskSpec(task, ModelParams(), TRAIN), variant, seed)
+
+
+def tried(task: TaskParams, policy: str) -> try_task.Tried:
+    return try_task.try_candidate(TaskSpec(task, ModelParams(), TRAIN), Variant(policy=policy), 0)
 
 
 def test_prepare_describes_the_task(own: Own) -> None:
@@ -193,8 +198,29 @@ def test_task_with_another_precision_is_refused(own: Own) -> None:
         "    return Task(**(options() | {'model': m}))\n"
     )
     prepared(task)
-    with pytest.raises(PrecisionError, match="no layer computes in bfloat16"):
-        ready(task, "mixed_bfloat16")
+    with pytest.raises(PrecisionError, match="nothing is computed in bfloat16: layers compute in float32: sequential"):
+        tried(task, "mixed_bfloat16")
+
+
+def test_optimizer_that_is_wrapped_by_hand_scales_where_the_policy_does(own: Own) -> None:
+    wrapped = "keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=64.0)"
+    code = f"changed(compile={{'optimizer': {wrapped}, 'loss': 'binary_crossentropy'}})"
+    task = own(f"def build(*, batch_size, seed):\n    return {code}\n")
+    prepared(task)
+    for policy, scale in (("float32", None), ("mixed_bfloat16", None), ("mixed_float16", 64.0)):
+        model = ready(task, policy).model
+        assert precision.loss_scale(model) == scale
+        optimizer = model.optimizer if scale is None else model.optimizer.inner_optimizer
+        assert isinstance(optimizer, keras.optimizers.SGD)
+        assert float(optimizer.learning_rate) == 0.5
+        model.fit(np.zeros((2, 4)), np.zeros((2, 1)), verbose=0)
+
+
+def test_inputs_that_16_bits_round_are_named_once(own: Own) -> None:
+    changes = "train=(np.round(X * 1e4), Y)"
+    task = own(f"def build(*, batch_size, seed):\n    return changed({changes})\n")
+    assert "rounds those above 256" in tried(task, "mixed_bfloat16").lost_inputs[0]
+    assert tried(task, "float32").lost_inputs == ()
 
 
 OWN_STEP = """

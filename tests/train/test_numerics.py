@@ -113,6 +113,32 @@ def test_value_at_the_output_names_the_layers_that_read_it() -> None:
     assert overflow_of(found, BATCH) is None
 
 
+class Subclassed(keras.Model):
+    """Casts all that it is given before its first layer gets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.last = Scaled(1e-6, name="scale"), L.Dense(1, dtype="float32")
+
+    def call(self, x: Any) -> Any:
+        return self.last(self.scale(x))
+
+
+def test_inputs_that_float16_cannot_hold_are_named_before_the_first_layer() -> None:
+    found, batch = Subclassed(), (tf.constant(X * 1e6), tf.constant(Y))
+    found.compile("sgd", "mse")
+    found.train_on_batch(*BATCH)
+    place = overflow_of(with_scale(found, 1.0), batch, step=2)
+    assert place is not None
+    assert (place.layer, place.direction, place.step, place.readers) == ("subclassed/scale", "inputs", 2, ())
+    assert place.magnitude == pytest.approx(float(np.abs(X).max() * 1e6))
+    assert overflow_of(found, BATCH) is None
+    functional = with_scale(model(Scaled(1e-6, name="scale")), 1.0)  # its layers can be kept in float32
+    place = overflow_of(functional, batch)
+    assert place is not None
+    assert place.direction == "forward"
+
+
 class OwnStep(keras.Model):
     def train_step(self, data: Any) -> Any:
         x, y = data

@@ -71,7 +71,9 @@ def _place_text(place: Overflow) -> str:
     """Such as `step 3, the forward pass of block/dense reaches 81,000 in float32; float16 ends at 65,504`."""
     step = f"step {place.step}, " if place.step else ""
     size = None if place.magnitude is None else number_text(place.magnitude)
-    if place.direction == "backward":
+    if place.direction == "inputs":
+        text = f"the inputs of the model reach {size}, and it casts them to float16 before {place.layer} gets them"
+    elif place.direction == "backward":
         scaled = f" at loss scale {place.loss_scale:,.6g}" if place.loss_scale else ""
         text = f"the gradients of {place.layer} {'overflow' if size is None else f'reach {size} in float32'}{scaled}"
     elif place.direction == "weight update":
@@ -85,7 +87,8 @@ def _place_text(place: Overflow) -> str:
 
 def _kept_in_float32(variant: str, trainings: Iterable[Training]) -> Remedy | None:
     """To keep the layers in float32, too, that overflow, and those that read what does not fit."""
-    layers = [path for place in _located(trainings).values() for path in (place.layer, *place.readers)]
+    places = [place for place in _located(trainings).values() if place.direction != "inputs"]
+    layers = [path for place in places for path in (place.layer, *place.readers)]
     return Remedy(key=f"variants.{variant}.float32_layers", to=tuple(dict.fromkeys(layers))) if layers else None
 
 
@@ -111,6 +114,8 @@ def arm_failed(result: VariantResult, role: str = "candidate") -> Reason:
         seeds_by_cause.setdefault(cause, []).append(seed)
     by_cause = "; ".join(f"seed {', '.join(map(str, seeds))}: {cause}" for cause, seeds in seeds_by_cause.items())
     retries = " ".join(f"train@{result.variant}-{seed}" for seed in causes)
+    is_numerical = any(training.metrics.train_time_s is not None for training in result.failures)
+    cure = "Lower train.learning_rate" if is_numerical else "Mend what the reason says"
     return Reason(
         code="arm_failed",
         text=f"{len(causes)} of {len(result.trainings)} trainings of the {role} {result.variant} failed ({by_cause})."
@@ -121,6 +126,6 @@ def arm_failed(result: VariantResult, role: str = "candidate") -> Reason:
             "failed": {f"seed_{seed}": cause for seed, cause in causes.items()},
         }
         | _places(result.failures),
-        advice=f"Lower train.learning_rate, or try again with `dvc repro -f -s {retries}` and `dvc repro`.",
+        advice=f"{cure}, or try again with `dvc repro -f -s {retries}` and `dvc repro`.",
         change=_kept_in_float32(result.variant, result.failures),
     )
