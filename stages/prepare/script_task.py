@@ -58,9 +58,17 @@ class _Looks:
         self._baseline, self._seed = settings.compare.baseline, settings.train.seeds[0]
         self.first = self._required(self._look(self._baseline, self._seed, directory))
         self._by_variant = {self._baseline: self.first}
+        self._other_training = self._other_validation = False
         self.left_out = candidates_left_out(settings, self._problem_of)
         for seed in settings.train.seeds[1:]:
-            self._require_other_start(seed, self._required(self._look(self._baseline, seed)))
+            self._compare_seeds(seed, self._required(self._look(self._baseline, seed)))
+
+    @property
+    def _speed_only(self) -> str | None:
+        """Why the quality is not compared; None if it is."""
+        if self.first.speed_only is None and self._other_validation:
+            return "its validation data differ from run to run"
+        return self.first.speed_only
 
     def info(self) -> TaskInfo:
         """The content of `task.json`."""
@@ -80,7 +88,7 @@ class _Looks:
             can_infer=first.can_infer,
             restarts=True,
             left_out=self.left_out,
-            speed_only=first.speed_only,
+            speed_only=self._speed_only,
         )
 
     def lines(self) -> Iterator[str]:
@@ -90,6 +98,13 @@ class _Looks:
         yield f"prepare: {name}: the call of fit in line {first.line} is taken{later}"
         for text in first.replaced:
             yield f"prepare: {name}: replaces {text}"
+        if self._other_training or self._other_validation:
+            what = " and ".join(["training"] * self._other_training + ["validation"] * self._other_validation)
+            noise = "" if self._speed_only else ", which moves the quality of each variant"
+            yield (
+                f"prepare: {name} gives other {what} data in each run{noise}: seed each generator that it makes, such "
+                "as np.random.default_rng(), read records in a fixed order, and augment without threads"
+            )
         if any(look.unscaled for look in self._by_variant.values()):
             yield f"prepare: {name}: its LossScaleOptimizer is used where the policy is mixed_float16, and nowhere else"
         for line in dict.fromkeys(line for look in self._by_variant.values() for line in look.lost_inputs):
@@ -117,7 +132,7 @@ class _Looks:
 
     def _processes(self) -> int:
         """The fewest that run the script: here, for each training, and in each of two repeats of the timing."""
-        train, is_trained = self._settings.train, self.first.speed_only is None and self._settings.train.epochs != 0
+        train, is_trained = self._settings.train, self._speed_only is None and self._settings.train.epochs != 0
         variants, seeds = len(train.variants), len(train.seeds)
         return variants + seeds - 1 + variants * seeds * is_trained + 2 * (variants + 1)
 
@@ -125,14 +140,15 @@ class _Looks:
         entry = self._settings.variants[variant]
         spec = TaskSpec.of(self._settings, variant, directory=self._directory)
         log = (LOGS / f"{variant}-{seed}.txt").absolute()
-        found: Look | str = run_trial(f"{variant}-{seed}", _MODULE, entry, spec, seed, log, directory)
+        first = None if directory else self.first
+        found: Look | str = run_trial(f"{variant}-{seed}", _MODULE, entry, spec, seed, log, directory, first)
         return found
 
     def _problem_of(self, variant: str) -> str | None:
         found = self._look(variant, self._seed)
         if isinstance(found, str):
             return found
-        self._require_same_start(variant, found)
+        self._compare(variant, found)
         self._by_variant[variant] = found
         return None
 
@@ -141,31 +157,37 @@ class _Looks:
             raise TaskError(found)
         return found
 
-    def _require_same_start(self, variant: str, found: Look) -> None:
-        what = None
-        if found.train_sha256 != self.first.train_sha256:
-            what = "other training data"
-        elif found.validation_sha256 != self.first.validation_sha256:
-            what = "other validation data"
-        elif _has_float32_variables(self._settings.variants[variant]) and found.weights != self.first.weights:
-            what = "other initial weights"
-        if what is not None:
+    def _compare(self, variant: str, found: Look) -> None:
+        """Notes which data differ from those of the baseline's process.
+
+        Raises:
+            TaskError: the initial weights differ.
+        """
+        self._other_training |= found.train_sha256 != self.first.train_sha256
+        self._note_validation(found)
+        if _has_float32_variables(self._settings.variants[variant]) and found.weights != self.first.weights:
             raise TaskError(
-                f"{self._subject} gives {what} when it runs again with the same seed: seed what it draws, so that all "
-                "variants are trained from the same start"
+                f"{self._subject} gives other initial weights when it runs again with the same seed: seed what it "
+                "draws, so that all variants are trained from the same start"
             )
 
-    def _require_other_start(self, seed: int, found: Look) -> None:
-        if found.validation_sha256 != self.first.validation_sha256:
-            raise TaskError(
-                f"{self._subject} gives other validation data with seed {seed} than with seed {self._seed}: choose "
-                "them with a seed of their own, or give train.seeds one seed"
-            )
+    def _compare_seeds(self, seed: int, found: Look) -> None:
+        """Notes whether the validation data depend on the seed.
+
+        Raises:
+            TaskError: the initial weights do not.
+        """
+        self._note_validation(found)
         if found.weights == self.first.weights:
             raise TaskError(
                 f"{self._subject} gives the same initial weights with the seeds {self._seed} and {seed}: its layers "
                 "have seeds of their own; remove those, or give train.seeds one seed"
             )
+
+    def _note_validation(self, found: Look) -> None:
+        """Examples in another order are the same ones: they are stored once."""
+        has_same_start = found.validation_sha256 == self.first.validation_sha256
+        self._other_validation |= not has_same_start and found.validation_set_sha256 != self.first.validation_set_sha256
 
 
 def _has_float32_variables(variant: Variant) -> bool:

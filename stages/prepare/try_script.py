@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -44,6 +44,7 @@ class Look:
         held_out: whether they were taken from the training data.
         train_sha256: of the first batches of the training.
         validation_sha256: of the first validation examples; empty without any.
+        validation_set_sha256: of all of them in any order; empty where the first are those of the other process.
         weights: the first initial weights of the largest variable.
         unnamed_files: that the script reads and `task.depends` does not name.
         unscaled: whether a LossScaleOptimizer of the script's own was taken off, because the policy needs none.
@@ -66,6 +67,7 @@ class Look:
     held_out: bool
     train_sha256: str
     validation_sha256: str
+    validation_set_sha256: str
     weights: str
     unnamed_files: tuple[str, ...]
     unscaled: bool
@@ -73,17 +75,25 @@ class Look:
 
 
 def serve(
-    connection: Connection, variant: Variant, spec: TaskSpec, seed: int, log: Path, directory: Path | None
+    connection: Connection,
+    variant: Variant,
+    spec: TaskSpec,
+    seed: int,
+    log: Path,
+    directory: Path | None,
+    first: Look | None = None,
 ) -> None:
     """What the process runs: sends a `Look`, or the message of the error that ended it."""
     try:
-        answer: Look | str = look(spec, variant, seed, log, directory)
+        answer: Look | str = look(spec, variant, seed, log, directory, first)
     except (HalfstepError, tf.errors.OpError) as error:
         answer = message_of(error, spec, variant)
     connection.send(answer)
 
 
-def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path | None) -> Look:
+def look(
+    spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path | None, first: Look | None = None
+) -> Look:
     """Runs the script, and trains one step.
 
     Args:
@@ -92,6 +102,7 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
         seed: of the training.
         log: where the script's output goes.
         directory: where the validation examples are written; None if another process writes them.
+        first: what that process has seen.
 
     Raises:
         TaskError: the script, its data or its model cannot be used.
@@ -112,12 +123,14 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
     with user_code.explained(at_line, "cannot be built", TaskError, is_script=True):
         found.build()
     weights = first_weights(call.model)
+    with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
+        first_batches = found.first_batches(COMPARED_BATCHES)  # before the validation data, as `fit` does
+        steps = found.steps_per_epoch()
     with user_code.explained(at_line, "cannot be evaluated", TaskError, is_script=True):
         can_infer = _can_infer(found)
-        quality = _quality(found, spec, directory) if can_infer else _Quality(speed_only="its model has no call()")
-    with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
-        steps = found.steps_per_epoch()
-        first_batches = list(islice(iter(found.batches), COMPARED_BATCHES))
+        quality = (
+            _quality(found, spec, directory, first) if can_infer else _Quality(speed_only="its model has no call()")
+        )
     ready, scaled = _ready(found, steps), compiling.scales_its_loss(call.model)
     compiling.put_in_force(ready, spec, variant)
     types = compiling.verify_types(ready, variant)
@@ -140,6 +153,7 @@ def look(spec: TaskSpec, variant: Variant, seed: int, log: Path, directory: Path
         held_out=found.held_out,
         train_sha256=examples.sha256(first_batches),
         validation_sha256=quality.sha256,
+        validation_set_sha256=quality.set_sha256,
         weights=weights,
         unnamed_files=_unnamed(script_files.files_read(), named),
         unscaled=scaled and not compiling.scales_its_loss(call.model),
@@ -168,6 +182,7 @@ class _Quality:
     speed_only: str | None = None
     examples: int = 0
     sha256: str = ""
+    set_sha256: str = ""
 
 
 def _unnamed(read: Iterable[str], named: Iterable[Path]) -> tuple[str, ...]:
@@ -186,25 +201,28 @@ def _can_infer(found: Scripted) -> bool:
     return True
 
 
-def _quality(found: Scripted, spec: TaskSpec, directory: Path | None) -> _Quality:
-    """Reads the validation examples, and writes them."""
+def _quality(found: Scripted, spec: TaskSpec, directory: Path | None, first: Look | None) -> _Quality:
+    """Reads the validation examples, and writes them; all of them also where the first ones are not as expected."""
     if found.validation is None:
         return _Quality(speed_only="it gives fit no validation data")
     read: list[Batch] = []
     try:
         with random_state_kept():
             batches = found.validation_batches()
-            read += batches if directory is not None else islice(batches, COMPARED_BATCHES)
+            read += islice(batches, COMPARED_BATCHES)
+            digest = examples.sha256(batch.parts() for batch in read)
+            is_as_expected = first is not None and digest == first.validation_sha256
+            read += () if is_as_expected else batches
     except TaskError as error:
         return _Quality(speed_only=f"it {error}")
-    digest = examples.sha256(batch.parts() for batch in read[:COMPARED_BATCHES])
+    seen = _Quality(sha256=digest, set_sha256="" if is_as_expected else examples.set_sha256(read))
     total = sum(map(len, read))
     if total < 2 or read[0].y is None:
         why = "its data have no targets" if total else "its validation data are empty"
-        return _Quality(speed_only=why, sha256=digest)
+        return replace(seen, speed_only=why)
     scored = scripted.score(found, read[0], spec.task.score)
     if scored is None:
-        return _Quality(speed_only="its model has no loss that depends on outputs and targets", sha256=digest)
+        return replace(seen, speed_only="its model has no loss that depends on outputs and targets")
     model = found.call.model
     read = [Batch(batch.x, batch.y, batch.sample_weight, scripted.mask_of(model, batch.x)) for batch in read]
     outputs = model.predict_on_batch(read[0].x)
@@ -218,10 +236,10 @@ def _quality(found: Scripted, spec: TaskSpec, directory: Path | None) -> _Qualit
                 f"{subject} returns shape {np.shape(scores)} for {len(read[0])} examples; it must return one number "
                 f"for each, shape ({len(read[0])},)"
             )
-        return _Quality(speed_only="its loss is no number for each example", sha256=digest)
+        return replace(seen, speed_only="its loss is no number for each example")
     if directory is not None:
         examples.write(directory, read)
-    return _Quality(scored[0], None, total - total // 2, digest)
+    return replace(seen, score_name=scored[0], examples=total - total // 2)
 
 
 def _ready(found: Scripted, steps: int) -> ReadyTask:

@@ -231,6 +231,11 @@ def py_dataset(data: keras.utils.PyDataset, epochs: int | None) -> tf.data.Datas
     return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(PREFETCHED_BATCHES)
 
 
+def batches_in_order(data: keras.utils.PyDataset) -> Iterator[Any]:
+    """The batches of one epoch, as `py_dataset` gives them, without its threads."""
+    return (_standardized(data[number]) for number in range(_batches_of(data)))
+
+
 def _in_threads(data: keras.utils.PyDataset) -> Iterator[Any]:
     """The batches of one epoch in their order, of which at most `max_queue_size` are prepared in advance."""
     with ThreadPoolExecutor(max_workers=max(1, data.workers)) as executor:

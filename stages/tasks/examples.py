@@ -78,6 +78,19 @@ def sha256(batches: Iterable[Any]) -> str:
     return digest.hexdigest() if digest else ""
 
 
+def set_sha256(batches: Iterable[Batch]) -> str:
+    """A sha256 of the examples in any order and in any batches; empty without any."""
+    found: list[bytes] = []
+    for batch in batches:
+        leaves = [leaf for leaf in keras.tree.flatten(batch.parts()) if leaf is not None]
+        for number in range(len(batch)):
+            digest = hashlib.sha256()
+            for leaf in leaves:
+                digest.update(f"{leaf.dtype}".encode() + np.ascontiguousarray(leaf[number]).tobytes())
+            found.append(digest.digest())
+    return hashlib.sha256(b"".join(sorted(found))).hexdigest() if found else ""
+
+
 def write(folder: Path, batches: Sequence[Batch]) -> None:
     """Writes batches of one structure."""
     arrays: dict[str, np.ndarray] = {}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import GeneratorType
 from typing import Any
@@ -18,7 +19,7 @@ from stages.errors import TaskError
 from stages.params import Variant
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.tasks import examples, script, script_score
-from stages.tasks.batches import TrainingData, from_step, py_dataset
+from stages.tasks.batches import TrainingData, batches_in_order, from_step, py_dataset
 from stages.tasks.callbacks import redirected
 from stages.tasks.examples import Batch, as_array
 from stages.tasks.ready import ReadyTask, test_metrics, untested
@@ -78,10 +79,19 @@ class Scripted:
     @functools.cached_property
     def first_batch(self) -> Any:
         """The first batch of the training."""
-        if self._first is not None:
-            return self._first
+        return self._first if self._first is not None else self.first_batches(1)[0]
+
+    def first_batches(self, count: int) -> list[Any]:
+        """The first batches of the training. What they draw changes nothing that is drawn later."""
+        x, weights = self.arguments["x"], self.arguments["class_weight"]
         with random_state_kept():
-            return next(iter(self.batches))
+            if not isinstance(x, keras.utils.PyDataset):
+                return list(islice(iter(self.batches), count))
+            weighted = _with_weights(weights)  # without threads, which would go on drawing
+            return [
+                weighted(*keras.tree.map_structure(tf.convert_to_tensor, batch))
+                for batch in islice(batches_in_order(x), count)
+            ]
 
     def steps_per_epoch(self) -> int:
         """Number of batches in an epoch; reads the data once if nothing else says it."""
@@ -95,13 +105,17 @@ class Scripted:
     def validation_batches(self) -> Iterator[Batch]:
         """The validation examples, in the script's batches."""
         x, y, weight = keras.utils.unpack_x_y_sample_weight(self.validation)
-        size = self.call.arguments["validation_batch_size"] or self.arguments["batch_size"]
         steps = self.call.arguments["validation_steps"]
+        if isinstance(x, keras.utils.PyDataset):
+            for batch in islice(batches_in_order(x), steps):
+                yield _as_examples(batch)
+            return
+        size = self.call.arguments["validation_batch_size"] or self.arguments["batch_size"]
         dataset = _batches(x=x, y=y, sample_weight=weight, batch_size=size, steps_per_epoch=steps, shuffle=False)
         if steps is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise TaskError("calls fit with endless validation data and without validation_steps")
         for batch in dataset if steps is None else dataset.take(steps):
-            yield Batch(*examples.mapped(as_array, keras.utils.unpack_x_y_sample_weight(batch)))
+            yield _as_examples(batch)
 
     def callbacks(self, folder: Path | None) -> list[Any]:
         """The script's callbacks, as `redirected` returns them."""
@@ -118,10 +132,21 @@ def _batches(**arguments: Any) -> tf.data.Dataset:
     x, weights = arguments["x"], arguments.get("class_weight")
     if isinstance(x, keras.utils.PyDataset):  # Keras's queue for it can be read in `fit` alone
         found = py_dataset(x, epochs=1)
-        weighted = data_adapters.tf_dataset_adapter.make_class_weight_map_fn
-        return found if weights is None else found.map(weighted(weights))
+        return found if weights is None else found.map(_with_weights(weights))
     with random_state_kept(), warnings.catch_warnings(action="ignore"):  # `fit` itself gives them
         return data_adapters.get_data_adapter(**arguments).get_tf_dataset()
+
+
+def _with_weights(class_weight: Mapping[int, float] | None) -> Callable[..., Any]:
+    """Gives the examples of a batch the weights of their classes, as `fit` does."""
+    if class_weight is None:
+        return lambda *batch: batch
+    weighted: Callable[..., Any] = data_adapters.tf_dataset_adapter.make_class_weight_map_fn(class_weight)
+    return weighted
+
+
+def _as_examples(batch: Any) -> Batch:
+    return Batch(*examples.mapped(as_array, keras.utils.unpack_x_y_sample_weight(batch)))
 
 
 def _are_arrays(x: Any) -> bool:

@@ -195,6 +195,48 @@ def test_two_seeds_differ_in_weights_alone(project: ScriptProject) -> None:
     assert first["initial_weights"] != second["initial_weights"]
 
 
+DIFFERING = {  # from run to run: code before fit, its arguments, what is said, and whether quality is compared
+    "unseeded split": (
+        "order = np.random.default_rng().permutation(len(x))\nx, y = x[order], y[order]",
+        "x, y, epochs=1, validation_split=0.5",
+        "gives other training and validation data in each run: seed each generator",
+        False,
+    ),
+    "unseeded noise in the training data alone": (
+        "noise = np.random.default_rng().normal(size=x.shape).astype('float32')",
+        "x + noise, y, epochs=1, validation_data=(x, y)",
+        "gives other training data in each run, which moves the quality of each variant: seed each generator",
+        True,
+    ),
+    "validation data in no fixed order": (
+        "order = np.random.default_rng().permutation(len(x))",
+        "x, y, epochs=1, validation_data=(x[order], y[order])",
+        None,
+        True,
+    ),
+    "augmentation that draws from NumPy, and more than eight batches to validate on": (
+        "augmented = tf.keras.preprocessing.image.ImageDataGenerator(horizontal_flip=True, rotation_range=20)\n"
+        "pictures = np.random.default_rng(0).normal(size=(320, 2, 2, 1)).astype('float32')\n"
+        "layers = keras.layers\n"
+        "model = keras.Sequential([layers.Flatten(), layers.Dense(4), layers.Dense(2, dtype='float32')])",
+        "augmented.flow(pictures, y, batch_size=16), validation_data=augmented.flow(pictures, y, batch_size=16)",
+        None,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERING)
+def test_data_that_differ_from_run_to_run_are_judged_for_what_they_can_tell(project: ScriptProject, name: str) -> None:
+    build, fit, line, compares_quality = DIFFERING[name]
+    project.write(BOTH, build=build, fit=fit)
+    out = project.passed("prepare")
+    assert line in out if line else "in each run" not in out
+    info = project.json("data/prepared/task.json")
+    assert info.get("speed_only") == (None if compares_quality else "its validation data differ from run to run")
+    assert not info.get("left_out")
+
+
 def test_layers_with_seeds_of_their_own_are_said(project: ScriptProject) -> None:
     build = (
         "given = keras.initializers.GlorotUniform(1)\n"
