@@ -77,7 +77,7 @@ def hostile() -> Iterator[tuple[str, Machine]]:
     yield "each process drifts by 10 %", replace(usual, process_drift=0.1)
     yield "bursts of 1.5 s each 10 s, rounds 5 %", replace(usual, round_sd=0.05, burst_pause_s=10.0)
     yield "warm-up of 8 and 14 %, 4 rounds", replace(usual, warm_up=(0.08, 0.14))
-    yield "the same, rounds 3 %", replace(quiet, warm_up=(0.08, 0.14))
+    yield "warm-up of 8 and 14 %, 4 rounds of 3 %", replace(quiet, warm_up=(0.08, 0.14))
     for run_sd, machine in product((0.01, 0.02, 0.03), (usual, quiet)):
         yield f"runs differ by {run_sd:.0%}, rounds {machine.round_sd:.0%}", replace(machine, run_sd=run_sd)
 
