@@ -21,7 +21,7 @@ from stages.environment.own_code_preflight import (
     task_problems,
 )
 from stages.environment.server_preflight import server_problem
-from stages.errors import HalfstepError, ParameterError, one_line
+from stages.errors import HalfstepError, ParameterError, one_line, without_password
 from stages.files import resolve_data_path
 from stages.inputs.own_model import OWN_MODEL
 from stages.machine import gpu_failures, gpus
@@ -216,4 +216,6 @@ def _gpu(train: TrainParams) -> Iterator[str]:
 def _tracking(tracking: TrackingParams, problem: str | None) -> Iterator[str]:
     if problem:
         uri = "null" if tracking.uri is None else repr(one_line(tracking.uri, LONGEST_VALUE))
+        if tracking.uri is None and (given := os.environ.get("MLFLOW_TRACKING_URI")):
+            uri += f", and MLFLOW_TRACKING_URI is {one_line(without_password(given), LONGEST_VALUE)!r}"
         yield f"tracking.uri is {uri}: {problem}"

@@ -96,6 +96,8 @@ def _names_a_file(url: URL | _PlainUrl) -> bool:
 def problem_with(uri: str) -> str | None:
     """The problem with a store's URI and what to do about it; None without a problem. Uses no network."""
     scheme = uri.partition(":")[0].partition("+")[0]
+    if uri in ("databricks", "databricks-uc"):
+        return "write it as databricks://PROFILE, with a profile of ~/.databrickscfg; MLflow itself takes DEFAULT"
     if "://" not in uri or scheme not in _SCHEMES:
         return f"it must be a URI such as {_SQLITE}mlflow.db or http://127.0.0.1:5000; a plain folder is not a store"
     if scheme != "sqlite":

@@ -254,7 +254,7 @@ CASES = [
     ),
     rejected(
         "the environment variable of the store is invalid",
-        "tracking.uri is null: it must be a URI",
+        "tracking.uri is null, and MLFLOW_TRACKING_URI is 'mlruns': it must be a URI",
         arrange=_store_variable,
     ),
     rejected("the store is not a database", "SQLite database", arrange=_store_text),

@@ -41,7 +41,7 @@ def test_wrong_password(
     assert environment.main() == 2
     (line,) = capfd.readouterr().err.splitlines()
     rejected = f"{team.uri} rejects the user name or the password (401 Unauthorized); {LOG_IN}"
-    assert line == f"params.yaml: tracking.uri is null: {rejected}"
+    assert line == f"params.yaml: tracking.uri is null, and MLFLOW_TRACKING_URI is '{team.uri}': {rejected}"
     assert prepare.main() == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert "wr0ng" not in line

@@ -89,6 +89,8 @@ def test_options_of_a_uri_reach_mlflow(folder: Path, store_template: Path) -> No
         ("sqlite:///x.db?timeout=soon", "the only option of a SQLite store is ?timeout=SECONDS"),
         ("sqlite:///x.db?timeout=1&timeout=2", "the only option of a SQLite store is ?timeout=SECONDS"),
         (f"sqlite:///{'x' * 5000}/y.db", "does not exist"),
+        ("databricks", "write it as databricks://PROFILE"),
+        ("./mlruns", "a plain folder is not a store"),
     ],
 )
 def test_sqlite_uri_that_cannot_be_used_has_a_problem(uri: str, fragment: str) -> None:

@@ -61,7 +61,7 @@ def find_archive(archive: Archive = ARCHIVE) -> Path:
     Raises:
         DataError: the archive cannot be downloaded or stored, or has an unexpected sha256.
     """
-    cache = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser() / "datasets"
+    cache = Path(os.path.expanduser(os.environ.get("KERAS_HOME", "~/.keras"))) / "datasets"  # noqa: PTH111  raises no error
     for name in (CACHE_NAME, *OTHER_CACHE_NAMES):
         if (cache / name).is_file() and sha256_file(cache / name) == archive.sha256:
             return cache / name
@@ -121,7 +121,7 @@ def _copy_from_network(url: str, target: Path) -> None:
 
 
 def _advice(archive: Archive, problem: str) -> str:
-    cache = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser() / "datasets"
+    cache = Path(os.path.expanduser(os.environ.get("KERAS_HOME", "~/.keras"))) / "datasets"  # noqa: PTH111  raises no error
     return (
         f"data.source = cifar10: {archive.url} {problem}; download the file (sha256 {archive.sha256}) "
         f"to {cache / OTHER_CACHE_NAMES[-1]} by hand, or choose another data.source: digits, folder, synthetic"

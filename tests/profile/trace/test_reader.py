@@ -417,11 +417,17 @@ def _truncated(space: Any, path: Path) -> None:
     path.write_bytes(space.message.SerializeToString()[:-7])
 
 
+def _viewers_folder(_: Any, path: Path) -> None:
+    path.mkdir()
+    (path / "host.trace.json.gz").write_bytes(b"")
+
+
 BAD_FILES: dict[str, tuple[Callable[[Any, Path], Any], str]] = {
     "truncated": (_truncated, "truncated or not a profiler trace"),
     "empty": (lambda _, path: path.write_bytes(b""), "is empty or not a profiler trace"),
     "text": (lambda _, path: path.write_text("step,time\n1,2\n"), "not a profiler trace"),
     "missing": (lambda *_: None, "does not exist"),
+    "folder of a trace viewer": (_viewers_folder, r"\.json\.gz is for trace viewers.* pass the \.xplane"),
     "folder without trace": (lambda _, path: path.mkdir(), "holds no trace"),
 }
 
