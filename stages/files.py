@@ -146,6 +146,8 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing: run `{_pipeline_of(path)}`") from error
+    except RecursionError as error:
+        raise CorruptFileError(f"{path} is nested too deep: remove it and run `{_pipeline_of(path)}`") from error
     except (ValueError, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path} is not JSON ({error}): remove it and run `{_pipeline_of(path)}`") from error
 

@@ -81,6 +81,13 @@ def test_json_round_trip(tmp_path: Path) -> None:
     assert list(files.read_json(tmp_path / "a.json")) == ["b", "a"]
 
 
+def test_json_that_is_nested_too_deep_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(CorruptFileError, match=r"a\.json is nested too deep: remove it and run"):
+        files.read_json(path)
+
+
 def test_missing_or_damaged_json_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     with pytest.raises(DataError, match=r"a\.json is missing: run `dvc repro`"):
