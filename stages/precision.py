@@ -184,7 +184,10 @@ def _image_problems(
 ) -> Iterator[str]:
     """Layers with a kernel that use another type; the last of these may compute in float32, and the output must."""
     expected = variant.compute_dtype
-    others = [layer for layer in _layers_with_kernel(model)[:-1] if layer.path not in kept]
+    kernels = _layers_with_kernel(model)
+    if kernels and all(layer.compute_dtype != expected for layer in kernels):
+        yield f"no layer computes in {expected}"
+    others = [layer for layer in kernels[:-1] if layer.path not in kept]
     if wrong := [f"{layer.name} ({layer.compute_dtype})" for layer in others if layer.compute_dtype != expected]:
         yield f"layers do not compute in {expected}: {_first_five(wrong)}"
     for dtype in outputs or [keras.backend.standardize_dtype(output.dtype) for output in model.outputs]:
