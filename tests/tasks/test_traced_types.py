@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,6 @@ from stages.tasks.traced_types import TracedTypes, lost_inputs, traced_types, ve
 
 BATCH = np.random.default_rng(0).normal(size=(8, 6, 4)).astype(np.float32), np.zeros(8, np.int32)
 SIXTEEN = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
-
-
-@pytest.fixture(autouse=True)
-def kept_policy() -> Iterator[None]:
-    yield
-    keras.config.set_dtype_policy("float32")
 
 
 def specs(batch: Any) -> Any:

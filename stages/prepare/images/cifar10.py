@@ -61,7 +61,7 @@ def find_archive(archive: Archive = ARCHIVE) -> Path:
     Raises:
         DataError: the archive cannot be downloaded or stored, or has an unexpected sha256.
     """
-    cache = Path(os.path.expanduser(os.environ.get("KERAS_HOME", "~/.keras"))) / "datasets"  # noqa: PTH111  raises no error
+    cache = _cache_folder()
     for name in (CACHE_NAME, *OTHER_CACHE_NAMES):
         if (cache / name).is_file() and sha256_file(cache / name) == archive.sha256:
             return cache / name
@@ -120,9 +120,14 @@ def _copy_from_network(url: str, target: Path) -> None:
             shutil.copyfileobj(stream, file)
 
 
+def _cache_folder() -> Path:
+    """Where Keras keeps what it downloads."""
+    return Path(os.path.expanduser(os.environ.get("KERAS_HOME", "~/.keras"))) / "datasets"  # noqa: PTH111  raises no error
+
+
 def _advice(archive: Archive, problem: str) -> str:
-    cache = Path(os.path.expanduser(os.environ.get("KERAS_HOME", "~/.keras"))) / "datasets"  # noqa: PTH111  raises no error
     return (
         f"data.source = cifar10: {archive.url} {problem}; download the file (sha256 {archive.sha256}) "
-        f"to {cache / OTHER_CACHE_NAMES[-1]} by hand, or choose another data.source: digits, folder, synthetic"
+        f"to {_cache_folder() / OTHER_CACHE_NAMES[-1]} by hand, or choose another data.source: digits, folder, "
+        "synthetic"
     )
