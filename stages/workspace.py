@@ -160,8 +160,11 @@ def _free(path: Path) -> None:
 
 
 def _unlock_experiments(older_than_s: float = 0.0) -> None:
-    """Removes the locks of the experiments' references, which whoever was killed while writing one left behind."""
-    for lock in _git_path("refs/exps").rglob("*.lock"):
+    """Removes the locks of references and objects that DVC left behind where it was killed while writing one.
+
+    git writes objects without such locks.
+    """
+    for lock in (*_git_path("refs/exps").rglob("*.lock"), *_git_path("objects").glob("??/*.lock")):
         with suppress(FileNotFoundError):
             if time.time() - lock.stat().st_mtime >= older_than_s:
                 lock.unlink()

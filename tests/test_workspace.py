@@ -77,11 +77,12 @@ def test_file_that_was_removed_stays_removed(checkout: Path) -> None:
     assert not (checkout / "code.py").exists()
 
 
+@pytest.mark.parametrize("name", ["refs/exps/stash.lock", "objects/65/2a2b0bad584853f7c47da6ae996f90a7ac2020.lock"])
 @pytest.mark.parametrize("held", [True, False])
-def test_lock_of_an_experiment_that_was_killed_does_not_stop_the_next(checkout: Path, held: bool) -> None:
-    """As dulwich leaves it where it is killed while it writes the reference."""
-    lock = checkout / ".git/refs/exps/stash.lock"
-    lock.parent.mkdir()
+def test_lock_of_an_experiment_that_was_killed_does_not_stop_the_next(checkout: Path, held: bool, name: str) -> None:
+    """As dulwich leaves it where it is killed while it writes the reference or an object."""
+    lock = checkout / ".git" / name
+    lock.parent.mkdir(exist_ok=True)
     workspace.protect()
     lock.touch()
     if held:
