@@ -13,6 +13,7 @@ REFUSALS = DISK_FULL | frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
     | {errno.ENAMETOOLONG}
 )
+ALL_OF_IT = "; all of it is in "  # before the name of a file that has the whole of a long message
 _LONGEST_LINE = 2000  # characters
 _ESCAPED_BYTES = range(0xDC80, 0xDD00)  # how Python represents the bytes of a file name that are not UTF-8
 

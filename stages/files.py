@@ -57,9 +57,19 @@ def trace_file(variant: str) -> Path:
     return profile_dir(variant) / "trace" / "plugins" / "profile" / variant / "host.xplane.pb"
 
 
+def _folder_in_repository() -> Path:
+    """Where the working folder stands in the repository of DVC: in a monorepo it is not its root."""
+    here = Path.cwd()
+    root = next((folder for folder in (here, *here.parents) if (folder / ".dvc").is_dir()), here)
+    return here.relative_to(root)
+
+
+_below_dvc_root = _folder_in_repository() if os.environ.get("DVC_ROOT") else Path()  # a script changes the folder later
+
+
 def original_root() -> Path:
-    """Root of the user's checkout, also when DVC runs the stage in a temporary copy of it."""
-    return Path(os.environ.get("DVC_ROOT") or ".").resolve()
+    """The folder of the user's `params.yaml`, also when DVC runs the stage in a temporary copy of the repository."""
+    return (Path(os.environ.get("DVC_ROOT") or ".") / _below_dvc_root).resolve()
 
 
 def resolve_data_path(path: str) -> Path:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -148,6 +151,21 @@ def test_user_directory_is_found_from_a_temporary_checkout(tmp_path: Path, monke
     assert files.resolve_data_path("pictures").resolve() == copy / "pictures"
     assert files.resolve_data_path("/no/such") == Path("/no/such")
     assert files.original_root() == original
+
+
+@pytest.mark.parametrize("in_a_copy", [False, True])
+def test_root_in_a_monorepo_is_the_folder_of_params(tmp_path: Path, root: Path, in_a_copy: bool) -> None:
+    """`DVC_ROOT` is the folder of `.dvc`; a script changes the working folder later."""
+    original, copy = tmp_path / "top", tmp_path / "top/.dvc/tmp/exps/standalone/tmp1"
+    for path in (original, copy):
+        (path / ".dvc").mkdir(parents=True, exist_ok=True)
+        (path / "ml/halfstep").mkdir(parents=True)
+    code = "import os; from stages import files; os.chdir('/'); print(files.original_root())"
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(root), "DVC_ROOT": str(original)}
+    folder = (copy if in_a_copy else original) / "ml/halfstep"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(original / "ml/halfstep")
 
 
 def test_home_directory_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

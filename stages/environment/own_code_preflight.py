@@ -8,12 +8,12 @@ import os
 import re
 import symtable
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from stages import files
 from stages.errors import one_line
-from stages.inputs.own_model import OWN_MODEL, module_file, parse_source
+from stages.inputs.own_model import OWN_MODEL, module_file, parse_source, parsed, script_files, source_of
 from stages.params import TaskParams
 from stages.params.margin import score_name_problem
 from stages.params.rules import did_you_mean
@@ -30,6 +30,7 @@ _PASSED = {
     "directory": "remove it, the function gets the folder that prepare() of its module fills",
 }
 _LITERALS = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.JoinedStr, ast.ListComp, ast.DictComp)
+USE_A_FUNCTION = "write a function for task.name (docs/tasks.md)"
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign
 
 
@@ -87,10 +88,12 @@ def _script(task: TaskParams) -> Iterator[str]:
         yield f"{subject}, which {'is not a file' if os.path.lexists(path) else 'does not exist'}{place}"
         return
     try:
-        tree = parse_source(path.read_bytes(), path.name)
+        tree = parse_source(source_of(path), path.name)
     except (OSError, SyntaxError) as error:
         yield f"{subject}, which is not valid Python: {error}"
         return
+    trees = {name: found for name, file in script_files(path, *task.import_folders).items() if (found := parsed(file))}
+    yield from (f"{subject}; {problem}" for problem in (_keras_2(trees), _own_loop(trees)) if problem)
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     fits = [name.lineno for name in calls if isinstance(name, ast.Attribute) and name.attr == "fit"]
     asks = [name.lineno for name in calls if isinstance(name, ast.Name) and name.id == "input"]
@@ -103,6 +106,40 @@ def _script(task: TaskParams) -> Iterator[str]:
         yield f"{subject}; beside it is a module named 'stages', as halfstep's own package is: rename it"
     if task.score is not None:
         yield from _score(task, task.score)
+
+
+def _keras_2(trees: Mapping[str, ast.Module]) -> str | None:
+    """Where a script asks for Keras 2; None if it does not."""
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            imported += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            if any(module.split(".")[0] == "tf_keras" for module in imported) or _is_switch(node):
+                line = getattr(node, "lineno", 0)
+                return f"{name}, line {line}, asks for Keras 2 (tf_keras), and halfstep measures Keras 3"
+    return None
+
+
+def _is_switch(node: ast.AST) -> bool:
+    """Whether a line makes TensorFlow use Keras 2, by its environment variable."""
+    if not isinstance(node, ast.Assign) or "TF_USE_LEGACY_KERAS" not in ast.unparse(node.targets[0]):
+        return False
+    return isinstance(node.value, ast.Constant) and str(node.value.value).lower() in ("1", "true")
+
+
+def _own_loop(trees: Mapping[str, ast.Module]) -> str | None:
+    """Where a script that calls `fit` nowhere trains by itself; None if it calls it, or what it calls may do so."""
+    calls = [
+        (node.func.attr, name, node.lineno)
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+    loops = [(name, line) for method, name, line in calls if method in ("apply_gradients", "train_on_batch")]
+    if not loops or any(method == "fit" for method, *_ in calls):
+        return None
+    name, line = loops[0]
+    return f"{name}, line {line}, trains in a loop of its own, and fit is called nowhere: {USE_A_FUNCTION}"
 
 
 def _score(task: TaskParams, score: str) -> Iterator[str]:

@@ -113,7 +113,7 @@ def task_files(task: TaskParams) -> dict[str, Path]:
     """Source files of the user's own function or script, as `own_model_files` returns them."""
     if task.script is not None:
         of_score = own_model_files(task.score or "", task.script_path.parent, only_root=True)
-        return script_files(task.script_path, task.import_folder) | of_score
+        return script_files(task.script_path, *task.import_folders) | of_score
     return own_model_files(task.name, task.module_folder, only_root=task.path is not None)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from stages.inputs import notebook
+
 OWN_MODEL = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")
 MAX_PARSED_BYTES = 2**20  # larger files are generated data: parsing takes a second for each MiB
 
@@ -56,14 +58,20 @@ def own_model_files(name: str, root: Path | None = None, *, only_root: bool = Fa
     return {} if folder is None else _with_imports(folder, _modules(folder, module), module[0])
 
 
-def script_files(script: Path, folder: Path) -> dict[str, Path]:
-    """A script, and every module that it imports from the first folder of its path, as those of `own_model_files`."""
+def script_files(script: Path, folder: Path, *others: Path) -> dict[str, Path]:
+    """A script, and every module that it imports, as those of `own_model_files`.
+
+    Args:
+        script: its file.
+        folder: the first folder of its path, below which the script is.
+        others: where its modules may be, too. A name is relative to the folder in which the module is found.
+    """
     name = script.relative_to(folder).with_suffix("").parts
     packages = list(_modules(folder, name[:-1]))
-    return _with_imports(folder, [*packages, _Module(name, script)], name[0])
+    return _with_imports(folder, [*packages, _Module(name, script)], name[0], *others)
 
 
-def _with_imports(folder: Path, modules: Iterable[_Module], top: str) -> dict[str, Path]:
+def _with_imports(folder: Path, modules: Iterable[_Module], top: str, *others: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     visited: set[Path] = set()
     waiting = list(modules)
@@ -72,11 +80,32 @@ def _with_imports(folder: Path, modules: Iterable[_Module], top: str) -> dict[st
         if (resolved := current.path.resolve()) in visited:
             continue
         visited.add(resolved)
-        found[current.path.relative_to(folder).as_posix()] = current.path
+        base = next(base for base in (folder, *others) if current.path.is_relative_to(base))
+        found[current.path.relative_to(base).as_posix()] = current.path
         for imported in _imports(current):
-            if _counts(imported, top, folder):
-                waiting += _modules(folder, imported)
+            places = (_modules(base, imported) for base in (folder, *others) if _counts(imported, top, base))
+            waiting += next(filter(None, map(list, places)), [])
     return found
+
+
+def source_of(path: Path) -> bytes:
+    """The Python of a file; of a notebook its code cells.
+
+    Raises:
+        OSError: it cannot be read.
+        SyntaxError: it is no notebook, or one in another language.
+    """
+    content = path.read_bytes()
+    return notebook.code_of(content, path.name) if path.suffix == notebook.SUFFIX else content
+
+
+def parsed(path: Path) -> ast.Module | None:
+    """The syntax tree of a file of Python; None where it is not valid, or too large to be written by hand."""
+    try:
+        source = source_of(path)
+        return None if len(source) > MAX_PARSED_BYTES else parse_source(source)
+    except SyntaxError:
+        return None
 
 
 def parse_source(content: bytes, name: str = "<unknown>") -> ast.Module:
@@ -125,11 +154,8 @@ def _modules(folder: Path, name: Name) -> Iterator[_Module]:
 
 def _imports(module: _Module) -> Iterator[Name]:
     """Names that may be modules: `from a import b` imports `a`, and perhaps `a.b`."""
-    if module.path.stat().st_size > MAX_PARSED_BYTES:
-        return
-    try:
-        tree = parse_source(module.path.read_bytes())
-    except SyntaxError:
+    tree = parsed(module.path)
+    if tree is None:
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

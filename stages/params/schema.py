@@ -52,6 +52,9 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+_OF_ROOTS = (".git", "pyproject.toml", "setup.py", "requirements.txt")  # what a repository has at its root
+
+
 class TaskParams(Section):
     """What is trained. The sections `data` and `model` describe `images`; a task of your own does not use them."""
 
@@ -66,8 +69,13 @@ class TaskParams(Section):
         None,
         pattern=ONE_LINE,
         min_length=1,
-        description="the folder in which the script runs, such as the root of its repository; `null`: its own, with "
-        "`-m` that of `params.yaml`",
+        description="the folder in which the script runs; `null`: its own, or, where it finds a file or module in the "
+        "root of its repository alone, that root; with `-m` the folder of `params.yaml`",
+    )
+    fit: Annotated[int, Field(ge=1, le=1000)] | Literal["last"] = Field(
+        1,
+        description="which call of `fit` of the script is judged, from 1, or `last`: the last one in its text; earlier "
+        "ones are trained once, by `prepare`",
     )
     name: Text = Field(
         "images",
@@ -125,9 +133,18 @@ class TaskParams(Section):
         return Path.cwd() if self.script_module is not None else self.script_path.parent
 
     @property
-    def import_folder(self) -> Path:
-        """The folder of the script's own modules: the first one of Python's path."""
-        return self.script_path.parent if self.script_module is None else self.script_folder
+    def repository(self) -> Path | None:
+        """The root of the repository that holds the script; None if there is none above its folder."""
+        above = self.script_path.parent.parents
+        return next((folder for folder in above if any((folder / name).exists() for name in _OF_ROOTS)), None)
+
+    @property
+    def import_folders(self) -> tuple[Path, ...]:
+        """Where modules of the script's own may be: the first one of Python's path, and that in which it may run."""
+        if self.script_module is not None:
+            return (self.script_folder,)
+        first, other = self.script_path.parent, self.repository if self.folder is None else self.script_folder
+        return (first,) if other in (None, first) else (first, other)
 
     @property
     def keywords(self) -> dict[str, Any]:

@@ -5,15 +5,17 @@ Each run is a process of its own, because a script runs once a process.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stages import files
-from stages.errors import TaskError, one_line
+from stages.errors import ALL_OF_IT, TaskError, one_line
 from stages.params import Params, Variant
 from stages.policies import POLICIES
-from stages.prepare.trials import candidates_left_out, run_trial, servers
+from stages.prepare.plain_python import raised_in_plain_python
+from stages.prepare.trials import Failure, candidates_left_out, run_trial, servers
 from stages.results.task import TASK_INFO, ScriptInfo, TaskInfo
 from stages.tasks.spec import TaskSpec
 
@@ -38,6 +40,7 @@ def prepare_script(settings: Params, directory: Path) -> TaskInfo:
     Raises:
         TaskError: the script cannot be used; the message says why.
     """
+    shutil.rmtree(directory / "fits", ignore_errors=True)
     directory.mkdir(parents=True, exist_ok=True)
     with servers(_MODULE, (settings.variants[name] for name in settings.train.variants)):
         looks = _Looks(settings, directory)
@@ -56,12 +59,27 @@ class _Looks:
         self._settings, self._directory = settings, directory
         self._subject = f"task.script = {settings.task.script}"
         self._baseline, self._seed = settings.compare.baseline, settings.train.seeds[0]
-        self.first = self._required(self._look(self._baseline, self._seed, directory))
+        self.folder: str | None = None  # in which it runs, if not its own
+        self.first = self._first_look()
         self._by_variant = {self._baseline: self.first}
         self._other_training = self._other_validation = False
         self.left_out = candidates_left_out(settings, self._problem_of)
         for seed in settings.train.seeds[1:]:
             self._compare_seeds(seed, self._required(self._look(self._baseline, seed)))
+
+    def _first_look(self) -> Look:
+        """The baseline's: in the script's own folder, or in the root of its repository if it finds something there."""
+        settings, task = self._settings, self._settings.task
+        found = self._look(self._baseline, self._seed, self._directory)
+        is_missing = isinstance(found, Failure) and found.is_missing
+        if is_missing and task.folder is None and len(task.import_folders) > 1:
+            self.folder = str(task.import_folders[1])
+            self._settings = settings.model_copy(update={"task": task.model_copy(update={"folder": self.folder})})
+            again = self._look(self._baseline, self._seed, self._directory)
+            if not isinstance(again, Failure | str):
+                return again
+            self._settings, self.folder = settings, None
+        return self._required(found)
 
     @property
     def _speed_only(self) -> str | None:
@@ -84,6 +102,7 @@ class _Looks:
                 line=first.line,
                 epochs=first.epochs,
                 batch_size=first.batch_size,
+                folder=self.folder,
             ),
             can_infer=first.can_infer,
             restarts=True,
@@ -94,8 +113,16 @@ class _Looks:
     def lines(self) -> Iterator[str]:
         """What the user should know."""
         first, name = self.first, self._settings.task.shown
-        later = f"; later ones (line {', '.join(map(str, first.later_lines))}) are not" if first.later_lines else ""
+        lines = ", ".join(map(str, first.later_lines))
+        later = f"; later ones (line {lines}) are not: task.fit names another, or last" if lines else ""
         yield f"prepare: {name}: the call of fit in line {first.line} is taken{later}"
+        if first.number > 1:
+            before = "1 before it is" if first.number == 2 else f"{first.number - 1} before it are"
+            yield f"prepare: {name}: {before} trained once, and all variants go on from there"
+        if first.is_in_loop:
+            yield f"prepare: {name} calls fit in a loop: one training of several is judged"
+        if self.folder is not None:
+            yield f"prepare: {name} runs in {self.folder}: in its own folder it does not find its files or modules"
         for text in first.replaced:
             yield f"prepare: {name}: replaces {text}"
         if self._other_training or self._other_validation:
@@ -136,26 +163,36 @@ class _Looks:
         variants, seeds = len(train.variants), len(train.seeds)
         return variants + seeds - 1 + variants * seeds * is_trained + 2 * (variants + 1)
 
-    def _look(self, variant: str, seed: int, directory: Path | None = None) -> Look | str:
+    def _look(self, variant: str, seed: int, directory: Path | None = None) -> Look | Failure | str:
         entry = self._settings.variants[variant]
         spec = TaskSpec.of(self._settings, variant, directory=self._directory)
         log = (LOGS / f"{variant}-{seed}.txt").absolute()
         first = None if directory else self.first
-        found: Look | str = run_trial(f"{variant}-{seed}", _MODULE, entry, spec, seed, log, directory, first)
+        found: Look | Failure | str = run_trial(f"{variant}-{seed}", _MODULE, entry, spec, seed, log, directory, first)
         return found
 
     def _problem_of(self, variant: str) -> str | None:
         found = self._look(variant, self._seed)
-        if isinstance(found, str):
-            return found
+        if isinstance(found, Failure | str):
+            return self._told(found, variant)
         self._compare(variant, found)
         self._by_variant[variant] = found
         return None
 
-    def _required(self, found: Look | str) -> Look:
-        if isinstance(found, str):
-            raise TaskError(found)
+    def _required(self, found: Look | Failure | str) -> Look:
+        if isinstance(found, Failure | str):
+            raise TaskError(self._told(found, self._baseline))
         return found
+
+    def _told(self, failure: Failure | str, variant: str) -> str:
+        """The message, with whether the script fails in plain Python, too."""
+        policy = self._settings.variants[variant].policy
+        if isinstance(failure, str):
+            return failure
+        raised = raised_in_plain_python(self._settings.task, policy)
+        if raised is None or raised.partition(ALL_OF_IT)[0] != failure.raised.partition(ALL_OF_IT)[0]:
+            return failure.message
+        return f"{failure}; in plain Python{'' if policy == 'float32' else ' with this policy'}, too"
 
     def _compare(self, variant: str, found: Look) -> None:
         """Notes which data differ from those of the baseline's process.

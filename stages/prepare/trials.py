@@ -7,6 +7,7 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -16,6 +17,24 @@ from stages.supervision import description_of_end
 from stages.tasks.spec import TaskSpec
 
 WAIT_S = 60  # between the lines that say so
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a script raised before it called `fit`.
+
+    Attributes:
+        message: for the user.
+        raised: the exception in one line, without what halfstep says of it.
+        is_missing: whether it did not find a file or a module.
+    """
+
+    message: str
+    raised: str
+    is_missing: bool
+
+    def __str__(self) -> str:
+        return self.message
 
 
 @contextmanager

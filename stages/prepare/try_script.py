@@ -17,6 +17,7 @@ import numpy as np
 from stages import files, precision
 from stages.errors import HalfstepError, TaskError
 from stages.params import Variant
+from stages.prepare.trials import Failure
 from stages.prepare.try_task import COMPARED_BATCHES, message_of
 from stages.tasks import compiling, examples, script, script_files, script_score, scripted, traced_types, user_code
 from stages.tasks.examples import Batch
@@ -27,13 +28,15 @@ from stages.tasks.task import Task
 from stages.tasks.variables import random_state_kept
 from stages.tensorflow_import import keras, tf
 
+_MISSING = (FileNotFoundError, NotADirectoryError, ImportError, tf.errors.NotFoundError)
+
 
 @dataclass(frozen=True)
 class Look:
     """What one process has seen.
 
     Attributes:
-        line, later_lines, seconds, replaced: as of `script.Call`.
+        line, number, later_lines, is_in_loop, seconds, replaced: as of `script.Call`.
         takes_batch_size: whether Keras makes the batches.
         batch_size: examples of the first batch.
         epochs, steps_per_epoch: of the call.
@@ -52,7 +55,9 @@ class Look:
     """
 
     line: int
+    number: int
     later_lines: tuple[int, ...]
+    is_in_loop: bool
     seconds: float
     replaced: tuple[str, ...]
     takes_batch_size: bool
@@ -83,11 +88,13 @@ def serve(
     directory: Path | None,
     first: Look | None = None,
 ) -> None:
-    """What the process runs: sends a `Look`, or the message of the error that ended it."""
+    """What the process runs: sends a `Look`, or what ended it, as a message or a `Failure`."""
     try:
-        answer: Look | str = look(spec, variant, seed, log, directory, first)
+        answer: Look | Failure | str = look(spec, variant, seed, log, directory, first)
     except (HalfstepError, tf.errors.OpError) as error:
         answer = message_of(error, spec, variant)
+        if not script.has_called_fit() and (cause := error.__cause__) is not None:
+            answer = Failure(answer, user_code.describe(cause), isinstance(cause, _MISSING))
     connection.send(answer)
 
 
@@ -112,7 +119,7 @@ def look(
     named = [files.resolve_data_path(name).absolute() for name in spec.task.depends]
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     no_strategy = tf.distribute.get_strategy()  # not at the import: it starts a thread, with which nothing is forked
-    call = script.run(spec.task, variant.policy, seed, log)
+    call = scripted.captured(spec, variant, seed, log)
     at_line = f"{spec.subject}, line {call.line},"
     if type(strategy := call.model.distribute_strategy) is not type(no_strategy):
         raise TaskError(
@@ -138,7 +145,9 @@ def look(
         _train_a_step(found)
     return Look(
         line=call.line,
+        number=call.number,
         later_lines=call.later_lines,
+        is_in_loop=call.is_in_loop,
         seconds=call.seconds,
         replaced=call.replaced,
         takes_batch_size=found.takes_batch_size,

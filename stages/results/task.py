@@ -15,17 +15,19 @@ IMAGES = "images"
 
 
 class ScriptInfo(Record):
-    """What a script's first call of `fit` says.
+    """What a script's call of `fit` says.
 
     Attributes:
         line: of the call, in the script.
         epochs: that the script asks for.
         batch_size: examples of its first batch.
+        folder: in which the script runs, where `prepare` has found that it is another than its own.
     """
 
     line: int
     epochs: int
     batch_size: int
+    folder: str | None = None
 
 
 class TaskInfo(Document):
@@ -101,10 +103,13 @@ def resolved(settings: Params) -> Params:
     if info.script is not None:
         epochs = info.script.epochs if settings.train.epochs is None else settings.train.epochs
         numbers = {"epochs": epochs, "batch_size": info.script.batch_size} | numbers
+    task = settings.task
+    if info.script is not None and info.script.folder is not None:
+        task = task.model_copy(update={"folder": info.script.folder})
     train = settings.train.model_copy(update=numbers)
     sizes = settings.profile.inference_batch_sizes if info.can_infer else ()
     profile = settings.profile.model_copy(update={"inference_batch_sizes": sizes})
-    return settings.model_copy(update={"train": train, "profile": profile})
+    return settings.model_copy(update={"task": task, "train": train, "profile": profile})
 
 
 def left_out(settings: Params, variant: str) -> str | None:

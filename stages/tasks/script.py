@@ -1,4 +1,4 @@
-"""Runs a training script up to its first call of `fit`, and goes on inside that call.
+"""Runs a training script up to the call of `fit` that is judged, and goes on inside that call.
 
 The script runs on a stack of its own (a greenlet), in the main thread of the process. At `fit` its stack stays as it
 is, so that what its `with` statements hold stays open, and the caller gets the model and the arguments. The script
@@ -25,11 +25,14 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
+from stages import files
 from stages.errors import TaskError
-from stages.inputs.own_model import parse_source
+from stages.inputs import notebook
+from stages.inputs.own_model import parsed, source_of
 from stages.inputs.own_model import script_files as script_files_of
 from stages.params import TaskParams
 from stages.tasks import script_files, script_tracking, user_code
+from stages.tasks.earlier_fits import EarlierFits
 from stages.tasks.output import output_to
 from stages.tensorflow_import import global_state, keras, seed_generator, tf
 from stages.text import joined
@@ -41,14 +44,16 @@ _LARGEST_SEED = 10**9  # that Keras draws
 
 @dataclass(frozen=True)
 class Call:
-    """The first call of `fit`.
+    """The call of `fit` that is judged.
 
     Attributes:
         model: compiled by the script.
         fit: Keras's own method.
         arguments: of the call, by name, with Keras's defaults.
         line: of the script, from 1.
+        number: of the call, from 1.
         later_lines: of the script, where `fit` is called after that line.
+        is_in_loop: whether the line is in a loop, so that the script trains several times.
         seconds: from the start of the script until the call.
         replaced: what the script set that the variant or the seed decides, in words.
     """
@@ -57,7 +62,9 @@ class Call:
     fit: Callable[..., Any]
     arguments: dict[str, Any]
     line: int
+    number: int
     later_lines: tuple[int, ...]
+    is_in_loop: bool
     seconds: float
     replaced: tuple[str, ...]
 
@@ -70,13 +77,25 @@ class _State:
     stack: greenlet | None = None  # of the script, which must stay alive
     temporary: str | None = None  # folder of its temporary files
     replaced: list[str] = field(default_factory=list)
+    fits: bool = False  # whether it is in an earlier call of `fit`
+
+    @contextmanager
+    def earlier_fit(self) -> Iterator[None]:
+        """In the block, calls of `fit` are Keras's own."""
+        self.fits = True
+        try:
+            yield
+        finally:
+            self.fits = False
 
 
 _state = _State()
 
 
-def run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
-    """Runs the script of a task under a dtype policy up to its first call of `fit`; the second time returns that call.
+def run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFits) -> Call:
+    """Runs the script of a task under a dtype policy up to the call of `fit` that `task.fit` names.
+
+    The second time it returns that call.
 
     The working folder is then that of the script. The script's random numbers of Python and NumPy, which often split
     its data, are the same for every seed; weights, dropout and the shuffling of TensorFlow differ.
@@ -86,13 +105,19 @@ def run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
         policy: a dtype policy of Keras. What the script itself sets is replaced.
         seed: of the training. 0 leaves the seeds that the script sets as they are.
         log: where the script's output goes.
+        earlier: the calls of `fit` before.
 
     Raises:
-        TaskError: the script fails, or ends without a call of `fit`.
+        TaskError: the script fails, or ends before that call of `fit`.
     """
     if _state.call is None:
-        _state.call = _run(task, policy, seed, log)
+        _state.call = _run(task, policy, seed, log, earlier)
     return _state.call
+
+
+def has_called_fit() -> bool:
+    """Whether the script of this process has reached the call of `fit` that is judged."""
+    return _state.stack is not None
 
 
 def is_left() -> bool:
@@ -106,8 +131,8 @@ def is_left() -> bool:
     return _state.stack is not None
 
 
-def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
-    path = task.script_path
+def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFits) -> Call:
+    path = _python_file(task.script_path, log.parent)
     subject = f"task.script = {task.script}"
     if keras.config.backend() != "tensorflow":
         raise TaskError(f"{subject}: Keras uses the backend {keras.config.backend()}; unset KERAS_BACKEND")
@@ -116,13 +141,19 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
     stack.gr_context = contextvars.copy_context()
     owner = next(kind for kind in keras.Model.__mro__ if "fit" in vars(kind))
     fit, signature = owner.fit, inspect.signature(owner.fit)
+    made = 0
 
     def taken(self: keras.Model, *arguments: Any, **keywords: Any) -> Any:
-        if getcurrent() is not stack:
+        nonlocal made
+        if getcurrent() is not stack or _state.fits:
             return fit(self, *arguments, **keywords)
         bound = signature.bind(self, *arguments, **keywords)
         bound.apply_defaults()
-        caller.switch((dict(bound.arguments), _line_in(path)))
+        line, made = _line_in(path), made + 1
+        if made < task.fit if isinstance(task.fit, int) else _calls_of_fit(path, line):
+            with _state.earlier_fit():
+                return earlier.history_of(made, fit, dict(bound.arguments))
+        caller.switch((dict(bound.arguments), line))
         os._exit(1)  # nobody continues the script
 
     def applied(self: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -132,16 +163,18 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
         return apply(self, *arguments, **keywords)
 
     apply = keras.optimizers.Optimizer.apply
-    if not any(_calls_of_fit(file, 0) for file in script_files_of(path, task.import_folder).values()):
+    if not any(_calls_of_fit(file, 0) for file in script_files_of(task.script_path, *task.import_folders).values()):
         keras.optimizers.Optimizer.apply = applied
 
     user_code.stay_in_checkout()
-    owner.fit, sys.argv, sys.dont_write_bytecode = taken, [str(path), *task.command_line], True
-    sys.path.insert(0, str(task.import_folder))
+    owner.fit, sys.argv, sys.dont_write_bytecode = taken, [str(task.script_path), *task.command_line], True
+    sys.path.insert(0, str(task.import_folders[0]))
+    if task.folder is not None:  # as with PYTHONPATH=., or where the repository is installed
+        sys.path.append(str(task.script_folder))
     _decide_policy(policy)
     _decide_seeds(seed)
     _take_strategies_of_one_device()
-    if libraries := script_tracking.libraries_of(path):
+    if libraries := script_tracking.libraries_of(path, task.script_path.parent):
         _state.replaced.append(f"its tracking with {joined(libraries)}: what it logs by itself is thrown away")
     found = None
     try:
@@ -150,10 +183,16 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
         alone = script_files.one_at_a_time(str(path), folder.absolute())
         with explained, output_to(log), script_tracking.apart(libraries), alone, _temporary_files_kept():
             found = stack.switch()
+    except TaskError as error:
+        if isinstance(error.__cause__, SystemExit):  # what it says is seldom the cause
+            raise TaskError(f"{error}; what it printed is in {log}") from error.__cause__
+        raise
     finally:
         owner.fit, sys.argv = fit, argv
         if found is None or stack.dead:
             os.chdir(folder)
+    if stack.dead and made:
+        raise TaskError(f"{subject} calls fit only {made} time{'s' * (made > 1)}, and task.fit is {task.fit}")
     if stack.dead:
         raise TaskError(
             f"{subject} ends without a call of keras.Model.fit; a script with a training loop of its own cannot be "
@@ -171,10 +210,21 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path) -> Call:
         fit=fit,
         arguments=values,
         line=line,
+        number=made,
         later_lines=tuple(_calls_of_fit(path, line)),
+        is_in_loop=_is_in_loop(path, line),
         seconds=time.monotonic() - started_s,
         replaced=tuple(dict.fromkeys(_state.replaced)),
     )
+
+
+def _python_file(path: Path, folder: Path) -> Path:
+    """The script; of a notebook a file of its code cells in `folder`, to which the lines in messages refer."""
+    if path.suffix != notebook.SUFFIX:
+        return path
+    written = folder / f"{path.stem}.py"
+    files.write_text(written, source_of(path).decode(errors="replace"))
+    return written
 
 
 def _run_main(path: Path, module: str | None) -> None:
@@ -212,13 +262,19 @@ def _line_in(path: Path) -> int:
 
 def _calls_of_fit(path: Path, after: int) -> list[int]:
     """Lines of a file after `after` that call a method `fit`."""
-    try:
-        tree = parse_source(path.read_bytes())
-    except SyntaxError:
+    tree = parsed(path)
+    if tree is None:
         return []
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     methods = ((node.func.attr, node.lineno) for node in calls if isinstance(node.func, ast.Attribute))
     return [line for name, line in methods if name == "fit" and line > after]
+
+
+def _is_in_loop(path: Path, line: int) -> bool:
+    """Whether a line of a file is in the body of a loop."""
+    tree = parsed(path)
+    loops = () if tree is None else (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))
+    return any(node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0) for node in loops)
 
 
 def _decide_policy(policy: str) -> None:

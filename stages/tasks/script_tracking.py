@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 # Each library says so in its documentation.
-_OFF = {"WANDB_MODE": "disabled", "CLEARML_OFFLINE_MODE": "1", "NEPTUNE_MODE": "debug"}
-_STORE = "MLFLOW_TRACKING_URI"
+OFF = {"WANDB_MODE": "disabled", "CLEARML_OFFLINE_MODE": "1", "NEPTUNE_MODE": "debug"}
+STORE = "MLFLOW_TRACKING_URI"
 _LIBRARIES = {
     "mlflow": "MLflow",
     "wandb": "Weights & Biases",
@@ -26,10 +26,10 @@ _LIBRARIES = {
 _MOST_FOLDERS = 200  # in that of the script
 
 
-def libraries_of(path: Path) -> list[str]:
+def libraries_of(path: Path, folder: Path) -> list[str]:
     """The tracking libraries that a script, or a file of its folder, imports."""
     imported: set[bytes] = set()
-    for file in {path, *_sources(path.parent)}:
+    for file in {path, *_sources(folder)}:
         for names in re.findall(rb"^\s*(?:import|from)\s+([\w., ]+)", file.read_bytes(), re.MULTILINE):
             imported |= set(re.findall(rb"\w+", names))
     return [shown for name, shown in _LIBRARIES.items() if name.encode() in imported]
@@ -47,8 +47,8 @@ def _sources(folder: Path) -> Iterator[Path]:
 @contextmanager
 def apart(libraries: list[str]) -> Iterator[None]:
     """In the block a script may log: to MLflow into a store in the temporary folder, and so afterwards."""
-    before = {name: os.environ.get(name) for name in (*_OFF, _STORE)}
-    os.environ.update(_OFF)
+    before = {name: os.environ.get(name) for name in (*OFF, STORE)}
+    os.environ.update(OFF)
     try:
         if "MLflow" in libraries:
             _throw_away()

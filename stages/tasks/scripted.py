@@ -18,9 +18,10 @@ from stages import files
 from stages.errors import TaskError
 from stages.params import Variant
 from stages.results.task import TASK_INFO, TaskInfo
-from stages.tasks import examples, script, script_score
+from stages.tasks import earlier_fits, examples, script, script_score
 from stages.tasks.batches import TrainingData, batches_in_order, from_step, py_dataset
 from stages.tasks.callbacks import redirected
+from stages.tasks.earlier_fits import EarlierFits
 from stages.tasks.examples import Batch, as_array
 from stages.tasks.ready import ReadyTask, test_metrics, untested
 from stages.tasks.spec import TaskSpec
@@ -196,11 +197,10 @@ def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
     directory = spec.directory.absolute()
     digest = spec.prepared_sha256 or files.verify_manifest(directory)
     info = TaskInfo.read(directory / TASK_INFO.name)
-    call = script.run(spec.task, variant.policy, seed, spec.script_log(seed))
-    found = Scripted(call, spec.train.batch_size)
+    found = Scripted(captured(spec, variant, seed, spec.script_log(seed)), spec.train.batch_size)
     found.build()
     split = _split(found, info, directory, spec.task.score)
-    task = Task(model=call.model, compile={}, train=None, test=None, score=split.score, score_name=split.name)
+    task = Task(model=found.call.model, compile={}, train=None, test=None, score=split.score, score_name=split.name)
     return ReadyTask(
         task=task,
         training=training_of(found, info.steps_per_epoch or 1),
@@ -211,6 +211,18 @@ def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
         data_sha256=digest,
         scripted=found,
     )
+
+
+def captured(spec: TaskSpec, variant: Variant, seed: int, log: Path, *, keeps: bool = True) -> script.Call:
+    """Runs the script up to the call of `fit` that is judged, as `script.run` does; `keeps` as of `EarlierFits`."""
+
+    def build(arguments: dict[str, Any]) -> None:
+        model = arguments["self"]
+        given = {name: value for name, value in arguments.items() if name != "self"}
+        Scripted(script.Call(model, model.fit, given, 0, 0, (), False, 0.0, ())).build()
+
+    earlier = EarlierFits(spec.directory / earlier_fits.FOLDER / str(seed), build, keeps=keeps)
+    return script.run(spec.task, variant.policy, seed, log, earlier)
 
 
 def training_of(found: Scripted, steps: int) -> TrainingData:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from stages import files
-from stages.errors import HalfstepError, ModelError, one_line
+from stages.errors import ALL_OF_IT, HalfstepError, ModelError, one_line
 from stages.tensorflow_import import is_op_determinism_enabled, keras, keras_seed, tensorflow_seed, tf
 
 SLOW_S = 60.0  # the largest networks of `keras.applications` are built in less
@@ -123,12 +123,14 @@ def describe(error: BaseException) -> str:
     except Exception:  # of the user's own class
         whole = ""
     raised = _raised_in_graph(whole)
-    if raised:
+    if not_fetched := _not_fetched(error, whole):
+        found = not_fetched + _at(traceback.extract_tb(error.__traceback__))
+    elif raised:
         found = one_line(raised.text, _MAX_LENGTH) + _at(raised.frames)
     else:
         found = _text(error) + _at(traceback.extract_tb(error.__traceback__))
     path = _log(error) if len(whole) > _MAX_LENGTH else None
-    return found + (f"; all of it is in {path}" if path else "")
+    return found + (f"{ALL_OF_IT}{path}" if path else "")
 
 
 def callback_of(error: BaseException) -> str | None:
@@ -138,6 +140,17 @@ def callback_of(error: BaseException) -> str | None:
         if isinstance(found, keras.callbacks.Callback) and not isinstance(found, keras.callbacks.CallbackList):
             return type(found).__name__
     return None
+
+
+def _not_fetched(error: BaseException, message: str) -> str | None:
+    """Says which file Keras cannot fetch, and where it looks for it; None if something else is the cause."""
+    url = re.match(r"URL fetch failure on (\S+): None -- ", message)  # with a number, a server has answered
+    if url is None:
+        return None
+    frames = (frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__))
+    places = [found for variables in frames if (found := variables.get("download_target"))]
+    place = f": fetch it elsewhere, and put it at {places[-1]}" if places else ""
+    return f"there is no network to fetch {url[1]}{place}"
 
 
 class _Raised(NamedTuple):

@@ -52,6 +52,33 @@ def random_state_kept() -> Iterator[None]:
             eager_context()._rng.setstate(tensorflow)
 
 
+def random_states() -> dict[str, Any]:
+    """The states of the generators of Python, NumPy and TensorFlow, as JSON can hold them."""
+    kind, keys, *rest = np.random.get_state()
+    eager = _generator()
+    return {
+        "python": random.getstate(),
+        "numpy": [kind, np.asarray(keys).tolist(), *rest],
+        "tensorflow": None if eager is None else eager.getstate(),
+    }
+
+
+def set_random_states(states: dict[str, Any]) -> None:
+    """Sets what `random_states` has returned; that of TensorFlow where it has drawn before."""
+    random.setstate(_state_of(states["python"]))
+    kind, keys, *rest = states["numpy"]
+    np.random.set_state((kind, np.asarray(keys, np.uint32), *rest))
+    eager = _generator()
+    if eager is not None and states["tensorflow"] is not None:
+        eager.setstate(_state_of(states["tensorflow"]))
+
+
+def _state_of(value: Any) -> tuple[Any, ...]:
+    """JSON has lists for tuples."""
+    version, keys, gauss = value
+    return version, tuple(keys), gauss
+
+
 def _generator() -> Any:
     """TensorFlow's generator of random numbers; None before its first operation."""
     return getattr(eager_context(), "_rng", None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,7 +59,10 @@ def connected(path: Path, connect: Callable[[], _Client]) -> _Client:
 def _one_creates(path: Path) -> Iterator[None]:
     """Waits until no other process creates the tables."""
     lock = path.with_name(f".{path.name}.lock")
-    held: AbstractContextManager[object] = try_lock(lock, wait_s=_CREATE_S) or nullcontext()
+    held = try_lock(lock, wait_s=_CREATE_S)
+    if held is None:  # it hangs; its lock is not ours to remove
+        yield
+        return
     with held:
         try:
             yield

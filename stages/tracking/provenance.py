@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import uuid
 from pathlib import Path
@@ -88,4 +89,6 @@ def _git(*arguments: str) -> str | None:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
+    if "dubious ownership" in done.stderr and (remedy := re.search(r"git config .*safe\.directory.*", done.stderr)):
+        print(f"git: this checkout belongs to another user, and runs have no commit: run `{remedy[0]}`", flush=True)
     return done.stdout.strip() if done.returncode == 0 else None

@@ -19,7 +19,7 @@ from stages import locking, supervision
 from stages.errors import HalfstepError, TrackingError, printable, without_password
 from stages.files import original_root
 from stages.params import Params, TrackingParams
-from stages.tracking import client, provenance, store
+from stages.tracking import client, moved, provenance, store
 from stages.tracking.active_run import FAILURE_TAG, RESULT_TAG, ActiveRun, StoreState, first_line, http_status
 from stages.tracking.run_params import run_params
 
@@ -79,6 +79,8 @@ class Tracker:
         self._state = StoreState(can_recover=waits and not self._is_local)
         with self._store_errors():
             self.client = client.connect(uri)
+            if (path := store.sqlite_path(uri)) and (line := moved.follow(path, tracking.experiment)):
+                print(line, flush=True)
         self._experiment_id = self._experiment(tracking.experiment, uri)
 
     @contextmanager

@@ -174,10 +174,17 @@ def test_the_task_is_not_imported(project: Path) -> None:
         ("model.fit(x)", {"script": "-m train"}, None),
         ("model.fit(x)", {"script": "-m jobs.train"}, "'-m jobs.train', which does not exist as"),
         ("model.fit(", {}, "'train.py', which is not valid Python"),
+        ("import tf_keras as keras\nkeras.Model().fit(x)", {}, "train.py, line 1, asks for Keras 2 (tf_keras)"),
+        ("import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\nmodel.fit(x)", {}, "train.py, line 2, asks for Keras 2"),
+        ("import os\nos.environ['TF_USE_LEGACY_KERAS'] = '0'\nmodel.fit(x)", {}, None),
+        ("for batch in data:\n    optimizer.apply_gradients(0)", {}, "train.py, line 2, trains in a loop of its own"),
+        ("import helper\noptimizer.apply_gradients(0)", {}, None),
+        ("import helper\nhelper.train()", {}, None),
     ],
 )
 def test_script_that_cannot_be_run_is_rejected(source: str, others: dict[str, Any], fragment: str | None) -> None:
     Path("train.py").write_text(source)
+    Path("helper.py").write_text("def train(): model.fit(x)")
     values: dict[str, Any] = {"script": "train.py", "arguments": [], **others}
     found = input_problems(Params(task=TaskParams(**values)))
     assert len(found) == (fragment is not None)

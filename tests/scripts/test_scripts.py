@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -376,8 +377,22 @@ def test_example_of_a_time_series_is_scored_by_its_negative_loss(project: Script
 
 
 WRONG = {
-    "raises": ("raise ValueError('no data')", {}, "fails before it calls fit: no data (train.py, line 10)"),
-    "ends": ("sys.exit(0)", {}, "fails before it calls fit: it raised SystemExit(0) (train.py, line 10)"),
+    "raises": (
+        "raise ValueError('no data')",
+        {},
+        "fails before it calls fit: no data (train.py, line 10); in plain Python, too",
+    ),
+    "ends": (
+        "sys.exit(0)",
+        {},
+        "it raised SystemExit(0) (train.py, line 10); what it printed is in .halfstep/script/float32-0.txt",
+    ),
+    "fit 2": ("", {"task": {"fit": 2}}, "calls fit only 1 time, and task.fit is 2"),
+    "no network": (
+        "keras.utils.get_file('w.h5', 'http://127.0.0.1:9/w.h5', cache_dir='.')",
+        {},
+        "there is no network to fetch http://127.0.0.1:9/w.h5: fetch it elsewhere, and put it at ./datasets/w.h5",
+    ),
     "own loop": (
         "keras.Sequential.fit = lambda *a, **k: type('H', (), {'history': {'loss': [1]}})",
         {},
@@ -405,6 +420,78 @@ def test_wrong_script_gives_one_line(project: ScriptProject, name: str) -> None:
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert said in done.stderr
+
+
+TWO_PHASES = (
+    source(fit="x, y, epochs=1, validation_split=0.25")
+    + """
+first = history.history["loss"], model.history.epoch, np.random.rand()
+print("first", first)
+for phase in range(1):
+    model.layers[0].trainable = False
+    model.compile(optimizer=keras.optimizers.Adam(1e-4), loss=loss, metrics=["accuracy"])
+    history = model.fit(x, y, epochs=2, validation_split=0.25)
+print("history", history.history["loss"][0])
+"""
+)
+
+
+@pytest.mark.parametrize("fit", [2, "last"])
+def test_later_fit_is_judged_from_where_the_earlier_one_ends(project: ScriptProject, fit: int | str) -> None:
+    """Which is trained once, so that all variants start from the same weights."""
+    project.write(BOTH | {"task": {"script": str(project.script), "fit": fit}}, text=TWO_PHASES)
+    plain = project.plain()
+    out = project.passed("prepare")
+    line = 1 + TWO_PHASES.splitlines().index("    history = model.fit(x, y, epochs=2, validation_split=0.25)")
+    assert f"the call of fit in line {line} is taken\n" in out
+    assert "train.py: 1 before it is trained once, and all variants go on from there" in out
+    assert "train.py calls fit in a loop: one training of several is judged" in out
+    assert {"fits/0/1.json", "fits/0/1.npz"} <= set(project.json("data/prepared/manifest.json"))
+    firsts, trained = [next(line for line in plain.splitlines() if line.startswith("first "))], {}
+    for variant in ("float32", "mixed_bfloat16"):
+        trained[variant] = project.train(variant)
+        printed = (project.root / f".halfstep/script/{variant}-0.txt").read_text()
+        assert "Epoch 1/1" not in printed
+        firsts.append(next(line for line in printed.splitlines() if line.startswith("first ")))
+    assert len(set(firsts)) == 1
+    assert trained["float32"]["initial_weights"] == trained["mixed_bfloat16"]["initial_weights"]
+    with (project.root / "data/train/float32-0/history.csv").open() as stream:
+        (first, _) = csv.DictReader(stream)
+    assert float(first["loss"]) == pytest.approx(float(plain.rpartition("history ")[2]), rel=1e-6)
+
+
+def test_script_runs_in_the_root_of_its_repository_where_it_finds_its_files_there_alone(project: ScriptProject) -> None:
+    root = project.script.parent
+    text = source(start="from library.names import PLACE\nprint(Path('settings.txt').read_text(), PLACE)")
+    project.write({"task": {"script": str(root / "jobs/train.py")}})
+    contents = {"jobs/train.py": text, "library/names.py": "PLACE = 7", "settings.txt": "from the root", "setup.py": ""}
+    for name, content in contents.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    project.passed("environment")
+    assert set(project.json("data/task.json")["files"]) == {"train.py", "library/names.py"}
+    out = project.passed("prepare")
+    assert f"train.py runs in {root}: in its own folder it does not find its files or modules" in out
+    assert project.train()["status"] == "finished"
+    assert "from the root 7" in (project.root / ".halfstep/script/float32-0.txt").read_text()
+
+
+def test_notebook_is_the_script_of_its_code_cells(project: ScriptProject) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# Signs"]},
+        {"cell_type": "code", "source": ["%matplotlib inline\n", "!pip install \\\n", "   nothing\n", "import keras"]},
+        {"cell_type": "code", "source": "%%bash\nexit 1"},
+        {"cell_type": "code", "source": source().replace("    history =", "    %time history =")},
+        {"cell_type": "code", "source": ["display(history)"]},
+    ]
+    project.script = project.script.with_suffix(".ipynb")
+    project.write(text=json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    project.passed("environment")
+    out = project.passed("prepare")
+    line = int(out.split("the call of fit in line ")[1].split()[0])
+    assert "history = model.fit(" in (project.root / ".halfstep/script/train.py").read_text().splitlines()[line - 1]
+    assert project.train()["status"] == "finished"
+    assert [path.name for path in project.script.parent.iterdir()] == ["train.ipynb"]
 
 
 def test_candidate_that_fails_is_left_out(project: ScriptProject) -> None:

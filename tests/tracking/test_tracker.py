@@ -20,7 +20,7 @@ from mlflow.entities import Run
 from stages import locking
 from stages.errors import HalfstepError, TrackingError
 from stages.params import CompareParams, Params, TaskParams, TrackingParams, TrainParams, Variant
-from stages.tracking import run_logging
+from stages.tracking import provenance, run_logging
 from stages.tracking.active_run import ActiveRun, StoreState
 from stages.tracking.run_params import run_params
 from stages.tracking.tracker import RunIdentity, Tracker
@@ -301,6 +301,16 @@ def test_run_of_a_deleted_temporary_checkout_is_closed(
     shutil.rmtree(project / ".dvc")
     tracker.close_abandoned()
     assert client.get_run(left).info.status == "KILLED"
+
+
+def test_checkout_of_another_user_is_said_with_the_remedy_of_git(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # what git's own tests set
+    assert provenance.git_tags() == {}
+    line = "git: this checkout belongs to another user, and runs have no commit: run `git config --global --add "
+    assert capsys.readouterr().out == f"{line}safe.directory {project}`\n"
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "KILLED", "FAILED"])
