@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import os
 import resource
 import shutil
@@ -11,6 +12,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+import yaml
 
 from stages import files, workspace
 from stages.environment.own_code_preflight import (
@@ -43,7 +46,9 @@ def checked_params(*, has_data: bool = True) -> Params:
     Raises:
         ParameterError: one line for each problem.
     """
-    params, lines = examine(read())
+    text = read()
+    params, lines = examine(text)
+    lines += [f"params.yaml: {line}" for line in _missing_for_dvc(text)] if params is not None and not lines else []
     if params is not None:
         lines += [f"params.yaml: {line}" for line in input_problems(params, has_data=has_data)]
     if params is not None and not lines:  # other errors are reported without waiting for the network
@@ -51,6 +56,22 @@ def checked_params(*, has_data: bool = True) -> Params:
     if lines or params is None:
         raise ParameterError(*lines)
     return params
+
+
+def _missing_for_dvc(text: str) -> Iterator[str]:
+    """One line for each key that dvc.yaml names and a valid params.yaml lacks: DVC would stop at the stage."""
+    pipeline, values = Path("dvc.yaml"), yaml.safe_load(text)
+    if not pipeline.is_file():
+        return
+    stages = yaml.safe_load(pipeline.read_text(encoding="utf-8")).get("stages", {}).values()
+    keys = (key for stage in stages for key in stage.get("params", ()) if isinstance(key, str))
+    for name in dict.fromkeys(key for key in keys if "$" not in key):
+        *sections, last = name.split(".")
+        found, default = values, Params().model_dump(mode="json")
+        for part in sections:
+            found, default = (found or {}).get(part), default[part]
+        if last not in (found or {}):
+            yield f"{name} is missing, without which DVC does not run: add it; its default is {json.dumps(default[last])}"
 
 
 def input_problems(params: Params, *, has_data: bool = True) -> list[str]:

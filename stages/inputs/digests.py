@@ -15,12 +15,14 @@ from typing import Any
 import yaml
 
 from stages import files
-from stages.errors import DataError
+from stages.errors import DataError, one_line
 from stages.files import resolve_data_path, sha256_file
 from stages.imports import ROOT
 from stages.inputs.contents import Contents
 from stages.inputs.own_model import own_model_files, script_files
 from stages.params import DataParams, ModelParams, Params, TaskParams
+
+_DEEPEST = 100  # Python's own limit, at which it gives a traceback, is about 900
 
 
 def source_digest(data: DataParams) -> dict[str, Any]:
@@ -171,8 +173,15 @@ def _listing(root: Path, contents: Contents) -> Iterator[str]:
 
 
 def visible_files(root: Path, on_error: Callable[[OSError], object] | None = None) -> Iterator[tuple[Path, list[str]]]:
-    """Each folder below `root` with the names of its files, without hidden ones and what Python compiles."""
+    """Each folder below `root` with the names of its files, without hidden ones and what Python compiles.
+
+    Raises:
+        DataError: folders are nested so deeply that a program must have made them.
+    """
+    top = str(root).count(os.sep)
     for folder, folders, names in os.walk(root, onerror=on_error):
+        if folder.count(os.sep) - top > _DEEPEST:
+            raise DataError(f"{one_line(str(root), 200)} has more than {_DEEPEST} folders in each other; remove them")
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
         yield Path(folder), [name for name in names if not name.startswith(".")]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from stages.environment.preflight import input_problems, keras_applications
+from stages.environment.preflight import checked_params, input_problems, keras_applications
+from stages.errors import ParameterError
 from stages.params import DataParams, ModelParams, Params, TrackingParams
 
 
@@ -14,6 +15,22 @@ from stages.params import DataParams, ModelParams, Params, TrackingParams
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_key_that_dvc_needs_is_missed_at_once(project: Path, root: Path) -> None:
+    """Before anything is prepared: DVC itself says it at the stage that depends on the key."""
+    text = (root / "params.yaml").read_text()
+    (project / "dvc.yaml").write_text((root / "dvc.yaml").read_text())
+    (project / "params.yaml").write_text(text)
+    checked_params()
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("  optimizer: ")]
+    (project / "params.yaml").write_text("".join(lines))
+    with pytest.raises(ParameterError) as caught:
+        checked_params()
+    line = 'params.yaml: train.optimizer is missing, without which DVC does not run: add it; its default is "adam"'
+    assert str(caught.value) == line
+    (project / "dvc.yaml").unlink()
+    checked_params()
 
 
 def model_problems(name: str) -> list[str]:

@@ -31,6 +31,13 @@ def test_same_directory_has_the_same_digest(pictures: Path) -> None:
     assert source_digest(absolute) == source_digest(FOLDER)
 
 
+def test_folders_without_end_are_refused(pictures: Path) -> None:
+    deepest = pictures.joinpath("cat", *["d"] * 120)
+    deepest.mkdir(parents=True)
+    with pytest.raises(DataError, match="pictures has more than 100 folders in each other; remove them"):
+        source_digest(FOLDER)
+
+
 def test_added_renamed_modified_or_removed_file_changes_the_digest(pictures: Path) -> None:
     digests = [source_digest(FOLDER)["sha256"]]
     (pictures / "cat" / "2.png").write_text("x")
