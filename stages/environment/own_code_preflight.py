@@ -145,8 +145,10 @@ def _own_loop(trees: Mapping[str, ast.Module]) -> str | None:
 def _score(task: TaskParams, score: str) -> Iterator[str]:
     """One line if the function that scores a script's models cannot be used."""
     subject, match = f"task.score is '{_shown(score)}'", OWN_MODEL.fullmatch(score)
-    if match is None:
-        yield f"{subject}; it must be module:function, a module in the folder of task.script"
+    if match is None and ":" in score:
+        yield f"{subject}; it must be module:function, a module in the folder of task.script, or a compiled metric"
+    elif match is None:
+        return  # the name of a metric, which `prepare` looks for
     elif match["module"] == task.script_path.stem:
         yield f"{subject}, in the script itself; give a function of another module, which can be imported"
     elif problem := score_name_problem(match["function"]):

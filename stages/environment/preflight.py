@@ -71,7 +71,7 @@ def _missing_for_dvc(text: str) -> Iterator[str]:
         for part in sections:
             found, default = (found or {}).get(part), default[part]
         if last not in (found or {}):
-            yield f"{name} is missing, without which DVC does not run: add it; its default is {json.dumps(default[last])}"
+            yield f"{name} is missing, without which DVC does not run; its default is {json.dumps(default[last])}"
 
 
 def input_problems(params: Params, *, has_data: bool = True) -> list[str]:

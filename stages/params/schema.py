@@ -96,7 +96,8 @@ class TaskParams(Section):
         pattern=ONE_LINE,
         min_length=1,
         description="of a script: `module:function` in its folder, called with `(y_true, y_pred)` of a batch, which "
-        "returns a number for each example, higher is better; `null`: accuracy of classes, else the negative loss",
+        "returns a number for each example, higher is better; or the name of a metric that it compiles, such as `auc`; "
+        "`null`: accuracy of classes, else the negative loss",
     )
     depends: Paths = Field((), description="files and folders that the results of your task also depend on")
 

@@ -94,7 +94,7 @@ class _Looks:
         return TaskInfo(
             name=self._settings.task.shown,
             score_name=first.score_name or "none",
-            score_kind="score",
+            score_kind=first.score_kind,
             examples=max(first.examples, 1),
             steps_per_epoch=first.steps_per_epoch,
             data_sha256=first.train_sha256,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from stages.errors import HalfstepError, TaskError
 from stages.params import Variant
 from stages.prepare.trials import Failure
 from stages.prepare.try_task import COMPARED_BATCHES, message_of
+from stages.stats.resampling import check_metric
 from stages.tasks import compiling, examples, script, script_files, script_score, scripted, traced_types, user_code
 from stages.tasks.examples import Batch
 from stages.tasks.ready import ReadyTask, first_weights, test_metrics
@@ -41,7 +43,7 @@ class Look:
         batch_size: examples of the first batch.
         epochs, steps_per_epoch: of the call.
         steps_per_execution: of `compile`.
-        score_name: None without a score; then `speed_only` says why.
+        score_name, score_kind: as of `TaskInfo`; the name is None without a score; then `speed_only` says why.
         can_infer: whether the model has outputs for inputs alone.
         examples: number of test examples.
         held_out: whether they were taken from the training data.
@@ -66,6 +68,7 @@ class Look:
     steps_per_epoch: int
     steps_per_execution: int
     score_name: str | None
+    score_kind: Literal["score", "metric"]
     speed_only: str | None
     can_infer: bool
     examples: int
@@ -156,6 +159,7 @@ def look(
         steps_per_epoch=steps,
         steps_per_execution=int(call.model.steps_per_execution),
         score_name=quality.score_name,
+        score_kind=quality.score_kind,
         speed_only=quality.speed_only,
         can_infer=can_infer,
         examples=quality.examples,
@@ -188,6 +192,7 @@ class _Quality:
     """What is known of the examples on which models are compared."""
 
     score_name: str | None = None
+    score_kind: Literal["score", "metric"] = "score"
     speed_only: str | None = None
     examples: int = 0
     sha256: str = ""
@@ -229,13 +234,14 @@ def _quality(found: Scripted, spec: TaskSpec, directory: Path | None, first: Loo
     if total < 2 or read[0].y is None:
         why = "its data have no targets" if total else "its validation data are empty"
         return replace(seen, speed_only=why)
-    scored = scripted.score(found, read[0], spec.task.score)
+    model, given = found.call.model, spec.task.score
+    if given is not None and ":" not in given:
+        return _metric(model, read, given, seen, directory)
+    scored = scripted.score(found, read[0], given)
     if scored is None:
         return replace(seen, speed_only="its model has no loss that depends on outputs and targets")
-    model = found.call.model
     read = [Batch(batch.x, batch.y, batch.sample_weight, scripted.mask_of(model, batch.x)) for batch in read]
     outputs = model.predict_on_batch(read[0].x)
-    given = spec.task.score
     subject = "its loss" if given is None else f"task.score = {given}"
     with user_code.explained(subject, "cannot be computed for single examples", TaskError, is_script=True):
         scores = scored[1](script_score.targets(read[0]), keras.tree.map_structure(np.asarray, outputs))
@@ -249,6 +255,20 @@ def _quality(found: Scripted, spec: TaskSpec, directory: Path | None, first: Loo
     if directory is not None:
         examples.write(directory, read)
     return replace(seen, score_name=scored[0], examples=total - total // 2)
+
+
+def _metric(model: keras.Model, read: list[Batch], given: str, seen: _Quality, directory: Path | None) -> _Quality:
+    """The quality by a metric of all examples, which is computed once."""
+    name, metric = script_score.metric_of(model, given)
+    read = [Batch(batch.x, batch.y, batch.sample_weight, scripted.mask_of(model, batch.x)) for batch in read]
+    whole = [(script_score.targets(batch), model.predict_on_batch(batch.x)) for batch in read]
+    y, predicted = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *whole)
+    with user_code.explained(f"task.score = {given}", "cannot be computed", TaskError, is_script=True):
+        check_metric(metric, y, predicted)
+    if directory is not None:
+        examples.write(directory, read)
+    total = sum(map(len, read))
+    return replace(seen, score_name=name, score_kind="metric", examples=total - total // 2)
 
 
 def _ready(found: Scripted, steps: int) -> ReadyTask:

@@ -15,6 +15,7 @@ from stages.params.margin import ACCURACY, MEAN_ACCURACY, NEGATIVE_LOSS
 from stages.tasks import user_code
 from stages.tasks.examples import Batch
 from stages.tensorflow_import import keras, tf
+from stages.text import joined
 
 _SPARSE = ("sparse_categorical_crossentropy",)
 _ONE_HOT = ("categorical_crossentropy", "categorical_focal_crossentropy")
@@ -38,7 +39,7 @@ def score_of(model: keras.Model, batch: Batch, predicted: Any, given: str | None
     Raises:
         TaskError: the function cannot be imported.
     """
-    if given is not None and batch.y is not None:
+    if given is not None and ":" in given and batch.y is not None:
         module, _, name = given.partition(":")
         with user_code.explained(f"task.score = {given}", "cannot be imported", TaskError, is_script=True):
             function = getattr(importlib.import_module(module), name)
@@ -50,6 +51,52 @@ def score_of(model: keras.Model, batch: Batch, predicted: Any, given: str | None
         name = ACCURACY if np.size(correct(batch.y, predicted)) == len(batch) else MEAN_ACCURACY
         return name, functools.partial(_weighted_mean, correct)
     return NEGATIVE_LOSS, _NegativeLoss(model)
+
+
+def metric_of(model: keras.Model, name: str) -> tuple[str, Callable[[Any, Any], float]]:
+    """The name of a compiled metric as a score, and a function of the targets and predictions of all examples.
+
+    Where Keras says that lower is better, it is negated, and its name begins with `neg_`.
+
+    Raises:
+        TaskError: the model has no such metric, or Keras does not say which direction is better.
+    """
+    compiled = getattr(model, "_compile_metrics", None)
+    found = {metric.name: metric for metric in (compiled.metrics if compiled is not None and compiled.built else ())}
+    if name not in found:
+        names = joined(sorted(found)) if found else "none"
+        raise TaskError(
+            f"task.score is '{name}', which is no metric that the script compiles ({names}): name one of them, or a "
+            "function as module:function"
+        )
+    direction = getattr(found[name], "_direction", None)  # by which Keras's own callbacks choose the best epoch
+    if direction not in ("up", "down"):
+        raise TaskError(f"task.score is '{name}', a metric of which Keras does not say whether higher is better")
+    is_negated = direction == "down"
+    return f"neg_{name}" if is_negated else name, _CompiledMetric(found[name], is_negated)
+
+
+class _CompiledMetric:
+    """A metric of Keras on examples that are given at once."""
+
+    def __init__(self, metric: keras.metrics.Metric, is_negated: bool) -> None:
+        self._metric = type(metric).from_config(metric.get_config())  # that of the model counts in `fit`
+        self._sign = -1.0 if is_negated else 1.0
+        self._update = tf.function(self._metric.update_state, reduce_retracing=True)
+
+    def __call__(self, found: dict[str, Any], predicted: Any) -> float:
+        self._metric.reset_state()
+        self._update(found["y"], predicted, _weight(found))
+        return self._sign * float(self._metric.result())
+
+
+def _weight(found: dict[str, Any]) -> Any:
+    """What the loss weighs each position by: the script's weights, and what counts by the mask; None without any."""
+    weight = found.get("sample_weight", found.get("counts"))
+    if "sample_weight" not in found or "counts" not in found or keras.tree.is_nested(weight):
+        return weight
+    counts, given = np.asarray(found["counts"], np.float32), np.asarray(weight)
+    return counts * given.reshape(_aligned(given.shape, counts.shape))
 
 
 def _correctness(model: keras.Model, y: Any, predicted: Any) -> Callable[[Any, Any], np.ndarray] | None:
@@ -109,10 +156,7 @@ class _NegativeLoss:
         self._each = tf.function(self._mapped, reduce_retracing=True)
 
     def __call__(self, found: dict[str, Any], predicted: Any) -> NDArray[np.float64]:
-        weight = found.get("sample_weight", found.get("counts"))
-        if "sample_weight" in found and "counts" in found and not keras.tree.is_nested(weight):
-            counts, given = np.asarray(found["counts"], np.float32), np.asarray(weight)
-            weight = counts * given.reshape(_aligned(given.shape, counts.shape))
+        weight = _weight(found)
         parts = (found["y"], predicted) if weight is None else (found["y"], predicted, weight)
         tensors = keras.tree.map_structure(tf.convert_to_tensor, parts)
         return -np.asarray(self._each(tensors), np.float64)

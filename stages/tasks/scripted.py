@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from types import GeneratorType
@@ -169,12 +169,13 @@ def _peeked(generator: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class _Split:
-    """What a trained model is validated and tested on, and its score."""
+    """What a trained model is validated and tested on, and its score or metric."""
 
     validation: tf.data.Dataset | None
     test: tf.data.Dataset
-    score: script_score.Score
     name: str
+    score: script_score.Score | None = None
+    metric: Callable[[Any, Any], float] | None = None
 
 
 def build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
@@ -200,7 +201,14 @@ def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
     found = Scripted(captured(spec, variant, seed, spec.script_log(seed)), spec.train.batch_size)
     found.build()
     split = _split(found, info, directory, spec.task.score)
-    task = Task(model=found.call.model, compile={}, train=None, test=None, score=split.score, score_name=split.name)
+    task = Task(
+        model=found.call.model,
+        compile={},
+        train=None,
+        score=split.score,
+        metric=split.metric,
+        score_name=split.name,
+    )
     return ReadyTask(
         task=task,
         training=training_of(found, info.steps_per_epoch or 1),
@@ -232,17 +240,20 @@ def training_of(found: Scripted, steps: int) -> TrainingData:
 
 def _split(found: Scripted, info: TaskInfo, directory: Path, given: str | None) -> _Split:
     if info.speed_only is not None:
-        return _Split(None, untested(found.first_batch), _no_score, info.score_name)
+        return _Split(None, untested(found.first_batch), info.score_name, _no_score)
     validation, test = examples.halves(examples.read(directory))
     elements = [tuple(part for part in (half.x, half.y, half.sample_weight) if part is not None) for half in validation]
-    scored = score(found, test[0], given)
-    assert scored is not None, "prepare has found one"
-    return _Split(
+    split = _Split(
         validation=examples.as_dataset(elements),
         test=examples.as_dataset([(half.x, script_score.targets(half)) for half in test]),
-        score=scored[1],
         name=info.score_name,
     )
+    if info.score_kind == "metric":
+        assert given is not None, "prepare has found it"
+        return replace(split, metric=script_score.metric_of(found.call.model, given)[1])
+    scored = score(found, test[0], given)
+    assert scored is not None, "prepare has found one"
+    return replace(split, score=scored[1])
 
 
 def _no_score(*_: Any) -> NDArray[np.float64]:

@@ -27,7 +27,7 @@ def test_key_that_dvc_needs_is_missed_at_once(project: Path, root: Path) -> None
     (project / "params.yaml").write_text("".join(lines))
     with pytest.raises(ParameterError) as caught:
         checked_params()
-    line = 'params.yaml: train.optimizer is missing, without which DVC does not run: add it; its default is "adam"'
+    line = 'params.yaml: train.optimizer is missing, without which DVC does not run; its default is "adam"'
     assert str(caught.value) == line
     (project / "dvc.yaml").unlink()
     checked_params()

@@ -345,7 +345,26 @@ def test_score_of_a_function_beside_the_script(project: ScriptProject) -> None:
     assert "measures.py" in digests.task_files(params.load().task)
 
 
+@pytest.mark.parametrize(("metric", "name"), [("auc", "auc"), ("mean_absolute_error", "neg_mean_absolute_error")])
+def test_score_by_a_metric_that_the_script_compiles(project: ScriptProject, metric: str, name: str) -> None:
+    build = (
+        "y = y[:, None].astype('float32')\n"
+        "model = keras.Sequential([keras.layers.Dense(1, activation='sigmoid', dtype='float32')])\n"
+        "metrics = ['accuracy', 'mean_absolute_error', keras.metrics.AUC()]\n"
+        "model.compile('adam', 'binary_crossentropy', metrics=metrics)\n"
+        "model.compile = lambda **_: None"
+    )
+    project.write(
+        {"task": {"script": str(project.script), "score": metric}, "compare": {"quality_margin": 0.1}}, build=build
+    )
+    project.passed("environment")
+    assert f"40 test examples, metric {name}" in project.passed("prepare")
+    found = project.train()[f"test_{name}"]
+    assert 0.5 < found <= 1 if metric == "auc" else -1 < found < 0
+
+
 BAD_SCORES = {
+    "no metric": ("auc", "", 0.1, "task.score is 'auc', which is no metric that the script compiles (accuracy): name"),
     "no margin": ("measures:certainty", "return -np.abs(y_true - y_pred.argmax(1))", None, "compare.quality_margin is"),
     "shape": ("measures:certainty", "return y_pred", 0.1, "returns shape (32, 2) for 32 examples; it must return one"),
     "raises": (
