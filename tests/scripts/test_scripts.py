@@ -404,7 +404,7 @@ WRONG = {
     "ends": (
         "sys.exit(0)",
         {},
-        "it raised SystemExit(0) (train.py, line 10); what it printed is in .halfstep/script/float32-0.txt",
+        "/.halfstep/script/float32-0.txt; in plain Python, too",
     ),
     "fit 2": ("", {"task": {"fit": 2}}, "calls fit only 1 time, and task.fit is 2"),
     "no network": (
