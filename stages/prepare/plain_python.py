@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 from stages.imports import ROOT
 from stages.inputs import notebook
@@ -13,12 +14,13 @@ from stages.params import TaskParams
 from stages.tasks.script_tracking import OFF, STORE, libraries_of
 
 _MOST_S = 600.0
-# Its arguments: the root of this project, a dtype policy, the file for what the script raises, -m or nothing, the
-# script and its command line. It ends at the first call of `fit`, and uses halfstep's code when the script has failed.
+# Its arguments: the root of this project, a dtype policy, the file for what the script raises, the folders of the
+# script's modules, -m or nothing, the script and its command line. It ends at the first call of `fit`, and uses
+# halfstep's code when the script has failed.
 _PROGRAM = """
 import os, runpy, sys
-root, policy, raised, flag, script, *sys.argv[1:] = sys.argv[1:]
-sys.argv[0] = script
+root, policy, raised, folders, flag, script, *sys.argv[1:] = sys.argv[1:]
+sys.argv[0], sys.path[:1] = script, folders.split(os.pathsep)
 import keras
 keras.Model.__mro__[next(n for n, kind in enumerate(keras.Model.__mro__) if "fit" in vars(kind))].fit = (
     lambda *_, **__: os._exit(0)
@@ -29,7 +31,6 @@ try:
     if flag:
         runpy.run_module(script, run_name="__main__", alter_sys=True)
     else:
-        sys.path[0] = os.path.dirname(script)
         runpy.run_path(script, run_name="__main__")
 except BaseException as error:
     sys.path.insert(0, root)
@@ -40,22 +41,26 @@ except BaseException as error:
 """
 
 
-def raised_in_plain_python(task: TaskParams, policy: str) -> str | None:
+def raised_in_plain_python(task: TaskParams, policy: str, logs: Path) -> str | None:
     """What a script raises before `fit` in plain Python, in one line; None if it raises nothing.
 
-    None also for notebooks, and for scripts that track by themselves: they would log this.
+    None also for scripts that track by themselves: they would log this.
 
     Args:
         task: whose script has failed.
         policy: Keras's dtype policy at its start.
+        logs: the folder of what scripts print, where the code of a notebook is.
     """
     module, path = task.script_module, task.script_path
-    if path.suffix == notebook.SUFFIX or libraries_of(path, path.parent):
+    if path.suffix == notebook.SUFFIX:
+        path = logs.absolute() / f"{path.stem}.py"
+    if libraries_of(path, task.script_path.parent):
         return None
+    folders = os.pathsep.join(map(str, task.import_folders if task.folder is not None else task.import_folders[:1]))
     with tempfile.TemporaryDirectory(prefix="halfstep-") as folder:
         raised = os.path.join(folder, "raised.txt")  # noqa: PTH118  for a command line
         script = str(path) if module is None else module
-        command = [sys.executable, "-c", _PROGRAM, str(ROOT), policy, raised, "" if module is None else "-m"]
+        command = [sys.executable, "-c", _PROGRAM, str(ROOT), policy, raised, folders, "" if module is None else "-m"]
         try:
             subprocess.run(
                 [*command, script, *task.command_line],

@@ -71,13 +71,13 @@ class _Looks:
         """The baseline's: in the script's own folder, or in the root of its repository if it finds something there."""
         settings, task = self._settings, self._settings.task
         found = self._look(self._baseline, self._seed, self._directory)
-        is_missing = isinstance(found, Failure) and found.is_missing
-        if is_missing and task.folder is None and len(task.import_folders) > 1:
+        tries = task.folder is None and len(task.import_folders) > 1
+        if tries and isinstance(found, Failure) and found.is_missing:
             self.folder = str(task.import_folders[1])
             self._settings = settings.model_copy(update={"task": task.model_copy(update={"folder": self.folder})})
             again = self._look(self._baseline, self._seed, self._directory)
-            if not isinstance(again, Failure | str):
-                return again
+            if not (isinstance(again, Failure) and again.is_missing and again.raised == found.raised):
+                return self._required(again)  # it gets further there
             self._settings, self.folder = settings, None
         return self._required(found)
 
@@ -189,10 +189,11 @@ class _Looks:
         policy = self._settings.variants[variant].policy
         if isinstance(failure, str):
             return failure
-        raised = raised_in_plain_python(self._settings.task, policy)
+        told = failure.message if self.folder is None else f"{failure}; it ran in {self.folder}"
+        raised = raised_in_plain_python(self._settings.task, policy, LOGS)
         if raised is None or raised.partition(ALL_OF_IT)[0] != failure.raised.partition(ALL_OF_IT)[0]:
-            return failure.message
-        return f"{failure}; in plain Python{'' if policy == 'float32' else ' with this policy'}, too"
+            return told
+        return f"{told}; in plain Python{'' if policy == 'float32' else ' with this policy'}, too"
 
     def _compare(self, variant: str, found: Look) -> None:
         """Notes which data differ from those of the baseline's process.
