@@ -56,7 +56,7 @@ def raised_in_plain_python(task: TaskParams, policy: str, logs: Path) -> str | N
         path = logs.absolute() / f"{path.stem}.py"
     if libraries_of(path, task.script_path.parent):
         return None
-    folders = os.pathsep.join(map(str, task.import_folders if task.folder is not None else task.import_folders[:1]))
+    folders = os.pathsep.join(map(str, task.import_folders))
     with tempfile.TemporaryDirectory(prefix="halfstep-") as folder:
         raised = os.path.join(folder, "raised.txt")  # noqa: PTH118  for a command line
         script = str(path) if module is None else module

@@ -122,7 +122,7 @@ class _Looks:
         if first.is_in_loop:
             yield f"prepare: {name} calls fit in a loop: one training of several is judged"
         if self.folder is not None:
-            yield f"prepare: {name} runs in {self.folder}: in its own folder it does not find its files or modules"
+            yield f"prepare: {name} runs in {self.folder}: it does not find its files in its own folder"
         for text in first.replaced:
             yield f"prepare: {name}: replaces {text}"
         if self._other_training or self._other_validation:

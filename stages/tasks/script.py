@@ -169,8 +169,7 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
     user_code.stay_in_checkout()
     owner.fit, sys.argv, sys.dont_write_bytecode = taken, [str(task.script_path), *task.command_line], True
     sys.path.insert(0, str(task.import_folders[0]))
-    if task.folder is not None:  # as with PYTHONPATH=., or where the repository is installed
-        sys.path.append(str(task.script_folder))
+    sys.path += map(str, task.import_folders[1:])  # as with PYTHONPATH=., or where the repository is installed
     _decide_policy(policy)
     _decide_seeds(seed)
     _take_strategies_of_one_device()

@@ -490,9 +490,25 @@ def test_script_runs_in_the_root_of_its_repository_where_it_finds_its_files_ther
     project.passed("environment")
     assert set(project.json("data/task.json")["files"]) == {"train.py", "library/names.py"}
     out = project.passed("prepare")
-    assert f"train.py runs in {root}: in its own folder it does not find its files or modules" in out
+    assert f"train.py runs in {root}: it does not find its files in its own folder" in out
     assert project.train()["status"] == "finished"
     assert "from the root 7" in (project.root / ".halfstep/script/float32-0.txt").read_text()
+
+
+def test_module_in_the_root_of_the_repository_is_found_from_the_own_folder(project: ScriptProject) -> None:
+    root = project.script.parent
+    text = source(start="from library import PLACE\nprint(Path('../beside.txt').read_text(), PLACE)")
+    project.write({"task": {"script": str(root / "jobs/train.py")}})
+    for name, content in {
+        "jobs/train.py": text,
+        "library.py": "PLACE = 7",
+        "beside.txt": "here",
+        "setup.py": "",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    assert "train.py runs in" not in project.passed("prepare")
+    assert "here 7" in (project.root / ".halfstep/script/float32-0.txt").read_text()
 
 
 def test_notebook_is_the_script_of_its_code_cells(project: ScriptProject) -> None:
