@@ -101,13 +101,12 @@ def _tls_problem(error: ssl.SSLError) -> str:
 
 
 def _database_problem(uri: str, scheme: str) -> str | None:
-    return _address_problem(uri, scheme) or _driver_problem(uri, scheme) or _login_problem(uri)
+    return _address_problem(uri, scheme) or _driver_problem(uri) or _login_problem(uri)
 
 
-def _driver_problem(uri: str, scheme: str) -> str | None:
+def _driver_problem(uri: str) -> str | None:
     missing = _missing_driver(uri)
-    advice = 'run `pip install -e ".[team]"`' if scheme == "postgresql" else "install the package that contains it"
-    rest = f"which is not installed; {advice}, or name another store"
+    rest = "which is not installed; install the package that contains it, or name another store"
     return f"needs the Python module {missing}, {rest}" if missing else None
 
 

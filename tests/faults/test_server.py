@@ -225,7 +225,7 @@ def test_database_without_its_driver(
     monkeypatch.setitem(sys.modules, "psycopg", None)  # as Python sees a package that is not installed
     server.uri = f"{server.uri.replace('http', 'postgresql')}/mlflow"
     write_params(server.uri)
-    expected = 'needs the Python module psycopg, which is not installed; run `pip install -e ".[team]"`'
+    expected = "needs the Python module psycopg, which is not installed; install the package that contains it"
     assert message(server, capfd) == f"{expected}, or name another store\n"
 
 

@@ -67,11 +67,10 @@ NETWORKS = {
     "resnet20_64": Network("resnet20", 64),
     "mobilenet_96": Network("keras.applications.MobileNetV3Small", 96),
     "resnet50_128": Network("resnet50", 128, batch_size=16),
-    "lstm": Network(task="tools.benchmarks.lstm:build"),
     "text": Network(task="examples.text:build", batch_size=64),
 }
 _WHOLE = ("sum", "calm", "unexplained")
-SHOWN = ("resnet20_64", "mobilenet_96", "lstm", "text")
+SHOWN = ("resnet20_64", "mobilenet_96", "text")
 
 
 def prepared(network: Network) -> TaskSpec:

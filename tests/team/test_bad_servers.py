@@ -13,8 +13,7 @@ from stages.environment import __main__ as environment
 from stages.machine.fingerprint import fingerprint
 from stages.prepare import __main__ as prepare
 from tests.faults.servers import SMALL
-from tests.services.conftest import Team, allow
-from tests.services.parts import SECRETS
+from tests.team.conftest import Team
 
 pytestmark = pytest.mark.fleet
 LOG_IN = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or name another store"
@@ -60,21 +59,7 @@ def test_forbidden_experiment_names_it_and_who_can_help(
         f"tracking.experiment is 'of ann', and {team.uri} does not allow this user to log to it (403 "
     )
     assert not files.PREPARED.exists()
-    allow(team, "bob", "of ann")
+    team.allow("bob", "of ann")
     assert (prepare.main(), capfd.readouterr().err) == (0, "")
     found = MlflowClient(team.uri).search_runs([experiment])
     assert [(run.info.run_name, run.info.status) for run in found] == [("prepare", "FINISHED")]
-
-
-def test_password_of_the_database(
-    team: Team, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    uri = f"postgresql://mlflow@127.0.0.1:{team.database_port}/mlflow"
-    use(monkeypatch, {"MLFLOW_TRACKING_URI": uri, "PGPASSWORD": "wr0ng-password"}, "bad")
-    assert environment.main() == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert "rejects the user name or the password (" in line
-    assert line.endswith("; correct them in the URI, or set PGPASSWORD")
-    assert "wr0ng" not in line
-    monkeypatch.setenv("PGPASSWORD", SECRETS["POSTGRES_PASSWORD"])
-    assert (environment.main(), capfd.readouterr().err) == (0, "")

@@ -12,8 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from tests.pipeline.conftest import Checkout, child_environment
-from tests.services.conftest import Team, allow
-from tests.services.parts import wait_until
+from tests.team.conftest import Team, wait_until
 
 pytestmark = pytest.mark.fleet
 EPOCHS = 40
@@ -38,11 +37,10 @@ def test_no_epoch_is_lost_while_the_server_restarts(
     trainings = {user: training(checkouts[user], SEEDS[user], team.variables(user)) for user in SEEDS}
     wait_until(lambda: all(epochs(client, run) >= 3 for run in two(client)), "no epochs")
 
-    team.server.kill()
+    team.kill()
     killed_ms = time.time() * 1000
     time.sleep(1)
-    team.server.launch()
-    team.server.wait()
+    team.start()
     back_ms = time.time() * 1000
     errors = {user: process.communicate(timeout=120)[1] for user, process in trainings.items()}
 
@@ -70,7 +68,7 @@ def prepared(team: Team, pristine: Checkout, folder: Path) -> dict[str, Checkout
     for module in ("environment", "prepare"):
         done = mine.stage(module, **team.variables("ann"))
         assert done.returncode == 0, done.stderr
-    allow(team, "bob", EXPERIMENT)
+    team.allow("bob", EXPERIMENT)
     return {"ann": mine, "bob": mine.copy(folder / "bob")}
 
 

@@ -1,1 +1,0 @@
-"""Holds halfstep's verdict against what a user would do otherwise; `__main__` says how."""
