@@ -79,12 +79,6 @@ class ChangedInputsError(HalfstepError):
     """Parameters or files that were edited while a stage ran, which began with others."""
 
 
-class LostRankError(HalfstepError):
-    """A process of a training on several hosts has ended, or never came. The next start resumes the training."""
-
-    exit_status = 75  # EX_TEMPFAIL of sysexits.h: try again
-
-
 class BusyError(HalfstepError):
     """Another process is writing the same results."""
 

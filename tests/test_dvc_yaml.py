@@ -37,8 +37,6 @@ CODE_WITHOUT_EFFECT = {
 }
 IMPORTED_ONLY = {  # for a type, a message or a warning, by stage
     "prepare": {
-        "stages/distribution/cluster.py",
-        "stages/distribution/replicas.py",
         "stages/policies.py",
         "stages/precision.py",
         "stages/results/audit.py",
@@ -117,7 +115,6 @@ def test_all_dependencies_on_sources_exist(root: Path, stages: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("stage", "path"),
     [
-        ("train", "stages/distribution/connecting.py"),
         ("train", "stages/params/derived.py"),
         ("profile", "stages/params/derived.py"),
         ("compare", "stages/params/margin.py"),
@@ -131,7 +128,7 @@ def test_edit_that_changes_a_result_runs_its_stage_again(root: Path, stage: str,
 
 @pytest.mark.parametrize("stage", IMPORTED_ONLY)
 def test_code_that_a_stage_imports_is_a_dependency_or_has_no_effect(root: Path, stage: str) -> None:
-    """As `distribution/connecting.py` once was neither, an edit of it left all trainings as they were."""
+    """If a module were neither, an edit of it would leave all results as they were."""
     listed = code_of(stage)
     modules = {name.replace(".", "/") for name in reached(root, f"stages.{stage}")}
     paths = {f"{name}.py" if (root / f"{name}.py").is_file() else f"{name}/__init__.py" for name in modules}

@@ -19,7 +19,7 @@ LAYERS = (
     {"fork_server", "params", "workspace"},
     {"inputs", "stats", "tensorflow_import"},
     {"results"},
-    {"tracking", "precision", "distribution"},
+    {"tracking", "precision"},
     {"tasks"},
     {"environment", "prepare", "train", "profile", "compare"},
     {"advise", "audit", "fleet", "search"},

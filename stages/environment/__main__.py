@@ -15,7 +15,6 @@ from stages.imports import quick_imports
 with quick_imports():
     from stages import files
     from stages.cli import cli_entry, run
-    from stages.distribution import cluster
     from stages.environment import gpu_preflight, preflight
     from stages.inputs import digests
     from stages.inputs.head_digests import HEAD_DIGESTS, HeadDigests, read_head_digests
@@ -35,7 +34,6 @@ def main() -> None:
     preflight.require_usable_process()
     head = read_head_digests()
     params = preflight.checked_params(has_data=head is None)
-    cluster.from_environment(params.train.replicas)  # refuses what is none
     preflight.require_address_space()
     machine = fingerprint.fingerprint()
     gpu_preflight.check(params, machine)

@@ -7,7 +7,6 @@ the clone, and may have another release installed.
 from __future__ import annotations
 
 import fcntl
-import importlib
 import json
 import os
 import platform
@@ -54,15 +53,6 @@ def describe(packages: list[str], probe: str | None) -> dict[str, Any]:
         "variables": {name: bool(variables.get(name)) for name in _SHARED_VARIABLES},
         "sees_probe": probe is None or os.path.isfile(probe),  # noqa: PTH113  Path.is_file raises an error
     }
-
-
-def address() -> str:
-    """Host and a free port of this node, as `TF_CONFIG` names a worker."""
-    with socket.socket() as found:
-        found.bind(("", 0))
-        port = found.getsockname()[1]
-    ray: Any = importlib.import_module("ray")
-    return f"{ray.util.get_node_ip_address()}:{port}"
 
 
 def run(parcel: dict[str, Any], order: dict[str, Any], events: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from stages.fleet import bootstrap
 CONNECT_S = 5.0
 POLL_S = 0.5
 PROBE_S = 60.0  # starting a Ray worker takes some seconds
+LOST = 75  # EX_TEMPFAIL of sysexits.h: the status of a program that can be tried again
 START = "start one with `ray start --head`, and on each other machine `ray start --address HOST:6379`"
 
 Handle = Any  # a reference to an object in Ray's store
@@ -45,7 +46,6 @@ class Job:
         collect: files and folders, relative to the clone, whose content comes home.
         threads: limit of TensorFlow's threads on larger nodes; None for none.
         variables: added to the environment of the program.
-        hosts: number of nodes that run the program together, with `--rank` and `TF_CONFIG`.
     """
 
     name: str
@@ -57,7 +57,6 @@ class Job:
     collect: tuple[str, ...] = ()
     threads: int | None = None
     variables: dict[str, str] = field(default_factory=dict)
-    hosts: int = 1
 
 
 @dataclass(frozen=True)

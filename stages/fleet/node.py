@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 from stages import files
 from stages.cli import cli_entry
-from stages.errors import HalfstepError, LostRankError, one_line
+from stages.errors import HalfstepError, one_line
+from stages.fleet.cluster import LOST
 from stages.fleet.remote import dvc_error
 from stages.telling import told
 
-LOST = LostRankError.exit_status
 _STATUS = re.compile(r"exited with (-?\d+)")
 _BY_SIGNAL = {128 + signal.SIGKILL, 128 + signal.SIGTERM}  # how a shell reports it; Python reports a negative number
 _DVC_ERRORS = ("ERROR: ", "WARNING: ")
@@ -38,21 +38,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m stages.fleet.node", description=__doc__)
     parser.add_argument("--variant", required=True)
     parser.add_argument("--seed", required=True, type=int)
-    parser.add_argument("--rank", default=0, type=int, help="of the hosts of the training; rank 0 writes the results")
     arguments = parser.parse_args()
-    return cli_entry(lambda: train(arguments.variant, arguments.seed, arguments.rank))()
+    return cli_entry(lambda: train(arguments.variant, arguments.seed))()
 
 
-def train(variant: str, seed: int, rank: int = 0) -> None:
-    """Fetches the prepared data, trains, and pushes the result. Other ranks than 0 only train.
+def train(variant: str, seed: int) -> None:
+    """Fetches the prepared data, trains, and pushes the result.
 
     Raises:
         StepError: a command failed; its status is 75 if the training can be tried again.
     """
     prepare_clone()
-    if rank:
-        run_module("stages.train", "--variant", variant, "--seed", str(seed))
-        return
     stage = f"train@{files.train_dir(variant, seed).name}"
     dvc("repro", "--single-item", stage)
     dvc("push", "--run-cache", stage)

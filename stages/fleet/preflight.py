@@ -41,7 +41,7 @@ def checked_checkout() -> Params:
     return settings
 
 
-def usable_nodes(settings: Params, hosts: int = 1) -> tuple[list[Node], list[str]]:
+def usable_nodes(settings: Params) -> tuple[list[Node], list[str]]:
     """The nodes of the cluster that have the resources of a training, after all nodes were checked.
 
     Returns:
@@ -51,7 +51,7 @@ def usable_nodes(settings: Params, hosts: int = 1) -> tuple[list[Node], list[str
         FleetError: no node has the resources, or a node has another version or another folder as its remote.
     """
     found = cluster.nodes()
-    fitting = _fitting(found, settings, hosts)
+    fitting = _fitting(found, settings)
     configured = remote.configured()
     with remote.probe_file(configured) as probe:
         described = cluster.ask_nodes(found, bootstrap.describe, list(PACKAGES), probe)
@@ -61,11 +61,6 @@ def usable_nodes(settings: Params, hosts: int = 1) -> tuple[list[Node], list[str
         problems.append(
             f"the DVC remote '{configured.name}' is the folder {configured.folder}, which {_named(blind)} cannot read; "
             "use a folder that all machines share, or a server (s3://bucket/path, ssh://host/path)"
-        )
-    if hosts > 1 and (without := _hosts_without("HALFSTEP_CHECKPOINTS", described)):
-        problems.append(
-            f"fleet.hosts_per_training is {hosts}, and HALFSTEP_CHECKPOINTS is not set on {_named(without)}; set it to "
-            "a folder that all machines share, before `ray start`: the hosts of a training resume from one checkpoint"
         )
     if problems:
         raise FleetError(*problems)
@@ -143,7 +138,7 @@ def _files_of(path: Path) -> Iterator[Path]:
         yield from (folder / name for name in sorted(names))
 
 
-def _fitting(found: Sequence[Node], settings: Params, hosts: int) -> list[Node]:
+def _fitting(found: Sequence[Node], settings: Params) -> list[Node]:
     cpus, gpus = settings.fleet.cpus_per_training, settings.fleet.gpus_per_training
     if not found:
         raise FleetError(f"no node of the Ray cluster offers a core; {cluster.START}")
@@ -154,11 +149,6 @@ def _fitting(found: Sequence[Node], settings: Params, hosts: int) -> list[Node]:
         name, value = ("cpus", cpus) if most_cpus < cpus else ("gpus", gpus)
         raise FleetError(
             f"fleet.{name}_per_training is {value}; {offered} (`ray status`): reduce it, or add a larger node"
-        )
-    if len(fitting) < hosts:
-        raise FleetError(
-            f"fleet.hosts_per_training is {hosts}; {len(fitting)} nodes of the cluster have {cpus} cores and {gpus} "
-            "GPUs: reduce it, or add nodes"
         )
     return fitting
 

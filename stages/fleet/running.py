@@ -1,20 +1,17 @@
-"""Jobs on the cluster until they end: attempts, the nodes they lose, gangs of several hosts, and their cancelling."""
+"""Jobs on the cluster until they end: attempts, the nodes that they lose, and their cancelling."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from stages.errors import FleetError, LostRankError
+from stages.errors import FleetError
 from stages.fleet import bootstrap, cluster
-from stages.fleet.cluster import Handle, Job, OnEvent, Outcome
+from stages.fleet.cluster import LOST, Handle, Job, OnEvent, Outcome
 from stages.telling import ASKED
 
-LOST = LostRankError.exit_status
-GANG_END_S = 60.0  # for the other hosts, after one of a gang has ended
 NO_NODE_S = 120.0  # for a machine with enough resources to come back
 _LOST_RESULT: dict[str, Any] = {"host": "", "status": LOST, "files": {}}
 
@@ -46,26 +43,10 @@ def run(jobs: Sequence[Job], parcel: Handle, on_event: OnEvent, retries: int) ->
 
 
 class Attempt:
-    """One try of a job: a Ray task for each of its hosts."""
+    """One try of a job, with its Ray task."""
 
-    def __init__(self, job: Job, number: int) -> None:
-        self.job, self.number = job, number
-        self.references: list[Any] = []
-        self.results: dict[int, dict[str, Any]] = {}
-        self.group: Any = None
-        self.reserved: Any = None
-        self.addresses: list[Any] = []
-        self.first_end_s: float | None = None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether all its tasks have."""
-        return bool(self.references) and len(self.results) == len(self.references)
-
-    def result(self) -> dict[str, Any]:
-        """The result of rank 0, unless it was lost and another rank says why."""
-        failed = [result for result in self.results.values() if result["status"] not in (0, LOST)]
-        return failed[0] if failed else self.results[0]
+    def __init__(self, job: Job, number: int, reference: Any) -> None:
+        self.job, self.number, self.reference = job, number, reference
 
 
 class Running:
@@ -94,26 +75,17 @@ class Running:
         """Ends all jobs that run or wait."""
         ray = cluster.library()
         for attempt in self._attempts.values():
-            for reference in attempt.references:
-                with suppress(Exception):
-                    ray.cancel(reference, force=True)
-            _remove(attempt)
+            with suppress(Exception):
+                ray.cancel(attempt.reference, force=True)
 
     def _step(self) -> None:
         ray = cluster.library()
         self._require_a_node()
-        for attempt in self._attempts.values():
-            self._start_gang(attempt)
-        waiting = [reference for attempt in self._attempts.values() for reference in _unfinished(attempt)]
-        if waiting:
-            ray.wait(waiting, num_returns=1, timeout=cluster.POLL_S, fetch_local=False)
-        else:
-            time.sleep(cluster.POLL_S)
+        by_reference = {attempt.reference: attempt for attempt in self._attempts.values()}
+        ended, _ = ray.wait(list(by_reference), timeout=cluster.POLL_S, fetch_local=False)
         self._deliver()
-        for attempt in list(self._attempts.values()):
-            _collect(attempt)
-            if attempt.has_ended:
-                self._end(attempt)
+        for reference in ended:
+            self._end(by_reference[reference])
 
     def _require_a_node(self) -> None:
         """Gives up when no machine that could run any of the jobs has been there for `NO_NODE_S` seconds."""
@@ -136,46 +108,11 @@ class Running:
                 self._on_event(self._jobs[name], kind, text)
 
     def _start(self, job: Job, number: int) -> Attempt:
-        attempt = Attempt(job, number)
-        if job.hosts == 1:
-            task = cluster.task(bootstrap.run, job.cpus, job.gpus, job.node_id)
-            attempt.references = [task.remote(self._parcel, options_of(job, 0, {}), self._events)]
-            return attempt
-        from ray.util.placement_group import placement_group
-
-        bundle = {"CPU": job.cpus} | ({"GPU": job.gpus} if job.gpus else {})
-        attempt.group = placement_group([bundle] * job.hosts, strategy="STRICT_SPREAD")
-        attempt.reserved = attempt.group.ready()
-        return attempt
-
-    def _start_gang(self, attempt: Attempt) -> None:
-        """Starts a gang once its hosts are reserved, and have sent their addresses."""
-        ray = cluster.library()
-        if attempt.references or attempt.group is None:
-            return
-        if not attempt.addresses:
-            if ray.wait([attempt.reserved], timeout=0, fetch_local=False)[0]:
-                hosts = range(attempt.job.hosts)
-                attempt.addresses = [_placed(attempt, bootstrap.address, rank, 0).remote() for rank in hosts]
-            return
-        ready, missing = ray.wait(attempt.addresses, num_returns=len(attempt.addresses), timeout=0)
-        if missing:
-            return
-        try:
-            workers = ray.get(ready)
-        except ray.exceptions.RayError:  # a host was lost meanwhile: the placement group finds another
-            attempt.addresses = []
-            return
-        for rank in range(attempt.job.hosts):
-            config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
-            order = options_of(attempt.job, rank, {"TF_CONFIG": json.dumps(config)})
-            events = self._events
-            task = _placed(attempt, bootstrap.run, rank, attempt.job.gpus, attempt.job.cpus)
-            attempt.references.append(task.remote(self._parcel, order, events))
+        task = cluster.task(bootstrap.run, job.cpus, job.gpus, job.node_id)
+        return Attempt(job, number, task.remote(self._parcel, options_of(job), self._events))
 
     def _end(self, attempt: Attempt) -> None:
-        _remove(attempt)
-        job, result = attempt.job, attempt.result()
+        job, result = attempt.job, _result(attempt.reference)
         if result["status"] == LOST and attempt.number < self._retries:
             self._on_event(job, "retry", f"retry {attempt.number + 1} of {self._retries}: {result['reason']}")
             self._attempts[job.name] = self._start(job, attempt.number + 1)
@@ -199,37 +136,12 @@ def _events_actor() -> Any:
     return ray.remote(num_cpus=0, scheduling_strategy=here)(bootstrap.Events).remote()
 
 
-def _placed(attempt: Attempt, function: Any, rank: int, gpus: float, cpus: float = 0) -> Any:
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-    where = PlacementGroupSchedulingStrategy(attempt.group, placement_group_bundle_index=rank)
-    return cluster.task(function, cpus, gpus, None, where)
-
-
-def _unfinished(attempt: Attempt) -> list[Any]:
-    return [reference for rank, reference in enumerate(attempt.references) if rank not in attempt.results]
-
-
-def _collect(attempt: Attempt) -> None:
-    """Takes the results of the tasks that have ended. A gang that has lost a host ends within `GANG_END_S`."""
-    ray = cluster.library()
-    for rank, reference in enumerate(attempt.references):
-        if rank not in attempt.results and ray.wait([reference], timeout=0, fetch_local=False)[0]:
-            attempt.results[rank] = _result(reference)
-            attempt.first_end_s = attempt.first_end_s or time.monotonic()
-    if attempt.first_end_s is not None and time.monotonic() - attempt.first_end_s > GANG_END_S:
-        for reference in _unfinished(attempt):
-            ray.cancel(reference, force=True)
-
-
 def _result(reference: Any) -> dict[str, Any]:
     ray = cluster.library()
     try:
         return dict(ray.get(reference))
     except ray.exceptions.RayTaskError as error:
         return {**_LOST_RESULT, "status": 1, "reason": cluster.first_line(error)}
-    except ray.exceptions.TaskCancelledError:
-        return {**_LOST_RESULT, "reason": "cancelled, because another host of the training was lost"}
     except ray.exceptions.NodeDiedError:
         return {**_LOST_RESULT, "reason": "its machine was lost"}
     except ray.exceptions.OutOfMemoryError:
@@ -238,23 +150,14 @@ def _result(reference: Any) -> dict[str, Any]:
         return {**_LOST_RESULT, "reason": f"its worker was lost ({cluster.first_line(error)})"}
 
 
-def _remove(attempt: Attempt) -> None:
-    from ray.util.placement_group import remove_placement_group
-
-    if attempt.group is not None:
-        with suppress(Exception):
-            remove_placement_group(attempt.group)
-
-
-def options_of(job: Job, rank: int, variables: Mapping[str, str]) -> dict[str, Any]:
-    """The `order` of `bootstrap.run` for one host of a job."""
-    ranked = ("--rank", str(rank)) if job.hosts > 1 else ()
+def options_of(job: Job) -> dict[str, Any]:
+    """The `order` of `bootstrap.run` for a job."""
     return {
         "name": job.name,
         "module": job.module,
-        "arguments": [*job.arguments, *ranked],
-        "collect": list(job.collect) if rank == 0 else [],
+        "arguments": list(job.arguments),
+        "collect": list(job.collect),
         "gpus": job.gpus,
         "threads": job.threads,
-        "variables": {**ASKED, **job.variables, **variables},
+        "variables": {**ASKED, **job.variables},
     }

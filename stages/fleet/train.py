@@ -31,7 +31,7 @@ def train() -> None:
         raise FleetError("train.epochs is 0: nothing is trained; `dvc repro` measures the speed, on this machine")
     with stage_lock("fleet"), cluster.connected():
         started_s = time.monotonic()
-        nodes, notices = preflight.usable_nodes(settings, settings.fleet.hosts_per_training)
+        nodes, notices = preflight.usable_nodes(settings)
         for line in notices:
             print(f"fleet: {line}", file=sys.stderr, flush=True)
         preflight.prepare()
@@ -59,7 +59,6 @@ def _job(settings: Params, variant: str, seed: int) -> Job:
         cpus=fleet.cpus_per_training,
         gpus=fleet.gpus_per_training,
         threads=fleet.cpus_per_training,
-        hosts=fleet.hosts_per_training,
     )
 
 

@@ -21,6 +21,12 @@ from stages.params.schema import QUANTIZED_POLICIES, Params
 
 MAX_LINES = 50  # for each kind of error
 RENAMED = {"compare.accuracy_margin": "compare.quality_margin"}
+_ONE_DEVICE = "0.4: one device trains a model"
+REMOVED = {
+    "train.replicas": _ONE_DEVICE,
+    "train.batch_norm": _ONE_DEVICE,
+    "fleet.hosts_per_training": _ONE_DEVICE,
+}
 
 
 def load(path: Path = PARAMS_FILE) -> Params:
@@ -94,6 +100,8 @@ def _explain(details: ErrorDetails) -> str:
     if details["type"] == "extra_forbidden":
         if name in RENAMED:
             return f"{name} was renamed to {RENAMED[name]}; rename it"
+        if name in REMOVED:
+            return f"{name} was removed in {REMOVED[name]}; remove the line"
         known = list(_find(location[:-1])[0].model_fields)
         return f"{name} is unknown; allowed here: {', '.join(known)}" + did_you_mean(str(location[-1]), known)
     _, field = _find(location)

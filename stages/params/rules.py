@@ -133,15 +133,6 @@ def _enough_synthetic_images(params: Params) -> Iterator[str]:
         )
 
 
-def _hosts_divide_replicas(params: Params) -> Iterator[str]:
-    hosts, replicas = params.fleet.hosts_per_training, params.train.replicas
-    if replicas % hosts:
-        yield (
-            f"fleet.hosts_per_training is {hosts} and train.replicas is {replicas}, which counts the replicas on all "
-            f"hosts; it must be a multiple of {hosts}"
-        )
-
-
 def _task_arguments_have_names(params: Params) -> Iterator[str]:
     for name in params.task.keywords:
         if not ARGUMENT_NAME.fullmatch(name):
@@ -169,25 +160,13 @@ def _not_json(value: Any, location: str) -> Iterator[tuple[str, Any]]:
         yield location, value
 
 
-def _replicas_share_the_batch(params: Params) -> Iterator[str]:
-    replicas = params.train.replicas
-    sizes: dict[str, int | None] = {"train.batch_size": params.train.batch_size}
-    sizes |= {f"variants.{name}.batch_size": entry.batch_size for name, entry in _listed(params)}
-    for key, batch_size in sizes.items():
-        if batch_size and batch_size % replicas:
-            yield (
-                f"train.replicas is {replicas} and {key} {batch_size}; the batch size must be a multiple of "
-                "train.replicas, so that each replica has as many examples as the others"
-            )
-
-
 def _listed(params: Params) -> list[tuple[str, Variant]]:
     """The entries of `train.variants`, by name."""
     return [(name, params.variants[name]) for name in params.train.variants if name in params.variants]
 
 
 def _tasks_follow_the_variants(params: Params) -> Iterator[str]:
-    """What an entry cannot change, because the user's own code or the replicas decide it."""
+    """What an entry cannot change, because the user's own code decides it."""
     task, deciders = params.task, dict[str, str]()
     if not task.is_own or task.script is not None:
         deciders = {"task_path": "which has no module in a folder"}
@@ -200,12 +179,6 @@ def _tasks_follow_the_variants(params: Params) -> Iterator[str]:
         for key, why in deciders.items():
             if getattr(entry, key) is not None:
                 yield f"variants.{name}.{key} is {yaml_text(getattr(entry, key))} and {own}, {why}: set it to null"
-        for key in ("cache_input", "prefetch_to_device") if params.train.replicas > 1 else ():
-            if getattr(entry, key):
-                yield (
-                    f"variants.{name}.{key} is true and train.replicas is {params.train.replicas}; it is supported at "
-                    "one replica only: set it to null, or train.replicas to 1"
-                )
 
 
 def _float32_layers_fit(params: Params) -> Iterator[str]:
@@ -236,24 +209,6 @@ def _parents_exist(params: Params) -> Iterator[str]:
             )
 
 
-def _replicas_are_supported(params: Params) -> Iterator[str]:
-    replicas = params.train.replicas
-    if replicas == 1:
-        return
-    if params.task.is_own:
-        key, value = ("name", params.task.name) if params.task.script is None else ("script", params.task.script)
-        yield (
-            f"train.replicas is {replicas} and task.{key} is '{value}'; several replicas are supported for "
-            "images only: set train.replicas to 1"
-        )
-    for name in params.train.variants:
-        if name in params.variants and params.variants[name].xla:
-            yield (
-                f"variants.{name}.xla is true and train.replicas is {replicas}; XLA is supported at one replica only: "
-                "set it to false or null, or train.replicas to 1"
-            )
-
-
 _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _scripts_have_what_they_need,
     _variant_names,
@@ -265,12 +220,9 @@ _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _warmup_fits,
     _speed_only_decides_on_no_model,
     _enough_synthetic_images,
-    _hosts_divide_replicas,
     _task_arguments_have_names,
     _task_arguments_are_json,
-    _replicas_share_the_batch,
     _tasks_follow_the_variants,
     _float32_layers_fit,
     _parents_exist,
-    _replicas_are_supported,
 )

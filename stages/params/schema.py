@@ -228,17 +228,6 @@ class TrainParams(Section):
     augment: Annotated[Augment, BeforeValidator(derived.augment_of)] = Field(
         Augment(), description="random changes of the training images; `false`: none"
     )
-    replicas: int = Field(
-        1,
-        ge=1,
-        le=65536,
-        description="number of devices that train one model in sync, each with its part of the batch, over all hosts",
-    )
-    batch_norm: Literal["global", "replica"] = Field(
-        "global",
-        description="with several replicas, what batch normalization uses: statistics of the whole batch (`global`), "
-        "or of each replica's part of it (`replica`)",
-    )
     input_threads: int = Field(2, ge=1, le=256, description="number of threads of the input pipeline")
     checkpoint_every: int = Field(1, ge=1, description="epochs between the checkpoints that a training resumes from")
     require_gpu: bool = Field(False, description="stop with an error if no GPU can be used, instead of using the CPU")
@@ -414,12 +403,9 @@ class TrackingParams(Section):
 class FleetParams(Section):
     """How `python -m stages.fleet` places trainings on machines. Changes no result."""
 
-    cpus_per_training: int = Field(2, ge=1, le=1024, description="cores of a training on each of its hosts")
-    gpus_per_training: int = Field(0, ge=0, le=64, description="GPUs of a training on each of its hosts; 0: the CPU")
+    cpus_per_training: int = Field(2, ge=1, le=1024, description="cores of a training")
+    gpus_per_training: int = Field(0, ge=0, le=64, description="GPUs of a training; 0: the CPU")
     retries: int = Field(2, ge=0, le=100, description="how often a training is tried again after its machine was lost")
-    hosts_per_training: int = Field(
-        1, ge=1, le=1024, description="machines that one training uses together; `train.replicas` counts all of them"
-    )
 
 
 class Params(Section):

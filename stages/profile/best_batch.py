@@ -104,7 +104,7 @@ def batch_rounds(name: str, config: ArmConfig, largest: int, serve: Serve = serv
     Raises:
         ProfileError: the arm fails at the batch in use, or where it has not failed before.
     """
-    start, replicas, found = config.spec.train.batch_size, config.spec.train.replicas, list[BatchRound]()
+    start, found = config.spec.train.batch_size, list[BatchRound]()
 
     def examples_per_s(size: int) -> float | None:
         try:
@@ -116,7 +116,7 @@ def batch_rounds(name: str, config: ArmConfig, largest: int, serve: Serve = serv
         found.extend(rounds)
         return throughput(rounds)
 
-    search(start, largest, replicas, examples_per_s)
+    search(start, largest, examples_per_s)
     for size in reversed(list(dict.fromkeys(row.batch_size for row in found))):
         found += _rounds_at(name, at_batch(config, size), 1, serve)
     return sorted(found, key=lambda row: (row.batch_size, row.process, row.round))
@@ -139,17 +139,16 @@ def throughput(rounds: list[BatchRound]) -> float:
     return 1e3 * median(row.batch_size * row.steps / row.round_time_ms for row in rounds)
 
 
-def search(start: int, largest: int, multiple: int, speed_at: Callable[[int], float | None]) -> None:
+def search(start: int, largest: int, speed_at: Callable[[int], float | None]) -> None:
     """Calls `speed_at` with `start`, then with sizes twice and half as large, until it is clear which is the best.
 
     Args:
         start: the first size.
         largest: sizes are at most this.
-        multiple: of which all sizes are multiples.
         speed_at: the speed at a size; None if it cannot be used, and no larger or smaller one.
     """
     best = speed_at(start) or 0.0
-    for sizes in (_larger(start, largest), _smaller(start, multiple)):
+    for sizes in (_larger(start, largest), _smaller(start)):
         slower = 0
         for size in sizes:
             speed = speed_at(size)
@@ -168,9 +167,9 @@ def _larger(start: int, largest: int) -> Iterator[int]:
         size *= 2
 
 
-def _smaller(start: int, multiple: int) -> Iterator[int]:
+def _smaller(start: int) -> Iterator[int]:
     size = start
-    while size % (2 * multiple) == 0:
+    while size % 2 == 0:
         size //= 2
         yield size
 

@@ -46,8 +46,7 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
     """Searches for the largest batch, up to 65,536 examples, whose training steps fit in memory.
 
     Doubles or halves `train.batch_size`, then bisects until the largest size that fits and the smallest that does not
-    are 12.5 % apart or adjacent. Sizes above 8 are multiples of 8. With several replicas, this holds for the part of
-    the batch that each of them takes.
+    are 12.5 % apart or adjacent. Sizes above 8 are multiples of 8.
 
     Args:
         config: the model, how it is trained, and the variant.
@@ -71,10 +70,7 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
         tried.append((batch_size, batch_size in peaks))
         return batch_size in peaks
 
-    replicas = config.spec.train.replicas
-    largest = replicas * search(
-        config.spec.train.batch_size // replicas, lambda size: size * replicas <= LARGEST and fits(size * replicas)
-    )
+    largest = search(config.spec.train.batch_size, lambda size: size <= LARGEST and fits(size))
     return LargestBatch(
         batch_size=largest,
         limit_mib=limit_mib,

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from stages import files
-from stages.distribution.cluster import from_environment
-from stages.errors import HalfstepError, ProfileError
+from stages.errors import HalfstepError
 from stages.inputs.snapshot import Snapshot
 from stages.machine import fingerprint
-from stages.params import Params, TrainParams
+from stages.params import Params
 from stages.profile import best_batch, extras, repeats, runner
 from stages.profile.max_batch import largest_batch
 from stages.profile.records import ArmConfig, ArmRecord, Measurement
@@ -37,7 +36,6 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
         ChangedInputsError: `inputs` are not any more as they were.
         HalfstepError: a stage before this one has not run, a variant cannot be measured, or the results not written.
     """
-    _require_one_host(settings.train)
     settings = resolved(settings)
     tracker = Tracker(settings.tracking)
     variants = finished_variants(settings)
@@ -64,16 +62,6 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
             name = TaskInfo.read(TASK_INFO).score_name
             run_logging.log_profile(run, files.profile_dir(variant), name, scores, digests[variant])
         kept.finish()
-
-
-def _require_one_host(train: TrainParams) -> None:
-    """Refuses to measure under `TF_CONFIG` or Slurm's variables: processes on several hosts cannot take turns."""
-    cluster = from_environment(train.replicas)
-    if cluster:
-        raise ProfileError(
-            f"profile measures on one host, and {cluster.source} names {cluster.hosts}: unset it, and run the stage on "
-            f"a host with {train.replicas} devices, or with train.replicas and train.batch_size of one host"
-        )
 
 
 def finished_variants(settings: Params) -> list[str]:

@@ -291,7 +291,7 @@ class Worker:
         folder = self._root / trained  # a script's folder is the working folder
         files.verify_manifest(folder)
         path = saved_model(folder)
-        task = building.build(self._config.spec.at_one_replica(), self._config.variant, self._config.seed)
+        task = building.build(self._config.spec, self._config.variant, self._config.seed)
         try:
             with warnings.catch_warnings(action="ignore"):  # a script's model has an optimizer, whose state may differ
                 task.model.load_weights(path)
@@ -334,7 +334,6 @@ class Worker:
     def _configuration(self) -> Configuration:
         return Configuration(
             device="GPU" if tf.config.list_logical_devices("GPU") else "CPU",
-            replicas=self._config.spec.train.replicas,
             input_shape=self._input_shape(),
             parameters=self._model.count_params(),
             optimizer=_optimizer_name(self._model),
@@ -369,9 +368,6 @@ class Worker:
         return tuple(leaves[0].shape[1:]) if len(leaves) == 1 else None
 
     def _cached_step(self) -> Callable[[], Any]:
-        if self._task.replicas is not None:
-            of_all, batch_of_all = tf.function(self._task.replicas.train_on), next(self._batches)  # on their devices
-            return lambda: of_all(batch_of_all)
         batch: Any = next(self._batches)
         if tf.config.list_logical_devices("GPU"):
             same = itertools.repeat(keras.tree.map_structure(tf.identity, batch))  # on the device from here on

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from stages import files
 from stages.params import Variant
@@ -167,7 +167,6 @@ class Configuration(Record):
 
     Attributes:
         device: `CPU` or `GPU`.
-        replicas: devices that train in sync, each on its part of the batch.
         input_shape: shape of one input, such as `(height, width, channels)` of an image; None for several inputs.
         parameters: number of the model's weights.
         layer_widths: the different widths of its layers.
@@ -175,13 +174,18 @@ class Configuration(Record):
     """
 
     device: Literal["CPU", "GPU"]
-    replicas: int = 1
     input_shape: tuple[int, ...] | None = None
     parameters: int
     optimizer: str
     op_determinism: bool
     layer_widths: tuple[int, ...]
     data_sha256: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_replicas(cls, content: Any) -> Any:
+        """Results of before 0.4 say that one device has trained."""
+        return {name: value for name, value in content.items() if (name, value) != ("replicas", 1)}
 
     def common(self, in_force: InForce, baseline: InForce) -> dict[str, Any]:
         """What must be as in the baseline's: the code of the task may be another one, if an entry says so."""
@@ -199,7 +203,7 @@ class InForce(Record):
     """What the variant's entry sets, as the worker found it: the only settings in which arms may differ.
 
     Attributes:
-        batch_size: examples a step, of all replicas together.
+        batch_size: examples a step.
         learning_rate: largest of the schedule; None if the task's own code decides.
         threads: of TensorFlow, within an operation; 0: one for each core.
         threads_between: of TensorFlow, between operations.

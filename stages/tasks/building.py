@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 from dataclasses import replace
 
 from stages import files, precision
-from stages.distribution.connecting import strategy_of
 from stages.errors import TaskError
 from stages.params import Variant
 from stages.results.task import TASK_INFO, TaskInfo
@@ -49,14 +47,12 @@ def build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = Fals
 
 
 def _build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool) -> ReadyTask:
-    strategy = strategy_of(spec.train.replicas)
     keras.utils.set_random_seed(seed)
     if spec.task.script is not None:
         return scripted.build(spec, variant, seed)
     if not spec.is_images:
         return _own(spec, seed)
-    with contextlib.nullcontext() if strategy is None else strategy.scope():
-        return images.build(spec, seed, strategy, one_image=one_image)
+    return images.build(spec, seed, one_image=one_image)
 
 
 def _own(spec: TaskSpec, seed: int) -> ReadyTask:

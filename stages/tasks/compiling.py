@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from stages import precision
 from stages.errors import TaskError
 from stages.params import Variant
@@ -30,11 +28,10 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
     Returns:
         The layers that stay in float32, because the variant says so.
     """
-    model, is_own, replicas = found.model, not spec.is_images, found.replicas
-    scope = contextlib.nullcontext if replicas is None else replicas.strategy.scope
-    with user_code.explained(spec.subject, "cannot be compiled", TaskError), scope():
+    model, is_own = found.model, not spec.is_images
+    with user_code.explained(spec.subject, "cannot be compiled", TaskError):
         if found.scripted is None:
-            _compile(model, found.task.compile, variant.jit_compile if replicas is None else False)
+            _compile(model, found.task.compile, variant.jit_compile)
         elif variant.xla is not None:
             model.jit_compile = variant.xla
         if is_own and scales_its_loss(model) and not POLICIES[variant.policy].scales_loss:
@@ -47,14 +44,11 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
         raise TaskError(
             f"{spec.subject}: Task.model has no trainable weights after compile(); call it on a batch first"
         )
-    if replicas is not None:
-        replicas.prepare((np.zeros((1, *model.inputs[0].shape[1:]), np.uint8), np.zeros(1, np.int32)))
-    elif found.scripted is None:
+    if found.scripted is None:
         _build_metrics(model, found.training)
     float32 = Float32Layers()
     if variant.float32_layers:
-        with scope():
-            float32 = verified(model, variant.float32_layers, _on_one_replica(found.training.from_step(0, 1)))
+        float32 = verified(model, variant.float32_layers, found.training.from_step(0, 1).element_spec)
     precision.verify(model, variant, is_own=is_own, kept=float32.paths, outputs=float32.outputs)
     if is_own and POLICIES[variant.policy].scales_loss and not has_step_of_keras(model):
         with user_code.explained(spec.subject, "cannot be trained", TaskError):
@@ -87,11 +81,6 @@ def verify_types(found: ReadyTask, variant: Variant) -> TracedTypes | None:
     return types
 
 
-def _on_one_replica(batches: Any) -> Any:
-    """The specification of what one replica takes of a batch."""
-    return tf.nest.map_structure(lambda spec: getattr(spec, "_value_specs", (spec,))[0], batches.element_spec)
-
-
 def with_input_of(found: ReadyTask, variant: Variant) -> ReadyTask:
     """The task with the input pipeline that an entry of `variants` asks for; a copy to the GPU needs one."""
     training = found.training.kept() if variant.cache_input else found.training
@@ -109,7 +98,7 @@ def _build_metrics(model: keras.Model, training: TrainingData) -> None:
     if model.run_eagerly or not has_step_of_keras(model):
         return
     with random_state_kept(), contextlib.suppress(Exception):  # of the user's own code; `fit` says what is wrong
-        model._symbolic_build(data_batch=training.from_step(0, 1).element_spec)  # as `fit` does under a strategy
+        model._symbolic_build(data_batch=training.from_step(0, 1).element_spec)
 
 
 def _compile(model: keras.Model, arguments: Mapping[str, Any], jit_compile: bool | str) -> None:

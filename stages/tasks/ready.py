@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.distribution.replicas import Replicas
 from stages.errors import TaskError
 from stages.params import TrainParams
 from stages.tasks import scoring
@@ -39,9 +38,6 @@ class ReadyTask:
         keeps_predictions: whether the predictions themselves are stored, and not the scores.
         test_metrics: returns numbers for `metrics.json` by name, given what `outputs` returned.
         data_sha256: sha256 of the manifest of `data/prepared`.
-        replicas: the replicas of the model; None at one.
-        validation_shares: with replicas, what they take of the validation data, again and again.
-        validation_steps: with replicas, number of steps in one pass over the validation data.
         scripted: the call of `fit` of a script, through which it is trained; None for other tasks.
         float32: the layers that a mixed policy leaves in float32 because the variant says so.
     """
@@ -53,9 +49,6 @@ class ReadyTask:
     keeps_predictions: bool
     test_metrics: Callable[[NDArray[Any]], dict[str, float]]
     data_sha256: str
-    replicas: Replicas | None = None
-    validation_shares: Any = None
-    validation_steps: int = 0
     scripted: Scripted | None = None
     float32: Float32Layers = field(default_factory=Float32Layers)
 

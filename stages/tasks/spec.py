@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from stages import files
@@ -50,10 +50,6 @@ class TaskSpec:
     def script_log(self, seed: int, prefix: str = "") -> Path:
         """The file for what a script prints in this process."""
         return (files.WORK_DIR / "script" / f"{prefix}{self.name}-{seed}.txt").absolute()
-
-    def at_one_replica(self) -> TaskSpec:
-        """The same task for a model without a strategy, as it is tested, saved and used for predictions."""
-        return replace(self, train=self.train.model_copy(update={"replicas": 1}))
 
     @property
     def is_images(self) -> bool:

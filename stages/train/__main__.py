@@ -12,7 +12,6 @@ import sys
 
 from stages import params
 from stages.cli import cli_entry, ended_by_ctrl_c, run
-from stages.distribution.cluster import from_environment, other_hosts_connected
 from stages.errors import ParameterError
 from stages.imports import quick_imports
 from stages.inputs.snapshot import Snapshot
@@ -33,12 +32,6 @@ def main() -> None:
         known = ", ".join(settings.variants)
         raise ParameterError(f"--variant is '{arguments.variant}'; allowed are the entries of variants: {known}")
     os.environ.update(settings.variants[arguments.variant].variables)
-    cluster = from_environment(settings.train.replicas)
-    if cluster:
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # the loss of a host gives one line of this stage, and many of gRPC
-    if cluster and not cluster.is_chief:
-        _follow(settings, arguments.variant, arguments.seed)
-        return
     settings = resolved(settings)
     with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
         with ended_by_ctrl_c(), quick_imports():
@@ -55,19 +48,10 @@ def main() -> None:
         run_stage(settings, arguments.variant, arguments.seed, inputs)
 
 
-def _follow(settings: params.Params, variant: str, seed: int) -> None:
-    """Trains with the chief on another host, if there is a training."""
-    if settings.train.epochs:
-        with ended_by_ctrl_c(), quick_imports():
-            from stages.train.hosts import follow  # imports TensorFlow
-
-        follow(settings, variant, seed)
-
-
 def _ends_now() -> bool:
-    """Whether Python must not end the process: it would wait for other hosts, or go on with a script."""
+    """Whether Python must not end the process: it would go on with a script."""
     script = sys.modules.get("stages.tasks.script")  # it imports TensorFlow
-    return other_hosts_connected() or (script is not None and script.is_left())
+    return script is not None and script.is_left()
 
 
 def _arguments() -> argparse.Namespace:

@@ -39,9 +39,9 @@ class Fit:
         """Trains from a checkpoint to the last epoch, or until the loss is not finite."""
         epoch = len(start.epochs)
         offset = start.step - epoch * self._steps
-        if offset and self.ready.replicas is None:
+        if offset:
             build_metrics(self.ready)
-        restore_state(state_variables(self.ready.model), start.arrays, self.ready.replicas)
+        restore_state(state_variables(self.ready.model), start.arrays)
         if offset:
             self._finish_epoch(epoch, offset)
             epoch += 1

@@ -12,7 +12,6 @@ from types import FrameType
 from typing import NoReturn
 
 from stages import supervision
-from stages.errors import LostRankError
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GRACE_S = 7.0  # for the current step, the checkpoint, and the end of the MLflow run
@@ -73,11 +72,6 @@ class Interruption:
             signal.set_wakeup_fd(previous)
             sender.close()
 
-    @property
-    def received(self) -> bool:
-        """Whether this process has received a signal."""
-        return self._signal is not None
-
     def _request(self, number: int, frame: FrameType | None) -> None:
         self._signal = signal.Signals(number)
 
@@ -93,22 +87,3 @@ class Interruption:
         callback.join(TIMEOUT_CALLBACK_S)
         supervision.ended()
         os._exit(128 + number)
-
-
-class SharedInterruption(Interruption):
-    """Of a training on several hosts, which all end before the same step: first they agree, in `agreed`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.agreed = False
-
-    @property
-    def requested(self) -> bool:
-        """Whether all hosts end before the next step."""
-        return self.agreed
-
-    def raise_for_signal(self) -> NoReturn:
-        """Raises as that of `Interruption` where the signal arrived, and `LostRankError` on the other hosts."""
-        if self.received:
-            super().raise_for_signal()
-        raise LostRankError("train: another rank was interrupted; the next start on all hosts resumes the training")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from stages.distribution.replicas import Replicas, differs_by_replica
 from stages.params import TrainParams
 from stages.tasks.batches import TrainingData
 from stages.tasks.ready import ReadyTask
@@ -33,43 +32,16 @@ def state_variables(network: keras.Model) -> dict[str, Any]:
     return {f"{group}/{number}": variable for group, found in groups.items() for number, variable in enumerate(found)}
 
 
-def capture_state(variables: dict[str, Any], replicas: Replicas | None = None) -> Arrays:
-    """Copies the values of variables. 16-bit floats become float32, which is exact and which `.npz` can store.
-
-    With replicas, variables that differ between them get a first axis of their number. All hosts must call it.
-    """
-    differing = _differing(variables, replicas)
-    arrays = {
-        name: np.array(keras.ops.convert_to_numpy(variable))
-        for name, variable in variables.items()
-        if name not in differing
-    }
-    if replicas is not None:
-        arrays |= dict(zip(differing, replicas.rows(list(differing.values())), strict=True))
+def capture_state(variables: dict[str, Any]) -> Arrays:
+    """Copies the values of variables. 16-bit floats become float32, which is exact and which `.npz` can store."""
+    arrays = {name: np.array(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}
     return {name: array.astype(np.float32) if _is_16bit_float(array) else array for name, array in arrays.items()}
 
 
-def restore_state(variables: dict[str, Any], arrays: Arrays, replicas: Replicas | None = None) -> None:
+def restore_state(variables: dict[str, Any], arrays: Arrays) -> None:
     """Assigns values of `capture_state` to variables. Variables without a value are not changed."""
-    known = {name: variable for name, variable in variables.items() if name in arrays}
-    differing = _differing(known, replicas)
-    for name in known.keys() - differing.keys():
-        known[name].assign(arrays[name])
-    if replicas is not None:
-        replicas.assign_rows(list(differing.values()), [arrays[name] for name in differing])
-
-
-def state_of_first_replica(variables: dict[str, Any], replicas: Replicas) -> Arrays:
-    """Copies the values that variables have on the first replica, as they would be at one. All hosts must call it."""
-    differing = _differing(variables, replicas)
-    arrays = capture_state(variables, replicas)
-    return {name: array[0] if name in differing else array for name, array in arrays.items()}
-
-
-def _differing(variables: dict[str, Any], replicas: Replicas | None) -> dict[str, Any]:
-    """The variables that have a value for each replica: those of the optimizer are the same on all."""
-    named = {} if replicas is None else {name: found for name, found in variables.items() if name[:10] != "optimizer/"}
-    return {name: found for name, found in named.items() if differs_by_replica(found)}
+    for name in variables.keys() & arrays.keys():
+        variables[name].assign(arrays[name])
 
 
 def _is_16bit_float(array: np.ndarray) -> bool:
@@ -114,10 +86,9 @@ class CheckpointCallback(keras.callbacks.Callback):
         session: Session,
         settings: TrainParams,
         training: TrainingData,
-        replicas: Replicas | None = None,
     ) -> None:
         super().__init__()
-        self._recorder, self._guard, self._session, self._replicas = recorder, guard, session, replicas
+        self._recorder, self._guard, self._session = recorder, guard, session
         self._settings, self._steps, self._between_steps = settings, training.steps_per_epoch, training.is_indexed
         self._started_s = time.perf_counter()
         self._offset = 0
@@ -145,7 +116,7 @@ class CheckpointCallback(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Restores the metrics of an epoch that is resumed; Keras has just reset them."""
         if self._offset:
-            restore_state(self._metrics, self._session.start.arrays, self._replicas)
+            restore_state(self._metrics, self._session.start.arrays)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Ends the training before a step, if requested."""
@@ -155,7 +126,7 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
         """Captures the metrics of the epoch before the validation resets them."""
-        self._metrics_before_validation = capture_state(self._metrics, self._replicas)
+        self._metrics_before_validation = capture_state(self._metrics)
 
     def on_test_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Ends the training during a validation, if requested; the next session repeats the validation."""
@@ -185,7 +156,7 @@ class CheckpointCallback(keras.callbacks.Callback):
             train_time_s=self.train_time_s,
             epoch_time_s=self._recorder.elapsed_s if steps_of_epoch else 0.0,
             not_finite_step=self._guard.first_step if steps_of_epoch else None,
-            arrays=capture_state(self._variables, self._replicas) | (metrics or {}),
+            arrays=capture_state(self._variables) | (metrics or {}),
         )
         self.latest = checkpoint
         self._session.save(checkpoint)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from stages import files
-from stages.distribution.cluster import from_environment
 from stages.errors import TrainingCodeError
 from stages.inputs.snapshot import Snapshot
 from stages.params import Params
@@ -22,10 +21,10 @@ from stages.telling import say
 from stages.tracking import models, run_logging
 from stages.tracking.active_run import ActiveRun
 from stages.tracking.tracker import Tracker
-from stages.train import checkpoints, hosts, saving
+from stages.train import checkpoints, saving
 from stages.train.callbacks import Epoch, epoch_line, verbosity
 from stages.train.checkpoints import Checkpoint, Checkpoints
-from stages.train.interruption import Interruption, SharedInterruption
+from stages.train.interruption import Interruption
 from stages.train.not_trained import leave_out
 from stages.train.resume import Session
 from stages.train.training import Trained, train
@@ -42,18 +41,15 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
     spec = TaskSpec.of(settings, variant, digest)
     directory, identity = files.train_dir(variant, seed), run_logging.training(variant, seed)
     key = checkpoints.checkpoint_key(settings, variant, seed, digest)
-    cluster = from_environment(settings.train.replicas)
-    interruption = SharedInterruption() if cluster else Interruption()
+    interruption = Interruption()
     starts_anew = settings.task.is_own and TaskInfo.read(TASK_INFO).restarts
     kept = nullcontext() if starts_anew else checkpoints.opened(directory.name, key)
     with interruption.time_limit(), kept as store:
         start = (store.newest() if store else None) or Checkpoint()
-        if cluster:
-            hosts.connect(cluster, settings, variant, hosts.Start(key, start))
         with tracker.run(identity, settings, run_id=start.run_id) as run:
             interruption.on_timeout = lambda: run.end("KILLED")
             _log_start(run, start, spec, settings, identity.name)
-            session = Session(start, _saver(store, run) or (hosts.save_nothing if cluster else None), interruption)
+            session = Session(start, _saver(store, run), interruption)
             try:
                 trained = _train(spec, settings, variant, seed, run, session, inputs)
             except TrainingCodeError as error:

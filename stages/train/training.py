@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from stages import files, precision
-from stages.distribution.cluster import from_environment
-from stages.distribution.connecting import lost_ranks_explained
 from stages.errors import HalfstepError, ModelError, TaskError, TrainingCodeError
 from stages.files import require_free_space
 from stages.inputs.own_model import OWN_MODEL
@@ -32,19 +30,10 @@ from stages.tasks.ready import ReadyTask, first_weights
 from stages.tasks.scoring import NotFiniteError
 from stages.tasks.spec import TaskSpec
 from stages.tensorflow_import import keras, tf
-from stages.train.callbacks import Epoch, EpochRecorder, Failure, StopWhenNotFinite, verbosity
+from stages.train.callbacks import Epoch, EpochRecorder, Failure, StopWhenNotFinite
 from stages.train.fitting import Callbacks, Fit, fit_script
-from stages.train.looping import ReplicaFit
 from stages.train.numerics import located_overflow, located_underflow
-from stages.train.resume import (
-    Arrays,
-    CheckpointCallback,
-    Session,
-    capture_state,
-    restore_state,
-    state_of_first_replica,
-    state_variables,
-)
+from stages.train.resume import Arrays, CheckpointCallback, Session, capture_state, state_variables
 
 # A step that runs operation by operation keeps each result: 6.5 GiB instead of 1.9 for ResNet-50 at 128 px, batch 16.
 _MEMORY_OF_LOOKING = 3
@@ -127,19 +116,16 @@ def train(
         ModelError, TaskError: the model cannot be built or trained, or runs out of memory.
         TrainingCodeError: the user's own code failed.
         PrecisionError: the variant is not in force.
-        LostRankError: another host of the training has ended.
     """
     session = session or Session()
-    ready = _ready(spec, variant, seed)
+    ready = building.ready(spec, variant, seed)
     _require_space_for(ready)
     initial_weights = first_weights(ready.model)
-    is_watched = POLICIES[variant.policy].compute.bits < FLOAT32.bits and ready.replicas is None
+    is_watched = POLICIES[variant.policy].compute.bits < FLOAT32.bits
     initial = capture_state(state_variables(ready.model)) if is_watched else {}
-    fitted = _fit(ready, spec, listeners, session, folder)
-    if fitted.state is not None:
-        ready = _at_one_replica(fitted.state, spec, variant, seed)
-    trained = _test(ready, spec.train, fitted.callbacks, fitted.train_time_s, initial_weights)
-    return _located(trained, fitted.callbacks, initial) if is_watched else trained
+    callbacks = _fit(ready, spec, listeners, session, folder)
+    trained = _test(ready, spec.train, callbacks, callbacks.checkpointer.train_time_s, initial_weights)
+    return _located(trained, callbacks, initial) if is_watched else trained
 
 
 def _located(trained: Trained, callbacks: Callbacks, initial: Arrays) -> Trained:
@@ -174,60 +160,24 @@ def of_permuted(found: tuple[NDArray[np.float64], NDArray[np.float64]] | None) -
     return {"permuted_score": float(permuted.mean()), "permuted_p": p}
 
 
-@dataclass(frozen=True)
-class _Fitted:
-    """What a training leaves: its callbacks, its seconds in `fit`, and with replicas the state of the first."""
-
-    callbacks: Callbacks
-    train_time_s: float
-    state: Arrays | None = None
-
-
-def follow(spec: TaskSpec, variant: Variant, seed: int, session: Session) -> None:
-    """Trains with the chief on another host; arguments and errors as of `train`. Writes and tests nothing."""
-    _fit(_ready(spec, variant, seed), spec, (), session)
-
-
-def _ready(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
-    with lost_ranks_explained(from_environment(spec.train.replicas)):  # they share the initial weights
-        return building.ready(spec, variant, seed)
-
-
 def _fit(
     ready: ReadyTask,
     spec: TaskSpec,
     listeners: tuple[Callable[[Epoch], None], ...],
     session: Session,
     folder: Path | None = None,
-) -> _Fitted:
-    """Trains. All hosts of a training must call it."""
+) -> Callbacks:
+    """Trains."""
     callbacks = _callbacks(listeners, session, spec.train, ready)
-    cluster = from_environment(spec.train.replicas)
-    explained = _explain_own_code(spec, session), _explain_out_of_memory(spec)
-    with session.interruption.deferred(), explained[0], explained[1], lost_ranks_explained(cluster):
+    with session.interruption.deferred(), _explain_own_code(spec, session), _explain_out_of_memory(spec):
         if folder is not None and (ready.scripted is not None or ready.task.callbacks):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
         if ready.scripted is not None:
             fit_script(ready, spec.train.epochs, callbacks, folder)
-            return _Fitted(callbacks, callbacks.checkpointer.train_time_s)
-        if ready.replicas is None:
+        else:
             Fit(ready, spec.train.epochs, callbacks, folder).resume(session.start)
-            return _Fitted(callbacks, callbacks.checkpointer.train_time_s)
-        verbose = 0 if cluster and not cluster.is_chief else verbosity()
-        ReplicaFit(ready, spec.train.epochs, callbacks, None, session.interruption, verbose).resume(session.start)
-        train_time_s = callbacks.checkpointer.train_time_s
-        return _Fitted(callbacks, train_time_s, state_of_first_replica(state_variables(ready.model), ready.replicas))
-
-
-def _at_one_replica(state: Arrays, spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
-    """The same task and trained model without a strategy, to be tested and saved as at one replica.
-
-    Each test image is predicted once, by one device, and no other host is needed any more.
-    """
-    ready = building.ready(spec.at_one_replica(), variant, seed)
-    restore_state(state_variables(ready.model), state)
-    return ready
+    return callbacks
 
 
 def _callbacks(
@@ -236,7 +186,7 @@ def _callbacks(
     steps = 1 if ready.scripted else ready.training.steps_per_epoch  # a script's epochs may differ
     recorder = EpochRecorder(listeners, steps, session.start.epochs, session.start.epoch_time_s)
     nan_guard = StopWhenNotFinite(steps, session.start.not_finite_step)
-    checkpointer = CheckpointCallback(recorder, nan_guard, session, settings, ready.training, ready.replicas)
+    checkpointer = CheckpointCallback(recorder, nan_guard, session, settings, ready.training)
     return Callbacks(recorder, nan_guard, checkpointer)
 
 

@@ -11,11 +11,11 @@ from tests.small_study import BRIDGE, CONFIGURATION, SmallStudy
 
 @pytest.mark.parametrize("name", ["mixed_bfloat16", "_control", BRIDGE])
 def test_profile_of_another_configuration_is_rejected(project: SmallStudy, name: str) -> None:
-    project.edit_profile(name, configuration=CONFIGURATION.model_copy(update={"replicas": 2}))
+    project.edit_profile(name, configuration=CONFIGURATION.model_copy(update={"optimizer": "sgd"}))
     with pytest.raises(ComparisonError) as raised:
         check_profiles(project.load())
     assert str(raised.value) == (
-        f"data/profile/{name}: '{name}' was not measured like 'float32' (replicas 2 instead of 1): "
+        f"data/profile/{name}: '{name}' was not measured like 'float32' (optimizer sgd instead of adam): "
         "run `dvc repro -f -s profile`"
     )
 

@@ -114,7 +114,7 @@ def test_refused_comparison_is_a_failed_run(
     project: SmallStudy, configure: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure()
-    project.edit_profile("mixed_float16", configuration=CONFIGURATION.model_copy(update={"replicas": 2}))
+    project.edit_profile("mixed_float16", configuration=CONFIGURATION.model_copy(update={"optimizer": "sgd"}))
     assert main() == 1
     assert "'mixed_float16' was not measured like 'float32'" in capsys.readouterr().err
     assert [run.info.status for run in _compare_runs()] == ["FAILED"]

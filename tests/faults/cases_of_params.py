@@ -75,19 +75,6 @@ def _params_bytes(root: Path, _: pytest.MonkeyPatch) -> None:
     (root / "params.yaml").write_bytes(b"\xff\xfe\x00")
 
 
-_TF_CONFIG = '{"cluster": {"worker": ["%s", "%s"]}, "task": {"type": "worker", "index": %d}}'
-
-
-def _variable(name: str, text: str) -> Arrange:
-    return lambda _, monkeypatch: monkeypatch.setenv(name, text)
-
-
-def _slurm(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {"STEP_NUM_TASKS": "3", "PROCID": "0", "STEP_NODELIST": "a[1-3]", "STEP_TASKS_PER_NODE": "1(x3)"}
-    for name, value in values.items():
-        monkeypatch.setenv(f"SLURM_{name}", value)
-
-
 def _data_file(root: Path, _: pytest.MonkeyPatch) -> None:
     (root / "data").write_text("")
 
@@ -260,22 +247,6 @@ CASES = [
     rejected("the store is not a database", "SQLite database", arrange=_store_text),
     Case(
         "the store is a folder", "environment", ("mlflow.db cannot be used as a tracking store",), arrange=_store_folder
-    ),
-    *(
-        rejected(f"TF_CONFIG: {name}", fragment, {"train": {"replicas": 4}}, arrange=_variable("TF_CONFIG", text))
-        for name, text, fragment in (
-            ("no JSON", "host1:12345", "TF_CONFIG is 'host1:12345', which is no JSON"),
-            ("no workers", '{"cluster": {}}', "TF_CONFIG: cluster.worker is null; it must be a list of host:port"),
-            ("a chief", '{"cluster": {"chief": ["a:1"]}}', "TF_CONFIG: cluster has 'chief'; only worker is supported"),
-            ("no such rank", _TF_CONFIG % ("a:1", "b:1", 2), "TF_CONFIG: task.index is 2; it must be the place"),
-            ("an address twice", _TF_CONFIG % ("a:1", "a:1", 0), "TF_CONFIG: cluster.worker lists an address twice"),
-        )
-    ),
-    rejected(
-        "Slurm's hosts do not divide the replicas",
-        "train.replicas is 4, and SLURM_STEP_NUM_TASKS names 3 hosts; it must be a multiple of 3",
-        {"train": {"replicas": 4}},
-        arrange=_slurm,
     ),
     Case("data is a file", "environment", ("data/environment.json: cannot be written (",), arrange=_data_file),
     Case(

@@ -81,10 +81,10 @@ def rewritten(path: Path, text: str) -> Arrange:
     return arrange
 
 
-def _other_replicas(root: Path, _: pytest.MonkeyPatch) -> None:
+def _other_optimizer(root: Path, _: pytest.MonkeyPatch) -> None:
     path = root / files.profile_dir("mixed_float16") / "summary.json"
     summary = json.loads(path.read_text())
-    summary["configuration"]["replicas"] = 2
+    summary["configuration"]["optimizer"] = "SGD"
     files.write_json(path, summary)
     files.write_manifest(path.parent)
 
@@ -161,7 +161,7 @@ CASES = [
         rewritten(FLOAT32 / "metrics.json", '{"status": "finished"}'),
     ),
     compared("a summary is not an object", "it is not a JSON object", rewritten(PROFILE / "summary.json", "[]")),
-    compared("an arm was measured with another number of replicas", "replicas 2 instead of 1", _other_replicas),
+    compared("an arm was measured with another optimizer", "optimizer SGD instead of", _other_optimizer),
     compared("environment.json is missing", "environment.json is missing", removed(files.ENVIRONMENT_FILE)),
     compared("environment.json is damaged", "environment.json is", one_bit(files.ENVIRONMENT_FILE)),
     traced("missing", "nowhere.xplane.pb", "nowhere.xplane.pb does not exist"),

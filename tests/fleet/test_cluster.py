@@ -78,29 +78,6 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
             yield Machines(cluster, checkpoints, server.uri)
 
 
-def test_one_training_on_two_machines_with_a_killed_rank(home: Checkout, machines: Machines) -> None:
-    home.configure(
-        {
-            "train.variants": ["float32"],
-            "train.epochs": EPOCHS,
-            "train.batch_size": 32,
-            "train.replicas": 2,
-            "fleet.hosts_per_training": 2,
-            "tracking.experiment": "gang",
-        }
-    )
-    fleet = Fleet(home, machines.cluster, MLFLOW_TRACKING_URI=machines.uri)
-    wait_for(lambda: list((machines.checkpoints / "float32-0").rglob("[0-9]*.npz")), LIMIT_S, lambda: fleet.output)
-    (rank,) = machines.cluster.trainings("node2")
-    rank.kill()
-    assert fleet.wait() == 0, fleet.output
-    assert re.search(r"retry 1 of 2: \w+", fleet.output), fleet.output
-    assert re.search(r"resumed from step \d+, in epoch [2-8]/8", fleet.output), fleet.output
-    assert repro_at_home(home, machines.uri) == {"environment"}
-    require_one_finished_run_each(machines.uri, "gang", ["float32-0"])
-    require_equal_to_undisturbed(home, "float32-0")
-
-
 def test_four_trainings_with_one_machine_killed(home: Checkout, machines: Machines) -> None:
     home.configure({"train.seeds": [0, 1], "train.epochs": EPOCHS, "train.batch_size": 32})
     fleet = Fleet(home, machines.cluster, MLFLOW_TRACKING_URI=machines.uri)

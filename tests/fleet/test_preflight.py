@@ -161,16 +161,15 @@ def test_other_versions(facts: dict[str, Any], start: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fleet", "hosts", "message"),
+    ("fleet", "message"),
     [
-        ({"cpus_per_training": 8}, 1, "fleet.cpus_per_training is 8; the 1 nodes of the cluster offer at most 4 cores"),
-        ({"gpus_per_training": 2}, 1, "fleet.gpus_per_training is 2; the 1 nodes of the cluster offer at most 4 cores"),
-        ({}, 2, "fleet.hosts_per_training is 2; 1 nodes of the cluster have 2 cores and 0 GPUs"),
+        ({"cpus_per_training": 8}, "fleet.cpus_per_training is 8; the 1 nodes of the cluster offer at most 4 cores"),
+        ({"gpus_per_training": 2}, "fleet.gpus_per_training is 2; the 1 nodes of the cluster offer at most 4 cores"),
     ],
 )
-def test_resources_that_no_node_has(fleet: dict[str, int], hosts: int, message: str) -> None:
+def test_resources_that_no_node_has(fleet: dict[str, int], message: str) -> None:
     with pytest.raises(FleetError) as error:
-        preflight._fitting([NODE], Params(fleet=FleetParams(**fleet)), hosts)
+        preflight._fitting([NODE], Params(fleet=FleetParams(**fleet)))
     assert str(error.value).startswith(message)
 
 

@@ -28,22 +28,6 @@ ONE_ERROR = {
     "misspelt choice": ("data: {source: digit}", "data.source is 'digit'; it must be one of", "mean 'digits'?"),
     "unknown policy": ("variants: {float32: {policy: mixed_flot16}}", "policy is 'mixed_flot16'", "'mixed_float16'?"),
     "policy missing": ("variants: {float32: {}}", "variants.float32.policy is missing; it must be one of", "float32"),
-    "batch size and replicas": (
-        "train: {replicas: 3}",
-        "train.replicas is 3 and train.batch_size 32; the batch size must be a multiple of train.replicas",
-    ),
-    "replicas of an own task": (
-        "{task: {name: 'json:loads', arguments: {s: x}}, train: {replicas: 2}}",
-        "train.replicas is 2 and task.name is 'json:loads'; several replicas are supported for images only",
-    ),
-    "replicas with XLA": (
-        "{train: {replicas: 2, variants: [float32]}, variants: {float32: {policy: float32, xla: true}}}",
-        "variants.float32.xla is true and train.replicas is 2; XLA is supported at one replica only",
-    ),
-    "batch size of a variant and replicas": (
-        "{train: {replicas: 2, variants: [float32]}, variants: {float32: {policy: float32, batch_size: 33}}}",
-        "train.replicas is 2 and variants.float32.batch_size 33; the batch size must be a multiple of train.replicas",
-    ),
     "batch of a variant out of range": (
         "variants: {float32: {policy: float32, batch_size: 0}, mixed_float16: {policy: mixed_float16}, "
         "mixed_bfloat16: {policy: mixed_bfloat16}}",
@@ -54,10 +38,6 @@ ONE_ERROR = {
         "variants: {float32: {policy: float32, learning_rate: 0.1}}}",
         "variants.float32.learning_rate is 0.1 and task.name is 'json:loads', whose optimizer is its own: set it to",
     ),
-    "cached input of replicas": (
-        "{train: {replicas: 2, variants: [float32]}, variants: {float32: {policy: float32, cache_input: true}}}",
-        "variants.float32.cache_input is true and train.replicas is 2; it is supported at one replica only",
-    ),
     "unknown parent": (
         "{train: {variants: [float32]}, variants: {float32: {policy: float32, parent: flaot32}}}",
         "variants.float32.parent is 'flaot32'; it must be one of variants, or null: float32; did you mean 'float32'?",
@@ -66,8 +46,9 @@ ONE_ERROR = {
         "{train: {variants: [float32]}, variants: {float32: {policy: float32, gpu_thread_mode: private}}}",
         "variants.float32.gpu_thread_mode is 'private'; it must be one of global, gpu_shared, gpu_private",
     ),
-    "no replicas": ("train: {replicas: 0}", "train.replicas is 0; it must be an integer of at least 1"),
-    "batch norm": ("train: {batch_norm: gobal}", "train.batch_norm is 'gobal'; it must be one of global, replica"),
+    "of several devices": ("train: {replicas: 1}", "train.replicas was removed in 0.4: one device trains a model"),
+    "of batch normalization": ("train: {batch_norm: global}", "train.batch_norm was removed in 0.4: one device trains"),
+    "of several hosts": ("fleet: {hosts_per_training: 1}", "fleet.hosts_per_training was removed in 0.4: one device"),
     "below the range": ("train: {epochs: -1}", "train.epochs is -1; it must be an integer", "at least 0"),
     "above the range": ("train: {batch_size: 65537}", "train.batch_size is 65537", "at most 65,536"),
     "equal to an excluded limit": (
@@ -156,11 +137,6 @@ ONE_ERROR = {
     "path twice": ("task: {depends: [a, a]}", "task.depends lists 'a' more than once", "list it once"),
     "number for a path": ("task: {path: 3}", "task.path is 3; it must be a non-empty string", "or null"),
     "empty task": ("task: {name: ''}", "task.name is ''; it must be a non-empty string", ""),
-    "replicas on fewer hosts": (
-        "{train: {replicas: 4, batch_size: 32}, fleet: {hosts_per_training: 3}}",
-        "fleet.hosts_per_training is 3 and train.replicas is 4",
-        "it must be a multiple of 3",
-    ),
     "few synthetic images": (
         "data: {source: synthetic, synthetic_images: 10, synthetic_classes: 5}",
         "data.synthetic_images is 10",

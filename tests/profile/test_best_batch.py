@@ -54,19 +54,8 @@ def test_sizes_are_tried_until_the_best_is_clear(
         found.append(size)
         return speeds[size]
 
-    search(start, largest, 1, speed_at)
+    search(start, largest, speed_at)
     assert found == tried
-
-
-def test_sizes_are_multiples_of_the_replicas() -> None:
-    found: list[int] = []
-
-    def speed_at(size: int) -> float:
-        found.append(size)
-        return 1.0
-
-    search(8, 16, 4, speed_at)
-    assert found == [8, 16, 4]
 
 
 def test_best_batch_has_the_most_examples_per_second() -> None:

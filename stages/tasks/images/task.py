@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.distribution.replicas import Replicas
 from stages.params import TrainParams
 from stages.tasks.batches import TrainingData
-from stages.tasks.images import dataset, models, shares
+from stages.tasks.images import dataset, models
 from stages.tasks.ready import TEST_BATCH_SIZE, ReadyTask
 from stages.tasks.spec import TaskSpec
 from stages.tasks.task import Task
@@ -22,13 +20,12 @@ from stages.tensorflow_import import keras
 METRIC = "accuracy"
 
 
-def build(spec: TaskSpec, seed: int, strategy: Any = None, *, one_image: bool = False) -> ReadyTask:
+def build(spec: TaskSpec, seed: int, *, one_image: bool = False) -> ReadyTask:
     """The network and its batches, not compiled.
 
     Args:
         spec: the sections of the parameters, and the folder of the prepared images.
         seed: seed of the order of the images and of the augmentation.
-        strategy: the strategy under which the network is built; None at one replica.
         one_image: use views of one random image, which take no memory, instead of the prepared images.
 
     Raises:
@@ -60,7 +57,7 @@ def build(spec: TaskSpec, seed: int, strategy: Any = None, *, one_image: bool = 
         score=is_correct,
         score_name=METRIC,
     )
-    found = ReadyTask(
+    return ReadyTask(
         task=task,
         training=task.train,
         validation=task.validation,
@@ -68,27 +65,6 @@ def build(spec: TaskSpec, seed: int, strategy: Any = None, *, one_image: bool = 
         keeps_predictions=True,
         test_metrics=functools.partial(_test_metrics, prepared.test.labels),
         data_sha256=prepared.sha256,
-    )
-    if strategy is None:
-        return found
-    return _with_replicas(found, Replicas(strategy, task.model, train.batch_norm), prepared, train, seed)
-
-
-def _with_replicas(
-    found: ReadyTask, replicas: Replicas, prepared: dataset.PreparedImages, train: TrainParams, seed: int
-) -> ReadyTask:
-    """The same task, of whose batches each replica takes a share."""
-
-    def from_step(first_step: int, _: int | None) -> Any:
-        return replicas.distributed(functools.partial(shares.training_shares, prepared.train, train, seed, first_step))
-
-    validation = functools.partial(shares.ordered_shares, prepared.validation, TEST_BATCH_SIZE, train.input_threads)
-    return replace(
-        found,
-        training=replace(found.training, from_step=from_step),
-        replicas=replicas,
-        validation_shares=replicas.distributed(validation),
-        validation_steps=shares.ordered_steps(prepared.validation, TEST_BATCH_SIZE),
     )
 
 
