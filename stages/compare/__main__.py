@@ -14,7 +14,6 @@ from stages.imports import quick_imports
 with quick_imports():
     from stages import files, params
     from stages.cli import cli_entry, run
-    from stages.compare.champion import register_best
     from stages.compare.gate import check_gate
     from stages.compare.judge import document_of
     from stages.compare.judging import compare, found_ratios
@@ -68,12 +67,8 @@ def _compare_and_track(settings: Params, inputs: Snapshot) -> Comparison:
     write_results(comparison, study)
     profile = study.baseline.profile
     write_occasion(profile.summary.protocol if profile else None, judging.void, found_ratios(judging))
-    is_complete = track(comparison, settings, tracker)
+    track(comparison, settings, tracker)
     wide_console().print(render(comparison, study))
-    if name := settings.compare.register:
-        if not is_complete:
-            raise TrackingError(f"compare.register: '{name}' is unchanged, because the tracking store failed")
-        print(register_best(name, comparison, study, tracker))
     return comparison
 
 

@@ -24,7 +24,6 @@ _WITHOUT_EFFECT = (
     "train.checkpoint_every",
     "train.require_gpu",
     "compare.gate",
-    "compare.register",
 )
 
 

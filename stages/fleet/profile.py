@@ -28,7 +28,6 @@ def profile() -> None:
         ParameterError, FleetError: nothing was measured; or machines failed, which are named after the report.
     """
     settings = preflight.checked_checkout()
-    require_no_register(settings)
     with stage_lock("fleet"):  # of both commands: they share a git reference, and folders of `data/fleet/`
         _profile(settings)
 
@@ -48,19 +47,6 @@ def _profile(settings: Params) -> None:
             failed += map(str, error.args)
     if failed:
         raise FleetError(*failed)
-
-
-def require_no_register(settings: Params) -> None:
-    """Checks that no machine would register a model.
-
-    Raises:
-        FleetError: `compare.register` is set.
-    """
-    if settings.compare.register is not None:
-        raise FleetError(
-            f"compare.register is '{settings.compare.register}', and each machine would register its own best model; "
-            "set it to null to measure several machines"
-        )
 
 
 def require_trainings(settings: Params) -> None:

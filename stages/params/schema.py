@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 else:
     Policy = Literal[tuple(POLICIES)]
 QUANTIZED_POLICIES = ("int8", "float8", "int4", "gptq", "awq")  # how Keras's names of quantized policies begin
-
-# pydantic's metaclass has a method `register`, like the parameter `compare.register`.
-warnings.filterwarnings("ignore", message='Field name "register" in "CompareParams" shadows')
 
 
 def _tuple_from_list(value: Any) -> Any:
@@ -377,13 +373,6 @@ class CompareParams(Section):
     )
     min_speedup: Number = Field(1.05, ge=1, le=100, description="smallest speed-up that is worth a change, as a ratio")
     gate: bool = Field(False, description="exit with an error unless a candidate is adopted")
-    register: str | None = Field(
-        None,
-        pattern=ONE_LINE,
-        min_length=1,
-        max_length=200,
-        description="name in MLflow's model registry for the best variant's model, alias `champion`; `null`: none",
-    )
 
 
 class TrackingParams(Section):

@@ -1,4 +1,4 @@
-"""Logs data sets and models, and registers the best adopted model under the alias `champion`."""
+"""Logs data sets and models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import tempfile
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,19 +15,15 @@ import numpy as np
 from mlflow.entities import DatasetInput, InputTag, LoggedModel, LoggedModelOutput
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
-from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 from mlflow.types import Schema, TensorSpec
 
 from stages import files
-from stages.errors import HalfstepError, TrackingError, printable
-from stages.results.training import MODEL
-from stages.tracking.active_run import RESULT_TAG, ActiveRun, first_line
+from stages.tracking.active_run import ActiveRun
 
 if TYPE_CHECKING:
     from stages.tensorflow_import import keras
 
 PINNED = ("tensorflow", "keras", "numpy")  # needed to load the model
-ALIAS = "champion"
 _OF_DATABASE = "https://sqlalche.me/"  # ends each error of the database behind a server
 
 
@@ -111,82 +106,8 @@ def _requirements() -> list[str]:
     return [f"{name}=={metadata.version(name)}" for name in PINNED]
 
 
-@dataclass(frozen=True)
-class ChampionModel:
-    """The training whose model is registered, with its run and folder, and the description of the model version."""
-
-    variant: str
-    seed: int
-    run_id: str
-    directory: Path
-    description: str
-
-
-def register_champion(client: mlflow.MlflowClient, name: str, champion: ChampionModel) -> str:
-    """Registers a model under `name` and moves the alias to it. A model that is already registered gets no new version.
-
-    Returns:
-        The version that now has the alias.
-
-    Raises:
-        TrackingError: the store has no registry, or rejects the name.
-        DataError: the training's folder has no manifest.
-        CorruptFileError: a file of the training is damaged.
-    """
-    digest = files.verify_manifest(champion.directory)
-    try:
-        _ensure_registered_model(client, name)
-        version = _version_of(client, name, champion.run_id, digest) or _new_version(client, name, champion, digest)
-        client.set_registered_model_alias(name, ALIAS, version)
-    except HalfstepError:
-        raise
-    except Exception as error:  # MLflow does not wrap the exceptions of the libraries that it uses
-        raise TrackingError(
-            f"compare.register is '{name}', and the model registry does not accept it ({first_line(error)}); choose "
-            "another name, or check that the tracking store has a registry and responds, and run `dvc repro` again"
-        ) from error
-    return printable(version)
-
-
-def _ensure_registered_model(client: mlflow.MlflowClient, name: str) -> None:
-    try:
-        client.create_registered_model(name)
-    except MlflowException as error:
-        if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
-            raise
-
-
-def _version_of(client: mlflow.MlflowClient, name: str, run_id: str, digest: str) -> str | None:
-    """The newest version of the model that this run logged: the artifacts of an earlier run may have been deleted."""
-    quoted = name.replace("'", "\\'")
-    versions = client.search_model_versions(f"name = '{quoted}'")
-    found = [row for row in versions if row.run_id == run_id and row.tags.get(RESULT_TAG) == digest]
-    return str(max(found, key=lambda row: int(row.version)).version) if found else None
-
-
-def _new_version(client: mlflow.MlflowClient, name: str, champion: ChampionModel, digest: str) -> str:
-    model_id = _logged_model(client, champion.run_id) or _log_model(client, champion)
-    version = client.create_model_version(
-        name,
-        source=f"models:/{model_id}",
-        run_id=champion.run_id,
-        tags={RESULT_TAG: digest, "variant": champion.variant, "seed": str(champion.seed)},
-        description=champion.description,
-        model_id=model_id,
-    )
-    return str(version.version)
-
-
 def _logged_model(client: mlflow.MlflowClient, run_id: str) -> str | None:
     """Identifier of the model that the training logged; None if the run was logged from files."""
     outputs = client.get_run(run_id).outputs
     logged = [client.get_logged_model(output.model_id) for output in outputs.model_outputs] if outputs else []
     return next((str(model.model_id) for model in logged if str(model.status) == "READY"), None)
-
-
-def _log_model(client: mlflow.MlflowClient, champion: ChampionModel) -> str:
-    """Logs the model's file in MLflow's own format with the training's run. Imports TensorFlow."""
-    from stages.tensorflow_import import keras
-
-    model = keras.saving.load_model(champion.directory / MODEL, compile=False, safe_mode=True)
-    return _upload(client, champion.run_id, model, _created(client, champion.run_id))

@@ -121,15 +121,6 @@ def test_refused_comparison_is_a_failed_run(
     assert not (files.COMPARE / "comparison.json").exists()
 
 
-def test_nothing_is_registered_when_nothing_is_adopted(
-    configure: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    configure(register="classifier")
-    assert main() == 0
-    assert "no candidate was adopted; 'classifier' is unchanged" in capsys.readouterr().out
-    assert _client().search_registered_models() == []
-
-
 def test_table_is_as_wide_in_a_pipe_as_those_of_other_programs(
     configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

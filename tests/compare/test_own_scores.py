@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 from stages import files
-from stages.compare.champion import best_training
 from stages.compare.judge import document_of
 from stages.compare.judging import Judging
 from stages.compare.metrics import tracking_metrics
@@ -120,14 +119,6 @@ def test_task_without_epochs_of_its_score(own: SmallStudy) -> None:
     result = write_results_of(comparison)
     assert result.time_to_accuracy is None
     assert "by epoch</h2>" not in (files.COMPARE / "report.html").read_text()
-    assert best_training(comparison.candidates[1].result.trainings, "iou").seed == SEEDS[0]
-
-
-def test_champion_is_chosen_by_the_score_or_the_loss(comparison: Judging) -> None:
-    result = comparison.candidates[1].result
-    final = {item.seed: item.history["val_iou"].iloc[-1] for item in result.trainings if item.history is not None}
-    assert best_training(result.trainings, "iou").seed == max(final, key=final.__getitem__)
-    assert best_training(result.trainings, "dice").seed == SEEDS[0], "all have the same validation loss"
 
 
 def test_margin_must_be_declared(own: SmallStudy) -> None:

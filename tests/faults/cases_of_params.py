@@ -129,7 +129,7 @@ CASES = [
     *(rejected(f"params.yaml contains {name}", fragment, text) for name, (text, fragment) in HOSTILE.items()),
     *(
         rejected(f"params.yaml: {name} contains a control character", f"params.yaml: {name} is 'a", _with_control(name))
-        for name in ("data.path", "model.name", "compare.register", "tracking.experiment", "tracking.uri")
+        for name in ("data.path", "model.name", "compare.baseline", "tracking.experiment", "tracking.uri")
     ),
     rejected("a key contains an escape sequence", r"train.a\x1b[2J\nb is unknown", r'train: {"a\e[2J\nb": 1}'),
     rejected("a section contains an escape sequence", r"a\x1b[2J is unknown", r'{"a\e[2J": 1}'),

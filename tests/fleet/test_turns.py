@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from stages import files
-from stages.errors import FleetError
 from stages.fleet.cluster import Job, Node, Outcome
-from stages.fleet.profile import kinds, require_no_register, turns
+from stages.fleet.profile import kinds, turns
 from stages.machine import fingerprint
-from stages.params import CompareParams, Params
 
 
 def node(name: str, host: str) -> Node:
@@ -40,9 +36,3 @@ def test_nodes_with_the_same_fingerprint_count_once() -> None:
         fingerprint.digest({"device": "CPU"}): "a",
         fingerprint.digest({"device": "GPU"}): "b",
     }
-
-
-def test_registering_a_model_from_every_machine_is_refused() -> None:
-    require_no_register(Params())
-    with pytest.raises(FleetError, match=r"^compare\.register is 'digits', and each machine .*; set it to null"):
-        require_no_register(Params(compare=CompareParams(register="digits")))

@@ -48,6 +48,7 @@ ONE_ERROR = {
     ),
     "of several devices": ("train: {replicas: 1}", "train.replicas was removed in 0.4: one device trains a model"),
     "of batch normalization": ("train: {batch_norm: global}", "train.batch_norm was removed in 0.4: one device trains"),
+    "of the registry": ("compare: {register: null}", "compare.register was removed in 0.4: MLflow's model page"),
     "of several hosts": ("fleet: {hosts_per_training: 1}", "fleet.hosts_per_training was removed in 0.4: one device"),
     "below the range": ("train: {epochs: -1}", "train.epochs is -1; it must be an integer", "at least 0"),
     "above the range": ("train: {batch_size: 65537}", "train.batch_size is 65537", "at most 65,536"),
@@ -102,12 +103,6 @@ ONE_ERROR = {
         "no candidate can be adopted",
         "set compare.gate to false, or train.epochs to at least 1",
     ),
-    "register without a training": (
-        "train: {epochs: 0}\ncompare: {register: signs}",
-        "compare.register is 'signs' and train.epochs is 0",
-        "no model to register",
-        "set compare.register to null, or train.epochs to at least 1",
-    ),
     "renamed parameter": (
         "compare: {accuracy_margin: 0.02}",
         "compare.accuracy_margin was renamed to compare.quality_margin; rename it",
@@ -157,11 +152,6 @@ def test_one_invalid_parameter_gives_one_line(name: str) -> None:
 
 def test_warm_up_is_ignored_without_a_training() -> None:
     assert parse("train: {epochs: 0, warmup_epochs: 9}").train.epochs == 0
-
-
-def test_gate_and_register_without_a_training_are_two_errors() -> None:
-    _, lines = examine("train: {epochs: 0}\ncompare: {gate: true, register: signs}")
-    assert [line.split()[1] for line in lines] == ["compare.gate", "compare.register"]
 
 
 NOT_A_PARAMETER_FILE = {

@@ -150,7 +150,7 @@ def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("character", ["\\0", "\\n", "\\e[2J", "\\L", "\\u202e", "\\x85"])
-@pytest.mark.parametrize("name", ["data.path", "model.name", "compare.register", "tracking.experiment", "tracking.uri"])
+@pytest.mark.parametrize("name", ["data.path", "model.name", "compare.baseline", "tracking.experiment", "tracking.uri"])
 def test_string_with_a_control_character_is_refused(name: str, character: str) -> None:
     section, key = name.split(".")
     params, lines = examine(f'{section}: {{{key}: "a{character}b"}}')
