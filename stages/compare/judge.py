@@ -25,7 +25,7 @@ from stages.stats.bootstrap import MetricChange
 from stages.stats.proportions import BinaryChange
 from stages.stats.quality import QualityChange
 from stages.stats.speedup import CONFIDENCE
-from stages.text import TRAIN, ms_text
+from stages.text import TRAIN
 
 
 def judge(study: Study, params: CompareParams, tried: Iterable[document.Trial] = ()) -> document.Comparison:
@@ -200,25 +200,17 @@ def _speedup(candidate: JudgedCandidate, measure: str, judging: Judging) -> docu
         typical_ratio=speedup.typical_ratio,
         baseline_time_ms=speedup.baseline_time_ms,
         candidate_time_ms=speedup.candidate_time_ms,
-        states=candidate.states.get(measure) or None,
     )
 
 
 def _disturbances(candidate: JudgedCandidate, measure: str, baseline: str) -> Iterator[str]:
-    """What disturbed a speed-up: stalls, and a machine in two states."""
+    """What disturbed a speed-up: stalls."""
     speedup = candidate.speedups[measure]
     if any(reason.code == "stalls" and reason.measure == measure for reason in candidate.reasons):
         yield (
             f"{candidate.variant}: {speedup.run_ratio:.2f}× counts stalls. The ratio of typical steps, which stalls do "
             f"not change, is {speedup.typical_ratio:.2f}×."
         )
-    states = [
-        f"{state.ratio:.2f}× ({state.low:.2f} to {state.high:.2f}) in the {state.rounds:,} rounds in which a step of "
-        f"{baseline} took {ms_text(state.baseline_time_ms)}"
-        for state in candidate.states.get(measure, ())
-    ]
-    if states:
-        yield f"{candidate.variant}: the machine was in two states. The speed-up was {', and '.join(states)}."
 
 
 def _quality(candidate: JudgedCandidate, judging: Judging) -> document.Quality | None:

@@ -33,7 +33,6 @@ from stages.results.comparison import (
     Account,
     BeforeAfter,
     Reason,
-    State,
     Verdict,
     VerdictTest,
     Waiting,
@@ -44,7 +43,6 @@ from stages.stats.bootstrap import MetricChange
 from stages.stats.quality import QualityChange
 from stages.stats.scores import score_change
 from stages.stats.speedup import CONFIDENCE, RUN_SD, Error, Occasion, Speedup, Times, shared_repeats, speedup_of
-from stages.stats.states import find_states
 from stages.text import TRAIN
 
 _Value = TypeVar("_Value")
@@ -65,7 +63,6 @@ class JudgedCandidate:
         limit: best speed-up of training that the baseline's trace and its wait for input allow; None if unknown.
         waiting: of a training step for input, where that bounds what the precision can bring.
         accounts, account: of training; None without short traces.
-        states: by measure, only where the machine was in two states and the ratio differs between them.
     """
 
     result: VariantResult
@@ -80,7 +77,6 @@ class JudgedCandidate:
     waiting: Waiting | None = None
     accounts: Accounts | None = None
     account: Account | None = None
-    states: dict[str, tuple[State, ...]] = field(default_factory=dict)
 
     @property
     def variant(self) -> str:
@@ -212,7 +208,6 @@ def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
     # what an account says is of a step, which has other work in another batch
     accounts = Accounts.of(baseline, profile, study.control) if profile.batch_size == baseline.batch_size else None
     ratios = possible_ratios(baseline, profile, study.environment)
-    states = _states(study, result.variant, baseline, profile)
     return JudgedCandidate(
         result=result,
         verdicts={},
@@ -224,7 +219,6 @@ def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
         waiting=precision_bound(baseline, profile),
         accounts=accounts,
         account=account_of(accounts, speedups[TRAIN].within_run, ratios),  # both are of this run
-        states={TRAIN: states} if states else {},
     )
 
 
@@ -324,7 +318,6 @@ def _explained(
         void=void,
         throttled=throttled,
         factors=candidate.factors,
-        states=candidate.states,
         accounts=candidate.accounts,
         account=candidate.account,
         rejected=rejected,
@@ -344,18 +337,6 @@ def _factors(study: Study, variant: str, baseline: Profile, candidate: Profile) 
         for measure in settings
         if measure in precision and study.bridge_name(candidate, measure) is not None
     }
-
-
-def _states(study: Study, variant: str, baseline: Profile, candidate: Profile) -> tuple[State, ...]:
-    """The two states of the machine, where rounds of both arms took turns."""
-    protocol = baseline.summary.protocol
-    if not protocol.interleaved or candidate.batch_size != baseline.batch_size:
-        return ()
-    found = find_states(baseline.rounds, candidate.rounds, protocol.confidence_of(variant, TRAIN))
-    return tuple(
-        State(**ratio_of(speedup), baseline_time_ms=speedup.baseline_time_ms, rounds=speedup.rounds)
-        for speedup in found
-    )
 
 
 def found_ratios(judging: Judging) -> Iterator[FoundRatio]:

@@ -9,7 +9,6 @@ from typing import Literal
 from scipy import stats
 
 from stages.compare.judging import JudgedCandidate, Judging
-from stages.compare.slow_rounds import SlowRounds, widening_rounds
 from stages.compare.text import ratio_text
 from stages.compare.verdict import is_bounded
 from stages.stats.proportions import BinaryChange
@@ -81,16 +80,12 @@ def _evaluate_again(candidate: JudgedCandidate, judging: Judging) -> Iterator[st
 def _speed(candidate: JudgedCandidate, measures: list[str], judging: Judging) -> Iterator[str]:
     """What each open ratio costs, and how to measure as long as the costliest of those that can be settled."""
     found = [item for measure in measures for item in _open_ratios(candidate, measure, judging)]
-    stalled = _stalled(candidate, measures, judging)
     repeats, occasions = dict[str, int](), dict[str, int]()
     for label, speedup in found:
         if (number := _repeats(speedup, judging)) is not None:
             repeats[label] = number
-        elif label not in stalled and (number := _occasions(speedup, judging)) is not None:
+        elif (number := _occasions(speedup, judging)) is not None:
             occasions[label] = number
-    for label, speedup in found:
-        if label in stalled:
-            yield _measure_longer(label, speedup, stalled[label], judging)
     for label, speedup in found:
         if label in repeats:
             yield _cost(label, speedup, judging)
@@ -100,7 +95,7 @@ def _speed(candidate: JudgedCandidate, measures: list[str], judging: Judging) ->
     for label, speedup in found:
         if label in occasions:
             yield _another_occasion(label, speedup, occasions[label], judging)
-    rest = [item for item in found if item[0] not in repeats | stalled | occasions]
+    rest = [item for item in found if item[0] not in repeats | occasions]
     too_close = [f"{label}, {ratio_text(speedup)}" for label, speedup in rest]
     if too_close:
         yield _too_close(too_close, judging)
@@ -125,29 +120,6 @@ def _occasions(speedup: Speedup, judging: Judging) -> int | None:
     """Occasions that settle a ratio, those so far included; None if there is no such number."""
     number = occasions_needed(speedup, judging.params.min_speedup, judging.alpha)
     return None if number is None or number > MOST_OCCASIONS else max(number, speedup.occasions + 1)
-
-
-def _stalled(candidate: JudgedCandidate, measures: list[str], judging: Judging) -> dict[str, SlowRounds]:
-    """Slow rounds that make the interval of a speed-up wide, by the label of the measure."""
-    before, after = judging.study.baseline.profile, candidate.result.profile
-    if before is None or after is None:
-        return {}
-    found = {
-        timed_label(measure): widening_rounds(measure, before, after, candidate.speedups[measure])
-        for measure in measures
-    }
-    return {label: slow for label, slow in found.items() if slow is not None}
-
-
-def _measure_longer(label: str, speedup: Speedup, slow: SlowRounds, judging: Judging) -> str:
-    """Four times as long, which halves the width of an interval."""
-    profile = judging.study.baseline.profile
-    assert profile is not None, "there are speed-ups"
-    seconds = _rounded_up(4 * profile.summary.protocol.timing_seconds)
-    return _sentence(
-        f"{label}, {ratio_text(speedup)}: {slow.text}, which makes the interval wide: measure longer, with no other "
-        f"program running and profile.max_seconds of about {seconds}."
-    )
 
 
 def _open_ratios(candidate: JudgedCandidate, measure: str, judging: Judging) -> Iterator[tuple[str, Speedup]]:

@@ -89,20 +89,12 @@ class Control(Ratio):
         return max(abs(self.low - 1), abs(self.high - 1))
 
 
-class State(Ratio):
-    """The speed-up in the `rounds` during which the machine was in one of its two states."""
-
-    baseline_time_ms: float
-    rounds: int
-
-
 class MeasuredSpeedup(Ratio):
     """Time of the baseline / time of the candidate.
 
     Attributes:
         typical_ratio: ratio of typical rounds, which a stall does not change.
         baseline_time_ms, candidate_time_ms: mean time of a step or call. Their quotient is the ratio.
-        states: only where the machine was in two states and the ratio differs between them.
     """
 
     n: int = Field(alias="processes")
@@ -110,7 +102,6 @@ class MeasuredSpeedup(Ratio):
     typical_ratio: float
     baseline_time_ms: float
     candidate_time_ms: float
-    states: tuple[State, ...] | None = None
 
 
 class Factors(Record):

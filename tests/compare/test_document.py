@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from stages import files
 from stages.compare.judge import document_of
 from stages.compare.judging import Judging
 from stages.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
-from stages.results.comparison import State
 from stages.results.profile import same_weights_file
 from tests.small_study import IMAGES, SEEDS, SmallStudy
 
@@ -174,14 +172,6 @@ def test_overflow_of_the_same_weights_is_a_wrong_answer(project: SmallStudy) -> 
     assert same is not None
     assert (same.agreement, same.accuracy) == pytest.approx((1 - 2 / IMAGES, 1 - 26 / IMAGES))
     assert same.max_probability_difference == pytest.approx(0.013, rel=1e-5)
-
-
-def test_states_are_passed_on(comparison: Judging) -> None:
-    state = State(baseline_time_ms=12.0, value=1.4, low=1.3, high=1.5, rounds=7)
-    fast = replace(comparison.candidates[1], states={"train": (state, state)})
-    found = document_of(replace(comparison, candidates=(fast,))).as_json()["candidates"]["mixed_bfloat16"]
-    assert found["speedup"]["train"]["states"] == [state.model_dump(by_alias=True, exclude_none=True)] * 2
-    assert "states" not in found["speedup"]["inference_b1"]
 
 
 def test_account_has_the_keys_of_its_contract(comparison: Judging) -> None:

@@ -34,7 +34,6 @@ from stages.results.comparison import (
     SameWeights,
     Score,
     Setup,
-    State,
     TimeToAccuracy,
     VerdictTest,
 )
@@ -84,7 +83,6 @@ FULL_CANDIDATE = Candidate(
             typical_ratio=1.61,
             baseline_time_ms=16.0,
             candidate_time_ms=10.0,
-            states=(State(baseline_time_ms=15.0, value=1.7, low=1.6, high=1.8, rounds=11),),
         )
     },
     factors={"train": Factors(settings=RATIO, precision=RATIO)},

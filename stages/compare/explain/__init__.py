@@ -25,7 +25,7 @@ from stages.compare.explain.settings import (
     xla_not_in_force,
 )
 from stages.compare.explain.stability import arm_failed, gradient_underflow, loss_scale_collapse, same_weights_missing
-from stages.compare.explain.timing import control_differs, fixed_overhead, machine_states, stalls, throttled
+from stages.compare.explain.timing import control_differs, fixed_overhead, stalls, throttled
 from stages.compare.explain.untried import onednn_off, small_batch, step_overhead
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
@@ -63,7 +63,6 @@ TRAIN_RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
 RULES: tuple[Callable[[Evidence, str], Reason | None], ...] = (
     throttled,
     control_differs,
-    machine_states,
     stalls,
     settings_not_precision,
     onednn_differs,

@@ -12,7 +12,7 @@ from stages.compare.explain.hardware import compute_capability, has_16bit_matrix
 from stages.compare.explain.limit import compute_ms, train_limit
 from stages.operations.op_types import plain_type
 from stages.policies import Precision, computes_in
-from stages.results.comparison import Account, KindChange, PartChange, Remedy, State
+from stages.results.comparison import Account, KindChange, PartChange, Remedy
 from stages.results.profile import OperationTime, Profile, Setting
 from stages.results.training import Training
 from stages.stats.speedup import Speedup
@@ -41,7 +41,6 @@ class Evidence:
         void: measures whose control differs from 1, or with a throttled GPU. Nothing timed for them is a reason.
         throttled: the latter, with the share of the rounds in which the GPU was throttled.
         factors: by measure, where settings in force differ beside the policy.
-        states: by measure, the two states of the machine, if the speed-up differs between them.
         accounts, account: of the operations of training; None without short traces.
         rejected: policies that are no advice: the report rejects them for training, or has a verdict on them already.
         lacks_same_weights: whether the baseline's weights were not evaluated in the candidate's precision.
@@ -58,7 +57,6 @@ class Evidence:
     void: Collection[str] = ()
     throttled: Mapping[str, float] = field(default_factory=dict)
     factors: Mapping[str, Factors] = field(default_factory=dict)
-    states: Mapping[str, tuple[State, ...]] = field(default_factory=dict)
     accounts: Accounts | None = None
     account: Account | None = None
     rejected: Collection[str] = ()

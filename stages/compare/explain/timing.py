@@ -1,4 +1,4 @@
-"""Reasons about the timing of a measure: throttling, a control that differs, stalls, two states, fixed overhead."""
+"""Reasons about the timing of a measure: throttling, a control that differs, stalls, fixed overhead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from stages.compare.explain.evidence import Evidence
 from stages.compare.verdict import CONTROL_ERROR
-from stages.results.comparison import Reason, State
+from stages.results.comparison import Reason
 from stages.results.profile import GpuConditions, Profile
 from stages.stats.speedup import t_interval
 from stages.text import measure_text, ms_text, number_text, percent_text, signed_text
@@ -94,32 +94,6 @@ def _ranges_text(gpu: GpuConditions) -> str:
     if gpu.temperature_c is not None:
         found += f", {gpu.temperature_c[0]} to {gpu.temperature_c[1]} °C"
     return found
-
-
-def machine_states(data: Evidence, measure: str) -> Reason | None:
-    """The machine was in two states, and the speed-up differs between them."""
-    states = data.states.get(measure, ())
-    if not states or measure in data.void:
-        return None
-    fast, slow = states
-    shown = [
-        f"{state.ratio:.2f}× ({state.low:.2f} to {state.high:.2f}) where a step of the baseline takes "
-        f"{ms_text(state.baseline_time_ms)}"
-        for state in (fast, slow)
-    ]
-    return Reason(
-        code="machine_states",
-        measure=measure,
-        text=f"In {measure_text(measure)}, the machine was in two states: the speed-up is {shown[0]}, and {shown[1]}.",
-        evidence={"fast": _numbers(fast), "slow": _numbers(slow)},
-        advice="Ask for the state in which you will train: look at the processor's clock, its temperature and other "
-        "programs on the machine.",
-    )
-
-
-def _numbers(state: State) -> dict[str, float]:
-    names = ("baseline_time_ms", "ratio", "low", "high", "rounds")
-    return {name: getattr(state, name) for name in names}
 
 
 def fixed_overhead(data: Evidence, measure: str) -> Reason | None:

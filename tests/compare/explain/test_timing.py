@@ -15,7 +15,6 @@ from stages.compare.explain.evidence import Evidence, Factors
 from stages.results.comparison import Reason
 from stages.results.profile import Profile
 from stages.stats.speedup import Speedup, train_speedup
-from stages.stats.states import find_states
 from stages.text import TRAIN
 from tests.small_study import environment, measured_speedup, profile, speedup_between
 
@@ -100,21 +99,6 @@ def test_control_that_differs_voids_what_was_timed_for_its_measure() -> None:
     assert reason.evidence["confidence"] == pytest.approx(0.995)  # 1 % over two measures
     assert 1 < reason.evidence["low"] < 1.1 < reason.evidence["high"]
     assert _codes(_evidence(speedups, control=control)) == [(TRAIN, "stalls"), (B1, "stalls")]
-
-
-def test_machine_in_two_states() -> None:
-    rng = np.random.default_rng(3)
-    is_slow = rng.random((4, 15)) < 0.5
-    arms = [
-        _rounds(np.where(is_slow, slow, fast) * np.exp(rng.normal(0, 0.02, is_slow.shape)))
-        for fast, slow in [(131, 171), (117, 165)]
-    ]
-    states = find_states(*arms)
-    speedup = train_speedup(*arms)
-    reason = _only(explain(_evidence({TRAIN: speedup}, states={TRAIN: states})), "machine_states")
-    assert reason.evidence["fast"]["ratio"] == pytest.approx(131 / 117, rel=0.03)
-    assert reason.evidence["slow"]["ratio"] == pytest.approx(171 / 165, rel=0.03)
-    assert f"where a step of the baseline takes {states[0].baseline_time_ms:.3g} ms" in reason.text
 
 
 def _factors(settings: tuple[float, float], precision: tuple[float, float]) -> Factors:

@@ -13,7 +13,7 @@ from stages.compare.judging import Judging, compare
 from stages.compare.sentences import verdict_sentence
 from stages.compare.text import SYNTHETIC_NOTE
 from stages.params import CompareParams
-from stages.results.comparison import Change, Reason, State, VerdictTest
+from stages.results.comparison import Change, Reason, VerdictTest
 from stages.results.profile import read_profile
 from tests.small_study import ENDING, PROTOCOL, SEEDS, STEP_MS, SmallStudy, html_of
 
@@ -208,19 +208,6 @@ def test_control_and_void_measures_are_shown(comparison: Judging) -> None:
     assert "Inference, batch 1 control 1.00× (0.97 to 1.04), noise floor" in text
     assert "Void:" not in text
     assert _text(replace(comparison, void=frozenset({"inference_b1"}))).count("Void: this measure decides nothing") == 1
-
-
-def test_states_of_the_machine_are_shown_with_both_ratios(comparison: Judging) -> None:
-    states = (
-        State(baseline_time_ms=131.0, value=1.12, low=1.09, high=1.15, rounds=40),
-        State(baseline_time_ms=171.0, value=1.04, low=1.01, high=1.07, rounds=20),
-    )
-    text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], states={"train": states}),)))
-    assert (
-        "mixed_bfloat16: the machine was in two states. The speed-up was 1.12× (1.09 to 1.15) in the 40 rounds in "
-        "which a step of float32 took 131 ms, and 1.04× (1.01 to 1.07) in the 20 rounds in which a step of float32 "
-        "took 171 ms." in text
-    )
 
 
 def test_ratio_of_typical_steps_is_shown_beside_stalls(comparison: Judging) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from pydantic import ValidationError
 
@@ -149,53 +148,6 @@ def test_quality_is_left_out_if_the_speedup_points_to_reject(project: SmallStudy
     comparison = _training_only(project.compare(quality_margin=0.002, min_speedup=1.65))
     assert comparison.candidates[0].verdict == "inconclusive"
     assert [text for text in next_steps(comparison.candidates[0], comparison) if "accuracy" in text] == []
-
-
-def _stall(project: SmallStudy, name: str, file_name: str, process: int, number: int, factor: float) -> None:
-    """Makes one round of an arm longer."""
-    path = files.profile_dir(name) / file_name
-    table = pd.read_csv(path)
-    is_slow = (table["process"] == process) & (table["round"] == number)
-    table.loc[is_slow, "round_time_ms" if file_name == "rounds.csv" else "latency_ms"] *= factor
-    table.to_csv(path, index=False)
-    files.write_manifest(path.parent)
-
-
-def test_one_stalled_round_asks_to_measure_longer(project: SmallStudy) -> None:
-    """One round of 1.20 s instead of 0.55 s among 20 once read: treat it as not worth having."""
-    project.scale_times("mixed_bfloat16", "rounds.csv", 1.6 / 1.05)
-    before = _training_only(project.compare(min_speedup=1.05))
-    assert "Treat it as not worth having" in " ".join(next_steps(before.candidates[0], before))
-    _stall(project, "mixed_bfloat16", "rounds.csv", process=1, number=3, factor=2.05)
-    comparison = _training_only(project.compare(min_speedup=1.05))
-    candidate = comparison.candidates[0]
-    assert candidate.verdict == "inconclusive"
-    sentences = next_steps(candidate, comparison)
-    ratio = ratio_text(candidate.speedups["train"])
-    assert sentences[0] == (
-        f"Training step, {ratio}: one round in 20 took twice as long, which makes the interval wide: measure longer, "
-        "with no other program running and profile.max_seconds of about 120."
-    )
-    assert "not worth having" not in " ".join(sentences)
-
-
-def test_many_slow_rounds_are_how_the_machine_is(project: SmallStudy) -> None:
-    project.scale_times("mixed_bfloat16", "rounds.csv", 1.6 / 1.05)
-    for process, number in ((0, 1), (1, 3), (2, 2)):
-        _stall(project, "mixed_bfloat16", "rounds.csv", process, number, factor=2.05)
-    comparison = _training_only(project.compare(min_speedup=1.05))
-    assert "took" not in next_steps(comparison.candidates[0], comparison)[0]
-
-
-def test_slow_rounds_of_inference_and_of_the_baseline_are_found(project: SmallStudy) -> None:
-    project.scale_times("mixed_bfloat16", "inference.csv", 1.6 / 1.05)
-    _stall(project, "float32", "inference.csv", process=2, number=4, factor=3.0)
-    comparison = project.compare(min_speedup=1.05)
-    sentences = next_steps(comparison.candidates[1], comparison)
-    assert [text.split(",")[:2] for text in sentences if "one round in 20 took 3.0 times as long" in text] == [
-        ["Inference", " batch 1"],
-        ["Inference", " batch 32"],
-    ]
 
 
 def test_weights_that_were_not_evaluated_leave_inference_open(project: SmallStudy) -> None:
