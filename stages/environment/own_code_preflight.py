@@ -19,7 +19,6 @@ from stages.params.margin import score_name_problem
 from stages.params.rules import did_you_mean
 
 LONGEST_VALUE = 300  # characters of a value in a message: what to do comes after it
-_LONGEST_SIGNATURE = 100
 _KERNEL_FOLDERS = ("/proc", "/sys")
 OF_THE_KERNEL = "part of /proc or /sys, or is /dev: its contents are not fixed"
 _NEXT_TO_PARAMS = "next to params.yaml or among installed packages"
@@ -29,9 +28,7 @@ _PASSED = {
     "seed": "set train.seeds instead",
     "directory": "remove it, the function gets the folder that prepare() of its module fills",
 }
-_LITERALS = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.JoinedStr, ast.ListComp, ast.DictComp)
 USE_A_FUNCTION = "write a function for task.name (docs/tasks.md)"
-_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign
 
 
 class _UnusableError(Exception):
@@ -39,17 +36,13 @@ class _UnusableError(Exception):
 
 
 def model_problems(name: str) -> Iterator[str]:
-    """One line if the function of the user's own model cannot be called with two arguments, or does not exist."""
+    """One line if the function of the user's own model does not exist."""
     match = OWN_MODEL.fullmatch(name)
     assert match is not None
     try:
-        path, tree = _module(f"model.name is '{name}'", match, Path.cwd(), _NEXT_TO_PARAMS)
+        _require_function(f"model.name is '{name}'", match, Path.cwd(), _NEXT_TO_PARAMS)
     except _UnusableError as error:
         yield str(error)
-        return
-    function = match["function"]
-    if problem := _wrong_model(_definition(tree, function), function):
-        yield f"model.name is '{name}'; {path.name} defines {problem}; it must be def {function}(input_shape, classes)"
 
 
 def task_problems(task: TaskParams, path_key: str = "task.path") -> Iterator[str]:
@@ -155,30 +148,23 @@ def _score(task: TaskParams, score: str) -> Iterator[str]:
         yield f"{subject}; {problem}"
     else:
         try:
-            _module(subject, match, task.script_path.parent, "in the folder of task.script", only_root=True)
+            place = "in the folder of task.script"
+            _require_function(subject, match, task.script_path.parent, place, only_root=True)
         except _UnusableError as error:
             yield str(error)
 
 
 def _task_function(task: TaskParams, match: re.Match[str], path_key: str) -> Iterator[str]:
-    subject, function = f"task.name is '{task.name}'", match["function"]
     place = _NEXT_TO_PARAMS if task.path is None else f"in {path_key}, which is '{_shown(task.path)}'"
     try:
-        path, tree = _module(subject, match, task.module_folder, place, only_root=task.path is not None)
+        only_root = task.path is not None
+        _require_function(f"task.name is '{task.name}'", match, task.module_folder, place, only_root=only_root)
     except _UnusableError as error:
         yield str(error)
-        return
-    definition = _definition(tree, function)
-    if problem := _wrong_task(definition, function):
-        yield f"{subject}; {path.name} defines {problem}; it must be def {function}(*, batch_size, seed)"
-    elif isinstance(definition, ast.FunctionDef) and not definition.decorator_list:
-        yield from _wrong_arguments(task, definition)
 
 
-def _module(
-    subject: str, match: re.Match[str], folder: Path, place: str, *, only_root: bool = False
-) -> tuple[Path, ast.Module]:
-    """The file and the syntax tree of the module of a function.
+def _require_function(subject: str, match: re.Match[str], folder: Path, place: str, *, only_root: bool = False) -> None:
+    """Checks that a module defines a function; what the function takes shows when it is called.
 
     Raises:
         _UnusableError: there is no such module, it is not valid Python, or it does not define the function.
@@ -194,7 +180,6 @@ def _module(
     if function not in names and not _defines_unseen_names(tree):
         hint = did_you_mean(function, names)
         raise _UnusableError(f"{subject}; {path.name} does not define '{function}'{hint}")
-    return path, tree
 
 
 def _top_level_names(tree: ast.Module) -> list[str]:
@@ -208,71 +193,6 @@ def _defines_unseen_names(tree: ast.Module) -> bool:
     """Whether a module has names that its text does not contain."""
     star = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree))
     return star or any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body)
-
-
-def _definition(tree: ast.Module, name: str) -> _Definition | None:
-    """The last definition of a name at the top level; None if it is defined elsewhere, such as under a condition."""
-    found = [node for node in tree.body if isinstance(node, _Definition) and name in _names(node)]
-    return found[-1] if found else None
-
-
-def _names(node: _Definition) -> set[str]:
-    targets = [target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)]
-    return {*targets, getattr(node, "name", "")}
-
-
-def _wrong_model(definition: _Definition | None, name: str) -> str | None:
-    """The definition of a function that cannot be called with two arguments; None if it can, or if this is unknown."""
-    if isinstance(definition, ast.Assign | ast.ClassDef | None) or definition.decorator_list:
-        return None  # a decorator may change the arguments
-    if isinstance(definition, ast.AsyncFunctionDef):
-        return f"async def {name}"
-    return None if _takes_two(definition.args) else _signature(definition)
-
-
-def _takes_two(arguments: ast.arguments) -> bool:
-    positional = len(arguments.posonlyargs) + len(arguments.args)
-    enough = positional >= 2 or arguments.vararg is not None
-    return enough and positional - len(arguments.defaults) <= 2 and None not in arguments.kw_defaults
-
-
-def _wrong_task(definition: _Definition | None, name: str) -> str | None:
-    """The definition of what is no function, or cannot be called with keywords; None if it can, or if unknown."""
-    if isinstance(definition, ast.Assign):
-        is_literal = isinstance(definition.value, _LITERALS)
-        return one_line(ast.unparse(definition), _LONGEST_SIGNATURE) if is_literal else None
-    if definition is None or definition.decorator_list:
-        return None
-    if not isinstance(definition, ast.FunctionDef):
-        return f"{'class' if isinstance(definition, ast.ClassDef) else 'async def'} {name}"
-    keywords, _, by_position = _keywords(definition.args)
-    missing = {"batch_size", "seed"} - keywords
-    return _signature(definition) if by_position or (missing and not definition.args.kwarg) else None
-
-
-def _wrong_arguments(task: TaskParams, definition: ast.FunctionDef) -> Iterator[str]:
-    """One line for each name in `task.arguments` that the function does not take, and for each that it lacks."""
-    keywords, needed, _ = _keywords(definition.args)
-    given, shown = set(task.keywords) - set(_PASSED), _signature(definition)
-    for name in sorted(given - keywords) if definition.args.kwarg is None else ():
-        hint = did_you_mean(name, sorted(keywords - given))
-        yield f"task.arguments contains '{_shown(name)}', which {shown} does not take{hint}"
-    for name in sorted(needed - given - set(_PASSED)):
-        yield f"task.arguments lacks '{name}', which {shown} needs; add it"
-
-
-def _keywords(arguments: ast.arguments) -> tuple[set[str], set[str], bool]:
-    """The keywords that a function takes, those without a default, and whether it needs arguments without a name."""
-    positional = [*arguments.posonlyargs, *arguments.args]
-    first = positional[: len(positional) - len(arguments.defaults)]  # those without a default
-    by_name = {item.arg for item in arguments.args}
-    only = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    needed = {item.arg for item in first} & by_name | {item.arg for item, default in only if default is None}
-    return by_name | {item.arg for item in arguments.kwonlyargs}, needed, bool({item.arg for item in first} - by_name)
-
-
-def _signature(definition: ast.FunctionDef) -> str:
-    return f"{definition.name}({one_line(ast.unparse(definition.args), _LONGEST_SIGNATURE)})"
 
 
 def _reserved(arguments: Iterable[str]) -> Iterator[str]:

@@ -80,13 +80,6 @@ def test_keras_applications_are_listed_completely() -> None:
         ("def build(:", "own.py is not valid Python"),
         ("def f():\n    build = 1", "own.py does not define 'build'"),
         ("print(build)", "own.py does not define 'build'"),
-        ("def build(): ...", "own.py defines build(); it must be def build(input_shape, classes)"),
-        ("def build(shape): ...", "own.py defines build(shape); it must be"),
-        ("def build(a, b, c): ...", "own.py defines build(a, b, c); it must be"),
-        ("def build(a, b, *, c): ...", "own.py defines build(a, b, *, c); it must be"),
-        ("def build(*, a, b): ...", "own.py defines build(*, a, b); it must be"),
-        ("def build(a, b): ...\ndef build(a): ...", "own.py defines build(a); it must be"),
-        ("async def build(a, b): ...", "own.py defines async def build; it must be"),
     ],
 )
 def test_invalid_user_model_is_rejected(project: Path, source: str, fragment: str) -> None:

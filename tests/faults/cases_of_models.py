@@ -72,6 +72,11 @@ MODELS = {
     "that is None": ("def build(input_shape, classes): ...", "returned NoneType; it must return a keras.Model"),
     "whose module calls sys.exit(0)": ("import sys\nsys.exit(0)\ndef build(a, b): ...", "it raised SystemExit(0)"),
     "whose function calls sys.exit(0)": ("import sys\ndef build(a, b): sys.exit(0)", "it raised SystemExit(0)"),
+    "whose function takes one argument": (
+        "def build(shape): ...",
+        "build() takes 1 positional argument but 2 were given",
+    ),
+    "whose function is asynchronous": ("async def build(a, b): ...", "returned coroutine"),
     "that raises SystemExit": ("def build(a, b): raise SystemExit", "it raised SystemExit()"),
     "that raises KeyboardInterrupt": ("def build(a, b): raise KeyboardInterrupt", "it raised KeyboardInterrupt()"),
     "whose error has control characters": (
@@ -82,12 +87,6 @@ MODELS = {
     "whose layer fails in the training": (LAYER.replace("BODY", "raise ValueError('a\\nb')"), "cannot be trained: "),
     "whose layer cannot be saved": (UNSAVED.replace("Broken()", "Broken(len)"), "cannot be saved: Object Broken was"),
     "whose layer exits in the training": (LAYER.replace("BODY", "raise SystemExit(0)"), "it raised SystemExit(0)"),
-}
-DEFINITIONS = {
-    "takes one argument": ("def build(shape): ...", "defines build(shape); it must be def build(input_shape, classes)"),
-    "takes three arguments": ("def build(a, b, c): ...", "defines build(a, b, c); it must be"),
-    "takes keywords only": ("def build(*, a, b): ...", "defines build(*, a, b); it must be"),
-    "is asynchronous": ("async def build(a, b): ...", "defines async def build; it must be"),
 }
 
 
@@ -110,16 +109,5 @@ CASES = [
             data="prepared",
         )
         for number, (name, (source, fragment)) in enumerate(MODELS.items())
-    ),
-    *(
-        Case(
-            f"user model: its function {name}",
-            "environment",
-            (fragment,),
-            {"model": {"name": "own:build"}},
-            _module("own", source),
-            status=2,
-        )
-        for name, (source, fragment) in DEFINITIONS.items()
     ),
 ]
