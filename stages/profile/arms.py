@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 from stages import files
@@ -21,7 +20,6 @@ from stages.profile.plan import BUFFER_SHARE
 from stages.profile.records import ArmConfig, ArmRecord
 from stages.profile.turns import Turns
 from stages.profile.worker_process import Serve, WorkerProcess
-from stages.profile.xla_choices import XlaChoices
 from stages.text import TRAIN, batch_size_of
 
 WARM_UP_STEPS = 3  # the first one compiles; where the steady state begins is found in the rounds
@@ -37,7 +35,6 @@ class Arms:
         profile: the timing protocol.
         records: everything that was measured, by arm.
         serve: what a worker process runs.
-        scratch: a folder for what XLA's autotuner chooses on a GPU; None if that is not recorded.
 
     Attributes:
         turns: the turns of the processes that run.
@@ -53,10 +50,8 @@ class Arms:
         profile: ProfileParams,
         records: dict[str, ArmRecord],
         serve: Serve,
-        scratch: Path | None = None,
     ) -> None:
         self._configs, self._baseline, self._profile, self._serve = dict(configs), baseline, profile, serve
-        self._xla_choices = XlaChoices(scratch)
         self._records, self._repeat = records, 0
         self._stack = ExitStack()
         self._workers: list[WorkerProcess] = []
@@ -101,8 +96,6 @@ class Arms:
                 yield
             finally:
                 self.turns.end()
-            for worker in self._workers:
-                self._xla_choices.add_to(self._records[worker.name], worker.name, number)
 
     def start(self, measures: Mapping[str, set[str]]) -> None:
         """Starts a process of each of these arms, ready for the first turn, beside those that run.
@@ -134,8 +127,7 @@ class Arms:
     def _config(self, name: str) -> ArmConfig:
         if name not in self._configs:
             self._configs |= bridging_arms(self._configs, self._records, self._baseline)
-        config = self._configs[name]
-        return self._xla_choices.recorded(config, name, self._repeat) if self.on_gpu else config
+        return self._configs[name]
 
     def _warm_up(self, workers: Sequence[WorkerProcess]) -> None:
         """Compiles what the turns run, in all workers at the same time; each stands still when it is ready."""

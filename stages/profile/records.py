@@ -16,15 +16,11 @@ from stages.text import MIB
 
 @dataclass(frozen=True)
 class ArmConfig:
-    """What the worker of one arm needs: the task, an entry of `variants`, and nothing about the other arms.
-
-    `xla_choices` is where XLA writes what its autotuner chose; None without a GPU.
-    """
+    """What the worker of one arm needs: the task, an entry of `variants`, and nothing about the other arms."""
 
     spec: TaskSpec
     variant: Variant
     seed: int
-    xla_choices: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,6 @@ class ArmRecord:
     Attributes:
         calibration: None for a bridging arm.
         trace: None for a bridging arm, and where it failed.
-        xla_choices: what XLA's autotuner chose, by repeat; empty where XLA tuned nothing.
         same_weights: by seed, the file with what the baseline's weights give in this arm's precision.
         audit: of its model; None for the control and a bridging arm, and where it failed.
         failed: by the name of an extra, why it is absent.
@@ -112,7 +107,6 @@ class ArmRecord:
     calibration: Calibration | None = None
     times: RawTimes = field(default_factory=RawTimes)
     trace: TraceRecord | None = None
-    xla_choices: dict[int, str] = field(default_factory=dict)
     same_weights: dict[int, Path] = field(default_factory=dict)
     audit: ModelAudit | None = None
     failed: dict[str, str] = field(default_factory=dict)

@@ -48,7 +48,6 @@ class ArmState:
     same_weights: dict[int, Path] = field(default_factory=dict)
     audit: ModelAudit | None = None
     failed: dict[str, str] = field(default_factory=dict)
-    xla_choices: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass

@@ -112,7 +112,7 @@ class _Runner:
     ) -> None:
         self._baseline, self._profile, self._context, self._repeats = baseline, profile, context, repeats
         self._records: dict[str, ArmRecord] = {}
-        self.arms = Arms(configs, baseline, profile, self._records, serve, repeats.traces)
+        self.arms = Arms(configs, baseline, profile, self._records, serve)
         self._extras = Extras(self._records, baseline, context.wanted, repeats)
         self._gpus, self._load = gpus, OtherLoad()
         self._state = repeats.state

@@ -160,8 +160,7 @@ def _write(name: str, measurement: Measurement, largest: LargestBatch | None, be
         print(f"profile {name}: {step_ms:.2f} ms a step, {per_s:,.0f} {word}/s", flush=True)
     path = None if trace is None or record.trace is None else extras.find_trace(record.trace.directory)
     same_weights = {seed: np.load(found, allow_pickle=False) for seed, found in record.same_weights.items()}
-    choices = next(iter(record.xla_choices.values()), None)
-    return write_profile(name, summary, record.times, path, same_weights, choices, record.audit)
+    return write_profile(name, summary, record.times, path, same_weights, record.audit)
 
 
 def _read_trace(name: str, record: ArmRecord) -> Trace | None:

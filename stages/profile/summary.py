@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.profile import xla_choices
 from stages.profile.records import ArmRecord, Calibration, TraceRecord
 from stages.profile.trace import Operation, Trace
 from stages.results.profile import (
@@ -80,7 +79,6 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
         warnings=warnings,
         largest_batch=context.largest_batch,
         best_batch=context.best_batch,
-        xla_choices={process: xla_choices.digest(found) for process, found in record.xla_choices.items()} or None,
         resumed=context.resumed or None,
     )
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from stages.errors import ProfileError
 from stages.fork_server import start_process
-from stages.profile import xla_choices
 from stages.profile.records import ArmConfig
 from stages.text import MIB
 
@@ -53,8 +52,6 @@ def serve_worker(connection: Connection, config: ArmConfig) -> None:
     """What a worker process runs."""
     from stages.profile import worker  # imports TensorFlow, which the parent must not do
 
-    if config.xla_choices is not None:
-        xla_choices.record_to(config.xla_choices)
     worker.serve(connection, worker.Worker, config)
 
 

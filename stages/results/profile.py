@@ -22,7 +22,6 @@ from stages.results.audit import AUDIT, ModelAudit
 from stages.text import TRAIN
 
 SUMMARY = "summary.json"
-XLA_CHOICES = "xla_choices.txt"
 THROTTLING = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
 THROTTLED = "throttled"  # a column that only measurements on a GPU have
 
@@ -418,7 +417,6 @@ class ProfileSummary(Document):
         operations: of the traced step, the longest first; empty for a bridging arm, which is not traced.
         warnings: about this arm's trace and memory.
         largest_batch, best_batch: with `profile.find_max_batch`.
-        xla_choices: by process, a digest of what XLA's autotuner chose; absent where it tuned nothing.
         resumed: repeats that were taken over from an interrupted or earlier measurement; absent without any.
     """
 
@@ -434,7 +432,6 @@ class ProfileSummary(Document):
     warnings: tuple[str, ...] = ()
     largest_batch: LargestBatch | None = None
     best_batch: BestBatch | None = None
-    xla_choices: dict[int, str] | None = None
     resumed: int | None = None
 
 
@@ -526,7 +523,6 @@ def write_profile(
     times: RawTimes,
     trace: Path | None,
     same_weights: Mapping[int, NDArray[Any]] | None = None,
-    xla_choices: str | None = None,
     audit: ModelAudit | None = None,
 ) -> str:
     """Writes an arm's folder and returns the sha256 of its manifest.
@@ -536,7 +532,6 @@ def write_profile(
         summary, times: its measurements.
         trace: its trace; None for a bridging arm.
         same_weights: by seed, what `train` stores of a test: probabilities, float32, or scores, float64.
-        xla_choices: what XLA's autotuner chose in the first process; None where it tuned nothing.
         audit: of its model; None where there is none.
     """
     directory = files.profile_dir(name)
@@ -548,9 +543,6 @@ def write_profile(
     for seed, outputs in (same_weights or {}).items():
         with files.atomic_path(same_weights_file(name, seed)) as temporary_path, temporary_path.open("wb") as file:
             np.save(file, outputs)
-    if xla_choices is not None:
-        with files.atomic_path(directory / XLA_CHOICES) as temporary_path:
-            temporary_path.write_text(xla_choices, encoding="utf-8")
     if audit is not None:
         audit.write(directory / AUDIT)
     if trace is not None:

@@ -17,7 +17,6 @@ from stages import files
 from stages.fork_server import stop_servers
 from stages.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from stages.prepare.images.pipeline import prepare
-from stages.profile import xla_choices
 from stages.profile.extras import Wanted
 from stages.profile.max_batch import largest_batch
 from stages.profile.records import ArmConfig, Calibration, Measurement, TraceRecord
@@ -120,17 +119,6 @@ def test_arms_are_measured_one_at_a_time(measurement: Measurement) -> None:
         assert record.calibration is not None
         assert record.calibration.peak_memory_bytes is not None
     assert measurement.records["mixed_float16"].settings.in_force.policy == "mixed_float16"
-
-
-def test_choices_of_xla_are_read(spec: TaskSpec, tmp_path: Path) -> None:
-    path = tmp_path / "choices.txt"
-    config = ArmConfig(spec, Variant(policy="mixed_float16", xla=True), 0, xla_choices=path)
-    with closing(WorkerProcess("mixed_float16", config, serve_worker)) as worker:
-        worker.call("warm_up", 2)
-    choices = xla_choices.read(path)
-    assert choices is not None
-    assert "results {" in choices
-    assert "run_time" not in choices
 
 
 def test_traces_have_kernels_of_a_known_type(traces: dict[str, Trace]) -> None:

@@ -22,24 +22,6 @@ GIB = 2**30
 FOLDER = "HALFSTEP_TEST_FOLDER"  # where workers leave what they did, and find what fails
 NOISE = 0.3  # of the logarithm of a time: so wide that nothing is decided
 STEP_MS = {"float32": 8.0, "mixed_bfloat16": 4.0, "mixed_float16": 2.0}
-# As in the documentation of OpenXLA (xla/docs/hlo-opt, autotuning), shortened.
-CHOICES = """\
-version: 3
-results {{
-  device: "CUDA: 8.0, Cores: 108, GPU clock: 1.41 GHz, Memory bandwidth: 1555 GB/s, L2 cache: 40 MB"
-  hlo: "{{\\n  tmp_0 = f16[16,51]{{1,0}} parameter(0)\\n  ROOT tmp_5 = f16[16,16]{{1,0}} dot(tmp_0, tmp_0)\\n}}"
-  result {{
-    run_time {{
-      nanos: {nanos}
-    }}
-    triton {{
-      block_m: 32
-      num_warps: {config}
-    }}
-  }}
-}}
-"""
-CHOICES_READ = CHOICES.replace("    run_time {{\n      nanos: {nanos}\n    }}\n", "")
 CONFIGURATION = Configuration(
     device="CPU",
     parameters=1,
@@ -62,8 +44,6 @@ class FakeWorker:
         self.noise = float(noise.read_text()) if noise.exists() else NOISE
         self.times = 0
         signal.signal(signal.SIGCONT, self.count)
-        if config.xla_choices is not None:
-            config.xla_choices.write_text(CHOICES.format(nanos=os.getpid(), config=self.entry.policy))
         log("start", self.entry.policy)
 
     def count(self, *_: object) -> None:

@@ -25,14 +25,12 @@ from stages.profile.repeats import Repeats, amounts
 from stages.profile.runner import Context, measure
 from stages.profile.turns import CONTROL_PAIRS, LEAST_ROUNDS, Turns, control_takes_part, order_of_arms
 from stages.profile.worker_process import Serve
-from stages.profile.xla_choices import digest
 from stages.tasks.spec import TaskSpec
 from tests.fake_nvml import FakeNvml
 from tests.nvml_recordings import a100, mixed
 from tests.profile import fake_worker
 from tests.profile.arm_records import ARMS, BRIDGE, ENTRIES
 from tests.profile.fake_worker import (
-    CHOICES_READ,
     FOLDER,
     events,
     fail,
@@ -403,11 +401,6 @@ def test_gpu_measures_one_arm_at_a_time_in_an_order_and_its_reverse(
     assert found.protocol.interleaved is False
     assert starts[:4] == ["float32", "mixed_bfloat16", "mixed_float16", "float32"]  # the last is the control
     assert starts[4:8] == starts[:4][::-1]
-    for name in ("float32", *CANDIDATES):
-        assert {*found.records[name].xla_choices} == set(range(REPEATS))
-        assert {*found.records[name].xla_choices.values()} == {
-            CHOICES_READ.format(config=found.records[name].entry.policy)
-        }
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -427,10 +420,6 @@ def test_cuda_is_asked_once_which_gpu_it_uses(known: bool, folder: Path, monkeyp
     found = measured(folder)
     assert len(asked) == 1
     assert found.protocol.interleaved is not known
-
-
-def test_choices_have_a_name() -> None:
-    assert len(digest(CHOICES_READ)) == 12
 
 
 def test_workers_end_with_the_server(folder: Path) -> None:

@@ -490,7 +490,7 @@ from tests.profile.test_plan import plan
 from tests.profile.test_runner import ENTRIES, PROTOCOL, config
 
 records = {}
-arms = Arms({"float32": config(ENTRIES["float32"])}, "float32", PROTOCOL, records, serve_worker, Path("scratch"))
+arms = Arms({"float32": config(ENTRIES["float32"])}, "float32", PROTOCOL, records, serve_worker)
 planned = plan(3.0, {"steps_per_round": 20, "inference_calls_per_round": 2})
 with arms.repeat(0):
     arms.start({"float32": {"train", "inference_b1", "inference_b32"}})
