@@ -30,8 +30,6 @@ def test_results_are_written_to_the_files_of_the_contract(comparison: Judging) -
     assert found == [
         "comparison.json",
         "metrics.json",
-        "plots/batches.csv",
-        "plots/confusion.csv",
         "plots/latency.csv",
         "plots/score_by_epoch.csv",
         "plots/speedups.csv",

@@ -6,7 +6,7 @@ from stages import files
 from stages.compare.judge import document_of
 from stages.compare.report.html import render_report
 from stages.compare.report.markdown import render_markdown
-from stages.compare.report.tables import at_equal_batch, batch_rows, batches
+from stages.compare.report.tables import at_equal_batch, batch_rows
 from stages.params import Variant
 from stages.results.artifact import write_table
 from stages.results.comparison import Comparison
@@ -88,7 +88,6 @@ def test_all_at_equal_batch_have_no_such_table(project: SmallStudy) -> None:
     result = compared(project)
     assert batch_rows(result) == []
     assert "At other batches" not in render_report(result, project.load())
-    assert batches(result).empty
 
 
 def test_best_batches_are_compared_with_each_other(project: SmallStudy) -> None:

@@ -85,8 +85,7 @@ def test_files_of_the_comparison(finished: Checkout) -> None:
     found = finished.files("data/compare")
     assert {"comparison.json", "report.html", "metrics.json"} <= found
     assert {name for name in found if name.startswith("plots/")} == {
-        f"plots/{table}.csv"
-        for table in ("score_by_epoch", "step_breakdown", "latency", "speedups", "confusion", "batches")
+        f"plots/{table}.csv" for table in ("score_by_epoch", "step_breakdown", "latency", "speedups")
     }
 
 

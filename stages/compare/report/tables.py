@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -13,9 +12,8 @@ from stages.compare.metrics import LARGEST_BATCH, PEAK_MEMORY, STARTUP, metric_v
 from stages.compare.scale import Scale
 from stages.compare.study import Study, VariantResult
 from stages.compare.text import ratio_text, verdict_text
-from stages.escaping import table_text
 from stages.files import COMPARE, atomic_path
-from stages.results.comparison import BatchPoint, Candidate, Comparison, Ratio, Score
+from stages.results.comparison import Candidate, Comparison, Ratio, Score
 from stages.results.profile import Profile
 from stages.text import TRAIN, inference_measure, number_text, yaml_text
 
@@ -306,41 +304,6 @@ def latency(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["variant", "batch_size", "p50_ms", "p95_ms", "mean_ms"])
 
 
-def batches(comparison: Comparison) -> pd.DataFrame:
-    """A row a variant and batch: examples per second, and the quartiles of single turns."""
-    points = comparison.best_batches.curve if comparison.best_batches else ()
-    return pd.DataFrame([point.model_dump() for point in points], columns=list(BatchPoint.model_fields))
-
-
-def confusion(study: Study) -> pd.DataFrame:
-    """A row a variant, seed and test image: its class and the predicted one; empty for tasks that are not `images`."""
-    columns = ["variant", "seed", "actual", "predicted"]
-    if study.data is None or study.labels is None:
-        return pd.DataFrame(columns=columns)
-    classes = [_plotted_name(name) for name in study.data.classes]
-    rows = [
-        {
-            "variant": result.variant,
-            "seed": training.seed,
-            "actual": classes[actual],
-            "predicted": classes[predicted],
-        }
-        for result in study.variants
-        for training in result.trainings
-        if training.predicted is not None
-        for actual, predicted in zip(study.labels, training.predicted, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _plotted_name(name: str) -> str:
-    """A class name for a table that spreadsheets open and that `dvc plots` copies into a script of an HTML page.
-
-    A zero-width space, which is not visible, separates what would end the script or begin a comment in it.
-    """
-    return re.sub(r"<(?=[!/])", "<\u200b", table_text(name))
-
-
 def write_plots(comparison: Comparison, study: Study) -> None:
     """Writes `data/compare/plots/*.csv`, which `dvc plots` draws."""
     tables = {
@@ -348,8 +311,6 @@ def write_plots(comparison: Comparison, study: Study) -> None:
         "step_breakdown": step_breakdown(study),
         "latency": latency(study),
         "speedups": speedups(comparison),
-        "batches": batches(comparison),
-        "confusion": confusion(study),
     }
     for name, table in tables.items():
         with atomic_path(COMPARE / "plots" / f"{name}.csv") as path:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
-from dvc_render import VegaRenderer
-from dvc_render.html import HTML
 from rich.console import Console
 
-from stages import files
-from stages.compare.judge import document_of
 from stages.compare.judging import JudgedCandidate, Judging
-from stages.compare.report.tables import write_plots
 from stages.compare.study import VariantResult
 from stages.errors import printable
-from stages.escaping import table_text
 from tests.compare.report.test_html import _Balance
 from tests.hostile_names import NAMES
 from tests.small_study import SmallStudy, html_of, operation, terminal_of
@@ -91,41 +82,3 @@ def test_terminal_shows_any_name_as_text(comparison: Judging, name: str) -> None
     assert isinstance(console.file, io.StringIO)
     header = console.file.getvalue().splitlines()[1]
     assert name in header
-
-
-def _confusion() -> list[dict[str, str]]:
-    with Path(files.COMPARE, "plots", "confusion.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-@pytest.fixture
-def plotted(project: SmallStudy) -> list[dict[str, str]]:
-    """`confusion.csv` of a study with all of `NAMES`."""
-    project.rename_classes(NAMES)
-    found = project.compare()
-    write_plots(document_of(found), found.study)
-    return _confusion()
-
-
-def test_spreadsheet_computes_no_class(plotted: list[dict[str, str]]) -> None:
-    found = list(dict.fromkeys(row["actual"] for row in plotted))
-    assert [text.replace("\u200b", "") for text in found] == [table_text(name).replace("\u200b", "") for name in NAMES]
-    assert {"-1", "+1", "nan", "$^$", "a.b[0]", "''=A1"} <= set(found)
-
-
-def test_plots_of_dvc_show_any_class(root: Path, plotted: list[dict[str, str]]) -> None:
-    rows = [row | {"rev": "workspace"} for row in plotted]
-    renderer = VegaRenderer(
-        rows,
-        "confusion matrix",
-        template="confusion_by_variant",
-        template_dir=str(root / ".dvc/plots"),
-        x="actual",
-        y="predicted",
-        title="Confusion matrix",
-    )
-    spec = json.loads(renderer.partial_html())
-    assert [row["actual"] for row in spec["data"]["values"]] == [row["actual"] for row in plotted]
-    page = HTML().with_element(renderer.generate_html()).embed()
-    assert page.count("</script") == 1
-    assert "<!--" not in page
