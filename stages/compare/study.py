@@ -66,7 +66,6 @@ class Study:
     Attributes:
         control: the second copy of the baseline; None if a training of the baseline failed.
         task: what was trained, and its score.
-        labels: int64 `(test images,)`; None for tasks that are not `images`.
         data: description of the images; None for other tasks.
         bridges: by the arm's name, the baseline's policy with the other settings of a candidate.
         manifests: sha256 of the manifest of each folder that was read, by its path.
@@ -77,7 +76,6 @@ class Study:
     candidates: tuple[VariantResult, ...]
     control: Profile | None
     task: TaskInfo
-    labels: NDArray[np.int64] | None
     data: PreparedInfo | None
     environment: dict[str, Any]
     inference_batch_sizes: tuple[int, ...]
@@ -178,7 +176,6 @@ def load_study(
         candidates=candidates,
         control=None if before.failures else read_profile(files.CONTROL),
         task=task,
-        labels=labels,
         data=PreparedInfo.read(files.verified(files.PREPARED, PREPARED_INFO.name)) if task.is_images else None,
         environment=fingerprint.read(),
         inference_batch_sizes=tuple(inference_batch_sizes),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -136,11 +135,6 @@ class Training:
     history: pd.DataFrame | None = None
     scores: NDArray[np.float64] | None = None
     probabilities: NDArray[np.float32] | None = None
-
-    @cached_property
-    def predicted(self) -> NDArray[np.int64] | None:
-        """The most probable class, int64 `(test images,)`; None without probabilities."""
-        return None if self.probabilities is None else self.probabilities.argmax(axis=1)
 
     @property
     def failed(self) -> bool:

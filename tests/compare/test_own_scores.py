@@ -42,7 +42,7 @@ def comparison(own: SmallStudy) -> Judging:
 
 def test_study_has_scores_and_nothing_of_images(own: SmallStudy) -> None:
     study = own.load()
-    assert (study.labels, study.data, study.score_name) == (None, None, "iou")
+    assert (study.data, study.score_name) == (None, "iou")
     training = study.baseline.trainings[0]
     assert training.scores is not None
     assert training.probabilities is None

@@ -35,8 +35,6 @@ def test_study_contains_every_variant(project: SmallStudy) -> None:
     assert study.control is not None
     assert study.control.rounds["counted"].sum() == 10
     assert list(study.bridges) == [BRIDGE]
-    assert study.labels is not None
-    assert study.labels.shape == (IMAGES,)
     assert (study.task.name, study.score_name, study.task.examples) == ("images", "accuracy", IMAGES)
     assert study.baseline.profile is not None
     assert study.baseline.profile.operations[0].type == "Conv2D"
@@ -87,7 +85,7 @@ def test_variants_that_were_not_trained_have_a_profile_and_no_history(project: S
         assert result.profile is not None
         assert result.profile.same_weights == {}
         assert result.mean_test_score is None
-        assert [(item.history, item.predicted, item.failed) for item in result.trainings] == [(None, None, False)] * 3
+        assert [(item.history, item.failed) for item in result.trainings] == [(None, False)] * 3
         assert finished_scores(result.variant, SEEDS) == []
     assert sorted(files.read_manifest(files.train_dir("float32", 1))) == ["metrics.json"]
     assert set(files.read_json(files.train_dir("float32", 1) / "metrics.json")) == {
