@@ -106,20 +106,10 @@ def interrupt(process: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize(
     ("command", "library"),
     [
-        ("environment", "_yaml"),
         ("environment", "pydantic_core"),
-        ("prepare", "pydantic_core"),
-        ("prepare", "_multiarray_umath"),
         ("prepare", "pandas"),
-        (TRAIN, "pydantic_core"),
-        (TRAIN, "_multiarray_umath"),
-        (TRAIN, "h5py"),
         (TRAIN, "libtensorflow_framework"),
-        (TRAIN, "_pywrap_tensorflow_internal"),
         ("profile", "_multiarray_umath"),
-        ("profile", "pandas"),
-        ("compare", "_multiarray_umath"),
-        ("compare", "pandas"),
         ("compare", "scipy"),
     ],
 )

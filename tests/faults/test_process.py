@@ -62,14 +62,7 @@ def project(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Proj
     ("call", "said"),
     [
         ("os.kill(os.getpid(), 11)", "SIGSEGV ended it: a library or your own code used memory wrongly"),
-        ("os.abort()", "SIGABRT ended it: a library gave up"),
-        (
-            "import signal\nsignal.alarm(1)\nimport time\ntime.sleep(60)",
-            "SIGALRM ended it: your own code",
-        ),
-        ("os.kill(os.getpid(), 9)", "SIGKILL ended it: the system may have lacked memory"),
         ("os._exit(0)", "ended with status 0 before its end: your own code, or a library, calls os._exit"),
-        ("os._exit(3)", "ended with status 3 before its end"),
     ],
 )
 def test_end_without_a_word_is_said(project: Project, call: str, said: str) -> None:
@@ -81,7 +74,7 @@ def test_end_without_a_word_is_said(project: Project, call: str, said: str) -> N
     assert f": the process of float32-0: {said}" in line
 
 
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 11)", "os.kill(os.getpid(), 9)", "os._exit(0)"])
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(0)"])
 def test_run_of_a_stage_that_crashed_is_ended(project: Project, store_template: Path, end: str) -> None:
     shutil.copy(store_template, project.root / "mlflow.db")
     lines = f"global PASSES\nPASSES = globals().get('PASSES', 0) + 1\nif PASSES > 20: {end}\nyield X, Y\nyield X, Y"
@@ -104,13 +97,12 @@ def test_limit_of_processor_time(project: Project) -> None:
     assert "the process of float32-0: SIGXCPU ended it: it used more processor time" in done.stderr
 
 
-@pytest.mark.parametrize("call", ["os.chdir('/')", "os.chdir('/tmp')\nos.fork()", "os.fork()\nos.chdir('/')"])
-def test_process_is_who_and_where_it_was(project: Project, call: str) -> None:
+def test_process_is_who_and_where_it_was(project: Project) -> None:
     project.write()
     assert project.run().returncode == 0
     before = project.digest()
     shutil.rmtree(project.root / files.PREPARED)
-    project.write(build=call)
+    project.write(build="os.chdir('/tmp')\nos.fork()")
     done = project.run()
     assert done.returncode == 0, done.stderr
     assert project.digest() == before
@@ -127,10 +119,8 @@ def test_thread_that_stays(project: Project) -> None:
 @pytest.mark.parametrize(
     ("shell", "said"),
     [
-        ("| true", ""),
         ("2>&1 | true", ""),
         (">/dev/full", "standard output cannot be written (No space left on device); the stage goes on without it"),
-        (">&-", ""),
     ],
 )
 def test_stage_finishes_whoever_reads(project: Project, shell: str, said: str) -> None:
@@ -141,21 +131,10 @@ def test_stage_finishes_whoever_reads(project: Project, shell: str, said: str) -
     assert project.digest()
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"TF_USE_LEGACY_KERAS": "1"},
-        {"PYTHONWARNINGS": "error"},
-        {"PYTHONWARNINGS": "error::DeprecationWarning"},
-        {"MPLBACKEND": "nonsense"},
-        {"KERAS_BACKEND": "jax"},
-        {"COLUMNS": "0"},
-    ],
-    ids=str,
-)
-def test_variable_changes_nothing(project: Project, variables: dict[str, str]) -> None:
+def test_variables_of_the_user_change_nothing(project: Project) -> None:
     project.write()
-    done = project.run(**variables)
+    variables = {"TF_USE_LEGACY_KERAS": "1", "MPLBACKEND": "nonsense", "KERAS_BACKEND": "jax", "COLUMNS": "0"}
+    done = project.run(**variables, PYTHONWARNINGS="error")
     assert done.returncode == 0, done.stderr
     assert "own:build" in done.stdout
 
@@ -164,8 +143,6 @@ def test_variable_changes_nothing(project: Project, variables: dict[str, str]) -
     ("variables", "said"),
     [
         ({"PYTHONOPTIMIZE": "2"}, "PYTHONOPTIMIZE is 2: it removes checks"),
-        ({"TF_NUM_INTRAOP_THREADS": "-3"}, "TF_NUM_INTRAOP_THREADS is '-3'; it must be a number of threads"),
-        ({"TF_NUM_INTEROP_THREADS": "two"}, "TF_NUM_INTEROP_THREADS is 'two'; it must be a number of threads"),
         ({"TF_NUM_INTEROP_THREADS": "99999999999"}, "it must be a number of threads, 0 to 4096"),
     ],
     ids=str,
@@ -178,29 +155,19 @@ def test_variable_is_refused_before_any_work(project: Project, variables: dict[s
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"image_data_format": "channels_first"},
-        {"floatx": "float16"},
-        {"epsilon": 0.1},
-        {"backend": "torch"},
-        {"floatx": "float64", "image_data_format": "channels_first"},
-    ],
-    ids=str,
-)
-def test_keras_json_changes_no_result(project: Project, config: dict[str, Any]) -> None:
+def test_keras_json_changes_no_result(project: Project) -> None:
     project.write()
     assert project.run().returncode == 0
     before = project.digest()
     (project.root / "keras").mkdir(exist_ok=True)
+    config = {"image_data_format": "channels_first", "floatx": "float16", "epsilon": 0.1, "backend": "torch"}
     (project.root / "keras/keras.json").write_text(json.dumps(config))
     done = project.run()
     assert done.returncode == 0, done.stderr
     assert project.digest() == before
 
 
-@pytest.mark.parametrize("later", [3, 5, 0])
+@pytest.mark.parametrize("later", [3, 5])
 def test_later_epoch_with_other_batches(project: Project, later: int) -> None:
     lines = (
         "global PASSES\nPASSES = globals().get('PASSES', 0) + 1\n"
@@ -220,9 +187,7 @@ def test_later_epoch_with_other_batches(project: Project, later: int) -> None:
     ("where", "end", "said"),
     [
         ("__getitem__", "raise FileNotFoundError(2, 'Gone', 'gone.npy')", "[Errno 2] Gone: 'gone.npy' (own.py, line "),
-        ("on_epoch_end", "raise ValueError('no more rows')", "no more rows (own.py, line "),
         ("on_epoch_end", "import sys; sys.exit(0)", "SystemExit: 0 (own.py, line "),
-        ("__getitem__", "raise KeyboardInterrupt", "KeyboardInterrupt (own.py, line "),
     ],
     ids=str,
 )
