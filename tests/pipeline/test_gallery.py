@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import platform
+import re
 import signal
 import subprocess
 import time
@@ -71,7 +72,8 @@ def test_study_goes_on_after_a_kill_is_measured_again_and_made_ready(checkout: C
 
     printed = checkout.check_output(*COMMAND, "--occasion", "first")
     assert "Stage 'train@float32-0' is cached - skipping run" in printed
-    assert "gallery: regression: mixed_bfloat16 " in printed
+    # a processor with instructions for float16 measures that, too
+    assert re.search(r"^gallery: regression: .*mixed_bfloat16 ", printed, re.MULTILINE), printed
     assert checkout.check_output("git", "status", "--short") == ""
     assert not list((checkout.root / ".dvc/tmp/exps/standalone").glob("tmp*"))
     assert "gallery-regression-first" in checkout.check_output("dvc", "exp", "show", "--csv")
