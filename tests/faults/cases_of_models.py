@@ -74,7 +74,7 @@ MODELS = {
     "whose function calls sys.exit(0)": ("import sys\ndef build(a, b): sys.exit(0)", "it raised SystemExit(0)"),
     "whose function takes one argument": (
         "def build(shape): ...",
-        "build() takes 1 positional argument but 2 were given",
+        "build(shape) must be build(input_shape, classes)",
     ),
     "whose function is asynchronous": ("async def build(a, b): ...", "returned coroutine"),
     "that raises SystemExit": ("def build(a, b): raise SystemExit", "it raised SystemExit()"),

@@ -43,7 +43,6 @@ def test_plots_show_draws_all_plots(finished: Checkout, tmp_path: Path) -> None:
         "Breakdown of a training step",
         "Latency of inference",
         "Speed-up over the baseline",
-        "Confusion matrix",
     )
     assert [title for title in titles if title not in page] == []
     assert "<DVC_METRIC_" not in page
