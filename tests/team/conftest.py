@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -78,10 +79,15 @@ class Team:
             "MLFLOW_TRACKING_PASSWORD": PASSWORDS[user],
         }
 
+    @property
+    def as_admin(self) -> dict[str, str]:
+        """The same for the administrator, who is patient with a busy machine."""
+        return {**self.variables("admin"), "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
+
     def allow(self, user: str, experiment: str) -> None:
         """Grants EDIT on an experiment."""
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in self.variables("admin").items():
+            for name, value in self.as_admin.items():
                 patch.setenv(name, value)
             found = MlflowClient(self.uri).get_experiment_by_name(experiment)
             assert found is not None
@@ -105,15 +111,16 @@ def wait_until(condition: Callable[[], object], problem: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
+def team(tmp_path_factory: pytest.TempPathFactory, store_template: Path) -> Iterator[Team]:
     """The server with the users of `PASSWORDS`."""
     if importlib.util.find_spec("flask_wtf") is None:
         pytest.skip('not installed: Flask-WTF (`pip install "mlflow[auth]"`)')
     found = Team(tmp_path_factory.mktemp("team"))
+    shutil.copy(store_template, found.folder / "mlflow.db")  # whose tables the first request would create, in seconds
     found.start()
     try:
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in found.variables("admin").items():
+            for name, value in found.as_admin.items():
                 patch.setenv(name, value)
             for user in ("ann", "bob"):
                 get_app_client("basic-auth", found.uri).create_user(user, PASSWORDS[user])
