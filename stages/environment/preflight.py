@@ -65,9 +65,10 @@ def _missing_for_dvc(text: str) -> Iterator[str]:
         return
     stages = yaml.safe_load(pipeline.read_text(encoding="utf-8")).get("stages", {}).values()
     keys = (key for stage in stages for key in stage.get("params", ()) if isinstance(key, str))
+    defaults = Params().model_dump(mode="json")
     for name in dict.fromkeys(key for key in keys if "$" not in key):
         *sections, last = name.split(".")
-        found, default = values, Params().model_dump(mode="json")
+        found, default = values, defaults
         for part in sections:
             found, default = (found or {}).get(part), default[part]
         if last not in (found or {}):

@@ -17,7 +17,7 @@ from stages.policies import POLICIES
 from stages.prepare.plain_python import raised_in_plain_python
 from stages.prepare.trials import Failure, candidates_left_out, run_trial, servers
 from stages.results.task import TASK_INFO, ScriptInfo, TaskInfo
-from stages.tasks.spec import TaskSpec
+from stages.tasks.spec import FITS, TaskSpec
 
 if TYPE_CHECKING:
     from stages.prepare.try_script import Look
@@ -40,7 +40,7 @@ def prepare_script(settings: Params, directory: Path) -> TaskInfo:
     Raises:
         TaskError: the script cannot be used; the message says why.
     """
-    shutil.rmtree(directory / "fits", ignore_errors=True)
+    shutil.rmtree(directory / FITS, ignore_errors=True)
     directory.mkdir(parents=True, exist_ok=True)
     with servers(_MODULE, (settings.variants[name] for name in settings.train.variants)):
         looks = _Looks(settings, directory)

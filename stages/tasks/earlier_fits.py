@@ -18,8 +18,6 @@ from stages.errors import TaskError
 from stages.tasks.variables import random_states, set_random_states
 from stages.tensorflow_import import keras
 
-FOLDER = "fits"  # in the folder of the prepared data
-
 
 class EarlierFits:
     """What earlier calls of `fit` left.

@@ -18,13 +18,13 @@ from stages import files
 from stages.errors import TaskError
 from stages.params import Variant
 from stages.results.task import TASK_INFO, TaskInfo
-from stages.tasks import earlier_fits, examples, script, script_score
+from stages.tasks import examples, script, script_score
 from stages.tasks.batches import TrainingData, batches_in_order, from_step, py_dataset
 from stages.tasks.callbacks import redirected
 from stages.tasks.earlier_fits import EarlierFits
 from stages.tasks.examples import Batch, as_array
 from stages.tasks.ready import ReadyTask, test_metrics, untested
-from stages.tasks.spec import TaskSpec
+from stages.tasks.spec import FITS, TaskSpec
 from stages.tasks.task import Task
 from stages.tasks.variables import create_variables, random_state_kept
 from stages.tensorflow_import import data_adapters, keras, tf, train_validation_split
@@ -229,7 +229,7 @@ def captured(spec: TaskSpec, variant: Variant, seed: int, log: Path, *, keeps: b
         given = {name: value for name, value in arguments.items() if name != "self"}
         Scripted(script.Call(model, model.fit, given, 0, 0, (), False, 0.0, ())).build()
 
-    earlier = EarlierFits(spec.directory / earlier_fits.FOLDER / str(seed), build, keeps=keeps)
+    earlier = EarlierFits(spec.directory / FITS / str(seed), build, keeps=keeps)
     return script.run(spec.task, variant.policy, seed, log, earlier)
 
 

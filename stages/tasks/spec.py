@@ -8,6 +8,8 @@ from pathlib import Path
 from stages import files
 from stages.params import ModelParams, Params, TaskParams, TrainParams
 
+FITS = "fits"  # in the folder of the prepared data: what a script trains before the call of `fit` that is judged
+
 
 @dataclass(frozen=True)
 class TaskSpec:

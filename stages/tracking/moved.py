@@ -8,7 +8,6 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from stages.tracking import store
 
@@ -46,10 +45,7 @@ def follow(path: Path, experiment: str) -> str | None:
             update = f"UPDATE {table} SET {column} = ? WHERE rowid = ?"  # noqa: S608  the same
             for number, value in connection.execute(select).fetchall():
                 place = present + value.removeprefix(former)
-                if value == former or (value.startswith(f"{former}/") and _path(place).exists()):
+                if value == former or (value.startswith(f"{former}/") and store.path_of(place).exists()):
                     connection.execute(update, (place, number))
-    return f"tracking: the project has been moved or copied: its artifacts are in {folder} now, not in {_path(former)}"
-
-
-def _path(uri: str) -> Path:
-    return Path(unquote(urlsplit(uri).path))
+    before = store.path_of(former)
+    return f"tracking: the project has been moved or copied: its artifacts are in {folder} now, not in {before}"

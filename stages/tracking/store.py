@@ -170,9 +170,14 @@ def artifact_location(uri: str) -> str | None:
     return artifact_folder(path).as_uri() if path else None
 
 
+def path_of(uri: str) -> Path:
+    """The path that a `file:` URI names."""
+    return Path(unquote(urlsplit(uri).path))
+
+
 def has_artifacts(artifact_uri: str) -> bool:
     """Whether there is a file at the `file:` URI of a run's artifacts."""
-    folder = Path(unquote(urlsplit(artifact_uri).path))
+    folder = path_of(artifact_uri)
     return folder.is_dir() and any(folder.iterdir())
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from stages.machine.fingerprint import fingerprint
 SOURCE = """
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import keras
@@ -72,6 +74,13 @@ class ScriptProject:
         for name, section in (params or {}).items():
             values[name] = values.get(name, {}) | section
         (self.root / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+
+    def lay(self, contents: Mapping[str, str]) -> None:
+        """Writes files of the script's repository, which is the folder that the script is in by default."""
+        for name, content in contents.items():
+            path = self.script.parent / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
 
     def run(self, stage: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a stage."""

@@ -484,9 +484,7 @@ def test_script_runs_in_the_root_of_its_repository_where_it_finds_its_files_ther
     text = source(start="from library.names import PLACE\nprint(Path('settings.txt').read_text(), PLACE)")
     project.write({"task": {"script": str(root / "jobs/train.py")}})
     contents = {"jobs/train.py": text, "library/names.py": "PLACE = 7", "settings.txt": "from the root", "setup.py": ""}
-    for name, content in contents.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content)
+    project.lay(contents)
     project.passed("environment")
     assert set(project.json("data/task.json")["files"]) == {"train.py", "library/names.py"}
     out = project.passed("prepare")
@@ -499,14 +497,14 @@ def test_module_in_the_root_of_the_repository_is_found_from_the_own_folder(proje
     root = project.script.parent
     text = source(start="from library import PLACE\nprint(Path('../beside.txt').read_text(), PLACE)")
     project.write({"task": {"script": str(root / "jobs/train.py")}})
-    for name, content in {
-        "jobs/train.py": text,
-        "library.py": "PLACE = 7",
-        "beside.txt": "here",
-        "setup.py": "",
-    }.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content)
+    project.lay(
+        {
+            "jobs/train.py": text,
+            "library.py": "PLACE = 7",
+            "beside.txt": "here",
+            "setup.py": "",
+        }
+    )
     assert "train.py runs in" not in project.passed("prepare")
     assert "here 7" in (project.root / ".halfstep/script/float32-0.txt").read_text()
 
@@ -560,15 +558,15 @@ def test_script_runs_in_the_folder_from_which_its_user_starts_it(project: Script
     root = project.script.parent
     relative = "from . import here; from tools import VALUE" if start.startswith("-m") else "import here; VALUE = 7"
     text = source(start=f"{relative}\nprint(Path('settings.txt').read_text(), __name__, here.PLACE, VALUE, sys.argv)")
-    for name, content in {
-        "jobs/train.py": text,
-        "jobs/__init__.py": "",
-        "jobs/here.py": "PLACE = 'beside'",
-        "tools.py": "VALUE = 7",
-        "settings.txt": "from the root",
-    }.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content)
+    project.lay(
+        {
+            "jobs/train.py": text,
+            "jobs/__init__.py": "",
+            "jobs/here.py": "PLACE = 'beside'",
+            "tools.py": "VALUE = 7",
+            "settings.txt": "from the root",
+        }
+    )
     script = start if start.startswith("-m") else str(root / start)
     project.write({"task": {"script": script, "folder": str(root)}})
     project.passed("environment")
