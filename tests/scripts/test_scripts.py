@@ -14,7 +14,7 @@ import pytest
 
 from stages import params
 from stages.inputs import digests
-from tests.scripts.conftest import source
+from tests.scripts.conftest import SOURCE, source
 
 if TYPE_CHECKING:
     from tests.scripts.conftest import ScriptProject
@@ -399,7 +399,7 @@ WRONG = {
     "raises": (
         "raise ValueError('no data')",
         {},
-        "fails before it calls fit: no data (train.py, line 10); in plain Python, too",
+        "fails before it calls fit: no data (train.py, line LINE); in plain Python, too",
     ),
     "ends": (
         "sys.exit(0)",
@@ -433,6 +433,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_script_gives_one_line(project: ScriptProject, name: str) -> None:
     start, params, said = WRONG[name]
+    said = said.replace("LINE", str(SOURCE.splitlines().index("START") + 1))
     build = "data = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)"
     project.write(params, start=start, build=build, fit="data, validation_data=data")
     done = project.run("prepare")
