@@ -91,12 +91,6 @@ class AuditError(HalfstepError):
     """A model that cannot be looked at, or in which something must be mended."""
 
 
-class SearchError(HalfstepError):
-    """A search that cannot be made."""
-
-    exit_status = 2
-
-
 class AdviceError(HalfstepError):
     """Advice that cannot be carried out, or an experiment that failed."""
 

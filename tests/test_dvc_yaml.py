@@ -42,7 +42,6 @@ IMPORTED_ONLY = {  # for a type, a message or a warning, by stage
         "stages/results/audit.py",
         "stages/results/profile.py",
         "stages/results/training.py",
-        "stages/stats/proportions.py",
         "stages/stats/quality.py",
         "stages/stats/resampling.py",
         "stages/stats/sample_size.py",

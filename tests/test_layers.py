@@ -22,7 +22,7 @@ LAYERS = (
     {"tracking", "precision"},
     {"tasks"},
     {"environment", "prepare", "train", "profile", "compare"},
-    {"advise", "audit", "fleet", "search"},
+    {"advise", "audit", "fleet"},
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
 SLOW = {"tensorflow", "keras"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -13,13 +14,13 @@ from rich.text import Text
 
 from stages import params, workspace
 from stages.advise import experiment
-from stages.advise.advice import Advice, advice_of, with_variants
+from stages.advise.advice import Advice, advice_of, alternatives, with_variants
+from stages.advise.trial import Trial, best_of
 from stages.cli import cli_entry
-from stages.compare.text import ratio_text
+from stages.compare.explain.layer_sets import MOST_SETS
 from stages.errors import AdviceError
 from stages.params import Params
-from stages.results import trials
-from stages.results.comparison import COMPARISON, Comparison, Trial
+from stages.results.comparison import COMPARISON, Comparison
 from stages.terminal import wide_console
 from stages.text import yaml_text
 
@@ -40,7 +41,7 @@ def main() -> None:
         if arguments.all:
             kept = _carry_out_all(comparison, settings, arguments.minutes)
         else:
-            trial, _ = _carry_out(_chosen(found, arguments.number), settings, {})
+            trial = _carry_out(_chosen(found, arguments.number), settings, {})
             kept = [trial] if trial.kept else []
     if arguments.apply and kept:
         experiment.apply(kept[-1].experiment)
@@ -72,7 +73,7 @@ def _list(found: Sequence[Advice], *, as_json: bool) -> None:
                 Text(advice.parent),
                 Text(_change(advice).removeprefix(f"variants.{advice.parent}.")),
                 Text(advice.reason.code),
-                "not known" if advice.remedy.at_most is None else f"{advice.remedy.at_most:.2f}×",
+                "not known" if advice.at_most is None else f"{advice.at_most:.2f}×",
                 "not known" if advice.cost_s is None else f"{max(1, round(advice.cost_s / 60))} min",
             )
     if table.row_count:
@@ -83,92 +84,69 @@ def _list(found: Sequence[Advice], *, as_json: bool) -> None:
     for _, advice in (item for item in numbered if item[0] is None):
         why = f" ({advice.because})" if advice.because else ""
         console.print(Text(f"By hand, {advice.parent}, {advice.reason.code}: {advice.reason.advice}{why}"))
-    for trial in trials.read().trials:
-        console.print(Text(f"Tried: {_outcome(trial)}"))
 
 
 def _change(advice: Advice) -> str:
     assert advice.remedy is not None, "it can be tried"
     before, to = map(yaml_text, (advice.remedy.before, advice.remedy.to))
     along = "".join(f", {key}: {yaml_text(value)}" for key, value in advice.along.items())
-    return f"{advice.remedy.key}: {before} → {to}{along}"
+    return f"{advice.remedy.key}: {before} → {advice.remedy.layers or to}{along}"
 
 
-def _carry_out(advice: Advice, settings: Params, kept: dict[str, params.Variant]) -> tuple[Trial, Comparison]:
-    """Tries one change beside everything that is measured already, and says what it brought.
-
-    Returns:
-        The trial, and the comparison of its experiment.
-    """
+def _carry_out(advice: Advice, settings: Params, kept: dict[str, params.Variant]) -> Trial:
+    """Tries one change beside everything that is measured already, and says what it brought."""
     assert advice.entry is not None, "it can be tried"
     assert advice.variant is not None, "it can be tried"
-    assert advice.remedy is not None, "it can be tried"
-    started_s = time.monotonic()
     entries = {**kept, advice.variant: advice.entry}
     print(f"advise: tries {_change(advice)} as {advice.variant}", flush=True)
     together, name = with_variants(settings, entries), experiment.name_of(advice.variant)
     experiment.run(together, name, experiment.added(together, entries))
-    comparison = experiment.comparison_of(name)
-    candidate = comparison.candidates[advice.variant]
-    over_parent, quality = candidate.over_parent, candidate.quality
-    is_faster = over_parent is not None and over_parent.low >= settings.compare.min_speedup
-    trial = Trial(
-        variant=advice.variant,
-        parent=advice.parent,
-        entry=advice.entry.model_dump(mode="json"),
-        experiment=name,
-        change=advice.remedy,
-        reason=advice.reason.code,
-        over_parent=over_parent,
-        verdict=candidate.verdict,
-        quality=quality.outcome if quality else None,
-        kept=is_faster and (quality is None or quality.outcome != "refuted"),
-        seconds=time.monotonic() - started_s,
-        parameters_sha256=trials.digest_of(settings),
-    )
-    trials.add(trial)
-    print(f"advise: {_outcome(trial)}", flush=True)
-    return trial, comparison
-
-
-def _outcome(trial: Trial) -> str:
-    """Such as `x: 1.31× (1.28 to 1.35) over its parent y, kept; against the baseline: adopt; experiment advise-x`."""
-    brought = "could not be compared with" if trial.over_parent is None else f"{ratio_text(trial.over_parent)} over"
-    word = "kept" if trial.kept else "dropped"
-    return (
-        f"{trial.variant}: {brought} its parent {trial.parent}, {word}; against the baseline: {trial.verdict}; "
-        f"experiment {trial.experiment}"
-    )
+    trial = Trial(advice.variant, advice.entry, name, experiment.comparison_of(name))
+    print(f"advise: {trial.outcome()}", flush=True)
+    return trial
 
 
 def _carry_out_all(comparison: Comparison, settings: Params, minutes: float | None) -> list[Trial]:
-    """Tries what is advised, the most promising first, on top of what was kept, until nothing more is worth it."""
-    ends_s = None if minutes is None else time.monotonic() + 60 * minutes
+    """Tries what is advised, the most promising first, on top of what was kept, until nothing more is worth it.
+
+    Of changes that exclude each other, all are tried, and the best one is kept.
+    """
+    ends_s = math.inf if minutes is None else time.monotonic() + 60 * minutes
     entries: dict[str, params.Variant] = {}
     kept, seen = list[Trial](), set[str]()
-    while (advice := _next(comparison, settings, seen, {trial.parent: trial.variant for trial in kept})) is not None:
-        if ends_s is not None and time.monotonic() + (advice.cost_s or 0.0) > ends_s:
-            print(f"advise: {advice.variant} does not fit into --minutes any more", flush=True)
-            break
-        seen.add(str(advice.variant))
-        trial, found = _carry_out(advice, settings, entries)
-        if trial.kept and advice.entry is not None:
-            kept.append(trial)
-            entries[trial.variant] = advice.entry
-            settings = with_variants(settings, {trial.variant: advice.entry})
-            comparison = found
+    is_over, failed = False, 0
+    while not is_over and (chosen := _next(comparison, settings, seen, {k.parent: k.variant for k in kept})):
+        trials = []
+        for advice in chosen:
+            is_over = time.monotonic() + (advice.cost_s or 0.0) > ends_s
+            if is_over:
+                print(f"advise: {advice.variant} does not fit into --minutes any more", flush=True)
+                break
+            seen.add(str(advice.variant))
+            trials.append(_carry_out(advice, settings, entries))
+        found = best_of(trials)
+        if found is None or (found.failed and failed == MOST_SETS):
+            continue
+        if found.kept:
+            kept.append(found)
+        failed += found.failed
+        entries[found.variant] = found.entry
+        settings = with_variants(settings, {found.variant: found.entry})
+        comparison = found.comparison
     print(f"advise: kept {', '.join(trial.variant for trial in kept) or 'nothing'} of {len(seen)} tried", flush=True)
     return kept
 
 
-def _next(comparison: Comparison, settings: Params, seen: set[str], kept: dict[str, str]) -> Advice | None:
-    """The most promising change that was not tried yet, and that may bring enough."""
-    for advice in advice_of(comparison, settings, kept):
-        at_most = advice.remedy.at_most if advice.remedy else None
-        is_worth_it = at_most is None or at_most >= settings.compare.min_speedup
-        if advice.can_be_tried and advice.variant not in seen and is_worth_it:
-            return advice
-    return None
+def _next(comparison: Comparison, settings: Params, seen: set[str], kept: dict[str, str]) -> list[Advice]:
+    """The most promising change that was not tried yet and that may bring enough, with those that exclude it."""
+    possible = [
+        advice
+        for advice in advice_of(comparison, settings, kept)
+        if advice.can_be_tried
+        and advice.variant not in seen
+        and (advice.at_most is None or advice.at_most >= settings.compare.min_speedup)
+    ]
+    return alternatives(possible[0], possible) if possible else []
 
 
 def _arguments() -> argparse.Namespace:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stages.compare.explain.layer_sets import MOST_SETS
 from stages.params import Params, Variant
 from stages.params.rules import broken_rules
 from stages.results.comparison import Comparison, Reason, Remedy
@@ -15,6 +16,7 @@ from stages.text import TRAIN
 _KEY = re.compile(r"variants\.([a-z][a-z0-9_]*)\.([a-z0-9_]+)")
 # What is done for every experiment beside its trainings and the timing: imports, preparation, comparison.
 OVERHEAD_S = 30.0
+_NO_NAME = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class Advice:
     along: Mapping[str, bool] = field(default_factory=dict)
     cost_s: float | None = None
     because: str | None = None
+
+    @property
+    def at_most(self) -> float | None:
+        """The largest speed-up that it may bring; None if unknown."""
+        return self.remedy.at_most if self.remedy else None
 
     @property
     def can_be_tried(self) -> bool:
@@ -77,11 +84,15 @@ def advice_of(comparison: Comparison, settings: Params, kept: Mapping[str, str] 
                 remedy = advice.remedy
                 key = ("", parent, reason.code) if remedy is None else (advice.parent, remedy.key, str(remedy.to))
                 found.setdefault(key, advice)
-    return sorted(found.values(), key=lambda advice: (not advice.can_be_tried, -_promise(advice)))
+    return sorted(found.values(), key=lambda advice: (not advice.can_be_tried, -(advice.at_most or 0.0)))
 
 
-def _promise(advice: Advice) -> float:
-    return advice.remedy.at_most or 0.0 if advice.remedy else 0.0
+def alternatives(chosen: Advice, possible: Sequence[Advice]) -> list[Advice]:
+    """A change, and those that exclude it: other layers of the same variant in float32, classes before single ones."""
+    if chosen.remedy is None or not isinstance(chosen.remedy.to, tuple):
+        return [chosen]
+    found = [advice for advice in possible if advice.remedy and advice.remedy.key == chosen.remedy.key]
+    return sorted(found, key=lambda advice: advice.remedy is None or advice.remedy.layers is None)[:MOST_SETS]
 
 
 def _of_reason(
@@ -121,7 +132,7 @@ def _as_variant(
     along = {"onednn": True} if needs_onednn else {}
     to = (*before.float32_layers, *remedy.to) if isinstance(remedy.to, tuple) else remedy.to
     entry = Variant.model_validate(before.model_dump() | {key: to, "parent": parent, **along})
-    name, same = f"{parent}_{suffix(key, remedy.to)}", _same(entry, settings)
+    name, same = f"{parent}_{suffix(key, remedy.to, remedy.layers)}", _same(entry, settings)
     found = Advice(parent, reason, remedy, name, entry, along, cost_s(comparison, settings))
     if same is not None:
         return Advice(parent, reason, remedy, because=f"{same} has this change already")
@@ -130,10 +141,11 @@ def _as_variant(
     return found
 
 
-def suffix(key: str, value: bool | int | str | tuple[str, ...] | None) -> str:
+def suffix(key: str, value: bool | int | str | tuple[str, ...] | None, layers: str | None = None) -> str:
     """What a changed setting adds to a variant's name."""
     if isinstance(value, tuple):
-        return f"{len(value)}_in_float32"
+        more = f"_and_{len(value) - 1}_more" if len(value) > 1 else ""
+        return f"{_NO_NAME.sub('_', (layers or value[0] + more).lower())}_in_float32"
     if isinstance(value, bool):
         return f"{key}_{'on' if value else 'off'}"
     if key == "batch_size":

@@ -27,7 +27,6 @@ with quick_imports():
     from stages.inputs.snapshot import Snapshot
     from stages.locking import stage_lock
     from stages.params import Params
-    from stages.results import trials
     from stages.results.comparison import COMPARISON, Comparison
     from stages.results.occasions import write_occasion
     from stages.results.task import resolved
@@ -58,7 +57,7 @@ def _compare_and_track(settings: Params, inputs: Snapshot) -> Comparison:
     try:
         study = load_study(settings.compare.baseline, train.variants, train.seeds, batch_sizes)
         judging = compare(study, with_margin(settings.compare, study))
-        comparison = document_of(judging, trials.of(params.load()))
+        comparison = document_of(judging)
         inputs.require_unchanged()
     except HalfstepError:
         with suppress(TrackingError), tracker.run(run_logging.comparison(), settings):

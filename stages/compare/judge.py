@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
-
-import numpy as np
 
 from stages.compare.best_batch import best_batches
 from stages.compare.explain.account import op_changes
@@ -13,7 +11,7 @@ from stages.compare.explain.why import why
 from stages.compare.gate import gate_state
 from stages.compare.judging import JudgedCandidate, Judging, compare, ratio_of, speedup_between
 from stages.compare.metrics import LARGEST_BATCH, PEAK_MEMORY, STARTUP, metric_values, train_times_s
-from stages.compare.next_steps import next_steps, quality_sample_size, too_few_of
+from stages.compare.next_steps import next_steps, too_few_of
 from stages.compare.notes import notes
 from stages.compare.quality_sentences import quality_sentence, same_weights_sentence
 from stages.compare.sentences import verdict_sentence
@@ -28,21 +26,20 @@ from stages.stats.speedup import CONFIDENCE
 from stages.text import TRAIN
 
 
-def judge(study: Study, params: CompareParams, tried: Iterable[document.Trial] = ()) -> document.Comparison:
+def judge(study: Study, params: CompareParams) -> document.Comparison:
     """Compares every candidate of a study with its baseline.
 
     Args:
         study: the results of all stages.
         params: section `compare` of the parameters.
-        tried: changes that were tried before.
 
     Raises:
         ComparisonError: variants were not trained or measured under the same conditions, or not measured together.
     """
-    return document_of(compare(study, params), tried)
+    return document_of(compare(study, params))
 
 
-def document_of(judging: Judging, tried: Iterable[document.Trial] = ()) -> document.Comparison:
+def document_of(judging: Judging) -> document.Comparison:
     """The content of `comparison.json`."""
     study = judging.study
     failed = tuple(result.variant for result in study.variants if result.failures)
@@ -73,20 +70,10 @@ def document_of(judging: Judging, tried: Iterable[document.Trial] = ()) -> docum
         train_time_s=train_times_s(study.variants) or None,
         startup_s=metric_values(study.variants, STARTUP) or None,
         best_batches=at_best,
-        tried=tuple(_left_out(tried, {result.variant for result in study.variants})) or None,
         notes=(*notes(judging), *_notes_on(at_best, study.baseline.variant)) or None,
         setup=_setup(study),
         candidates=candidates,
     )
-
-
-def _left_out(tried: Iterable[document.Trial], variants: set[str]) -> Iterator[document.Trial]:
-    """The trials of changes of these variants, and of changes of those."""
-    known = set(variants)
-    for trial in tried:
-        if trial.parent in known and trial.variant not in variants:
-            known.add(trial.variant)
-            yield trial
 
 
 def _notes_on(found: document.BestBatches | None, baseline: str) -> Iterator[str]:
@@ -138,8 +125,10 @@ def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candida
             for measure, found in candidate.factors.items()
         }
         or None,
-        quality=_quality(candidate, judging),
-        quality_same_weights=_quality_same_weights(candidate, judging),
+        quality=_quality(candidate.quality, quality_sentence, candidate.variant, judging),
+        quality_same_weights=_quality(
+            candidate.quality_same_weights, same_weights_sentence, candidate.variant, judging
+        ),
         limit=None if candidate.limit is None else {TRAIN: candidate.limit},
         account=None if candidate.account is None else {TRAIN: candidate.account},
         waiting=candidate.waiting,
@@ -152,7 +141,6 @@ def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candida
         reasons=candidate.reasons,
         peak_memory_mib=judging.before_after(PEAK_MEMORY, candidate),
         max_batch_size=judging.before_after(LARGEST_BATCH, candidate),
-        same_weights=_same_weights(candidate, judging.study),
         operations=_operations(candidate),
         **{document.verdict_key(measure): verdict for measure, verdict in candidate.verdicts.items()},
     )
@@ -213,30 +201,12 @@ def _disturbances(candidate: JudgedCandidate, measure: str, baseline: str) -> It
         )
 
 
-def _quality(candidate: JudgedCandidate, judging: Judging) -> document.Quality | None:
-    """The quality that the verdict on training asks for."""
-    change = candidate.quality
+def _quality(
+    change: QualityChange | None, sentence: Callable[[str, QualityChange, Judging], str], variant: str, judging: Judging
+) -> document.Quality | None:
+    """A change of quality, said in this sentence; None if there is none."""
     if change is None:
         return None
-    sentence = quality_sentence(candidate.variant, change, judging)
-    return _change(change, {TRAIN}, sentence, candidate, judging)
-
-
-def _quality_same_weights(candidate: JudgedCandidate, judging: Judging) -> document.Quality | None:
-    """The quality that the verdicts on inference ask for."""
-    change = candidate.quality_same_weights
-    if change is None:
-        return None
-    sentence = same_weights_sentence(candidate.variant, change, judging)
-    return _change(change, candidate.verdicts.keys() - {TRAIN}, sentence, candidate, judging)
-
-
-def _change(
-    change: QualityChange, measures: Iterable[str], sentence: str, candidate: JudgedCandidate, judging: Judging
-) -> document.Quality:
-    """A change of quality, with a sample size where one of the verdicts on `measures` is open."""
-    margin = judging.margin
-    is_open = any(candidate.verdicts[measure] == "inconclusive" for measure in measures)
     return document.Quality(
         value=change.delta,
         low=change.low,
@@ -247,14 +217,13 @@ def _change(
         name=judging.study.score_name,
         baseline=change.baseline,
         candidate=change.candidate,
-        margin=margin,
+        margin=judging.margin,
         seeds=change.seeds,
         kind=_kind(change),
-        outcome=change.outcome(margin),
-        reason=change.reason(margin),
+        outcome=change.outcome(judging.margin),
+        reason=change.reason(judging.margin),
         mcnemar_p=change.mcnemar_p,
-        sample_size=quality_sample_size(change, margin, judging.alpha) or None if is_open else None,
-        sentence=sentence,
+        sentence=sentence(variant, change, judging),
         too_few=too_few_of(change, judging),
     )
 
@@ -263,23 +232,3 @@ def _kind(change: QualityChange) -> Literal["binary", "score", "metric"]:
     if isinstance(change, BinaryChange):
         return "binary"
     return "metric" if isinstance(change, MetricChange) else "score"
-
-
-def _same_weights(candidate: JudgedCandidate, study: Study) -> document.SameWeights | None:
-    """The baseline's weights in the candidate's precision against the baseline's predictions, all seeds together.
-
-    None for tasks that are not `images`, whose predictions are not kept.
-    """
-    quality, profile = candidate.quality_same_weights, candidate.result.profile
-    if quality is None or profile is None or not study.task.is_images:
-        return None
-    trainings = study.baseline.trainings
-    before = np.stack([training.probabilities for training in trainings if training.probabilities is not None])
-    after = np.stack([profile.same_weights[training.seed] for training in trainings])
-    is_finite = np.isfinite(after).all(axis=2)
-    return document.SameWeights(
-        images=quality.examples,
-        agreement=float(((before.argmax(axis=2) == after.argmax(axis=2)) & is_finite).mean()),
-        max_probability_difference=float(np.abs(after - before)[is_finite].max(initial=0.0)),
-        accuracy=quality.candidate,
-    )

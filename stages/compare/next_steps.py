@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal
-
-from scipy import stats
 
 from stages.compare.judging import JudgedCandidate, Judging
 from stages.compare.text import ratio_text
 from stages.compare.verdict import is_bounded
 from stages.stats.proportions import BinaryChange
 from stages.stats.quality import QualityChange
-from stages.stats.sample_size import (
-    ADOPT_ERROR,
-    examples_needed,
-    occasions_needed,
-    processes_needed,
-    seeds_needed,
-    too_few_examples,
-)
-from stages.stats.speedup import CONFIDENCE, Speedup
+from stages.stats.sample_size import examples_needed, occasions_needed, times_as_long, too_few_examples
+from stages.stats.speedup import Speedup
 from stages.text import TRAIN, joined, measure_text, timed_label
 
 MOST_PROCESSES = 50  # that profile.processes allows
-MOST_OCCASIONS = 10  # that anyone measures
-ESTIMATE = "with 80 % probability, by the spread so far"
+MOST_TIMES = MOST_OCCASIONS = 10  # as long, or as often, as anyone measures
+MOST_EXAMPLES = 100  # times as many as there are
 
 
 def next_steps(candidate: JudgedCandidate, judging: Judging) -> tuple[str, ...]:
@@ -42,17 +32,6 @@ def next_steps(candidate: JudgedCandidate, judging: Judging) -> tuple[str, ...]:
         *_speed(candidate, others, judging),
         *_quality(candidate, others, judging),
     )
-
-
-def quality_sample_size(
-    change: QualityChange, margin: float, alpha: float = ADOPT_ERROR
-) -> dict[Literal["examples", "seeds"], int]:
-    """Test examples and seeds, either of which alone would settle the quality; absent if it alone would not."""
-    found: dict[Literal["examples", "seeds"], int | None] = {
-        "examples": examples_needed(change, margin, alpha),
-        "seeds": seeds_needed(change, margin, alpha),
-    }
-    return {name: number for name, number in found.items() if number is not None}
 
 
 def _measure_again(void: list[str], judging: Judging) -> Iterator[str]:
@@ -78,48 +57,40 @@ def _evaluate_again(candidate: JudgedCandidate, judging: Judging) -> Iterator[st
 
 
 def _speed(candidate: JudgedCandidate, measures: list[str], judging: Judging) -> Iterator[str]:
-    """What each open ratio costs, and how to measure as long as the costliest of those that can be settled."""
-    found = [item for measure in measures for item in _open_ratios(candidate, measure, judging)]
-    repeats, occasions = dict[str, int](), dict[str, int]()
-    for label, speedup in found:
-        if (number := _repeats(speedup, judging)) is not None:
-            repeats[label] = number
+    """What would settle each open ratio, and how to measure as long as the one that takes longest."""
+    longest, too_close = 0, []
+    for label, speedup in [item for measure in measures for item in _open_ratios(candidate, measure, judging)]:
+        if (times := _times(speedup, judging)) is not None:
+            yield _longer(label, speedup, times, judging)
+            longest = max(longest, times)
         elif (number := _occasions(speedup, judging)) is not None:
-            occasions[label] = number
-    for label, speedup in found:
-        if label in repeats:
-            yield _cost(label, speedup, judging)
-    if repeats:
-        longest = max(repeats, key=repeats.__getitem__)
-        yield _how(repeats[longest], dict(found)[longest], judging)
-    for label, speedup in found:
-        if label in occasions:
-            yield _another_occasion(label, speedup, occasions[label], judging)
-    rest = [item for item in found if item[0] not in repeats | occasions]
-    too_close = [f"{label}, {ratio_text(speedup)}" for label, speedup in rest]
+            yield _another_occasion(label, speedup, number, judging)
+        else:
+            too_close.append(f"{label}, {ratio_text(speedup)}")
+    if longest:
+        yield _how(longest, judging)
     if too_close:
         yield _too_close(too_close, judging)
 
 
-def _repeats(speedup: Speedup, judging: Judging) -> int | None:
-    """Repeats that settle a ratio; None if there is no such number, or where half of them in several occasions do.
+def _times(speedup: Speedup, judging: Judging) -> int | None:
+    """How many times as long a run settles a ratio; None where none does, or where half of that in occasions does.
 
     Where this run by itself decides, `profile` would end it as early as before, whatever is asked for.
     """
-    required, alpha, within = judging.params.min_speedup, judging.alpha, speedup.within_run
-    if speedup.earlier or within.high < required or within.p_below(required) <= alpha:
+    required, within = judging.params.min_speedup, speedup.within_run
+    if speedup.earlier or within.high < required or within.p_below(required) <= judging.alpha:
         return None
-    number = processes_needed(speedup, required, alpha)
-    others = _occasions(speedup, judging)
-    if number is None or number > MOST_PROCESSES or (others and number > 2 * others * speedup.processes):
+    needed, others = times_as_long(speedup, required), _occasions(speedup, judging)
+    if needed is None or needed > MOST_TIMES or (others and needed > 2 * others):
         return None
-    return number
+    return max(2, math.ceil(needed))
 
 
 def _occasions(speedup: Speedup, judging: Judging) -> int | None:
     """Occasions that settle a ratio, those so far included; None if there is no such number."""
-    number = occasions_needed(speedup, judging.params.min_speedup, judging.alpha)
-    return None if number is None or number > MOST_OCCASIONS else max(number, speedup.occasions + 1)
+    needed = occasions_needed(speedup, judging.params.min_speedup)
+    return None if needed is None or needed > MOST_OCCASIONS else max(math.ceil(needed), speedup.occasions + 1)
 
 
 def _open_ratios(candidate: JudgedCandidate, measure: str, judging: Judging) -> Iterator[tuple[str, Speedup]]:
@@ -134,12 +105,13 @@ def _open_ratios(candidate: JudgedCandidate, measure: str, judging: Judging) -> 
             yield name, speedup
 
 
-def _cost(label: str, speedup: Speedup, judging: Judging) -> str:
-    """What it costs in repeats to settle a ratio if it is the one seen, and if it is on the other side."""
-    costs = _costs(speedup, judging)
+def _longer(label: str, speedup: Speedup, times: int, judging: Judging) -> str:
+    """Such as `Training step, 1.03× (0.99 to 1.07), is on no clear side of 1.05×: about 3 times as long would …`."""
+    minutes = judging.minutes(speedup.processes * times)
+    takes = "" if minutes is None else f", {_minutes_text(minutes)},"
     return _sentence(
-        f"{label}, {ratio_text(speedup)}, is {_where(speedup, judging)} with {speedup.processes} repeats: {costs} "
-        f"({ESTIMATE})."
+        f"{label}, {ratio_text(speedup)}, is {_where(speedup, judging)}: about {times} times as long{takes} would "
+        f"settle it, if it is {speedup.ratio:.2f}×."
     )
 
 
@@ -147,9 +119,9 @@ def _another_occasion(label: str, speedup: Speedup, number: int, judging: Judgin
     """How to measure on another occasion, and how many there would be in all."""
     runs = "one run" if speedup.occasions == 1 else f"{speedup.occasions} occasions"
     return _sentence(
-        f"{label}, {ratio_text(speedup)}, is {_where(speedup, judging)} after {runs}, and more repeats do not show "
+        f"{label}, {ratio_text(speedup)}, is {_where(speedup, judging)} after {runs}, and a longer run does not show "
         f"what whole runs differ by. Only another occasion could settle it, about {number} in all if it is "
-        f"{ratio_text(speedup)}: set profile.occasion to another word and run `dvc repro`, which keeps this one and "
+        f"{speedup.ratio:.2f}×: set profile.occasion to another word and run `dvc repro`, which keeps this one and "
         "judges by all."
     )
 
@@ -161,35 +133,14 @@ def _where(speedup: Speedup, judging: Judging) -> str:
     return f"on no clear side of {required:g}×"
 
 
-def _costs(speedup: Speedup, judging: Judging) -> str:
-    """What it takes if the ratio is the one seen, and if it is an end of the interval on the other side.
-
-    Such as `if it is 1.03×, reject takes about 40 repeats, about 25 min`.
-    """
-    required = judging.params.min_speedup
-    costs = []
-    for true_ratio in (speedup.ratio, speedup.low, speedup.high):
-        is_other_side = (true_ratio >= required) != (speedup.ratio >= required)
-        number = processes_needed(speedup, required, judging.alpha, true_ratio=true_ratio)
-        if number is None or not (is_other_side or true_ratio == speedup.ratio):
-            continue
-        settled = "adopt" if true_ratio > required else "reject"
-        if judging.speed_only:
-            settled = "`faster`" if true_ratio > required else f"showing that it is below {required:g}×"
-        minutes = judging.minutes(number)
-        time = "" if minutes is None else f", {_minutes_text(minutes)}"
-        costs.append(f"if it is {true_ratio:.2f}×, {settled} takes about {number} repeats{time}")
-    return "; ".join(costs)
-
-
 def _minutes_text(minutes: float) -> str:
     return f"about {max(1, math.ceil(minutes))} min" if minutes < 100 else f"about {minutes / 60:.1f} hours"
 
 
 def _too_close(found: list[str], judging: Judging) -> str:
     return _sentence(
-        f"{'; '.join(found)}: so close to {judging.params.min_speedup:g}× that more than {MOST_PROCESSES} repeats "
-        f"or {MOST_OCCASIONS} occasions would be needed. Treat it as not worth having, or declare another "
+        f"{'; '.join(found)}: too close to {judging.params.min_speedup:g}× to tell, with a run {MOST_TIMES} times as "
+        f"long or with {MOST_OCCASIONS} occasions. Treat it as not worth having, or declare another "
         "compare.min_speedup."
     )
 
@@ -198,27 +149,17 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _how(processes: int, speedup: Speedup, judging: Judging) -> str:
-    """Which parameters to change to measure so many processes."""
+def _how(times: int, judging: Judging) -> str:
+    """Which parameters to change to measure so many times as long."""
     profile = judging.study.baseline.profile
     assert profile is not None, "there are speed-ups"
-    protocol, factor = profile.summary.protocol, processes / speedup.processes
+    protocol = profile.summary.protocol
     changes = [
-        f"profile.processes to {max(processes, speedup.processes)}",
-        f"profile.max_seconds to about {_rounded_up(protocol.timing_seconds * max(factor, 1.0))}",
+        f"profile.processes to {min(times * protocol.processes, MOST_PROCESSES)}",
+        f"profile.max_seconds to about {_rounded_up(protocol.timing_seconds * times)}",
+        f"profile.target_precision to {_rounded_down(protocol.target_precision / math.sqrt(times)):g}",
     ]
-    half_width = _half_width(speedup, processes)
-    if half_width < protocol.target_precision:  # it would end too early
-        changes.append(f"profile.target_precision to {_rounded_down(half_width):g}")
     return f"To measure that long, set {joined(changes)}."
-
-
-def _half_width(speedup: Speedup, processes: int) -> float:
-    """What the half-width within a run becomes with so many repeats, if the spread stays as it is."""
-    grown, within = processes / speedup.processes, speedup.within_run
-    degrees = (within.error.degrees, within.error.degrees * grown)
-    now, then = (stats.t.ppf((1 + CONFIDENCE) / 2, number) for number in degrees)
-    return float(within.half_width * then / now / math.sqrt(grown))
 
 
 def _rounded_down(value: float) -> float:
@@ -261,22 +202,20 @@ def _quality_sentences(whose: str, change: QualityChange, judging: Judging) -> I
     if (impossible := too_few_of(change, judging)) is not None:
         yield f"{impossible}."
         return
-    sizes, examples = quality_sample_size(change, margin, alpha), judging.study.task.examples_word
-    ways = []
-    if "examples" in sizes:
-        ways.append(f"about {sizes['examples']:,} test {examples} instead of {change.examples:,}")
-    if "seeds" in sizes:
-        ways.append(f"about {sizes['seeds']} train.seeds instead of {change.seeds}")
+    examples, needed = judging.study.task.examples_word, examples_needed(change, margin)
     score = f"The change of {scale.name}{whose}, {scale.signed(change.delta)}{scale.short_points}"
     text = f"{score} ({scale.interval(change)}), {found}"
     reason = change.reason(margin)
-    if ways:
-        yield f"{text}: {' or '.join(ways)} would ({ESTIMATE})."
+    times = None if needed is None else needed / change.examples
+    if times is not None and times <= MOST_EXAMPLES:
+        more = f"{needed:,} test {examples} instead of {change.examples:,}"
+        if change.seeds > 1 and needed != change.fewest_examples:
+            more += f", with {math.ceil(times)} times as many train.seeds,"
+        yield f"{text}: about {more} would."
     elif reason:
         yield f"{text}, because {reason}: use more test {examples}."
     else:
-        what = f"more train.seeds and more test {examples} together, or a larger compare.quality_margin,"
-        yield f"{text}: {what} would ({ESTIMATE})."
+        yield f"{text}: it is too close to the margin to tell. Declare a larger compare.quality_margin."
 
 
 def too_few_of(change: QualityChange, judging: Judging) -> str | None:
@@ -285,5 +224,5 @@ def too_few_of(change: QualityChange, judging: Judging) -> str | None:
         return None
     margin, verdicts = judging.margin, judging.number_of_tests
     changes = [item for each in judging.candidates for item in (each.quality, each.quality_same_weights)]
-    planned = [examples_needed(item, margin, judging.alpha) or 0 for item in changes if item is not None]
+    planned = [examples_needed(item, margin) or 0 for item in changes if item is not None]
     return too_few_examples(change.examples, judging.study.score_name, margin, change.seeds, verdicts, max(planned))

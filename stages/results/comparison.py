@@ -289,22 +289,6 @@ class Waiting(Record):
         return f"{number_text(self.wait_ms)} of {ms_text(self.step_ms)} of a training step wait for input"
 
 
-class SameWeights(Record):
-    """The baseline's trained weights computed in the candidate's precision, against the baseline's; all seeds together.
-
-    Attributes:
-        images: number of test images.
-        agreement: share of the predictions with the same class; an overflow has none.
-        max_probability_difference: the largest difference of a probability, overflows left out.
-        accuracy: in the candidate's precision, as a fraction.
-    """
-
-    images: int
-    agreement: float
-    max_probability_difference: float
-    accuracy: float
-
-
 class Quality(Estimate):
     """The change of the score called `name`, candidate − baseline. In the file its value is called `delta`.
 
@@ -317,7 +301,6 @@ class Quality(Estimate):
         outcome: whether a loss of more than `margin` is excluded (`shown`), shown (`refuted`), or neither.
         reason: why it is not established, where the interval by itself does not tell; None otherwise.
         mcnemar_p: p-value of McNemar's exact test, for one seed.
-        sample_size: test `examples` and `seeds`, either of which alone would settle the outcome; None if settled.
         sentence: what is known, in words.
         too_few: a sentence where the test set can never show the margin.
     """
@@ -333,7 +316,6 @@ class Quality(Estimate):
     outcome: Literal["shown", "refuted", "not established"]
     reason: str | None = None
     mcnemar_p: float | None = None
-    sample_size: dict[Literal["examples", "seeds"], int] | None = None
     sentence: str | None = None
     too_few: str | None = None
 
@@ -350,6 +332,7 @@ class Remedy(Record):
         key: dotted name in params.yaml, such as `variants.float32.xla`.
         before, to: its value now, and the one to try; None where it follows `train`, or TensorFlow chooses. Layers in
             `to` join those of `float32_layers`.
+        layers: what the layers in `to` are, such as `all DepthwiseConv2D`; None where each stands by itself.
         at_most: the largest speed-up that it may bring by what was measured; None where that is not known.
     """
 
@@ -358,6 +341,7 @@ class Remedy(Record):
     key: str
     before: bool | int | str | tuple[str, ...] | None = Field(default=None, alias="from")
     to: bool | int | str | tuple[str, ...] | None
+    layers: str | None = None
     at_most: float | None = None
 
 
@@ -514,7 +498,6 @@ class Candidate(Record):
     reasons: tuple[Reason, ...]
     peak_memory_mib: BeforeAfter | None = None
     max_batch_size: BeforeAfter | None = None
-    same_weights: SameWeights | None = None
     operations: dict[Literal["gained", "lost"], tuple[OpChange, ...]] | None = None
 
     @model_validator(mode="after")
@@ -595,37 +578,6 @@ class BestBatches(Record):
     curve: tuple[BatchPoint, ...] = ()
 
 
-class Trial(Record):
-    """One change that `stages.advise` tried.
-
-    Attributes:
-        variant: that was made; its entry names its parent.
-        entry: its entry of `variants`.
-        experiment: name of the DVC experiment.
-        change: what was changed.
-        reason: code of the reason.
-        over_parent: speed-up of training over the parent, from the same rounds; None where it could not be compared.
-        verdict: against the baseline.
-        quality: outcome of the quality of two trainings: `shown`, `refuted` or `not established`.
-        kept: whether the interval of `over_parent` reaches `compare.min_speedup`, and the quality is not refuted.
-        seconds: that it took.
-        parameters_sha256: identifies the parameters that decide what was compared, beside the variants.
-    """
-
-    variant: str
-    parent: str
-    entry: dict[str, Any]
-    experiment: str
-    change: Remedy
-    reason: str
-    over_parent: Ratio | None = None
-    verdict: Verdict
-    quality: str | None = None
-    kept: bool
-    seconds: float
-    parameters_sha256: str
-
-
 class Comparison(Document):
     """All candidates against the baseline.
 
@@ -644,12 +596,11 @@ class Comparison(Document):
         train_time_s: seconds of a whole training by variant, validation and compilation included; mean over seeds.
         startup_s: processor seconds to import, to build the model and to run the first step, by variant.
         best_batches: with `profile.find_max_batch`.
-        tried: changes of these variants that were tried before, and are not among the candidates.
         notes: sentences on what limits all of it, such as a measure that decides nothing.
         setup: what was compared, and how it was measured.
     """
 
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
 
     baseline: str
     environment: dict[str, Any]
@@ -667,7 +618,6 @@ class Comparison(Document):
     train_time_s: dict[str, float] | None = None
     startup_s: dict[str, float] | None = None
     best_batches: BestBatches | None = None
-    tried: tuple[Trial, ...] | None = None
     notes: tuple[str, ...] | None = None
     setup: Setup | None = None
     candidates: dict[str, Candidate]

@@ -14,8 +14,9 @@ from stages.advise import experiment
 from stages.advise.__main__ import main
 from stages.advise.advice import Advice, advice_of, suffix, with_variants
 from stages.params import Params, Variant
-from stages.results.comparison import COMPARISON, Comparison, OverParent, Reason, Remedy
+from stages.results.comparison import COMPARISON, Comparison, MeasuredSpeedup, OverParent, Reason, Remedy
 
+TIMES = {"rounds": 8, "typical_ratio": 1.3, "baseline_time_ms": 13.0, "candidate_time_ms": 10.0}
 REASON: dict[str, Any] = {"text": "It waits.", "evidence": {}, "advice": "Wait less."}
 
 
@@ -142,7 +143,8 @@ def test_list_is_json(results: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert main() == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["number"], found["new_variant"]) == (1, "float32_cache_input_on")
-    assert found["change"] == {"key": "variants.float32.cache_input", "from": None, "to": True, "at_most": 1.4}
+    change = {"key": "variants.float32.cache_input", "from": None, "to": True, "layers": None, "at_most": 1.4}
+    assert found["change"] == change
 
 
 def test_reason_without_a_change_says_so_in_the_file(results: Path) -> None:
@@ -180,9 +182,15 @@ def test_without_results_there_is_one_line(results: Path, capsys: pytest.Capture
 
 
 def answers(
-    monkeypatch: pytest.MonkeyPatch, over_parent: dict[str, tuple[float, float]], reasons: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch,
+    brought: dict[str, tuple[float, float]],
+    reasons: dict[str, Any],
+    failed: tuple[str, ...] = (),
 ) -> list[str]:
-    """Stands for the experiments: a variant's speed-up over its parent, and the reasons that its report gives."""
+    """Stands for the experiments: a variant's speed-up over its parent, and the reasons that its report gives.
+
+    Those of `failed` are not measured; the speed-up of a change of them is one over the baseline.
+    """
     started: list[str] = []
 
     def run(settings: Params, name: str, overrides: Iterable[str]) -> None:
@@ -194,12 +202,18 @@ def answers(
 
     def comparison_of(name: str) -> Comparison:
         variant = name.removeprefix("advise-").replace("-", "_")
-        low, high = over_parent[variant]
         found = comparison(**{variant: tuple(reasons.get(variant, ()))})
-        candidate = found.candidates[variant].model_copy(
-            update={"over_parent": OverParent(parent="float32", value=(low + high) / 2, low=low, high=high)}
-        )
-        return found.model_copy(update={"candidates": {variant: candidate}})
+        candidate = found.candidates[variant]
+        if variant in brought:
+            low, high = brought[variant]
+            ends = {"low": low, "high": high, "n": 4}
+            if any(variant.startswith(name) for name in failed):
+                timed = MeasuredSpeedup(value=(low + high) / 2, **ends, **TIMES)
+                candidate = candidate.model_copy(update={"speedup": {"train": timed}})
+            else:
+                over = OverParent(parent="float32", value=(low + high) / 2, low=low, high=high)
+                candidate = candidate.model_copy(update={"over_parent": over})
+        return found.model_copy(update={"candidates": {variant: candidate}, "failed": failed or None})
 
     monkeypatch.setattr(experiment, "run", run)
     monkeypatch.setattr(experiment, "comparison_of", comparison_of)
@@ -226,12 +240,50 @@ def test_all_goes_on_from_what_was_kept_until_nothing_adds_enough(
     assert started == list(brought)
     printed = capsys.readouterr().out
     assert f"kept {kept}, {kept}_batch_64 of 3 tried" in printed
-    trials = json.loads((results / ".halfstep/advise.json").read_text())["trials"]
-    assert [(trial["variant"], trial["kept"]) for trial in trials] == [
-        (kept, True),
-        (f"{kept}_xla_on", False),
-        (f"{kept}_batch_64", True),
-    ]
+
+
+def test_of_sets_of_layers_all_are_tried_and_the_best_is_kept(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Classes come before single layers, and no more than four sets are tried."""
+    key = "variants.mixed_bfloat16.float32_layers"
+    sets = {
+        "conv_in_float32": Remedy(key=key, before=(), to=("conv",), at_most=1.5),
+        "all_norm_in_float32": Remedy(key=key, before=(), to=("a", "b"), layers="all Norm", at_most=1.3),
+        "all_act_in_float32": Remedy(key=key, before=(), to=("c", "d"), layers="all Act", at_most=1.2),
+        "a_in_float32": Remedy(key=key, before=(), to=("a",), at_most=1.19),
+        "c_in_float32": Remedy(key=key, before=(), to=("c",), at_most=1.18),
+    }
+    first, *more = sets.values()
+    slow = Reason(code="slow_16bit_ops", change=first, more_changes=tuple(more), **REASON)
+    comparison(mixed_bfloat16=(slow,)).write(COMPARISON)
+    names = [f"mixed_bfloat16_{name}" for name in sets]
+    expected = [names[1], names[2], names[0], names[3]]
+    brought = dict(zip(expected, [(1.1, 1.2), (1.3, 1.5), (1.2, 1.3), (0.9, 1.0)], strict=True))
+    started = answers(monkeypatch, brought, {})
+    monkeypatch.setattr("sys.argv", ["advise", "--all"])
+    assert main() == 0
+    assert started == expected
+    printed = capsys.readouterr().out
+    assert "float32_layers: [] → all Norm as mixed_bfloat16_all_norm_in_float32" in printed
+    assert f"kept {names[2]} of 4 tried" in printed
+
+
+def test_layers_of_a_training_that_fails_again_join_those_that_are_kept(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was not measured is no parent: the last one is compared with the baseline."""
+    overflow = reason("arm_failed", ("variants.mixed_float16.float32_layers", (), ("a",), None))
+    names = ["mixed_float16_a_in_float32", "mixed_float16_a_in_float32_b_in_float32"]
+    again = reason("arm_failed", (f"variants.{names[0]}.float32_layers", ("a",), ("b",), None))
+    comparison(mixed_float16=(overflow,)).write(COMPARISON)
+    started = answers(monkeypatch, {names[1]: (1.2, 1.4)}, {names[0]: (again,)}, failed=("mixed_float16", names[0]))
+    monkeypatch.setattr("sys.argv", ["advise", "--all"])
+    assert main() == 0
+    assert started == names
+    printed = capsys.readouterr().out
+    assert f"{names[0]}: could not be compared, dropped" in printed
+    assert f"{names[1]}: 1.30× (1.20 to 1.40) over float32, as {names[0]} was not measured, kept" in printed
 
 
 def test_nothing_is_started_that_does_not_fit_into_the_minutes(

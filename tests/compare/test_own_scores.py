@@ -69,7 +69,6 @@ def test_document_has_the_scores_name_and_units(comparison: Judging) -> None:
     quality = json.loads(COMPARISON.read_text())["candidates"][FAST]["quality"]
     assert (quality["name"], quality["margin"], quality["outcome"]) == ("iou", MARGIN, "shown")
     assert not {"unit", "reason", "mcnemar_p"} & set(quality)
-    assert result.candidates[FAST].same_weights is None
     assert result.time_to_accuracy is not None
     assert result.time_to_accuracy.name == "iou"
 
@@ -144,8 +143,6 @@ def test_too_few_examples_are_named_wherever_the_outcome_stands(own: SmallStudy)
     quality = write_results_of(comparison).candidates[FAST].quality
     assert quality is not None
     assert (quality.outcome, quality.reason) == ("not established", reason)
-    assert quality.sample_size is not None
-    assert quality.sample_size["examples"] >= 1000
     assert reason in verdict_sentence(candidate, comparison)
     assert reason in (files.COMPARE / "report.html").read_text()
     assert any("test examples instead of 400" in text for text in next_steps(candidate, comparison))

@@ -31,7 +31,6 @@ from stages.results.comparison import (
     Quality,
     Ratio,
     Reason,
-    SameWeights,
     Score,
     Setup,
     TimeToAccuracy,
@@ -54,7 +53,6 @@ GPU = GpuConditions(
     reading_ms=0.1,
 )
 
-SAME_WEIGHTS = SameWeights(images=400, agreement=0.995, max_probability_difference=1 / 3, accuracy=0.98)
 RATIO = Ratio(value=1.3, low=1.2, high=1.4)
 QUALITY = Quality(
     name="accuracy",
@@ -68,7 +66,6 @@ QUALITY = Quality(
     n=400,
     outcome="not established",
     mcnemar_p=0.25,
-    sample_size={"examples": 1000, "seeds": 4},
 )
 LEAST_CANDIDATE = Candidate(verdict="inconclusive", sentence="x could not be compared.", reasons=())
 FULL_CANDIDATE = Candidate(
@@ -100,7 +97,6 @@ FULL_CANDIDATE = Candidate(
     ),
     peak_memory_mib=BeforeAfter(baseline=210.0, candidate=180.5),
     max_batch_size=BeforeAfter(baseline=512, candidate=896),
-    same_weights=SAME_WEIGHTS,
     operations={
         "lost": (OpChange(layer="cnn", operation="Cast", candidate_ms=0.5, delta_ms=0.5, low_ms=0.4, high_ms=0.6),)
     },

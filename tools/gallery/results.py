@@ -116,7 +116,7 @@ def machine_id(described: Mapping[str, Any]) -> str:
 def public(comparison: Comparison) -> Comparison:
     """The comparison without what only the machine that made it needs."""
     setup = comparison.setup and comparison.setup.model_copy(update={"manifests": {}})
-    changes = {"environment": _without_names(comparison.environment), "setup": setup, "tried": None}
+    changes = {"environment": _without_names(comparison.environment), "setup": setup}
     return comparison.model_copy(update=changes)
 
 
@@ -192,12 +192,17 @@ def _current(content: Any) -> dict[str, Any]:
 
 
 def _bring_up_to_date(comparison: dict[str, Any]) -> None:
-    """Leaves the accounts out of a comparison of schema 3, in which they added up whatever the traces showed."""
+    """Leaves out what a comparison of schema 3 has that later ones lack.
+
+    Its accounts added up, whatever the traces showed.
+    """
     if comparison.get(SCHEMA_VERSION) == 3 and isinstance(candidates := comparison.get("candidates"), dict):
         for candidate in filter(lambda found: isinstance(found, dict), candidates.values()):
-            for key in ("account", "why", "operations"):
+            for key in ("account", "why", "operations", "same_weights"):
                 candidate.pop(key, None)
-        comparison[SCHEMA_VERSION] = 4
+            for key in ("quality", "quality_same_weights"):
+                (candidate.get(key) or {}).pop("sample_size", None)
+        comparison[SCHEMA_VERSION] = Comparison.VERSION
 
 
 def _check(found: GalleryResult, path: Path, studies: Mapping[str, Study]) -> None:

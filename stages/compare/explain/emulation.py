@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stages.compare.explain.account import slower_layers
-from stages.compare.explain.evidence import Evidence, change_text, interval_evidence
+from stages.compare.explain.evidence import Evidence, change_text, changes_of, interval_evidence
 from stages.compare.explain.hardware import instruction_sets, peak_ratios
+from stages.compare.explain.layer_sets import slower_sets
 from stages.compare.explain.limit import best_speedup, work_of
 from stages.policies import FLOAT16
 from stages.results.comparison import Reason, Remedy
@@ -97,20 +97,8 @@ def slow_16bit_ops(data: Evidence) -> Reason | None:
         | interval_evidence(change),
         advice="Larger layers, images and batches gain more from 16 bit; otherwise keep the baseline.",
         time_ms=max(0.0, min(change.delta, _slower_ms(precision))),
-        change=layers_in_float32(data),
+        **changes_of(slower_sets(data)),
     )
-
-
-def layers_in_float32(data: Evidence) -> Remedy | None:
-    """To keep the layers in float32, too, whose operations lose time in 16 bits; at best they take what they took."""
-    if data.accounts is None or data.is_account_void or not data.policy.startswith("mixed_") or data.speedup is None:
-        return None
-    audit = data.candidate.audit
-    layers = slower_layers(data.accounts, audit.in_16_bits if audit else ())
-    step_ms, lost_ms = data.speedup.candidate_time_ms, sum(layers.values())
-    if not layers or lost_ms >= step_ms:
-        return None
-    return data.changed("float32_layers", tuple(layers), step_ms / (step_ms - lost_ms))
 
 
 def _slower_ms(speedup: Speedup) -> float:

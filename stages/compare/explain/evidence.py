@@ -173,15 +173,18 @@ class Evidence:
         """Compute time in the candidate's traced step."""
         return compute_ms(self.candidate)
 
-    def changed(self, key: str, to: Setting | tuple[str, ...], at_most: float | None = None) -> Remedy:
+    def changed(
+        self, key: str, to: Setting | tuple[str, ...], at_most: float | None = None, layers: str | None = None
+    ) -> Remedy:
         """A change of this variant's entry.
 
         Args:
             key: of the entry.
             to: its new value.
             at_most: the largest speed-up that it may bring; None if unknown.
+            layers: what the layers in `to` are, where they have something in common.
         """
-        return remedy(self.candidate, key, to, at_most)
+        return remedy(self.candidate, key, to, at_most, layers)
 
     @property
     def sets_input_threads(self) -> bool:
@@ -198,10 +201,16 @@ class Evidence:
         return {name: self.candidate.metrics[name] for name in (part, STEP)}
 
 
-def remedy(profile: Profile, key: str, to: Setting | tuple[str, ...], at_most: float | None = None) -> Remedy:
+def remedy(
+    profile: Profile,
+    key: str,
+    to: Setting | tuple[str, ...],
+    at_most: float | None = None,
+    layers: str | None = None,
+) -> Remedy:
     """A change of the entry of a profile's variant; arguments as of `Evidence.changed`."""
     name, entry = profile.summary.variant, profile.summary.entry
-    return Remedy(key=f"variants.{name}.{key}", before=getattr(entry, key), to=to, at_most=at_most)
+    return Remedy(key=f"variants.{name}.{key}", before=getattr(entry, key), to=to, at_most=at_most, layers=layers)
 
 
 def changes_of(found: Sequence[Remedy]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from stages.compare.explain.evidence import (
     interval_evidence,
     time_by_type,
 )
+from stages.compare.explain.layer_sets import casting_sets
 from stages.compare.explain.waiting import waiting
 from stages.results.comparison import Reason, Remedy, Waiting
 from stages.results.profile import Profile
@@ -156,6 +157,7 @@ def cast_overhead(data: Evidence) -> Reason | None:
         evidence={"share": share} | interval_evidence(change),
         advice=_CAST_ADVICE,
         time_ms=change.delta,
+        **changes_of(casting_sets(data, classes)),
     )
 
 

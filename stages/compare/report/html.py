@@ -68,8 +68,6 @@ def report_view(comparison: Comparison, study: Study | None) -> dict[str, Any]:
         "batches": batches,
         "throughput": throughput_chart(comparison.best_batches.curve) if comparison.best_batches else None,
         "batch_columns": heads,
-        "tried": tables.trial_rows(comparison),
-        "trial_columns": tables.TRIAL_COLUMNS,
         "at_equal_batch": [comparison.baseline, *tables.at_equal_batch(comparison)],
         "speed": speed.speed(comparison),
         "limits": speed.limits(comparison),

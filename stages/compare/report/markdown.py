@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from stages.cli import cli_entry
-from stages.compare.report.tables import TRIAL_COLUMNS, at_equal_batch, batch_table, trial_rows
+from stages.compare.report.tables import at_equal_batch, batch_table
 from stages.compare.scale import Scale
 from stages.compare.text import speed_only_note, verdict_text
 from stages.escaping import markdown_text, truncated_markdown
@@ -41,7 +41,6 @@ def render_markdown(comparison: Comparison) -> str:
         lines += ["", f"| candidate | measure | {before}, mean | candidate, mean | ratio | 95 % interval | {verdict} |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | --- |", *rows]
     lines += _table(*batch_table(comparison))
-    lines += _table(TRIAL_COLUMNS, trial_rows(comparison))
     for note in comparison.notes or ():
         lines += ["", markdown_text(note)]
     for name, item in candidates.items():

@@ -15,7 +15,7 @@ from stages.compare.text import ratio_text, verdict_text
 from stages.files import COMPARE, atomic_path
 from stages.results.comparison import Candidate, Comparison, Ratio, Score
 from stages.results.profile import Profile
-from stages.text import TRAIN, inference_measure, number_text, yaml_text
+from stages.text import TRAIN, inference_measure, number_text
 
 STEP_PARTS = (  # of a traced step, in the order in which they are drawn
     "device_compute",
@@ -205,22 +205,6 @@ def _factors_text(candidate: Candidate) -> str:
     if factors is None:
         return ""
     return f" = {factors.settings.ratio:.2f}× settings × {factors.precision.ratio:.2f}× precision"
-
-
-TRIAL_COLUMNS = ("tried", "change", "speed-up of training", "decision")
-
-
-def trial_rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """Below `TRIAL_COLUMNS`, the changes that were tried before."""
-    return [
-        (
-            trial.variant,
-            f"{trial.change.key.split('.')[-1]}: {yaml_text(trial.change.before)} → {yaml_text(trial.change.to)}",
-            f"{ratio_text(trial.over_parent)} over {trial.parent}" if trial.over_parent else "not compared",
-            "kept" if trial.kept else "dropped",
-        )
-        for trial in comparison.tried or ()
-    ]
 
 
 def at_equal_batch(comparison: Comparison) -> dict[str, Candidate]:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stages.compare.report.html import compared, headline_note
-from stages.compare.report.tables import MetricRow, at_equal_batch, batch_table, metric_rows, trial_rows
+from stages.compare.report.tables import MetricRow, at_equal_batch, batch_table, metric_rows
 from stages.compare.study import Study
 from stages.compare.text import ratio_text
 from stages.errors import printable
@@ -34,8 +34,6 @@ def render(comparison: Comparison, study: Study | None) -> RenderableType:
     lines += [_batch_table(heads, rows)] if rows else []
     for candidate in comparison.candidates.values():
         lines += [Text(printable(text)) for text in candidate.sentences]
-    for name, change, ratio, decision in trial_rows(comparison):
-        lines.append(Text(printable(f"Tried before: {name} ({change}): {ratio}, {decision}")))
     lines += [Text(f"Note: {printable(text)}") for text in comparison.notes or ()]
     changes = [item.quality for item in comparison.candidates.values() if item.quality is not None]
     if (note := headline_note(comparison)) is not None:

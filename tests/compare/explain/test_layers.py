@@ -72,7 +72,7 @@ def test_layers_join_those_that_the_entry_keeps_already(project: SmallStudy) -> 
     ]
     assert found[0].entry is not None
     assert found[0].entry.float32_layers == ("norm", "first")
-    assert found[0].variant == "mixed_float16_1_in_float32"
+    assert found[0].variant == "mixed_float16_first_in_float32"
 
 
 def test_layers_are_in_the_report(project: SmallStudy) -> None:

@@ -1,0 +1,79 @@
+"""Which layers the reasons advise to keep in float32."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pandas as pd
+import pytest
+
+from stages.compare.explain.accounts import Accounts
+from stages.compare.explain.evidence import Evidence
+from stages.compare.explain.layer_sets import casting_sets, slower_sets
+from stages.profile.records import TracedPart
+from stages.results.audit import LayerAudit, ModelAudit, Totals
+from stages.results.comparison import ClassChange
+from stages.results.profile import AccountRow, read_profile
+from stages.stats.speedup import CONFIDENCE, ProcessTimes, Speedup
+from tests.small_study import SmallStudy, environment
+
+# By path: class, dtype, operations of matrix products, and milliseconds in the baseline and in the candidate.
+LAYERS: dict[str, tuple[str, str, int, float, float]] = {
+    "net": ("Functional", "bfloat16", 0, 5.0, 9.0),
+    "norm": ("LayerNormalization", "bfloat16", 0, 5.0, 9.0),
+    "norm_1": ("LayerNormalization", "bfloat16", 0, 5.0, 5.0),
+    "kept": ("Dense", "float32", 128, 5.0, 8.0),  # by the model's own code; it is slower beside its casts
+    "slow": ("Dense", "bfloat16", 128, 5.0, 7.0),
+    "fast": ("Dense", "bfloat16", 128, 20.0, 10.0),
+}
+
+
+def account(of: int) -> pd.DataFrame:
+    rows = [
+        AccountRow(process, **TracedPart("matmul", path, name, "MatMul", dtype, times_ms[of])._asdict())
+        for process in range(4)
+        for path, (name, dtype, _, *times_ms) in LAYERS.items()
+    ]
+    return pd.DataFrame([asdict(row) for row in rows])
+
+
+@pytest.fixture
+def data(project: SmallStudy) -> Evidence:
+    """Of a candidate whose step takes 48 ms."""
+    layers = tuple(
+        LayerAudit(path=path, type=name, compute_dtype=dtype, variable_dtype="float32", parameters=64, flops=flops)
+        for path, (name, dtype, flops, *_) in LAYERS.items()
+    )
+    audit = ModelAudit(layers=layers, totals=Totals(parameters=320))
+    baseline = replace(read_profile("float32"), account=account(0))
+    candidate = replace(read_profile("mixed_bfloat16"), account=account(1), audit=audit)
+    speedups = {"train": Speedup((ProcessTimes(1, 45.0, 48.0, 0.0, 2),) * 2, CONFIDENCE)}
+    accounts = Accounts.of(baseline, candidate)
+    return Evidence(baseline, candidate, (), speedups, environment(), accounts=accounts)
+
+
+def test_slower_classes_come_first_and_a_matrix_product_stays_in_16_bits(data: Evidence) -> None:
+    found = {change.to: change for change in slower_sets(data)}
+    assert list(found) == [("norm", "norm_1"), ("norm",), ("slow",)]  # not both Dense layers: that is float32
+    assert found["norm", "norm_1"].layers == "all LayerNormalization"
+    assert found["slow",].layers is None
+    assert found["slow",].key == "variants.mixed_bfloat16.float32_layers"
+    assert found["norm",].at_most == pytest.approx(48 / (48 - 4))
+
+
+def test_classes_with_casts_are_kept_in_float32(data: Evidence) -> None:
+    casts = {"LayerNormalization": 3.0, "Dense": 2.0, "Conv2D": 1.0, "Activation": -1.0}
+    classes = [
+        ClassChange(
+            layer_class=name, kind="cast", layers=2, value=delta, low=delta, high=delta, baseline_ms=0, candidate_ms=3
+        )
+        for name, delta in casts.items()
+    ]
+    (found,) = casting_sets(data, classes)
+    assert (found.to, found.layers) == (("norm", "norm_1"), "all LayerNormalization")
+    assert found.at_most == pytest.approx(48 / (48 - 3))
+
+
+def test_without_an_audit_or_a_mixed_policy_there_is_none(data: Evidence) -> None:
+    assert slower_sets(replace(data, candidate=replace(data.candidate, audit=None))) == []
+    assert slower_sets(replace(data, accounts=None)) == []
