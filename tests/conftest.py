@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing.spawn
+import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from xdist.scheduler import LoadFileScheduling
 from stages import files
 from stages.machine.fingerprint import fingerprint
 from stages.params import DataParams
+from tests import warm
 
 ROOT = Path(__file__).parents[1]
 PIPELINE = "tests/pipeline/"
@@ -64,6 +68,28 @@ def decoders_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def handle_sigint() -> None:
     """Handles SIGINT, which a shell ignores in background jobs. Child processes inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def warm_python() -> Iterator[None]:
+    """Makes a Python with which most tests start stages; those of faults, kills and clusters take the real one."""
+    folder = Path(tempfile.mkdtemp(prefix="warm-", dir="/tmp"))  # the path of a socket has at most 107 bytes
+    os.environ |= {warm.PYTHON: str(warm.make(folder)), warm.OWNER: str(os.getpid())}
+    before = multiprocessing.spawn.get_executable()
+    multiprocessing.set_executable(warm.python())
+    yield
+    multiprocessing.set_executable(before)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def cold_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Has stages started as users start them."""
+    monkeypatch.delenv(warm.PYTHON)
+    warmed = multiprocessing.spawn.get_executable()
+    multiprocessing.set_executable(sys.executable)
+    yield
+    multiprocessing.set_executable(warmed)
 
 
 @pytest.fixture(autouse=True)

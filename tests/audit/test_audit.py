@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from tests import warm
 
 LIMIT_S = 30  # of every example and built-in network
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -34,7 +35,7 @@ def run(folder: Path, root: Path, params: dict[str, Any], *arguments: str) -> su
     for source in (root / "examples").glob("*.py"):
         (folder / source.name).write_bytes(source.read_bytes())
     return subprocess.run(
-        [sys.executable, "-m", "stages.audit", *arguments],
+        [warm.python(), "-m", "stages.audit", *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(root), "COLUMNS": "160"},
         capture_output=True,

@@ -103,6 +103,11 @@ def cluster_of(folder: Path, nodes: Mapping[str, Mapping[str, str]]) -> Iterator
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def as_users_start_it(cold_python: None) -> None:
+    """Every stage starts as users start it."""
+
+
 @pytest.fixture
 def home(pristine: Checkout, tmp_path: Path) -> Checkout:
     """A checkout with a folder as its DVC remote, committed."""

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests import warm
 from tests.params_file import set_parameters
 
 if TYPE_CHECKING:
@@ -143,10 +144,11 @@ def child_environment(root: Path) -> dict[str, str]:
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DVC_", "GIT_"))}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     author = {f"GIT_{role}_{key}": "tests@localhost" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
+    folders = [Path(warm.python()).parent, Path(sys.executable).parent]
     return {
         **variables,
         **author,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{variables.get('PATH', '')}",
+        "PATH": os.pathsep.join(map(str, [*folders, variables.get("PATH", "")])),
         "GIT_CONFIG_GLOBAL": os.devnull,
         "DVC_NO_ANALYTICS": "1",
         "DVC_SITE_CACHE_DIR": str(root.parent / f".{root.name}-dvc"),
@@ -178,9 +180,11 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 @pytest.fixture(scope="session")
 def finished(pristine: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """The project after `dvc repro`, with the results committed. Tests that change it use `copied`."""
+    """The project after `dvc repro`, as users start it, and a commit. Tests that change it use `copied`."""
     checkout = pristine.copy(tmp_path_factory.mktemp("finished") / "halfstep")
-    checkout.repro()
+    environment = child_environment(checkout.root)
+    real = {"PATH": environment["PATH"].split(os.pathsep, 1)[1], warm.PYTHON: sys.executable}
+    checkout.check_output("dvc", "repro", **real)
     checkout.commit("First results")
     return checkout
 

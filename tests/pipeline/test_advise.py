@@ -17,7 +17,7 @@ from tests.pipeline.conftest import child_environment
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cold_python")]
 EDIT = "# an edit that is not committed\n"
 
 

@@ -125,7 +125,7 @@ def test_tracking_json_contains_only_a_digest(finished: Checkout) -> None:
 
 def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
     written = finished.json("data/compare/comparison.json")
-    assert written["schema_version"] == 4
+    assert written["schema_version"] == 5
     found = Comparison.read(finished.root / "data/compare/comparison.json")
     assert found.as_json() == written
     candidate = found.candidates["mixed_bfloat16"]
@@ -144,7 +144,7 @@ def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
 
 @pytest.mark.parametrize(
     ("name", "version"),
-    [("prepared/info", 2), ("train/float32-0/metrics", 2), ("profile/_control/summary", 6), ("compare/comparison", 4)],
+    [("prepared/info", 2), ("train/float32-0/metrics", 2), ("profile/_control/summary", 6), ("compare/comparison", 5)],
 )
 def test_every_result_has_a_schema_version(finished: Checkout, name: str, version: int) -> None:
     assert finished.json(f"data/{name}.json")["schema_version"] == version

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 VARIANTS = ("float32", "mixed_bfloat16")
 LIMIT_S = 240.0  # another measurement on this machine is waited for
+pytestmark = pytest.mark.usefixtures("cold_python")
 
 
 @dataclass(frozen=True)

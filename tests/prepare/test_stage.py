@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from PIL.TiffImagePlugin import IFDRational
 
 from stages import files
 from stages.machine.fingerprint import fingerprint
+from tests import warm
 
 MARKER = "S3CRETPLACE"  # in every kind of metadata
 GPS_TAG, CAMERA_TAGS = 0x8825, (0x010F, 0x0110, 0x0131, 0x013B, 0x8298)
@@ -44,7 +44,7 @@ def write_params(project: Path, **data: object) -> None:
 def start(project: Path, root: Path, prefix: Sequence[str] = (), stage: str = "prepare") -> subprocess.Popen[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DVC_"))}
     return subprocess.Popen(
-        [*prefix, sys.executable, "-m", f"stages.{stage}"],
+        [*prefix, warm.python(), "-m", f"stages.{stage}"],
         cwd=project,
         env=kept | {"PYTHONPATH": str(root), "HOME": str(project)},
         stdout=subprocess.PIPE,

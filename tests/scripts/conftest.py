@@ -15,6 +15,7 @@ import yaml
 
 from stages import files
 from stages.machine.fingerprint import fingerprint
+from tests import warm
 
 # Two classes of four numbers. What stands for the words in capitals is replaced.
 SOURCE = """
@@ -84,7 +85,7 @@ class ScriptProject:
 
     def run(self, stage: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a stage."""
-        command = [sys.executable, "-m", f"stages.{stage}", *arguments]
+        command = [warm.python(), "-m", f"stages.{stage}", *arguments]
         return subprocess.run(command, cwd=self.root, env=self._variables, capture_output=True, text=True, check=False)
 
     def passed(self, stage: str, *arguments: str) -> str:

@@ -110,6 +110,11 @@ def wait_until(condition: Callable[[], object], problem: str) -> None:
         time.sleep(0.1)
 
 
+@pytest.fixture(autouse=True)
+def as_users_start_it(cold_python: None) -> None:
+    """Every stage starts as users start it."""
+
+
 @pytest.fixture(scope="session")
 def team(tmp_path_factory: pytest.TempPathFactory, store_template: Path) -> Iterator[Team]:
     """The server with the users of `PASSWORDS`."""

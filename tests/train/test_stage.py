@@ -19,6 +19,7 @@ from stages.params import ModelParams, Params, TrainParams
 from stages.results.training import TrainingMetrics, finished_scores
 from stages.tracking import backfill, run_logging
 from stages.tracking.tracker import Tracker
+from tests import warm
 
 VARIANT = "mixed_bfloat16"
 PARAMS = Params(train=TrainParams(variants=(VARIANT,), epochs=2, batch_size=8))
@@ -78,7 +79,7 @@ def with_seed(seed: int) -> TrainParams:
 
 
 def stage(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "stages.train", *arguments]
+    command = [warm.python(), "-m", "stages.train", *arguments]
     variables = os.environ | {"PYTHONPATH": str(root)}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=variables, timeout=120)
 
