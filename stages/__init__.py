@@ -48,6 +48,9 @@ if sys.argv[:1] == ["-m"] and _problem_with_python():
         "(`. .venv/bin/activate`), or install requirements.txt in it, then run the same command again"
     )
 
+if sys.argv[:1] == ["-m"] and os.path.expanduser("~") == "~":  # noqa: PTH111  # pathlib takes time
+    sys.exit(f"HOME is not set, and user {os.getuid()} has no home folder: set HOME to a folder that it may write to")
+
 # Libraries read these variables once, when they are first imported, so they are set before any of them.
 os.environ["KERAS_BACKEND"] = "tensorflow"  # the profiler, tf.data and LossScaleOptimizer belong to TensorFlow
 os.environ["TF_USE_LEGACY_KERAS"] = "0"  # 1 would replace Keras 3 within TensorFlow

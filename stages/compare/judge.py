@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from stages.compare.best_batch import best_batches
 from stages.compare.explain.account import op_changes
 from stages.compare.explain.why import why
 from stages.compare.gate import gate_state
 from stages.compare.judging import JudgedCandidate, Judging, compare, ratio_of, speedup_between
-from stages.compare.metrics import LARGEST_BATCH, PEAK_MEMORY, STARTUP, metric_values, train_times_s
+from stages.compare.metrics import (
+    LARGEST_BATCH,
+    LARGEST_BATCH_PER_S,
+    PEAK_MEMORY,
+    STARTUP,
+    metric_values,
+    train_times_s,
+)
 from stages.compare.next_steps import next_steps, too_few_of
 from stages.compare.notes import notes
 from stages.compare.quality_sentences import quality_sentence, same_weights_sentence
@@ -44,7 +50,6 @@ def document_of(judging: Judging) -> document.Comparison:
     study = judging.study
     failed = tuple(result.variant for result in study.variants if result.failures)
     candidates = {item.variant: _candidate(item, judging) for item in judging.candidates}
-    at_best = best_batches(judging)
     return document.Comparison(
         baseline=study.baseline.variant,
         environment=study.environment,
@@ -69,19 +74,10 @@ def document_of(judging: Judging) -> document.Comparison:
         baseline_reasons=judging.baseline_reasons or None,
         train_time_s=train_times_s(study.variants) or None,
         startup_s=metric_values(study.variants, STARTUP) or None,
-        best_batches=at_best,
-        notes=(*notes(judging), *_notes_on(at_best, study.baseline.variant)) or None,
+        notes=tuple(notes(judging)) or None,
         setup=_setup(study),
         candidates=candidates,
     )
-
-
-def _notes_on(found: document.BestBatches | None, baseline: str) -> Iterator[str]:
-    if found is not None and found.void:
-        yield (
-            f"The two copies of {baseline} differ by more than noise at its best batch, so the best batches decide "
-            "nothing."
-        )
 
 
 def _score(judging: Judging) -> document.Score:
@@ -141,6 +137,7 @@ def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candida
         reasons=candidate.reasons,
         peak_memory_mib=judging.before_after(PEAK_MEMORY, candidate),
         max_batch_size=judging.before_after(LARGEST_BATCH, candidate),
+        max_batch_examples_per_s=judging.before_after(LARGEST_BATCH_PER_S, candidate),
         operations=_operations(candidate),
         **{document.verdict_key(measure): verdict for measure, verdict in candidate.verdicts.items()},
     )

@@ -9,7 +9,8 @@ from stages.compare.study import Study, VariantResult
 from stages.files import CONTROL
 from stages.results.comparison import Candidate, Comparison, Estimate, verdict_key
 
-PEAK_MEMORY, LARGEST_BATCH, STARTUP = "memory/peak_mib", "memory/max_batch_size", "startup_s"  # of a profile
+PEAK_MEMORY, STARTUP = "memory/peak_mib", "startup_s"  # of a profile
+LARGEST_BATCH, LARGEST_BATCH_PER_S = "memory/max_batch_size", "memory/max_batch_examples_per_s"
 
 
 def dvc_metrics(study: Study, result: Comparison) -> dict[str, dict[str, float]]:
@@ -31,14 +32,6 @@ def tracking_metrics(result: Comparison) -> dict[str, float]:
     metrics = {f"noise_floor/{measure}": floor for measure, floor in result.noise_floor.items()}
     for name in (result.baseline, *result.candidates):
         metrics |= {f"{name}/{key}": value for key, value in _seconds(result, name).items()}
-    for name, best in result.best_batches.variants.items() if result.best_batches else ():
-        metrics |= {
-            f"{name}/best_batch_size": best.batch_size,
-            f"{name}/best_batch_examples_per_s": best.examples_per_s,
-        }
-        if best.speedup is not None:
-            found = _with_ends("speedup_best_batch", best.speedup)
-            metrics |= {f"{name}/{key}": value for key, value in found.items()}
     for name, candidate in result.candidates.items():
         found = candidate_metrics(candidate) | _account_metrics(candidate)
         metrics |= {f"{name}/{key}": value for key, value in found.items()}

@@ -23,7 +23,6 @@ from stages.environment.own_code_preflight import (
     model_problems,
     task_problems,
 )
-from stages.environment.server_preflight import server_problem
 from stages.errors import HalfstepError, ParameterError, one_line, without_password
 from stages.files import resolve_data_path
 from stages.inputs.own_model import OWN_MODEL
@@ -51,8 +50,6 @@ def checked_params(*, has_data: bool = True) -> Params:
     lines += [f"params.yaml: {line}" for line in _missing_for_dvc(text)] if params is not None and not lines else []
     if params is not None:
         lines += [f"params.yaml: {line}" for line in input_problems(params, has_data=has_data)]
-    if params is not None and not lines:  # other errors are reported without waiting for the network
-        lines = [f"params.yaml: {line}" for line in server_problems(params)]
     if lines or params is None:
         raise ParameterError(*lines)
     return params
@@ -91,11 +88,6 @@ def input_problems(params: Params, *, has_data: bool = True) -> list[str]:
         *_gpu(params.train),
         *_tracking(params.tracking, store.problem_with(store.resolve_uri(params.tracking))),
     ]
-
-
-def server_problems(params: Params) -> list[str]:
-    """One line if the tracking server does not respond. Takes at most some seconds."""
-    return list(_tracking(params.tracking, server_problem(params.tracking)))
 
 
 def require_writable_checkout() -> None:

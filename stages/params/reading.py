@@ -11,14 +11,13 @@ from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
+from ruamel.yaml.nodes import MappingNode, Node
 
 from stages.errors import ParameterError, printable
 from stages.params.schema import Params
 
 PARAMS_FILE = Path("params.yaml")
 MAX_BYTES = 32 * 1024  # it is read in half a second
-MAX_VALUES = 10_000
 MAX_DEPTH = 20
 MAX_INTEGER_BITS = 1000  # Python neither prints nor converts integers of any size
 
@@ -92,15 +91,9 @@ def _loader() -> YAML:
 
 
 class _Composer(Composer):
-    """Rejects keys that are given twice or are not strings, deep nesting, and aliases that repeat too much."""
+    """Rejects keys that are given twice or are not strings, and deep nesting."""
 
     _depth = 0
-
-    def get_single_node(self) -> Any:
-        root = super().get_single_node()
-        if root is not None and _expanded_size(root, {}) > MAX_VALUES:
-            raise _error(f"more than {MAX_VALUES:,} values, with those that aliases repeat", root)
-        return root
 
     def compose_node(self, parent: Node | None, index: Any) -> Any:
         self._depth += 1
@@ -123,12 +116,11 @@ class _Composer(Composer):
 
 
 class _Constructor(SafeConstructor):
-    """Rejects halves of characters and integers of any size, and says which value is not valid."""
+    """Rejects integers of any size, and says which value is not valid."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
             value = super().construct_object(node, deep)
-            str(node.value if isinstance(node, ScalarNode) else "").encode()  # half of a character: an error
         except YAMLError:
             raise
         except Exception:  # the library does not wrap the exceptions of int(), datetime and others
@@ -142,16 +134,3 @@ class _Constructor(SafeConstructor):
 def _error(problem: str, place: Any) -> MarkedYAMLError:
     """The error for a node or an event."""
     return MarkedYAMLError(problem=problem, problem_mark=place.start_mark)
-
-
-def _expanded_size(node: Node, sizes: dict[Node, int]) -> int:
-    """The number of values below a node, each alias counted as a copy. An alias is defined before it is used."""
-    if node in sizes:
-        if not sizes[node]:
-            raise _error("a value contains itself", node)
-        return sizes[node]
-    sizes[node] = 0
-    pairs = node.value if isinstance(node, CollectionNode) else []
-    children = [child for item in pairs for child in (item if isinstance(item, tuple) else (item,))]
-    sizes[node] = 1 + sum(_expanded_size(child, sizes) for child in children)
-    return sizes[node]

@@ -335,8 +335,8 @@ class ProfileParams(Section):
     )
     find_max_batch: bool = Field(
         False,
-        description="find the largest batch that each variant can train with, and the one with the most examples per "
-        "second, which is measured; takes minutes",
+        description="find the largest batch that each variant can train with, and how many examples per second it "
+        "trains; takes minutes",
     )
     memory_limit_mib: int | None = Field(
         None, ge=64, description="memory for `find_max_batch` on a CPU, in MiB; `null`: half of the free memory"

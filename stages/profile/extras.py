@@ -27,7 +27,6 @@ from stages.text import TRAIN
 
 CACHED, TRACE, SAME_WEIGHTS = "a step on a cached batch", "trace", "same weights"
 MEMORY, LARGEST_BATCH, ACCOUNT, AUDIT = "peak memory", "largest batch", "account", "audit"
-BEST_BATCH = "best batch"
 
 
 @dataclass(frozen=True)
@@ -224,7 +223,6 @@ def consequence(name: str, what: str) -> str:
         SAME_WEIGHTS: "the baseline's weights were not evaluated in its precision, so inference is not adopted",
         MEMORY: "its peak memory is not known",
         LARGEST_BATCH: "its largest batch is not known",
-        BEST_BATCH: "its best batch is not known",
         AUDIT: "its layers are not listed",
         ACCOUNT: "it is not known which operations its steps gain or lose time in",
     }

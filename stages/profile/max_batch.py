@@ -1,4 +1,6 @@
-"""Finds the largest batch that trains by trying sizes, each in a child process that may run out of memory.
+"""Finds the largest batch that trains, and how many examples per second it trains, by trying ever larger ones.
+
+Each is tried in a child process of its own, which may run out of memory.
 
 On a CPU, the memory of a child is its peak minus its memory before the model is built. The parent kills the child if it
 exceeds the limit or if the machine has hardly any memory left. A limit on the address space (RLIMIT_AS) would not work,
@@ -10,7 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import resource
 import sys
-from collections.abc import Callable
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,30 +25,27 @@ from stages.fork_server import start_process
 from stages.machine import free_memory
 from stages.params import ProfileParams
 from stages.profile.records import ArmConfig
-from stages.results.profile import LargestBatch
+from stages.results.profile import BatchTried, LargestBatch
 from stages.text import MIB
 
 LARGEST = 65_536  # examples: the maximum of train.batch_size
-GRID = 8  # larger sizes are multiples of it, which matrix units need for full speed
-TOLERANCE = 0.125
 STEPS = 2  # the first needs memory to compile; the second runs with what the first has left allocated
+TIMED_S = 0.3  # after these
 POLL_S = 0.01
 MIN_FREE = 0.05  # share of the machine's memory
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """Outcome of a child: its peak memory in bytes, or an error message; neither if the batch does not fit."""
+    """Outcome of a child: its peak memory in bytes and its speed, or an error message; none if it does not fit."""
 
     peak_bytes: int | None = None
+    examples_per_s: float | None = None
     error_message: str | None = None
 
 
 def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -> LargestBatch:
-    """Searches for the largest batch, up to 65,536 examples, whose training steps fit in memory.
-
-    Doubles or halves `train.batch_size`, then bisects until the largest size that fits and the smallest that does not
-    are 12.5 % apart or adjacent. Sizes above 8 are multiples of 8.
+    """Doubles `train.batch_size`, up to 65,536 examples, as long as training steps fit in memory; or halves it.
 
     Args:
         config: the model, how it is trained, and the variant.
@@ -58,64 +57,35 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
         DataError: the prepared data are missing.
     """
     limit_mib = None if device_type == "GPU" else profile.memory_limit_mib or _half_of_free_mib()
-    peaks: dict[int, int] = {}
-    tried: list[tuple[int, bool]] = []
+    start, tried = config.spec.train.batch_size, list[BatchTried]()
 
     def fits(batch_size: int) -> bool:
         attempt = try_batch(config, batch_size, limit_mib)
-        if attempt.error_message and not peaks:  # later, the batch size itself is the likely cause
+        if attempt.error_message and not any(found.fits for found in tried):  # later, the size is the likely cause
             raise ProfileError(f"profile.find_max_batch: {attempt.error_message}")
-        if attempt.peak_bytes is not None and (limit_mib is None or attempt.peak_bytes <= limit_mib * MIB):
-            peaks[batch_size] = attempt.peak_bytes
-        tried.append((batch_size, batch_size in peaks))
-        return batch_size in peaks
+        peak_mib = None if attempt.peak_bytes is None else attempt.peak_bytes / MIB
+        if peak_mib is not None and limit_mib is not None and peak_mib > limit_mib:
+            peak_mib = None
+        per_s = attempt.examples_per_s if peak_mib is not None else None
+        tried.append(BatchTried(batch_size=batch_size, peak_mib=peak_mib, examples_per_s=per_s))
+        return peak_mib is not None
 
-    largest = search(config.spec.train.batch_size, lambda size: size <= LARGEST and fits(size))
+    if fits(start):
+        size = 2 * start
+        while size <= LARGEST and fits(size):
+            size *= 2
+    else:
+        size = start // 2
+        while size >= 1 and not fits(size):
+            size //= 2
+    largest = max((found for found in tried if found.fits), key=lambda found: found.batch_size, default=None)
     return LargestBatch(
-        batch_size=largest,
+        batch_size=largest.batch_size if largest else 0,
         limit_mib=limit_mib,
-        peak_mib=peaks[largest] / MIB if largest else None,
+        peak_mib=largest.peak_mib if largest else None,
+        examples_per_s=largest.examples_per_s if largest else None,
         tried=tuple(tried),
     )
-
-
-def search(start: int, fits: Callable[[int], bool]) -> int:
-    """The largest size that fits, within the tolerance; 0 if 1 does not fit. Calls `fits` at most once per size."""
-    good, bad = _bracket(start, fits)
-    while (middle := _between(good, bad)) is not None:
-        good, bad = (middle, bad) if fits(middle) else (good, middle)
-    return good
-
-
-def _bracket(start: int, fits: Callable[[int], bool]) -> tuple[int, int]:
-    """A size that fits, or 0, and a larger one that does not; `LARGEST` twice if it fits."""
-    if fits(start):
-        good = start
-        while good < LARGEST:
-            larger = min(_on_grid(2 * good), LARGEST)
-            if not fits(larger):
-                return good, larger
-            good = larger
-        return good, good
-    bad = start
-    while bad > 1:
-        smaller = _on_grid(bad // 2)
-        if fits(smaller):
-            return smaller, bad
-        bad = smaller
-    return 0, bad
-
-
-def _between(good: int, bad: int) -> int | None:
-    if bad - good <= TOLERANCE * good:
-        return None
-    next_size = good + 1 if good < GRID else _on_grid(good) + GRID
-    middle = max(_on_grid((good + bad) // 2), next_size)
-    return middle if middle < bad else None
-
-
-def _on_grid(size: int) -> int:
-    return size if size <= GRID else size // GRID * GRID
 
 
 def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
@@ -159,17 +129,17 @@ def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:
     start_bytes = _own_bytes(psutil.Process())
     connection.send(start_bytes)
     try:
-        _train_steps(config, batch_size)
+        per_s = _train_steps(config, batch_size)
         on_gpu = tf.config.list_logical_devices("GPU")
-        connection.send(Attempt(peak_bytes=memory.peak_bytes() if on_gpu else _own_peak_bytes() - start_bytes))
+        connection.send(Attempt(memory.peak_bytes() if on_gpu else _own_peak_bytes() - start_bytes, per_s))
     except (tf.errors.ResourceExhaustedError, MemoryError):
         connection.send(Attempt())
     except (HalfstepError, tf.errors.OpError) as error:
         connection.send(Attempt(error_message=" ".join(str(error).split())[:500]))
 
 
-def _train_steps(config: ArmConfig, batch_size: int) -> None:
-    """Runs steps as `train` does.
+def _train_steps(config: ArmConfig, batch_size: int) -> float:
+    """Runs steps as `train` does, and returns examples per second.
 
     Images are views of one random image, which take no memory until batched. Of another task, whose data may decide
     about the size themselves, the examples of the first batch are repeated.
@@ -181,11 +151,17 @@ def _train_steps(config: ArmConfig, batch_size: int) -> None:
     if spec.is_images:
         spec = replace(spec, train=spec.train.model_copy(update={"batch_size": batch_size}))
     task = building.ready(spec, config.variant, config.seed, one_image=True)
-    batches = iter(task.training.from_step(0, STEPS) if spec.is_images else task.training.of_size(batch_size))
+    batches = iter(task.training.equal_batches() if spec.is_images else task.training.of_size(batch_size))
     task.model.make_train_function()
     for _ in range(STEPS):
         task.model.train_function(batches)
     tf.test.experimental.sync_devices()
+    steps, began_s = 0, time.monotonic()
+    while time.monotonic() - began_s < TIMED_S:
+        task.model.train_function(batches)
+        tf.test.experimental.sync_devices()
+        steps += 1
+    return steps * batch_size / (time.monotonic() - began_s)
 
 
 def _own_peak_bytes() -> int:

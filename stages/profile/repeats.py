@@ -28,13 +28,13 @@ from stages.params import Params, ProfileParams, Variant
 from stages.profile.plan import Plan
 from stages.profile.records import ArmRecord, ArmSettings, Calibration, TraceRecord
 from stages.results.audit import ModelAudit
-from stages.results.profile import BatchRound, Ending, LargestBatch, RawTimes
+from stages.results.profile import Ending, LargestBatch, RawTimes
 
 FOLDER = files.WORK_DIR / "profile"
 MAX_FOLDERS = 4  # of measurements, the newest
 _AMOUNTS = ("target_precision", "max_seconds", "processes", "rounds")  # how much is measured, not what
 _RELEASES = ("tensorflow", "keras", "numpy", "xprof", "tensorboard-plugin-profile")
-_STATE, _LARGEST_FILE, _BATCHES_FILE = "measurement.json", "largest_batches.json", "batches.json"
+_STATE, _LARGEST_FILE = "measurement.json", "largest_batches.json"
 
 
 @dataclass
@@ -82,7 +82,6 @@ class State:
 _STATES = TypeAdapter(State)
 _TIMES = TypeAdapter(dict[str, RawTimes])
 _LARGEST = TypeAdapter(dict[str, LargestBatch])
-_BATCHES = TypeAdapter(dict[str, list[BatchRound]])
 
 
 class Repeats:
@@ -146,22 +145,6 @@ class Repeats:
     def keep_largest(self, found: dict[str, LargestBatch]) -> None:
         """Writes the largest batches so far."""
         self._write(_LARGEST_FILE, _LARGEST.dump_json(found))
-
-    @property
-    def batches(self) -> dict[str, list[BatchRound]]:
-        """What this measurement timed at several batches, by variant."""
-        try:
-            return _BATCHES.validate_json(self._read(_BATCHES_FILE))
-        except (OSError, ValueError):
-            return {}
-
-    def keep_batches(self, found: dict[str, list[BatchRound]]) -> None:
-        """Writes what was timed at several batches so far."""
-        self._write(_BATCHES_FILE, _BATCHES.dump_json(found))
-
-    def at_best_batch(self) -> Repeats:
-        """The repeats of the measurement of all variants at their best batches."""
-        return Repeats(self._folder / "best_batch", self.asked)
 
     def _earlier(self) -> State | None:
         """A measurement whose results were not written, or from which more is asked than before."""

@@ -15,13 +15,13 @@ from stages.errors import HalfstepError
 from stages.inputs.snapshot import Snapshot
 from stages.machine import fingerprint
 from stages.params import Params
-from stages.profile import best_batch, extras, repeats, runner
+from stages.profile import extras, repeats, runner
 from stages.profile.max_batch import largest_batch
 from stages.profile.records import ArmConfig, ArmRecord, Measurement
 from stages.profile.repeats import Repeats
 from stages.profile.summary import Context, summarize
 from stages.profile.trace import Trace, read_trace
-from stages.results.profile import BestBatch, LargestBatch, write_profile
+from stages.results.profile import LargestBatch, write_profile
 from stages.results.task import TASK_INFO, TaskInfo, resolved
 from stages.results.training import finished_scores, read_metrics
 from stages.tasks.spec import TaskSpec
@@ -87,8 +87,7 @@ def _measure_and_write(
     measurement = replace(measurement, protocol=measurement.protocol.model_copy(update=dict(occasion)))
     _print_protocol(measurement)
     largest = _largest_batches(configs, settings, measurement, kept)
-    best = best_batch.at_best_batches(configs, settings, largest, measurement, context, kept)
-    return {name: _write(name, measurement, largest.get(name), best.get(name)) for name in measurement.records}
+    return {name: _write(name, measurement, largest.get(name)) for name in measurement.records}
 
 
 def _inputs(configs: Mapping[str, ArmConfig], trained: Mapping[int, Path]) -> dict[str, Any]:
@@ -147,10 +146,10 @@ def _largest_batches(
     return found
 
 
-def _write(name: str, measurement: Measurement, largest: LargestBatch | None, best: BestBatch | None) -> str:
+def _write(name: str, measurement: Measurement, largest: LargestBatch | None) -> str:
     record, word = measurement.records[name], TaskInfo.read(TASK_INFO).examples_word
     trace = _read_trace(name, record)
-    context = Context(measurement.protocol, measurement.trace_steps, largest, best, word, measurement.resumed)
+    context = Context(measurement.protocol, measurement.trace_steps, largest, word, measurement.resumed)
     summary = summarize(name, record, context, trace)
     late = [line for line in extras.warnings(name, record) if line not in measurement.protocol.warnings]
     own = tuple(line.removeprefix(f"{name}: ") for line in late)

@@ -11,7 +11,6 @@ import numpy as np
 from stages.profile.records import ArmRecord, Calibration, TraceRecord
 from stages.profile.trace import Operation, Trace
 from stages.results.profile import (
-    BestBatch,
     Call,
     InputRound,
     LargestBatch,
@@ -34,7 +33,7 @@ class Context:
     Attributes:
         protocol: of the measurement, shared by all arms.
         trace_steps: training steps that the trace should have.
-        largest_batch, best_batch: with `profile.find_max_batch`.
+        largest_batch: with `profile.find_max_batch`.
         examples_word: what the examples are called in the names of metrics.
         resumed: repeats of the measurement that were taken over.
     """
@@ -42,7 +41,6 @@ class Context:
     protocol: Protocol
     trace_steps: int
     largest_batch: LargestBatch | None = None
-    best_batch: BestBatch | None = None
     examples_word: str = "images"
     resumed: int = 0
 
@@ -78,7 +76,6 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
         operations=operations,
         warnings=warnings,
         largest_batch=context.largest_batch,
-        best_batch=context.best_batch,
         resumed=context.resumed or None,
     )
 
@@ -136,6 +133,8 @@ def _latency_metrics(batch_size: int, calls: Sequence[Call]) -> dict[str, float]
 def _cost_metrics(calibration: Calibration | None, largest: LargestBatch | None) -> dict[str, float]:
     """Memory and start-up of an arm, as far as they are known."""
     found = {} if largest is None else {"memory/max_batch_size": float(largest.batch_size)}
+    if largest is not None and largest.examples_per_s is not None:
+        found |= {"memory/max_batch_examples_per_s": largest.examples_per_s}
     if calibration is None:
         return found
     found |= {STARTUP: calibration.startup_s}

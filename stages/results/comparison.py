@@ -476,6 +476,7 @@ class Candidate(Record):
         over_parent: None without a parent.
         other_batch: where the steps have other numbers of examples; the speed-up is then one of examples per second.
         why: what the account says of the step, in one sentence.
+        max_batch_examples_per_s: with the largest batch of each, alone on the machine.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -498,6 +499,7 @@ class Candidate(Record):
     reasons: tuple[Reason, ...]
     peak_memory_mib: BeforeAfter | None = None
     max_batch_size: BeforeAfter | None = None
+    max_batch_examples_per_s: BeforeAfter | None = None
     operations: dict[Literal["gained", "lost"], tuple[OpChange, ...]] | None = None
 
     @model_validator(mode="after")
@@ -534,50 +536,6 @@ class Candidate(Record):
         return any((reason.code, reason.measure) == (code, measure) for reason in self.reasons)
 
 
-class BestBatch(Record):
-    """A variant at the batch with which it trains the most examples per second.
-
-    Attributes:
-        examples_per_s: of all counted rounds.
-        peak_memory_mib: of training steps.
-        speedup: examples per second over those of the baseline at its own best batch; None of the baseline.
-        verdict: on speed alone; None of the baseline.
-        trained_as: the variant that was trained with this batch, whose quality is known; None without one.
-    """
-
-    batch_size: int
-    examples_per_s: float
-    peak_memory_mib: float | None = None
-    speedup: Ratio | None = None
-    verdict: Literal["faster", "slower", "inconclusive"] | None = None
-    trained_as: str | None = None
-
-
-class BatchPoint(Record):
-    """Examples per second of a variant at a batch, alone on the machine: median and quartiles of the turns."""
-
-    variant: str
-    batch_size: int
-    examples_per_s: float
-    low: float
-    high: float
-
-
-class BestBatches(Record):
-    """All variants at their best batches.
-
-    Attributes:
-        control: the second copy of the baseline, at the baseline's best batch.
-        void: true where it differs from 1, so that this decides nothing.
-        curve: from which the best batches were chosen.
-    """
-
-    control: Ratio | None = None
-    void: Literal[True] | None = None
-    variants: dict[str, BestBatch]
-    curve: tuple[BatchPoint, ...] = ()
-
-
 class Comparison(Document):
     """All candidates against the baseline.
 
@@ -595,7 +553,6 @@ class Comparison(Document):
         baseline_reasons: what limits the baseline by itself.
         train_time_s: seconds of a whole training by variant, validation and compilation included; mean over seeds.
         startup_s: processor seconds to import, to build the model and to run the first step, by variant.
-        best_batches: with `profile.find_max_batch`.
         notes: sentences on what limits all of it, such as a measure that decides nothing.
         setup: what was compared, and how it was measured.
     """
@@ -617,7 +574,6 @@ class Comparison(Document):
     baseline_reasons: tuple[Reason, ...] | None = None
     train_time_s: dict[str, float] | None = None
     startup_s: dict[str, float] | None = None
-    best_batches: BestBatches | None = None
     notes: tuple[str, ...] | None = None
     setup: Setup | None = None
     candidates: dict[str, Candidate]

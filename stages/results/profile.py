@@ -105,17 +105,6 @@ class AccountRow:
     time_ms: float
 
 
-@dataclass(frozen=True)
-class BatchRound:
-    """One turn of a variant at another batch, alone on the machine, to find its best one."""
-
-    process: int
-    batch_size: int
-    round: int
-    steps: int
-    round_time_ms: float
-
-
 NOTABLE_MOVE = 0.01  # of a speed-up, by a trend: what rises or falls in all arms alike does not matter
 HOST = "host"  # the kind of instants without an operation
 
@@ -140,8 +129,6 @@ class RawTimes:
     steps: list[Step] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     account: list[AccountRow] = field(default_factory=list)
-    batches: list[BatchRound] = field(default_factory=list)
-    best_batch: list[Round] = field(default_factory=list)
 
 
 # The tables by the attribute of `RawTimes` that they hold: file name and type of a row.
@@ -151,13 +138,11 @@ TABLES: Mapping[str, tuple[str, type]] = {
     "steps": ("timings.csv", Step),
     "calls": ("inference.csv", Call),
     "account": ("account.csv", AccountRow),
-    "batches": ("batches.csv", BatchRound),
-    "best_batch": ("best_batch.csv", Round),
 }
 # Without profile.inference_batch_sizes there are no calls; input rounds are run only where the input matters; a
 # bridging arm has what it was needed for.
 _MAY_BE_EMPTY = {"calls", "input_rounds"}
-_MAY_BE_ABSENT = {"account", "batches", "best_batch"}  # of arms without one
+_MAY_BE_ABSENT = {"account"}  # of arms without one
 _TEXTS = ("kind", "layer", "layer_class", "operation", "dtype")  # columns of `AccountRow`; empty ones are read as NaN
 
 
@@ -377,34 +362,40 @@ class OperationTime(Record):
     has_kernel: bool = False
 
 
+class BatchTried(Record):
+    """A batch that was tried, in a process of its own.
+
+    Attributes:
+        peak_mib: memory that it took, in MiB: of the device's allocator, on a CPU of the process; None if it is too
+            large.
+        examples_per_s: that were trained; None if it is too large.
+    """
+
+    batch_size: int
+    peak_mib: float | None = None
+    examples_per_s: float | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits in memory."""
+        return self.peak_mib is not None
+
+
 class LargestBatch(Record):
     """The largest batch that trains.
 
     Attributes:
-        batch_size: images a step; 0 where not even one image fits.
+        batch_size: examples a step; 0 where not even one fits.
         limit_mib: memory that could be used, in MiB; None on a GPU, where it is the device's memory.
-        peak_mib: memory that `batch_size` took, in MiB: of the device's allocator, on a CPU of the process.
-        tried: `(batch size, whether it fits)`, in the order of trying.
+        peak_mib, examples_per_s: with `batch_size`, as in `BatchTried`.
+        tried: all sizes, in the order of trying.
     """
 
     batch_size: int
     limit_mib: int | None = None
     peak_mib: float | None = None
-    tried: tuple[tuple[int, bool], ...] = ()
-
-
-class BestBatch(Record):
-    """The batch with which a variant trains the most examples per second.
-
-    Attributes:
-        batch_size: of those in batches.csv.
-        peak_mib: peak memory of training steps with it, as `memory/peak_mib`.
-        protocol: of the measurement of all variants at their best batches, whose rounds are in best_batch.csv.
-    """
-
-    batch_size: int
-    peak_mib: float | None = None
-    protocol: Protocol
+    examples_per_s: float | None = None
+    tried: tuple[BatchTried, ...] = ()
 
 
 class ProfileSummary(Document):
@@ -416,7 +407,7 @@ class ProfileSummary(Document):
         metrics: numbers under their names in MLflow; what does not apply is absent.
         operations: of the traced step, the longest first; empty for a bridging arm, which is not traced.
         warnings: about this arm's trace and memory.
-        largest_batch, best_batch: with `profile.find_max_batch`.
+        largest_batch: with `profile.find_max_batch`.
         resumed: repeats that were taken over from an interrupted or earlier measurement; absent without any.
     """
 
@@ -431,7 +422,6 @@ class ProfileSummary(Document):
     operations: tuple[OperationTime, ...] = ()
     warnings: tuple[str, ...] = ()
     largest_batch: LargestBatch | None = None
-    best_batch: BestBatch | None = None
     resumed: int | None = None
 
 
@@ -452,8 +442,6 @@ class Profile:
     steps: pd.DataFrame
     calls: pd.DataFrame
     account: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_columns(AccountRow)))
-    batches: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_columns(BatchRound)))
-    best_batch: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_columns(Round)))
     same_weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     audit: ModelAudit | None = None
 
@@ -481,12 +469,6 @@ class Profile:
     def batch_size(self) -> int:
         """Examples of a training step."""
         return self.summary.in_force.batch_size
-
-    @property
-    def examples_per_s_by_batch(self) -> Any:
-        """Examples per second of each turn of batches.csv, as pandas groups them by their batch."""
-        table = self.batches
-        return (1e3 * table["batch_size"] * table["steps"] / table["round_time_ms"]).groupby(table["batch_size"])
 
 
 def bridge_name(

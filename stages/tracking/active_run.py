@@ -216,4 +216,7 @@ def first_line(error: Exception) -> str:
     if is_locked(error):
         return "another process has locked the database"
     lines = str(error).strip().splitlines()
-    return one_line(lines[0], 200) if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    cause = lines[0].rpartition("(Caused by ")[2]  # urllib3's, behind the names of host, port and request
+    return one_line(cause.rstrip("\"')"), 200)

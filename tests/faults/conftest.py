@@ -11,11 +11,6 @@ import pytest
 from tests.faults.servers import FaultyServer, mlflow_server
 
 
-@pytest.fixture(autouse=True)
-def as_users_start_it(cold_python: None) -> None:
-    """Every stage starts as users start it."""
-
-
 @pytest.fixture
 def server(tmp_path: Path, store_template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
     """MLflow's server, with an empty working directory that holds its store."""

@@ -187,10 +187,11 @@ def test_input_rounds_give_step_times_with_input_and_cached(record: ArmRecord) -
 
 
 def test_summary_includes_what_was_measured_once(record: ArmRecord) -> None:
-    largest = LargestBatch(batch_size=512, limit_mib=1024, peak_mib=900.0, tried=((512, True),))
+    largest = LargestBatch(batch_size=512, limit_mib=1024, peak_mib=900.0, examples_per_s=3000.0)
     found = summary.summarize("float32", record, summary.Context(PROTOCOL, 2, largest), None)
     assert (found.largest_batch, found.protocol) == (largest, PROTOCOL)
     assert found.metrics["memory/max_batch_size"] == 512
+    assert found.metrics["memory/max_batch_examples_per_s"] == 3000
 
 
 def test_bridging_arm_is_not_traced(record: ArmRecord) -> None:

@@ -37,7 +37,7 @@ from stages.results.comparison import (
     VerdictTest,
 )
 from stages.results.prepared import PreparedInfo
-from stages.results.profile import SUMMARY, GpuConditions, LargestBatch, ProfileSummary, Round
+from stages.results.profile import SUMMARY, BatchTried, GpuConditions, LargestBatch, ProfileSummary, Round
 from stages.results.task import images_task
 from stages.results.training import METRICS, TrainingMetrics
 from tests.small_study import CONFIGURATION, ENVIRONMENT, PROTOCOL, operation, summary, training_metrics
@@ -176,7 +176,11 @@ KINDS = (
                 operations=(operation("Conv2D", 1 / 3, "float16", tensor_core=True), operation("", 0.1)),
                 warnings=("the trace is truncated",),
                 largest_batch=LargestBatch(
-                    batch_size=96, limit_mib=100, peak_mib=99.5, tried=((64, True), (128, False))
+                    batch_size=64,
+                    limit_mib=100,
+                    peak_mib=99.5,
+                    examples_per_s=100.0,
+                    tried=(BatchTried(batch_size=64, peak_mib=9.5, examples_per_s=100.0), BatchTried(batch_size=128)),
                 ),
             ),
         ),

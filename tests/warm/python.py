@@ -72,13 +72,16 @@ def can_fork(arguments: list[str]) -> bool:
 
 def _trains_with_onednn(arguments: list[str]) -> bool:
     """A variant sets whether TensorFlow uses oneDNN before the import; `mixed_float16` does not use it."""
+    import re
+
     name = arguments[arguments.index("--variant") + 1] if "--variant" in arguments[:-1] else ""
     try:
         with open("params.yaml", encoding="utf-8") as file:
             text = file.read()
     except OSError:
         return False
-    return name in ("float32", "mixed_bfloat16") and f"{name}: {{policy: {name}, onednn: false" not in text
+    entry = re.search(rf"^  {name}:(.*(?:\n    .*)*)", text, re.MULTILINE)
+    return name in ("float32", "mixed_bfloat16") and not (entry and "onednn: false" in entry[1])
 
 
 def main() -> None:

@@ -44,24 +44,20 @@ def step_overhead(data: Evidence) -> Reason | None:
 
 
 def small_batch(data: Evidence) -> Reason | None:
-    """Another batch trains clearly more examples per second, as `profile.find_max_batch` found."""
-    best, profile = data.candidate.summary.best_batch, data.candidate
-    if best is None or best.batch_size == profile.batch_size or profile.batches.empty:
-        return None
-    per_s = profile.examples_per_s_by_batch.median()
-    if profile.batch_size not in per_s or best.batch_size not in per_s:
-        return None
-    here, there = float(per_s[profile.batch_size]), float(per_s[best.batch_size])
-    if there < data.min_speedup * here:
+    """A larger batch trains clearly more examples per second, as `profile.find_max_batch` found."""
+    found, here = data.candidate.summary.largest_batch, data.candidate.batch_size
+    speeds = {one.batch_size: one.examples_per_s for one in found.tried if one.examples_per_s} if found else {}
+    best = max(speeds, key=speeds.__getitem__, default=here)
+    if here not in speeds or best <= here or speeds[best] < data.min_speedup * speeds[here]:
         return None
     return Reason(
-        code="small_batch" if best.batch_size > profile.batch_size else "large_batch",
-        text=f"At batch {best.batch_size:,} training runs at {number_text(there)} examples/s, and at batch "
-        f"{profile.batch_size:,} at {number_text(here)}.",
-        evidence={"batch_size": profile.batch_size, "examples_per_s": here}
-        | {"best_batch_size": best.batch_size, "best_examples_per_s": there},
+        code="small_batch",
+        text=f"At batch {best:,} training runs at {number_text(speeds[best])} examples/s, and at batch {here:,} at "
+        f"{number_text(speeds[here])}, each alone on the machine.",
+        evidence={"batch_size": here, "examples_per_s": speeds[here]}
+        | {"best_batch_size": best, "best_examples_per_s": speeds[best]},
         advice="Another batch changes the training: its quality must be measured too.",
-        change=data.changed("batch_size", best.batch_size, there / here),
+        change=data.changed("batch_size", best, speeds[best] / speeds[here]),
     )
 
 

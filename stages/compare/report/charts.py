@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from stages.results.comparison import BatchPoint, Estimate
+from stages.results.comparison import Estimate
 
 WIDTH, HEIGHT = 400, 220  # units of the line chart's SVG: one CSS pixel each on a phone
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 8, 8, 28
@@ -137,21 +137,6 @@ def loss_scale_chart(scales_by_label: Mapping[str, Sequence[float]]) -> LineChar
     lines = tuple(_line(label, series, x_axis, y_axis, style) for style, (label, series) in enumerate(powers.items()))
     whole = [tick for tick in y_axis.ticks(4) if tick == int(tick)]
     return LineChart(lines, _epoch_ticks(x_axis), tuple((_y(y_axis, tick), _power_text(tick)) for tick in whole))
-
-
-def throughput_chart(points: Sequence[BatchPoint]) -> LineChart | None:
-    """Examples per second by batch, one line a variant on a logarithmic axis; None with a single batch."""
-    table = pd.DataFrame([point.model_dump() for point in points])
-    if table.empty or table["batch_size"].nunique() < 2:
-        return None
-    x_axis = Axis.around(table["batch_size"], logarithmic=True)
-    y_axis = Axis.around([0.0, *table["examples_per_s"]])
-    lines = tuple(
-        _line(str(variant), rows.set_index("batch_size")["examples_per_s"], x_axis, y_axis, style)
-        for style, (variant, rows) in enumerate(table.groupby("variant", sort=False))
-    )
-    x_ticks = tuple((_x(x_axis, size), f"{size:,}") for size in sorted(set(table["batch_size"])))
-    return LineChart(lines, x_ticks, tuple((_y(y_axis, tick), f"{tick:,g}") for tick in y_axis.ticks(4)))
 
 
 def _power_text(exponent: float) -> str:

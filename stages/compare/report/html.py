@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 
 from stages.compare.report import layers, sections, speed, tables
-from stages.compare.report.charts import HEIGHT, WIDTH, score_chart, throughput_chart
+from stages.compare.report.charts import HEIGHT, WIDTH, score_chart
 from stages.compare.report.waterfall import waterfall
 from stages.compare.scale import Scale
 from stages.compare.study import Study
@@ -66,7 +66,6 @@ def report_view(comparison: Comparison, study: Study | None) -> dict[str, Any]:
         "verdicts": [_verdict(name, item, comparison) for name, item in candidates.items()],
         "reasons": _reasons(comparison),
         "batches": batches,
-        "throughput": throughput_chart(comparison.best_batches.curve) if comparison.best_batches else None,
         "batch_columns": heads,
         "at_equal_batch": [comparison.baseline, *tables.at_equal_batch(comparison)],
         "speed": speed.speed(comparison),

@@ -212,9 +212,12 @@ def _memory_lines(name: str, candidate: Candidate, comparison: Comparison) -> It
         yield from _saved(name, candidate.peak_memory_mib, comparison.baseline)
     if (largest := candidate.max_batch_size) is not None:
         examples = comparison.setup.task.examples_word if comparison.setup else "examples"
+        per_s = candidate.max_batch_examples_per_s
+        ends = (per_s.candidate, per_s.baseline) if per_s else ()
+        speeds = [f" ({number_text(speed)} a second)" for speed in ends] or ["", ""]
         yield (
-            f"The largest batch that fits is {largest.candidate:,.0f} {examples} with {name}, "
-            f"{largest.baseline:,.0f} with {comparison.baseline}."
+            f"The largest batch that fits, by doubling, is {largest.candidate:,.0f} {examples} with {name}{speeds[0]}, "
+            f"{largest.baseline:,.0f} with {comparison.baseline}{speeds[1]}."
         )
 
 

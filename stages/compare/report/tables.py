@@ -157,38 +157,20 @@ def batch_columns(comparison: Comparison) -> tuple[str, ...]:
 
 
 def batch_rows(comparison: Comparison) -> list[BatchRow]:
-    """Candidates whose batch is not that of the baseline, then each variant at its best batch."""
-    return [*_other_batches(comparison), *_best_batches(comparison)]
-
-
-def _other_batches(comparison: Comparison) -> Iterator[BatchRow]:
-    for name, item in comparison.candidates.items():
-        if item.other_batch is not None:
-            sizes, memory = item.other_batch.batch_size, item.peak_memory_mib
-            yield BatchRow(
-                variant=name,
-                batch_size=f"{sizes.candidate:g}",
-                examples_per_s=number_text(item.other_batch.examples_per_s.candidate),
-                speedup=_over(item.speedups[TRAIN], comparison, sizes.baseline) + _factors_text(item),
-                memory_mib=number_text(memory.candidate) if memory else "",
-                quality=_quality_text(item),
-                verdict=verdict_text(item.verdict, speed_only=comparison.speed_only),
-            )
-
-
-def _best_batches(comparison: Comparison) -> Iterator[BatchRow]:
-    found = comparison.best_batches.variants if comparison.best_batches else {}
-    for name, item in found.items():
-        before = found[comparison.baseline].batch_size
-        yield BatchRow(
+    """Candidates whose batch is not that of the baseline."""
+    return [
+        BatchRow(
             variant=name,
-            batch_size=f"{item.batch_size} (best)",
-            examples_per_s=number_text(item.examples_per_s),
-            speedup="" if item.speedup is None else _over(item.speedup, comparison, before),
-            memory_mib="" if item.peak_memory_mib is None else number_text(item.peak_memory_mib),
-            quality=_quality_text(comparison.candidates[item.trained_as]) if item.trained_as else "",
-            verdict="" if item.verdict is None else verdict_text(item.verdict, speed_only=True),
+            batch_size=f"{item.other_batch.batch_size.candidate:g}",
+            examples_per_s=number_text(item.other_batch.examples_per_s.candidate),
+            speedup=_over(item.speedups[TRAIN], comparison, item.other_batch.batch_size.baseline) + _factors_text(item),
+            memory_mib=number_text(item.peak_memory_mib.candidate) if item.peak_memory_mib else "",
+            quality=_quality_text(item),
+            verdict=verdict_text(item.verdict, speed_only=comparison.speed_only),
         )
+        for name, item in comparison.candidates.items()
+        if item.other_batch is not None
+    ]
 
 
 def _quality_text(candidate: Candidate) -> str:

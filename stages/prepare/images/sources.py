@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -9,15 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from stages.errors import DataError, one_line
 from stages.files import resolve_data_path
 from stages.params import DataParams
-from stages.prepare.images import cifar10
 from stages.prepare.images.batches import ImageBatch, Source, images_per_batch
 from stages.prepare.images.decoding import ImageForm, Images, to_array
 from stages.prepare.images.folder import list_images
 from stages.prepare.images.processes import available_workers
 from stages.prepare.images.reading import Folder
 from stages.prepare.images.splitting import TEST, TRAIN, UNASSIGNED
+
+_CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,10 @@ class Digits:
 
 @dataclass(frozen=True)
 class Cifar10:
-    """CIFAR-10 with its official test set. The validation images are taken from the training set."""
+    """CIFAR-10 by Keras, with its official test set. The validation images are taken from the training set."""
 
     form: ImageForm
-    archive: cifar10.Archive = cifar10.ARCHIVE
-    classes: tuple[str, ...] = cifar10.CLASSES
+    classes: tuple[str, ...] = _CIFAR10
     expected_images: int = 60_000
 
     def batches(self) -> Iterator[ImageBatch]:
@@ -53,10 +55,23 @@ class Cifar10:
         Raises:
             DataError: the archive is not in Keras's cache and cannot be downloaded.
         """
-        for member in cifar10.read_batches(cifar10.find_archive(self.archive)):
-            split = TEST if member.name == cifar10.TEST_MEMBER else TRAIN
-            given = np.full(len(member.images), split, dtype=np.int8)
-            yield from _resized_batches(self.form, member.images, member.labels, given, member.name)
+        from stages.tensorflow_import import keras  # takes seconds, and is only needed here
+
+        try:
+            parts = keras.datasets.cifar10.load_data()
+        except Exception as error:  # of the network, the disk or the archive
+            raise DataError(
+                f"data.source = cifar10: {one_line(str(error), 200)}; download cifar-10-python.tar.gz elsewhere and "
+                f"put it at {_keras_home()}/datasets/cifar-10-batches-py-target_archive, or choose another "
+                "data.source: digits, folder, synthetic"
+            ) from error
+        for (images, labels), split, name in zip(parts, (TRAIN, TEST), ("train", "test"), strict=True):
+            given = np.full(len(images), split, dtype=np.int8)
+            yield from _resized_batches(self.form, images, labels[:, 0].astype(np.int32), given, name)
+
+
+def _keras_home() -> str:
+    return os.environ.get("KERAS_HOME", "~/.keras")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,34 @@
+"""The settings of an entry are in force in the process that times it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from stages.fork_server import stop_servers
+from stages.params import ModelParams, TaskParams, TrainParams, Variant
+from stages.profile.records import ArmConfig
+from stages.profile.worker_process import WorkerProcess
+from stages.tasks.spec import TaskSpec
+
+
+@pytest.fixture(scope="module", autouse=True)
+def servers() -> Iterator[None]:
+    """Interpreters that the tests start beside `measure`, which ends its own."""
+    yield
+    stop_servers()
+
+
+def test_worker_has_the_settings_of_its_entry(folder: Path) -> None:
+    """They are those in force, as the worker finds them, and not what the entry asks for."""
+    entry = Variant(policy="float32", threads=1, cache_input=True, prefetch_to_device=True)
+    arm = ArmConfig(TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=16)), entry, seed=0)
+    with closing(WorkerProcess("float32", arm)) as worker:
+        found = worker.call("settings").in_force
+        worker.call("warm_up", 2)
+        assert worker.call("train_round", 3) > 0
+    assert (found.batch_size, found.threads, found.threads_between) == (16, 1, 1)
+    assert (found.cache_input, found.prefetch_to_device) == (True, False)  # there is no GPU
