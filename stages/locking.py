@@ -1,7 +1,7 @@
 """Locks on the outputs of a stage, on checkpoints and on the machine. The kernel frees a lock when its process ends.
 
 DVC locks the outputs of a stage only while `dvc repro` itself runs. If `dvc repro` is killed, the stage that it started
-continues, and the next `dvc repro` would start a second process that writes the same outputs.
+takes some seconds to end, in which the next `dvc repro` would start a second process that writes the same outputs.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import errno
 import json
 import os
-import signal
 import socket
 import stat
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -23,7 +21,6 @@ from pathlib import Path
 import psutil
 from filelock import FileLock, Timeout
 
-from stages import supervision
 from stages.errors import BusyError, HalfstepError, ProfileError, printable
 from stages.files import WORK_DIR
 
@@ -32,22 +29,16 @@ WAIT_S = 10.0  # a stage whose pipeline was killed ends within this time
 _TEMPORARY_FOLDERS = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108  only names are shared
 _POLL_S = 0.5
 _FLOCK_UNSUPPORTED = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK})
-_SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "busybox"}
-# These processes adopt the children of a process that has ended.
-_INIT_PROCESSES = {"init", "systemd", "launchd", "tini", "docker-init", "dumb-init", "catatonit"}
 _held: set[Path] = set()
 
 
 @contextmanager
 def stage_lock(stage: str) -> Iterator[None]:
-    """Locks the outputs of a stage, named as in `dvc.yaml`. Under DVC, ends the stage when its pipeline ends.
+    """Locks the outputs of a stage, named as in `dvc.yaml`.
 
     Raises:
         BusyError: another process runs the same stage in this directory and does not end within `WAIT_S`.
-        SystemExit: the pipeline has already ended.
     """
-    if "DVC_STAGE" in os.environ:  # a stage that the user started by hand may outlive its shell
-        _end_with_pipeline(stage)
     path = lock_file(stage)
     lock = try_lock(path, wait_s=WAIT_S)
     if lock is None:
@@ -175,35 +166,6 @@ def _holder(path: Path) -> str:
         return printable(text, 300)
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
-
-
-def _end_with_pipeline(stage: str) -> None:
-    pipeline = _pipeline()
-    if pipeline is None:
-        print(f"{stage}: stopped, because the pipeline that started it has ended", file=sys.stderr)
-        raise SystemExit(128 + signal.SIGTERM)
-    threading.Thread(target=_watch, args=(pipeline, stage), daemon=True, name="pipeline").start()
-
-
-def _pipeline() -> psutil.Process | None:
-    """The nearest ancestor that is not a shell: DVC starts a stage through one. None if it has ended."""
-    try:
-        process = psutil.Process().parent()
-        if process is not None and supervision.is_supervised():
-            process = process.parent()
-        while process is not None and process.name() in _SHELLS:
-            process = process.parent()
-        return None if process is None or process.name() in _INIT_PROCESSES else process
-    except psutil.NoSuchProcess:
-        return None
-
-
-def _watch(pipeline: psutil.Process, stage: str) -> None:
-    while is_alive(pipeline):
-        time.sleep(_POLL_S)
-    os.kill(os.getpid(), signal.SIGTERM)
-    reason = f"the pipeline that started it (process {pipeline.pid}) has ended"
-    print(f"{stage}: stopped, because {reason}", file=sys.stderr)
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -35,10 +35,15 @@ _end: int | None = None  # of a pipe to the parent
 
 
 def supervise(name: str) -> None:
-    """Forks where `name` is `__main__`, and returns in the child. The parent waits, and exits as the child does."""
+    """Forks where `name` is `__main__`, and returns in the child. The parent waits, and exits as the child does.
+
+    It ends with DVC, too, whose child it is: `exec` in dvc.yaml leaves out the shell.
+    """
     global _end
     if name != "__main__":
         return
+    if "DVC_STAGE" in os.environ:  # what the user started by hand may outlive its shell
+        die_with_parent(signal.SIGTERM)
     _open_standard_streams()
     reading, writing = os.pipe()
     parent = os.getpid()
@@ -69,11 +74,6 @@ def die_with_parent(number: signal.Signals) -> None:
 def stage_name() -> str:
     """Name of the stage that this process was started as, for messages."""
     return os.path.basename(os.path.dirname(sys.argv[0]))  # noqa: PTH119, PTH120  to import pathlib takes time
-
-
-def is_supervised() -> bool:
-    """Whether the parent of this process supervises it."""
-    return _end is not None
 
 
 def ended() -> None:
