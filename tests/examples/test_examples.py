@@ -25,6 +25,7 @@ EXAMPLES: dict[str, tuple[dict[str, Any], int, int, float]] = {
     "encoder": ({"length": 32, "width": 32, "examples": 2000}, 3, 32, 0.3),
 }
 
+CONVOLUTIONS = {"segmentation", "fine_tuning"}  # in float16, CPUs take minutes for them
 SCRIPTS = {"plain_script", "lstm_script"}  # by tests/pipeline/test_script.py and tests/scripts
 
 
@@ -37,9 +38,11 @@ def folder(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("is_mixed", [False, True], ids=["float32", "mixed"])
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_example_is_trained(folder: Path, name: str, policy: str) -> None:
+def test_example_is_trained(folder: Path, name: str, is_mixed: bool) -> None:
+    mixed = "mixed_bfloat16" if name in CONVOLUTIONS else "mixed_float16"
+    policy = mixed if is_mixed else "float32"
     arguments, epochs, batch_size, at_least = EXAMPLES[name]
     task = TaskParams(name=f"examples.{name}:build", arguments=arguments)
     settings = TrainParams(epochs=epochs, batch_size=batch_size)

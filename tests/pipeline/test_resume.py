@@ -172,23 +172,18 @@ def test_killed_measurement_goes_on(killed: Killed) -> None:
 
 
 @pytest.mark.slow
-def test_measurement_that_is_killed_ten_times_goes_on(killed: Killed) -> None:
-    killed.checkout.configure({"profile.processes": 5})
+def test_measurement_that_is_killed_five_times_goes_on(killed: Killed) -> None:
+    killed.checkout.configure({"profile.processes": 3})
     moments = [
         after_s(1.0),  # while TensorFlow is imported
-        lambda killed: len(killed.processes) >= 5,  # while the workers start
-        after_s(0.0, "3 arms in turns"),
         repeat_counted(1),
         lambda killed: bool(killed.kept("traces/*")),
-        lambda killed: bool(killed.kept("same_weights-*.npy")),
-        after_s(3.0, "goes on"),
-        repeat_counted(4),
         measured,
         results_begun,
     ]
     kill_again_and_again(killed, moments)
-    assert killed.repeats == 5
-    finish(killed, 5)
+    assert killed.repeats == 3
+    finish(killed, 3)
 
 
 # Runs in every Python process that has it in its search path. In a worker, another profiler is running.
