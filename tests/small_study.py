@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
@@ -617,6 +618,13 @@ def project(tmp_path: Path, complete_data: Path, monkeypatch: pytest.MonkeyPatch
     return SmallStudy(tmp_path)
 
 
+@functools.cache
+def _compared(root: Path) -> Judging:
+    with contextlib.chdir(root):
+        return SmallStudy(root).compare()
+
+
 @pytest.fixture
-def comparison(project: SmallStudy) -> Judging:
-    return project.compare()
+def comparison(project: SmallStudy, complete_data: Path) -> Judging:
+    """That of the project as it is; judged once for all tests."""
+    return _compared(complete_data.parent)

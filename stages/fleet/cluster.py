@@ -64,7 +64,7 @@ class Outcome:
     """How a job ended.
 
     Attributes:
-        status: of the program; 75 if its node or a rank was lost once more than `retries` allows.
+        status: of the program; 75 if its node was lost once more than `retries` allows.
         reason: empty if the status is 0.
         files: content by path relative to the clone.
     """

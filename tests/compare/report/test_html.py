@@ -288,12 +288,16 @@ def test_loss_scale_is_drawn_if_a_training_has_one(project: SmallStudy) -> None:
 
 
 def test_report_contains_the_largest_batch_and_the_limit(project: SmallStudy) -> None:
-    for name, size in (("float32", 512.0), ("mixed_bfloat16", 896.0)):
-        project.edit_profile(name, metrics=read_profile(name).metrics | {"memory/max_batch_size": size})
+    for name, size in (("float32", 512.0), ("mixed_bfloat16", 1024.0)):
+        largest = {"memory/max_batch_size": size, "memory/max_batch_examples_per_s": 10 * size}
+        project.edit_profile(name, metrics=read_profile(name).metrics | largest)
     found = project.compare()
     candidate = replace(found.candidates[1], limit=1.89)
     text = _text(replace(found, candidates=(candidate,)))
-    assert "The largest batch that fits is 896 images with mixed_bfloat16, 512 with float32." in text
+    assert (
+        "The largest batch that fits, by doubling, is 1,024 images with mixed_bfloat16 (10,200 a second), 512 with "
+        "float32 (5,120 a second)." in text
+    )
     assert "1.60× (1.55 to 1.65) of at most 1.89×" in text
 
 
