@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.benchmarks.planted import KINDS, largest, planted
+from tools.benchmarks.planting import KINDS, largest, planted
 
 
 @pytest.mark.slow

@@ -1,7 +1,4 @@
-"""Simulates how often the intervals of speed-ups hold the truth, and how often a report adopts wrongly.
-
-    python -m tools.benchmarks.coverage --out FILE                       2,000 measurements a row: about an hour
-    python -m tools.benchmarks.coverage --out FILE --only alone --trials 200   some rows, a short run
+"""How often the intervals of speed-ups hold the truth, and how often a report adopts wrongly, by simulation.
 
 Each measurement is one of the default run's kind: two candidates in three measures, whose true speed-up is exactly
 `compare.min_speedup`, so that each `adopt` is wrong. The quality counts as shown. Everything that `profile` and
@@ -9,21 +6,15 @@ Each measurement is one of the default run's kind: two candidates in three measu
 measure ends, the interval, the A/A control and Holm's method. A row is a machine (`machines`).
 
 Intervals and verdicts are shown twice: with the error within the run, and as `compare` judges, with what whole runs
-differ by (`--run-sd`), where this version knows that. Each row is written to `--out` at once; a rerun continues after
-the rows that are there. The table is Markdown, as in docs/evidence.md. Nothing is asserted.
+differ by. The table is Markdown, as in docs/evidence.md.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +22,7 @@ import numpy as np
 from stages.compare.verdict import Parts, run_tests, verdicts, void_measures
 from stages.params import CompareParams, quality_margin_for
 from stages.stats.proportions import BinaryChange
-from stages.stats.speedup import Speedup
+from stages.stats.speedup import RUN_SD, Speedup
 from stages.text import TRAIN
 from tools.benchmarks.simulation import CANDIDATES, MEASURES, MIN_SPEEDUP, Found, Machine, simulate
 
@@ -140,23 +131,27 @@ class Tally:
         return {name: 100 * value for name, value in {**means, "half_width": float(np.median(self.halves))}.items()}
 
 
-def row(named: tuple[str, Machine], trials: int, run_sd: float) -> dict[str, Any]:
+def measurements(times: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """So many simulated measurements of each machine."""
+    for name, machine in machines():
+        yield f"{name}, {times:,} times", partial(row, name, machine, times)
+
+
+def row(name: str, machine: Machine, trials: int) -> dict[str, Any]:
     """One row of the table."""
-    name, machine = named
     generator, within, with_runs, of_training = np.random.default_rng(0), Tally(), Tally(), list[bool]()
     truth = {(candidate, measure): MIN_SPEEDUP * machine.bias for candidate in CANDIDATES for measure in MEASURES}
     for _ in range(trials):
         found = simulate(machine, generator, truth)
         within.add(found)
-        with_runs.add(judged(found, run_sd))
+        with_runs.add(judged(found, RUN_SD))
         trained = (speedup for (_, measure), speedup in found.speedups.items() if measure == TRAIN)
         of_training += [speedup.low <= MIN_SPEEDUP <= speedup.high for speedup in trained]
     found_percent = {"within": within.percent(), "judged": with_runs.percent()}
-    training = 100 * float(np.mean(of_training))
-    return {"machine": name, "trials": trials, "run_sd": run_sd, "training": training, **found_percent}
+    return {"machine": name, "trials": trials, "training": 100 * float(np.mean(of_training)), **found_percent}
 
 
-def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+def report(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows as a table, in percent: within the run, and after a comma as judged."""
     titles = "machine", "n", "intervals hold the truth", "of training", "half-width", "false adoptions", "void"
     lines = [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
@@ -167,30 +162,3 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         cells = holds, f"{found['training']:.1f} %", half, adopts, f"{found['within']['voids']:.1f} %"
         lines.append(f"| {found['machine']} | {found['trials']:,} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def main() -> None:
-    """Simulates what is missing and prints the table."""
-    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks.coverage", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="file for one line of JSON per row")
-    parser.add_argument("--only", default="", help="rows whose name contains this")
-    parser.add_argument("--trials", type=int, default=2000)
-    parser.add_argument("--run-sd", type=float, default=0.01, help="of an arm, in the intervals of `compare`")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="rows that are simulated at the same time")
-    arguments = parser.parse_args()
-    text = arguments.out.read_text(encoding="utf-8") if arguments.out.exists() else ""
-    rows = [json.loads(line) for line in text.splitlines()]
-    wanted = (arguments.trials, arguments.run_sd)
-    rows = [found for found in rows if (found["trials"], found["run_sd"]) == wanted]
-    done = {found["machine"] for found in rows}
-    missing = [(name, item) for name, item in machines() if name not in done and arguments.only in name]
-    with ProcessPoolExecutor(arguments.jobs) as pool:
-        for found in pool.map(partial(row, trials=arguments.trials, run_sd=arguments.run_sd), missing):
-            rows.append(found)
-            with arguments.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(found) + "\n")
-    print(f"{len(CANDIDATES) * len(MEASURES)} intervals a measurement\n\n{markdown(rows)}")
-
-
-if __name__ == "__main__":
-    main()
