@@ -155,5 +155,3 @@ def test_kinds_of_a_real_trace_add_up_to_the_step_and_name_what_was_planted(own:
     assert {part.dtype for part in products} == {"float16", "float32"}  # the last layer is float32
     assert sum(part.time_ms for part in parts) == pytest.approx(step_ms)
     assert all(part.time_ms >= 0 for part in parts)
-    untraced_ms = worker.train_round(4, lead_in=1) / 4
-    assert untraced_ms / 2 < step_ms < 3 * untraced_ms
