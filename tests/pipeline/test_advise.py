@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -61,12 +62,10 @@ def test_change_is_tried_as_an_experiment_and_the_workspace_is_as_before(advised
     assert not list((advised.root / ".dvc/tmp/exps/standalone").glob("tmp*"))
     assert not (advised.root / ".halfstep/workspace").exists()
 
-    (trial,) = advised.json(".halfstep/advise.json")["trials"]
-    assert (trial["variant"], trial["parent"], trial["reason"]) == ("float32_onednn_on", "float32", "onednn_off")
-    reached = trial["over_parent"]["low"] >= 1.05 and trial.get("quality") != "refuted"
-    assert trial["kept"] is reached
-    assert f"over its parent float32, {'kept' if reached else 'dropped'}" in output
-    assert "Tried: float32_onednn_on" in advised.check_output("python", "-m", "stages.advise")
+    (outcome,) = re.findall(r"^advise: float32_onednn_on: (.*)", output, re.MULTILINE)
+    ratio = re.match(r"[\d.]+× \(([\d.]+) to [\d.]+\) over its parent float32, (kept|dropped); against", outcome)
+    assert ratio is not None, outcome
+    assert ratio[2] == "dropped" or float(ratio[1]) >= 1.05
     assert "advise-float32-onednn-on" in advised.check_output("dvc", "exp", "show", "--csv")
     parents = {run.data.params.get("variant.parent") for run in advised.runs()}
     assert "float32" in parents
