@@ -32,6 +32,7 @@ _OF_SERVERS = (MlflowException, OSError, DeadlineError)  # OSError: all exceptio
 _LONGEST_NAME = 250  # of a metric, in MLflow
 _LOOKS_ESCAPED = re.compile(r"_x(?=[0-9a-f]+_)")
 _NOT_IN_A_PATH, _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_. /-]"), re.compile(r"[^A-Za-z0-9_ -]")
+_OF_A_CAUSE = re.compile(r"^\w+\(\W?HTTPS?Connection(?:Pool)?\([^)]*\): ")  # before what urllib3 says
 _TEMPORARY = {408, 425, 429}  # status codes from 400 to 499 after which a request may be repeated
 
 
@@ -219,4 +220,4 @@ def first_line(error: Exception) -> str:
     if not lines:
         return type(error).__name__
     cause = lines[0].rpartition("(Caused by ")[2]  # urllib3's, behind the names of host, port and request
-    return one_line(cause.rstrip("\"')"), 200)
+    return one_line(_OF_A_CAUSE.sub("", cause).rstrip("\"')"), 200)

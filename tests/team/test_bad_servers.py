@@ -9,14 +9,12 @@ import yaml
 from mlflow import MlflowClient
 
 from stages import files
-from stages.environment import __main__ as environment
 from stages.machine.fingerprint import fingerprint
 from stages.prepare import __main__ as prepare
 from tests.faults.servers import SMALL
 from tests.team.conftest import Team
 
 pytestmark = pytest.mark.fleet
-LOG_IN = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or name another store"
 
 
 @pytest.fixture
@@ -37,12 +35,11 @@ def test_wrong_password(
     team: Team, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     use(monkeypatch, team.variables("ann") | {"MLFLOW_TRACKING_PASSWORD": "wr0ng-password"}, "bad")
-    assert environment.main() == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    rejected = f"{team.uri} rejects the user name or the password (401 Unauthorized); {LOG_IN}"
-    assert line == f"params.yaml: tracking.uri is null, and MLFLOW_TRACKING_URI is '{team.uri}': {rejected}"
+    capfd.readouterr()
     assert prepare.main() == 1
     (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"the tracking store {team.uri} cannot be used (")
+    assert "401" in line
     assert "wr0ng" not in line
     assert not files.PREPARED.exists()
 
@@ -50,7 +47,8 @@ def test_wrong_password(
 def test_forbidden_experiment_names_it_and_who_can_help(
     team: Team, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    use(monkeypatch, team.variables("ann"), "of ann")
+    patient = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}  # the first request of a user takes seconds on a busy machine
+    use(monkeypatch, team.variables("ann") | patient, "of ann")
     experiment = MlflowClient(team.uri).create_experiment("of ann")
     use(monkeypatch, team.variables("bob"), "of ann")
     assert prepare.main() == 1
