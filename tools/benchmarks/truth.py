@@ -119,4 +119,5 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
             "error, median and largest": f"{error.median():.2%}, {error.max():.2%}",
         }
     layers = [{name: row[name] for name in row if name != "name"} for row in rows if "planted" in row]
-    return f"{pd.DataFrame(columns).to_string()}\n\n{planting.report(layers)}"
+    parts = [pd.DataFrame(columns).to_string()] if columns else []
+    return "\n\n".join([*parts, planting.report(layers)] if layers else parts)
