@@ -53,14 +53,12 @@ class Context:
         wanted: what is measured beside the timing.
         trainings_s: seconds that all compared trainings took together; 0 if nothing was trained.
         min_speedup: smallest speed-up worth having.
-        has_bridges: whether bridging arms are measured where settings differ.
         began_s: when the stage began, by the monotonic clock; by default when this process did.
     """
 
     wanted: Wanted
     trainings_s: float = 0.0
     min_speedup: float = 1.05
-    has_bridges: bool = True
     began_s: float = field(default_factory=_process_began_s)
 
 
@@ -164,7 +162,6 @@ class _Runner:
             min_speedup=self._context.min_speedup,
             verdicts=max(1, sum(len(self.arms.measures(name)) for name in candidates)),
             interleaved=plan.interleaved,
-            has_bridges=self._context.has_bridges,
         )
         earlier = _flat(state.endings), _flat(state.looks), _flat(state.last_looks)
         self._rule = StoppingRule(self._records, self._baseline, sizes, target, *earlier)

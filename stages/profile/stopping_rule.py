@@ -42,14 +42,12 @@ class Target:
         min_speedup: smallest speed-up worth having.
         verdicts: number of verdicts of the report, which share the error.
         interleaved: whether the arms take turns.
-        has_bridges: whether bridging arms are measured where settings differ.
     """
 
     precision: float
     min_speedup: float
     verdicts: int
     interleaved: bool = True
-    has_bridges: bool = True
 
 
 class StoppingRule:
@@ -222,7 +220,7 @@ class StoppingRule:
         return speedup_of(measure, before, after, confidence, interleaved=self._target.interleaved, fewest=1)
 
     def _bridge(self, candidate: str, measure: str) -> str | None:
-        if candidate == files.CONTROL or not self._target.has_bridges:
+        if candidate == files.CONTROL:
             return None
         return bridge_of(self._records[candidate].settings, self._records[self._baseline].settings, measure)
 

@@ -80,8 +80,8 @@ class Checkpoints:
     Another thread writes the files, so that the training continues meanwhile.
     """
 
-    def __init__(self, folder: Path, *, reads_only: bool = False) -> None:
-        self._folder, self._reads_only = folder, reads_only
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
         self._warned = False
@@ -95,9 +95,8 @@ class Checkpoints:
                 continue
             if hashlib.sha256(content).hexdigest() == path.stem.rpartition("-")[2]:
                 return Checkpoint.from_bytes(content)
-            if not self._reads_only:
-                print(f"{path} is damaged (its sha256 differs) and is not used", file=sys.stderr)
-                path.unlink()
+            print(f"{path} is damaged (its sha256 differs) and is not used", file=sys.stderr)
+            path.unlink()
         return None
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -144,11 +143,6 @@ def folder_of(training: str) -> Path:
     """
     shared = os.environ.get(FOLDER_VARIABLE) or str(files.WORK_DIR / "checkpoints")
     return files.original_root() / os.path.expanduser(shared) / training  # noqa: PTH111  raises no error
-
-
-def newest_of(training: str, key: str) -> Checkpoint | None:
-    """The newest intact checkpoint of a training that another process runs and may write; None without one."""
-    return Checkpoints(folder_of(training) / key[:16], reads_only=True).newest()
 
 
 @contextmanager

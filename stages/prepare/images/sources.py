@@ -60,18 +60,14 @@ class Cifar10:
         try:
             parts = keras.datasets.cifar10.load_data()
         except Exception as error:  # of the network, the disk or the archive
+            place = f"{os.environ.get('KERAS_HOME', '~/.keras')}/datasets/cifar-10-batches-py-target_archive"
             raise DataError(
                 f"data.source = cifar10: {one_line(str(error), 200)}; download cifar-10-python.tar.gz elsewhere and "
-                f"put it at {_keras_home()}/datasets/cifar-10-batches-py-target_archive, or choose another "
-                "data.source: digits, folder, synthetic"
+                f"put it at {place}, or choose another data.source: digits, folder, synthetic"
             ) from error
         for (images, labels), split, name in zip(parts, (TRAIN, TEST), ("train", "test"), strict=True):
             given = np.full(len(images), split, dtype=np.int8)
             yield from _resized_batches(self.form, images, labels[:, 0].astype(np.int32), given, name)
-
-
-def _keras_home() -> str:
-    return os.environ.get("KERAS_HOME", "~/.keras")
 
 
 @dataclass(frozen=True)
