@@ -52,7 +52,7 @@ def write_digests(params: Params) -> None:
 def write_head_digests(head: HeadDigests) -> None:
     """Writes the digests that the head of the fleet computed: this clone may lack what they describe."""
     print(
-        f"environment: {HEAD_DIGESTS} marks a clone of the fleet, so the digests of data, model and task are its "
+        f"environment: {HEAD_DIGESTS} marks a copy that the fleet made, so the digests of data, model and task are its "
         "head's; remove that file if this checkout is your own",
         file=sys.stderr,
     )

@@ -77,7 +77,7 @@ def input_problems(params: Params, *, has_data: bool = True) -> list[str]:
 
     Args:
         params: all parameters.
-        has_data: whether `data.path` must be on this machine. A clone of the fleet receives prepared images instead.
+        has_data: whether `data.path` must be on this machine. A copy that the fleet made receives prepared images.
     """
     own_task = params.task.is_own  # it does not use `data` and `model`
     images = _data_path(params.data) if has_data else ()

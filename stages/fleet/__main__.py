@@ -3,44 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 
 from stages.cli import cli_entry
+
+_COMMANDS = {
+    "train": "trains what is missing on the nodes; `dvc repro --pull` brings it home",
+    "profile": "measures each kind of machine, alone",
+    "report": "says which precision is faster on which machine",
+}
 
 
 @cli_entry
 def main() -> None:
     """Entry point."""
-    _COMMANDS[_arguments().command]()
-
-
-def _train() -> None:
-    from stages.fleet.train import train
-
-    train()
-
-
-def _profile() -> None:
-    from stages.fleet.profile import profile
-
-    profile()
-
-
-def _report() -> None:
-    from stages.fleet.report import report
-
-    report()
-
-
-_COMMANDS = {"train": _train, "profile": _profile, "report": _report}
-
-
-def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m stages.fleet", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("train", help="trains what is missing on the nodes; `dvc repro --pull` brings it home")
-    commands.add_parser("profile", help="measures each kind of machine, alone")
-    commands.add_parser("report", help="says which precision is faster on which machine")
-    return parser.parse_args()
+    for name, text in _COMMANDS.items():
+        commands.add_parser(name, help=text)
+    name = parser.parse_args().command
+    getattr(importlib.import_module(f"stages.fleet.{name}"), name)()
 
 
 if __name__ == "__main__":

@@ -1,26 +1,28 @@
-"""The Ray cluster: the only module that imports Ray. Programs run on its nodes in clones of the head's checkout."""
+"""The Ray cluster: the only module that imports Ray."""
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
 
+from stages import files
 from stages.errors import FleetError, one_line
-from stages.fleet import bootstrap
+from stages.fleet import program as on_node
+from stages.params import FleetParams
 
+LOG = files.WORK_DIR / "ray.log"
 CONNECT_S = 5.0
-POLL_S = 0.5
-PROBE_S = 60.0  # starting a Ray worker takes some seconds
-LOST = 75  # EX_TEMPFAIL of sysexits.h: the status of a program that can be tried again
 START = "start one with `ray start --head`, and on each other machine `ray start --address HOST:6379`"
-
-Handle = Any  # a reference to an object in Ray's store
 
 
 @dataclass(frozen=True)
@@ -29,80 +31,49 @@ class Node:
 
     node_id: str
     host: str
-    address: str
     cpus: float
     gpus: float
 
 
-@dataclass(frozen=True)
-class Job:
-    """A program of the clone, which runs on one node.
-
-    Attributes:
-        name: shown to the user; unique among the jobs of one call.
-        module, arguments: `python -m module arguments`.
-        cpus, gpus: of the node; for whole-node jobs all of them.
-        node_id: the node; None for any.
-        collect: files and folders, relative to the clone, whose content comes home.
-        threads: limit of TensorFlow's threads on larger nodes; None for none.
-        variables: added to the environment of the program.
-    """
-
-    name: str
-    module: str
-    arguments: tuple[str, ...] = ()
-    cpus: float = 1
-    gpus: float = 0
-    node_id: str | None = None
-    collect: tuple[str, ...] = ()
-    threads: int | None = None
-    variables: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a job ended.
-
-    Attributes:
-        status: of the program; 75 if its node was lost once more than `retries` allows.
-        reason: empty if the status is 0.
-        files: content by path relative to the clone.
-    """
-
-    job: Job
-    host: str
-    status: int
-    reason: str
-    files: dict[str, bytes]
-
-
-OnEvent = Callable[[Job, str, str], None]
-
-
 @contextmanager
-def connected() -> Iterator[None]:
+def connected(tree: Path) -> Iterator[None]:
     """Connects to the cluster at `RAY_ADDRESS`, or to the one that runs on this machine. Never starts one.
 
+    What Ray itself prints while it is connected goes to `.halfstep/ray.log`.
+
+    Args:
+        tree: the folder that Ray brings to each node.
+
     Raises:
-        FleetError: Ray is not installed, no cluster is there, or its Ray or Python is another one.
+        FleetError: Ray is not installed, no cluster is there, its Ray or Python is another one, or the tree is too
+            large.
     """
     if importlib.util.find_spec("ray") is None:
         raise FleetError('Ray is not installed, which connects the machines; install it: pip install -e ".[fleet]"')
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # it prints a stack at SIGTERM
+    os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"  # the tree has what travels
     address = os.environ.get("RAY_ADDRESS") or "auto"
     _require_listener(address)
-    ray, on_sigterm = library(), signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
-    except (ConnectionError, RuntimeError, ValueError, AssertionError) as error:
-        raise FleetError(_no_cluster(address, str(error))) from error
-    signal.signal(signal.SIGTERM, on_sigterm)  # Ray sets its own
-    _send_by_value()
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    with _messages_of_ray_in_a_file():
+        ray, on_sigterm = library(), signal.getsignal(signal.SIGTERM)
+        environment = {"working_dir": str(tree)}
+        try:
+            ray.init(
+                address=address,
+                log_to_driver=False,
+                logging_level="ERROR",
+                include_dashboard=False,
+                runtime_env=environment,
+            )
+        except (ConnectionError, RuntimeError, ValueError, AssertionError, ray.exceptions.RayError) as error:
+            raise FleetError(_no_cluster(address, str(error))) from error
+        signal.signal(signal.SIGTERM, on_sigterm)  # Ray sets its own
+        ray.cloudpickle.register_pickle_by_value(on_node)  # a node may have another release of halfstep
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def library() -> Any:
@@ -112,12 +83,43 @@ def library() -> Any:
     return ray
 
 
+class _OfMainThread(io.TextIOBase):
+    """A stream for what the main thread writes. What Ray's threads write goes to a file."""
+
+    def __init__(self, ours: TextIO, log: TextIO) -> None:
+        self._ours, self._log = ours, log
+
+    def write(self, text: str) -> int:
+        return (self._ours if threading.current_thread() is threading.main_thread() else self._log).write(text)
+
+    def flush(self) -> None:
+        self._ours.flush()
+
+
+@contextmanager
+def _messages_of_ray_in_a_file() -> Iterator[None]:
+    """Ray prints to all streams, and its own process writes stacks to descriptor 2, when a machine is lost."""
+    LOG.parent.mkdir(parents=True, exist_ok=True)
+    before = sys.stdout, sys.stderr
+    descriptor = os.dup(2)
+    with LOG.open("w", encoding="utf-8", buffering=1) as log, os.fdopen(descriptor, "w", buffering=1) as errors:
+        os.dup2(log.fileno(), 2)
+        sys.stdout, sys.stderr = _OfMainThread(sys.stdout, log), _OfMainThread(errors, log)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
+            os.dup2(descriptor, 2)
+
+
 def _no_cluster(address: str, message: str) -> str:
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip()] or ["no reason is given"]
+    if "exceeds the maximum size" in message:
+        return f"{one_line(lines[0], 300)}: let git ignore what the trainings do not need"
     if address == "auto":
         where = "no Ray cluster runs on this machine, and RAY_ADDRESS is not set"
     else:
         where = f"RAY_ADDRESS is {one_line(address, 100)}, where no Ray cluster can be used"
-    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     if "ersion mismatch" in message or "Version mismatch" in message:
         versions = "; ".join(
             line for line in lines if line.startswith(("The cluster", "This process", "Ray:", "Python:"))
@@ -146,51 +148,49 @@ def _require_listener(address: str) -> None:
         ) from error
 
 
-def _send_by_value() -> None:
-    """Workers get the functions of `bootstrap` themselves: they cannot import this checkout's."""
-    library().cloudpickle.register_pickle_by_value(bootstrap)
-
-
 def nodes() -> list[Node]:
     """The nodes that are alive and offer cores or GPUs."""
     found = []
     for node in library().nodes():
-        offered = node["Resources"]
-        cpus, gpus = float(offered.get("CPU", 0)), float(offered.get("GPU", 0))
+        cpus, gpus = (float(node["Resources"].get(name, 0)) for name in ("CPU", "GPU"))
         if node["Alive"] and (cpus or gpus):
-            found.append(Node(node["NodeID"], node["NodeManagerHostname"], node["NodeManagerAddress"], cpus, gpus))
+            found.append(Node(node["NodeID"], node["NodeManagerHostname"], cpus, gpus))
     return sorted(found, key=lambda node: (node.host, node.node_id))
 
 
-def put(value: object) -> Handle:
-    """Stores a value from where the nodes fetch it once each."""
-    return library().put(value)
-
-
-def ask_nodes(asked: Sequence[Node], function: Callable[..., Any], *arguments: object) -> list[Any]:
-    """Calls a function of `bootstrap` on each node, and returns the results in order.
+def require_resources(fleet: FleetParams) -> list[Node]:
+    """The nodes that offer the resources of a training.
 
     Raises:
-        FleetError: a node does not answer within `PROBE_S` seconds, or the function failed there.
+        FleetError: there is none.
     """
-    ray = library()
-    pending = [task(function, 0, 0, node.node_id).remote(*arguments) for node in asked]
-    results = []
-    for node, reference in zip(asked, pending, strict=True):
-        try:
-            results.append(ray.get(reference, timeout=PROBE_S))
-        except ray.exceptions.RayError as error:
-            raise FleetError(f"{node.host} ({node.address}) does not answer: {first_line(error)}") from error
-    return results
+    found = nodes()
+    if not found:
+        raise FleetError(f"no node of the Ray cluster offers a core; {START}")
+    fitting = [node for node in found if node.cpus >= fleet.cpus_per_training and node.gpus >= fleet.gpus_per_training]
+    if not fitting:
+        most_cpus, most_gpus = max(node.cpus for node in found), max(node.gpus for node in found)
+        name = "cpus" if most_cpus < fleet.cpus_per_training else "gpus"
+        raise FleetError(
+            f"fleet.{name}_per_training is {getattr(fleet, f'{name}_per_training')}; the {len(found)} nodes of the "
+            f"cluster offer at most {most_cpus:g} cores and {most_gpus:g} GPUs each (`ray status`): reduce it, or add "
+            "a larger node"
+        )
+    return fitting
 
 
-def task(function: Callable[..., Any], cpus: float, gpus: float, node_id: str | None, group: Any = None) -> Any:
-    """A function of `bootstrap` as a Ray task. It is not retried by Ray: `run` does, and says so."""
+def program(cpus: float, gpus: float, node_id: str | None, left_out: Sequence[str]) -> Any:
+    """An actor `Program` with these resources, on a node of its own or on any that is not left out."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    where = group or ("SPREAD" if node_id is None else NodeAffinitySchedulingStrategy(node_id, soft=False))
-    made = library().remote(num_cpus=cpus, num_gpus=gpus, max_retries=0, scheduling_strategy=where)
-    return made(function)
+    options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "max_concurrency": 2, "max_restarts": 0}
+    if node_id is not None:
+        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    else:
+        options["scheduling_strategy"] = "SPREAD"
+        if left_out:
+            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(left_out)})"}
+    return library().remote(**options)(on_node.Program).remote()
 
 
 def first_line(error: BaseException) -> str:

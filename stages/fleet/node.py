@@ -1,6 +1,7 @@
-"""`python -m stages.fleet.node --variant V --seed S`: one training in a clone on a node.
+"""`python -m stages.fleet.node train --variant V --seed S` or `measure`: what a node does in its copy of the tree.
 
-Programs that run in a clone use its other functions. The last line that such a program prints says why it failed.
+The last line that it prints says why it failed. Its status is 75 if it can be tried again, and 74 if this node cannot
+run it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from stages import files
+from stages import files, params
 from stages.cli import cli_entry
 from stages.errors import HalfstepError, one_line
-from stages.fleet.cluster import LOST
+from stages.fleet.program import LOST, NODE_FAULT
 from stages.fleet.remote import dvc_error
-from stages.telling import told
+from stages.fleet.unfinished import unfinished_trainings
+from stages.results.comparison import COMPARISON
+from stages.supervision import die_with_parent
+from stages.telling import MEASURES, tell, told
 
 _STATUS = re.compile(r"exited with (-?\d+)")
 _BY_SIGNAL = {128 + signal.SIGKILL, 128 + signal.SIGTERM}  # how a shell reports it; Python reports a negative number
@@ -25,79 +29,99 @@ _DVC_ERRORS = ("ERROR: ", "WARNING: ")
 
 
 class StepError(HalfstepError):
-    """A command that failed in a clone. What a signal ended can be tried again: a lack of memory, or a preemption."""
+    """A command that failed. What a signal ended can be tried again: a lack of memory, or a preemption."""
 
-    def __init__(self, reason: str, status: int = 1) -> None:
+    def __init__(self, reason: str, status: int) -> None:
         by_signal = status < 0 or status in _BY_SIGNAL
         super().__init__(f"a signal ended it ({status})" if by_signal else reason)
-        self.exit_status = LOST if by_signal or status == LOST else 1
+        self.exit_status = LOST if by_signal or status == LOST else status
 
 
 def main() -> int:
-    """Entry point of a training on a node."""
+    """Entry point."""
+    die_with_parent(signal.SIGTERM)
     parser = argparse.ArgumentParser(prog="python -m stages.fleet.node", description=__doc__)
-    parser.add_argument("--variant", required=True)
-    parser.add_argument("--seed", required=True, type=int)
+    parser.add_argument("what", choices=["describe", "train", "measure"])
+    parser.add_argument("--variant")
+    parser.add_argument("--seed", type=int)
     arguments = parser.parse_args()
-    return cli_entry(lambda: train(arguments.variant, arguments.seed))()
+    if arguments.what == "describe":
+        return cli_entry(describe)()
+    return cli_entry(measure if arguments.what == "measure" else lambda: train(arguments.variant, arguments.seed))()
+
+
+def describe() -> None:
+    """Describes the machine, with the head's digests of the inputs.
+
+    Raises:
+        StepError: a check failed, which is the node's fault: the head has passed them.
+    """
+    status, lines = _run("stages.environment")
+    if status:
+        raise StepError(lines[-1] if lines else f"stages.environment failed with status {status}", NODE_FAULT)
 
 
 def train(variant: str, seed: int) -> None:
     """Fetches the prepared data, trains, and pushes the result.
 
     Raises:
-        StepError: a command failed; its status is 75 if the training can be tried again.
+        StepError: a command failed.
     """
-    prepare_clone()
     stage = f"train@{files.train_dir(variant, seed).name}"
+    describe()
+    dvc("pull", str(files.PREPARED))
     dvc("repro", "--single-item", stage)
     dvc("push", "--run-cache", stage)
 
 
-def prepare_clone() -> None:
-    """Describes the machine, with the head's digests of the inputs, and fetches `data/prepared`.
+def measure() -> None:
+    """Fetches the data and the trainings, measures, compares, and pushes the results.
 
     Raises:
-        StepError: a check failed on this machine, or the remote refused.
+        StepError: a command failed, or a training would have to run.
     """
-    run_module("stages.environment")
+    settings = params.load()
+    describe()
     dvc("pull", str(files.PREPARED))
+    if missing := unfinished_trainings(settings.train):
+        raise StepError(f"{', '.join(missing)} would have to run here, and `profile` trains nothing", 1)
+    try:
+        if MEASURES not in dvc("repro", "--pull"):
+            tell("was measured before")
+    except StepError:
+        if not (settings.compare.gate and COMPARISON.is_file()):  # a gate that is not passed here is a result
+            raise
+    dvc("push", "--run-cache", "profile", "compare")
 
 
 def dvc(*arguments: str) -> list[str]:
     """Runs DVC and passes its output on. Returns what its stages told of their progress.
 
     Raises:
-        StepError: with the message of the stage, or else of DVC.
+        StepError: with the message of the stage, or else of DVC, whose own failure is the node's fault.
     """
     status, printed = _run("dvc", *arguments)
     lines = [line for line in printed if told(line) is None]
     if status:
         own = [line for line in lines if not line.startswith(_DVC_ERRORS)]
         found = _STATUS.search("\n".join(lines))
-        is_stage = found is not None and own
-        reason = own[-1] if is_stage else f"dvc {arguments[0]}: {dvc_error(chr(10).join(lines))}"
-        raise StepError(reason, int(found[1]) if found else 1)
+        if found is not None and own:
+            raise StepError(own[-1], int(found[1]))
+        raise StepError(f"dvc {arguments[0]}: {dvc_error(chr(10).join(lines))}", NODE_FAULT)
     return [text for line in printed if (text := told(line)) is not None]
 
 
-def run_module(name: str, *arguments: str) -> None:
-    """Runs a stage without DVC and passes its output on.
-
-    Raises:
-        StepError: with its last line.
-    """
-    status, lines = _run(name, *arguments)
-    if status:
-        raise StepError(lines[-1] if lines else f"{name} failed with status {status}", status)
-
-
 def _run(module: str, *arguments: str) -> tuple[int, Sequence[str]]:
-    """Runs a module with this Python. Returns its status and the lines that it printed."""
+    """Runs a module, which ends with this process. Returns its status and the lines that it printed."""
     command = [sys.executable, "-u", "-m", module, *arguments]
     lines: list[str] = []
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

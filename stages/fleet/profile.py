@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import sys
-from collections.abc import Iterator, Sequence
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from stages import files
 from stages.errors import FleetError, HalfstepError
-from stages.fleet import cluster, measurement, parcel, preflight, remote, running
-from stages.fleet.cluster import Job, Node, Outcome
-from stages.fleet.machines import COMPARISON, write_machine
-from stages.fleet.report import report
+from stages.fleet import cluster, remote, tree
+from stages.fleet.cluster import Node
+from stages.fleet.driving import Driving, Job, Outcome
+from stages.fleet.report import STUDY, report
+from stages.fleet.train import checked_settings, connected, driving, prepare
 from stages.fleet.unfinished import unfinished_trainings
-from stages.locking import stage_lock
+from stages.gallery import results
+from stages.gallery.results import Result
 from stages.machine import fingerprint
 from stages.params import Params
-from stages.telling import told
+from stages.results.comparison import COMPARISON, Comparison
+from stages.tracking.provenance import git_tags
+
+# Parameters that change no result. All others must be the same on all machines.
+_WITHOUT_EFFECT = ("tracking.", "fleet.", "train.checkpoint_every", "train.require_gpu", "compare.gate")
 
 
 def profile() -> None:
@@ -27,20 +37,14 @@ def profile() -> None:
     Raises:
         ParameterError, FleetError: nothing was measured; or machines failed, which are named after the report.
     """
-    settings = preflight.checked_checkout()
-    with stage_lock("fleet"):  # of both commands: they share a git reference, and folders of `data/fleet/`
-        _profile(settings)
-
-
-def _profile(settings: Params) -> None:
-    with cluster.connected():
-        nodes, _ = preflight.usable_nodes(settings)  # the notices are about trainings
-        preflight.prepare()
+    settings = checked_settings()
+    with connected(settings) as folder:
+        nodes = cluster.require_resources(settings.fleet)
+        prepare()
         require_trainings(settings)
         remote.push([str(files.PREPARED), "train"])
-        packed = parcel.build()
-        failed = _measure(nodes, packed, settings.fleet.retries)
-    if any(files.FLEET.glob(f"*/{COMPARISON}")):
+        failed = _measure(nodes, driving(settings), alike(settings, folder))
+    if any(files.FLEET.glob("*/*.json")):
         try:
             report()
         except HalfstepError as error:
@@ -64,30 +68,52 @@ def require_trainings(settings: Params) -> None:
         )
 
 
-def _measure(nodes: Sequence[Node], packed: dict[str, Any], retries: int) -> list[str]:
+def alike(settings: Params, folder: Path) -> dict[str, Any]:
+    """What must be the same where machines are compared: the code, the data, and the parameters that change results."""
+    flat = dict(_flat(settings.model_dump(mode="json")))
+    return {
+        "the digest of the code": tree.sha256(folder),
+        "the digest of data/prepared": files.sha256_file(files.PREPARED / files.MANIFEST),
+        **{name: value for name, value in flat.items() if not name.startswith(_WITHOUT_EFFECT)},
+    }
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _measure(nodes: Sequence[Node], runner: Driving, same: dict[str, Any]) -> list[str]:
     """Measures one node of each kind. Returns a line for each node that failed."""
-    sent = cluster.put(packed)
-    described = running.run([_describing(node) for node in nodes], sent, _on_event, retries)
-    failed = [_failure(outcome) for outcome in described if outcome.status]
+    described = runner.run([_job("describe", f"describe {node.host} {node.node_id[:6]}", node) for node in nodes])
+    failed = [f"{outcome.job.name}: {outcome.reason}" for outcome in described if outcome.status]
     found = kinds(nodes, described)
-    _say(f"fingerprints of the {len(nodes)} nodes: {', '.join(found) or 'none'}")
-    measuring = [_measuring(digest, node, packed) for digest, node in found.items()]
+    print(f"fleet: fingerprints of the {len(nodes)} nodes: {', '.join(found) or 'none'}", flush=True)
+    measuring = [_job("measure", f"profile {digest}", node, COMPARISON) for digest, node in found.items()]
     for jobs in turns(measuring, list(found.values())):
-        for outcome in running.run(jobs, sent, _on_event, retries):
-            if problem := _failure(outcome) if outcome.status else _bring_home(outcome):
-                failed.append(problem)
+        began_s = time.monotonic()
+        for outcome in runner.run(jobs):
+            try:
+                if outcome.status:
+                    raise FleetError(outcome.reason)
+                _bring_home(outcome, same, time.monotonic() - began_s)
+            except HalfstepError as error:
+                failed.append(f"{outcome.job.name}: {error}")
     return failed
 
 
-def _describing(node: Node) -> Job:
-    """With all cores and GPUs of the node, as the measurement: what Ray hides from it counts."""
+def _job(what: str, name: str, node: Node, *collect: Path) -> Job:
+    """With all cores and GPUs of the node: what Ray hides from it counts."""
     return Job(
-        name=f"describe {node.host} {node.node_id[:6]}",
-        module="stages.environment",
+        name=name,
+        arguments=(what,),
         cpus=node.cpus,
         gpus=node.gpus,
         node_id=node.node_id,
-        collect=(str(files.ENVIRONMENT_FILE),),
+        collect=tuple(map(str, (files.ENVIRONMENT_FILE, *collect))),
     )
 
 
@@ -101,18 +127,6 @@ def kinds(nodes: Sequence[Node], described: Sequence[Outcome]) -> dict[str, Node
     return found
 
 
-def _measuring(digest: str, node: Node, packed: dict[str, Any]) -> Job:
-    return Job(
-        name=f"profile {digest} on {node.host}",
-        module=measurement.__name__,
-        arguments=("--commit", packed["commit"], "--changes", packed["changes"]),
-        cpus=node.cpus,
-        gpus=node.gpus,
-        node_id=node.node_id,
-        collect=tuple(map(str, measurement.COLLECTED)),
-    )
-
-
 def turns(jobs: Sequence[Job], nodes: Sequence[Node]) -> Iterator[list[Job]]:
     """The jobs in groups, so that no two of a group are on one host, where they would disturb each other."""
     by_host: dict[str, list[Job]] = {}
@@ -122,29 +136,27 @@ def turns(jobs: Sequence[Job], nodes: Sequence[Node]) -> Iterator[list[Job]]:
         yield [job for job in group if job is not None]
 
 
-def _bring_home(outcome: Outcome) -> str | None:
-    """Writes the files of a machine; returns a line if they cannot be used."""
-    try:
-        folder = write_machine({path.name: outcome.files[str(path)] for path in measurement.COLLECTED})
-    except HalfstepError as error:
-        return f"{outcome.job.name}: {error}"
-    _say(f"{outcome.job.name}: {folder}")
-    return None
+def _bring_home(outcome: Outcome, same: dict[str, Any], took_s: float) -> None:
+    """Writes the result of a machine in place of an older one.
 
-
-def _failure(outcome: Outcome) -> str:
-    return f"{outcome.job.name}: {outcome.reason}"
-
-
-def _on_event(job: Job, kind: str, text: str) -> None:
-    if kind == "line":
-        if state := told(text):
-            _say(f"{job.name}: {state}")
-    elif kind == "started":
-        _say(f"{job.name}: started")
-    elif text:  # of "retry", and of "ended" with a failure
-        _say(f"{job.name}: {'failed' if kind == 'ended' else 'lost'}: {text}")
-
-
-def _say(text: str) -> None:
-    print(f"fleet: {text}", file=sys.stderr, flush=True)
+    Raises:
+        HalfstepError: it cannot be used or written.
+    """
+    comparison = Comparison.of(json.loads(outcome.files[str(COMPARISON)]), COMPARISON)
+    tags, found = git_tags(), results.public(comparison)
+    one = Result(
+        study=STUDY,
+        occasion=(today := date.today().isoformat()),
+        date=today,
+        commit=tags.get("git.commit", "0" * 40),
+        dirty=tags.get("git.dirty") != "false",
+        halfstep=results.version(),
+        machine=results.machine_id(found.environment),
+        parameters_sha256=hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest(),
+        seconds=round(took_s, 1),
+        alike=same,
+        comparison=found,
+    )
+    shutil.rmtree(files.FLEET / one.machine, ignore_errors=True)
+    one.write(files.FLEET / one.place)
+    print(f"fleet: {outcome.job.name}: {files.FLEET / one.place}", flush=True)

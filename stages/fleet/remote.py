@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,15 +31,10 @@ class Remote:
         """A URL, or an absolute path."""
         return self.settings["url"]
 
-    @property
-    def folder(self) -> Path | None:
-        """The folder of a remote that is one; None of a server."""
-        return None if "://" in self.url else Path(self.url)
-
     def as_config(self) -> str:
-        """The text of a DVC configuration with this remote."""
+        """The text of a DVC configuration with this remote, for a tree without git."""
         lines = [f'    {name} = "{value}"\n' for name, value in self.settings.items()]
-        return f"[core]\n    remote = {self.name}\n['remote \"{self.name}\"']\n{''.join(lines)}"
+        return f"[core]\n    remote = {self.name}\n    no_scm = true\n['remote \"{self.name}\"']\n{''.join(lines)}"
 
 
 def configured() -> Remote:
@@ -87,35 +80,6 @@ def _require_no_secret(name: str, found: Any, tracked: Any) -> None:
             f"remote.{name}.{secrets[0]} is in .dvc/config, which git tracks and which would travel to the nodes; "
             f"remove it there and set it with `dvc remote modify --local {name} {secrets[0]} VALUE`"
         )
-
-
-@contextmanager
-def probe_file(found: Remote) -> Iterator[str | None]:
-    """A file in a remote that is a folder, for the time of the block: a node that does not see it has another folder.
-
-    Yields:
-        Its path; None if the remote is a server.
-
-    Raises:
-        FleetError: this user cannot write to the folder.
-    """
-    if found.folder is None:
-        yield None
-        return
-    path = found.folder / f".halfstep-{uuid.uuid4().hex}"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    except OSError as error:
-        raise FleetError(
-            f"remote.{found.name}.url is {found.folder}, which cannot be written ({error.strerror}); choose another "
-            "folder, or change its permissions"
-        ) from error
-    try:
-        yield str(path)
-    finally:
-        with suppress(OSError):
-            path.unlink()
 
 
 def push(targets: Sequence[str]) -> None:

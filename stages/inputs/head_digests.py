@@ -1,4 +1,4 @@
-"""In a clone that the fleet made on a node: the digests of data, model and task that the head computed.
+"""In a copy of the checkout that the fleet made on a node: the digests of data, model and task that the head computed.
 
 The node may lack what they describe, as the images of `data.path`: it receives `data/prepared` instead.
 """
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from stages import files
 from stages.errors import CorruptFileError
 
-HEAD_DIGESTS = files.WORK_DIR / "fleet.json"  # in a clone of the fleet, which writes it there, and nowhere else
+HEAD_DIGESTS = files.WORK_DIR / "fleet.json"  # in a copy that the fleet made, and nowhere else
 
 
 class HeadDigests(BaseModel):
@@ -20,6 +20,7 @@ class HeadDigests(BaseModel):
 
     Attributes:
         checkout: identifier of the head's checkout.
+        git: its tags of `stages.tracking.provenance.git_tags`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,10 +29,11 @@ class HeadDigests(BaseModel):
     model: dict[str, Any]
     task: dict[str, Any]
     checkout: str
+    git: dict[str, str]
 
 
 def read_head_digests() -> HeadDigests | None:
-    """The head's digests if the checkout is a clone of the fleet; None in any other.
+    """The head's digests if the checkout is a copy that the fleet made; None in any other.
 
     Raises:
         CorruptFileError: the file is not what the fleet writes.
@@ -46,5 +48,5 @@ def read_head_digests() -> HeadDigests | None:
         where = ".".join(map(str, first["loc"]))
         reason = f"{where}: {first['msg']}" if where else first["msg"]
         raise CorruptFileError(
-            f"{path} cannot be used ({reason}); only the fleet writes it, in its clones: remove it"
+            f"{path} cannot be used ({reason}); only the fleet writes it, in its copies: remove it"
         ) from error

@@ -87,7 +87,7 @@ class Snapshot:
 
 
 def _changed_sources(names: list[str]) -> Iterator[str]:
-    """Inputs outside of the pipeline that are not as the digest files say. A clone of the fleet may lack them."""
+    """Inputs outside of the pipeline that are not as the digest files say. A copy that the fleet made may lack them."""
     if read_head_digests() is not None:
         return
     settings = load()

@@ -76,7 +76,12 @@ def context_tags() -> dict[str, str]:
 
 
 def git_tags() -> dict[str, str]:
-    """The commit, and whether tracked files differ from it. `dvc.lock` is ignored, because the pipeline writes it."""
+    """The commit, and whether tracked files differ from it. `dvc.lock` is ignored, because the pipeline writes it.
+
+    In a copy of the checkout that the fleet made, they are the head's.
+    """
+    if (head := read_head_digests()) is not None:
+        return head.git
     commit = _git("rev-parse", "HEAD")
     if commit is None:
         return {}

@@ -99,7 +99,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A clone of the fleet with the head's digests."""
     monkeypatch.chdir(tmp_path)
     digests = {name: {"name": f"{name} of the head"} for name in ("source", "model", "task")}
-    files.write_json(HEAD_DIGESTS, digests | {"checkout": "a1b2"})
+    files.write_json(HEAD_DIGESTS, digests | {"checkout": "a1b2", "git": {}})
     return tmp_path
 
 
@@ -111,7 +111,7 @@ def test_clone_of_the_fleet_uses_the_digests_of_its_head(
     assert (done.returncode, done.stdout) == (0, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(
-        "environment: .halfstep/fleet.json marks a clone of the fleet, so the digests of data, model"
+        "environment: .halfstep/fleet.json marks a copy that the fleet made, so the digests of data, model"
     )
     for name in ("source", "model", "task"):
         assert json.loads(Path("data", f"{name}.json").read_text()) == {"name": f"{name} of the head"}

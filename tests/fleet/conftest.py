@@ -22,7 +22,8 @@ from tests.pipeline.conftest import Checkout, pristine
 __all__ = ["pristine"]
 
 START_S = 60.0
-STORE_BYTES = 100_000_000  # Ray's smallest object store is 75 MB
+_STORE = "--object-store-memory=100000000"  # Ray's smallest is 75 MB
+_COMMON = {"RAY_USAGE_STATS_ENABLED": "0", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
 @dataclass
@@ -41,6 +42,12 @@ class Cluster:
             process = subprocess.Popen(command, env=os.environ | dict(variables), stdout=stream, stderr=stream)
         self.processes[name] = psutil.Process(process.pid)
         wait_for(lambda: "Ray runtime started" in log.read_text(), START_S, log.read_text)
+
+    def add(self, name: str, variables: Mapping[str, str]) -> None:
+        """Starts a node of two cores with these environment variables."""
+        own = {"HALFSTEP_FLEET": str(self.folder / name), "DVC_SITE_CACHE_DIR": str(self.folder / f"{name}-dvc")}
+        arguments = (f"--address={self.address}", "--num-cpus=2", _STORE)
+        self.start(name, *arguments, variables=_COMMON | own | dict(variables))
 
     def kill(self, name: str, *, only_ray: bool = False) -> None:
         """Kills everything that runs on a machine at once, as a power cut does; or its raylet alone."""
@@ -87,16 +94,11 @@ def cluster_of(folder: Path, nodes: Mapping[str, Mapping[str, str]]) -> Iterator
     """A head that offers no cores, and nodes of two cores with the given environment variables."""
     port, temporary = free_port(), tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets need a short path
     cluster = Cluster(folder, f"127.0.0.1:{port}")
-    common = {"RAY_USAGE_STATS_ENABLED": "0", "CUDA_VISIBLE_DEVICES": "-1"}
-    store = f"--object-store-memory={STORE_BYTES}"
     try:
         head = ("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={temporary}")
-        cluster.start("head", *head, store, variables=common)
+        cluster.start("head", *head, _STORE, variables=_COMMON)
         for name, variables in nodes.items():
-            own = {"HALFSTEP_FLEET": str(folder / name), "DVC_SITE_CACHE_DIR": str(folder / f"{name}-dvc")}
-            cluster.start(
-                name, f"--address={cluster.address}", "--num-cpus=2", store, variables=common | own | dict(variables)
-            )
+            cluster.add(name, variables)
         yield cluster
     finally:
         cluster.stop()

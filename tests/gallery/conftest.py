@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from stages import files
+from stages.gallery import results
+from stages.gallery.results import Result
 from stages.results.comparison import Candidate, Comparison
 from tests.frozen import FOLDER
-from tools.gallery import results, studies
-from tools.gallery.results import GalleryResult
+from tools.gallery import studies
 
-Make = Callable[..., GalleryResult]
+Make = Callable[..., Result]
 KNOWN = studies.read(Path(__file__).parents[2] / studies.STUDIES)
 
 
@@ -39,7 +40,7 @@ def make() -> Make:
 
     def of(
         study: str = "cnn", name: str = "default", occasion: str = "2026-01-01", factor: float = 1.0, **changes: Any
-    ) -> GalleryResult:
+    ) -> Result:
         comparison = results.public(frozen(name))
         candidates = {key: scaled(candidate, factor) for key, candidate in comparison.candidates.items()}
         environment = {**comparison.environment, **changes.pop("environment", {})}
@@ -55,7 +56,7 @@ def make() -> Make:
             "seconds": 120.0,
             "comparison": comparison.model_copy(update={"candidates": candidates, "environment": environment}),
         }
-        return GalleryResult(**(found | changes))
+        return Result(**(found | changes))
 
     return of
 

@@ -11,10 +11,11 @@ import pytest
 from stages import files
 from stages.advise import experiment
 from stages.errors import AdviceError
+from stages.gallery import results
 from stages.params import Params
 from stages.results.comparison import Comparison
 from tests.gallery.conftest import Make, frozen
-from tools.gallery import __main__, page, results, running, studies
+from tools.gallery import __main__, page, running, studies
 
 Main = Callable[..., int]
 DAY = "2026-01-31"
@@ -69,9 +70,9 @@ def test_shortest_are_first_a_failure_is_one_line_and_the_rest_goes_on(
         f"gallery: lstm failed: the experiment gallery-lstm-{DAY} failed, as shown above; the workspace is as before"
     )
     assert last.startswith(f"1 of {len(known)} studies failed, as shown above: lstm; the same command tries them again")
-    assert len(list(results.MEASURED.glob("*/*.json"))) == len(known) - 1
-    assert "small CNN, 32 px" in (results.MEASURED / "gallery.md").read_text()
-    assert (results.MEASURED / page.PICTURE).is_file()
+    assert len(list(studies.MEASURED.glob("*/*.json"))) == len(known) - 1
+    assert "small CNN, 32 px" in (studies.MEASURED / "gallery.md").read_text()
+    assert (studies.MEASURED / page.PICTURE).is_file()
 
 
 def test_what_is_up_to_date_is_not_measured_again(started: list[str], main: Main, folder: Path) -> None:
@@ -88,10 +89,10 @@ def test_what_is_up_to_date_is_not_measured_again(started: list[str], main: Main
 
 def test_what_others_have_published_is_measured_here_all_the_same(started: list[str], main: Main, make: Make) -> None:
     published = make("cnn", environment=results.environment())
-    published.write(results.PUBLISHED / published.place)
+    published.write(studies.PUBLISHED / published.place)
     assert main("--study", "cnn", "--occasion", DAY) == 0
     assert studies_of(started) == ["cnn"]
-    assert "2 occasions" in (results.MEASURED / "gallery.md").read_text()
+    assert "2 occasions" in (studies.MEASURED / "gallery.md").read_text()
 
 
 def test_folder_without_a_commit_is_one_line(
@@ -123,7 +124,7 @@ def test_study_that_does_not_fit_is_not_started(
 def test_time_of_an_earlier_occasion_says_what_fits(started: list[str], main: Main, make: Make) -> None:
     machine = results.environment()
     slow = make("regression", occasion="before", seconds=3000.0, environment=machine)
-    slow.write(results.MEASURED / slow.place)
+    slow.write(studies.MEASURED / slow.place)
     assert main("--study", "regression", "cnn", "--occasion", DAY, "--minutes", "10") == 0
     assert studies_of(started) == ["cnn"]
 
@@ -142,11 +143,11 @@ def test_add_makes_the_results_of_this_machine_ready(
 ) -> None:
     main("--study", "cnn", "--occasion", DAY)
     other = make("lstm", environment={"device": "NVIDIA H100"})
-    other.write(results.MEASURED / other.place)
+    other.write(studies.MEASURED / other.place)
     Path("docs").mkdir()
     Path("README.md").write_text(f"before\n{page.START}\n{page.END}\nafter\n")
     assert main("--add") == 0
-    (published,) = results.PUBLISHED.glob("*/*.json")
+    (published,) = studies.PUBLISHED.glob("*/*.json")
     assert published.name == f"cnn-{DAY}.json"
     text = Path("docs/gallery.md").read_text()
     assert "small CNN, 32 px" in text
@@ -165,7 +166,7 @@ def test_result_of_uncommitted_code_is_not_added(
     assert main("--add") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "was measured with edits that are in no commit" in line
-    assert not results.PUBLISHED.exists()
+    assert not studies.PUBLISHED.exists()
 
 
 @pytest.mark.parametrize(
@@ -193,16 +194,16 @@ def test_bad_input_is_one_line(
 def test_file_of_another_version_is_named_and_the_rest_is_shown(
     started: list[str], main: Main, make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = results.PUBLISHED / make("lstm").place
+    path = studies.PUBLISHED / make("lstm").place
     files.write_json(path, make("lstm").as_json() | {"schema_version": 9})
     assert main("--study", "cnn", "--occasion", DAY) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{path} is left out: the file has schema version 9 and this release reads 1" in line
-    assert "has schema version 9" in (results.MEASURED / "gallery.md").read_text()
+    assert "has schema version 9" in (studies.MEASURED / "gallery.md").read_text()
 
 
 def test_load_of_another_program_is_noted(started: list[str], main: Main) -> None:
     assert main("--study", "cnn", "--occasion", "busy", "--load", "0.5") == 0
-    (path,) = results.MEASURED.glob("*/cnn-busy.json")
+    (path,) = studies.MEASURED.glob("*/cnn-busy.json")
     assert files.read_json(path)["load_cores"] == 0.5
-    assert "on the occasion busy, another program took 50 %" in (results.MEASURED / "gallery.md").read_text()
+    assert "on the occasion busy, another program took 50 %" in (studies.MEASURED / "gallery.md").read_text()

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from stages.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
+from stages.gallery.results import Results
 from stages.results.comparison import Ratio
 from stages.text import TRAIN
 from tests.gallery.conftest import Make
-from tools.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
-from tools.gallery.results import Results
 
 
 def ratio(value: float, half_width: float = 0.02) -> Ratio:

@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 
 from stages.errors import DataError
+from stages.gallery.merging import by_machine
+from stages.gallery.picture import COLOURS, svg
+from stages.gallery.results import Result, Results
 from stages.results.comparison import Candidate
 from stages.text import TRAIN
 from tests.gallery.conftest import KNOWN, Make, scaled
 from tools.gallery import page, studies
-from tools.gallery.merging import by_machine
-from tools.gallery.picture import COLOURS, svg
-from tools.gallery.results import PUBLISHED, GalleryResult, Results, read
+from tools.gallery.studies import PUBLISHED, read_results
 
 
-def shown(*results: GalleryResult) -> Results:
+def shown(*results: Result) -> Results:
     return Results(results, ())
 
 
@@ -95,7 +96,7 @@ def test_left_out_files_are_named_on_the_page(folder: Path) -> None:
     assert "a/b.json is left out: no" in text
 
 
-def picture(*results: GalleryResult) -> str:
+def picture(*results: Result) -> str:
     known = studies.read()
     return svg(by_machine(shown(*results), list(known)), known)
 
@@ -167,7 +168,7 @@ def test_rows_replace_what_is_between_the_markers(root: Path) -> None:
 
 def test_page_of_the_documentation_has_what_is_published(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
-    found = read(KNOWN, PUBLISHED)
+    found = read_results(KNOWN, PUBLISHED)
     text = Path("docs/gallery.md").read_text(encoding="utf-8")
     assert text == page.render(found, KNOWN), "run `python -m tools.gallery --page`"
     assert found.left_out == ()

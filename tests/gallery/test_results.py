@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from stages.gallery import results
+from stages.gallery.results import GalleryError
 from stages.machine import fingerprint
 from tests.gallery.conftest import KNOWN, Make
-from tools.gallery import results
-from tools.gallery.studies import GalleryError
+from tools.gallery import studies
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -23,12 +24,12 @@ Change = Callable[[dict[str, Any]], Any]
 def written(folder: Path, make: Make) -> Path:
     """A file that the code has written."""
     found = make()
-    found.write(results.PUBLISHED / found.place)
-    return results.PUBLISHED / found.place
+    found.write(studies.PUBLISHED / found.place)
+    return studies.PUBLISHED / found.place
 
 
 def test_file_is_read_as_it_was_written(written: Path, make: Make) -> None:
-    assert results.read_one(written, KNOWN) == make()
+    assert results.read_one(written, studies.check_of(KNOWN)) == make()
     content = json.loads(written.read_text())
     assert (content["schema_version"], content["comparison"]["schema_version"]) == (1, 5)
     assert written.stat().st_size < 60_000
@@ -41,7 +42,7 @@ def test_accounts_of_an_earlier_schema_are_left_out(written: Path, make: Make) -
         candidate["account"] = {"train": {"kinds": []}}
         candidate["why"] = "It adds up."
     written.write_text(json.dumps(content))
-    found = results.read_one(written, KNOWN)
+    found = results.read_one(written, studies.check_of(KNOWN))
     assert found.comparison.baseline == make().comparison.baseline
     assert [(item.account, item.why, item.operations) for item in found.comparison.candidates.values()] == [
         (None, None, None)
@@ -91,8 +92,8 @@ def test_file_that_is_not_right_is_named_and_left_out(written: Path, make: Make,
     change(content)
     written.write_text(json.dumps(content))
     other = make("lstm")
-    other.write(results.PUBLISHED / other.place)
-    found = results.read(KNOWN, results.PUBLISHED)
+    other.write(studies.PUBLISHED / other.place)
+    found = studies.read_results(KNOWN, studies.PUBLISHED)
     assert [one.study for one in found.shown] == ["lstm"]
     (line,) = found.left_out
     assert line.startswith(f"{written.as_posix()} is left out: ")
@@ -105,15 +106,15 @@ def test_file_that_is_not_right_is_named_and_left_out(written: Path, make: Make,
 )
 def test_file_that_is_no_result_is_left_out(written: Path, text: str) -> None:
     written.write_text(text)
-    found = results.read(KNOWN, results.PUBLISHED)
+    found = studies.read_results(KNOWN, studies.PUBLISHED)
     assert (len(found.shown), len(found.left_out)) == (0, 1)
     assert "dvc repro" not in found.left_out[0]
 
 
 def test_what_was_measured_here_counts_before_what_is_published(written: Path, make: Make) -> None:
     newer = make(seconds=7.0)
-    newer.write(results.MEASURED / newer.place)
-    assert [one.seconds for one in results.read(KNOWN, results.MEASURED, results.PUBLISHED).shown] == [7.0]
+    newer.write(studies.MEASURED / newer.place)
+    assert [one.seconds for one in studies.read_results(KNOWN, studies.MEASURED, studies.PUBLISHED).shown] == [7.0]
 
 
 def test_names_of_host_user_and_folders_are_left_out(monkeypatch: pytest.MonkeyPatch, make: Make) -> None:
@@ -139,4 +140,4 @@ def test_machine_is_the_same_on_each_start() -> None:
 
 def test_missing_file_is_named(folder: Path) -> None:
     with pytest.raises(GalleryError, match="is left out"):
-        results.read_one(folder / "x/cnn-day.json", KNOWN)
+        results.read_one(folder / "x/cnn-day.json", studies.check_of(KNOWN))

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from dvc.utils.hydra import apply_overrides
 
+from stages.gallery.results import GalleryError
 from stages.params import Params, load
 from tests.gallery.conftest import KNOWN
 from tests.params_file import set_parameters
 from tools.gallery import studies
-from tools.gallery.studies import GalleryError, chosen, overrides
+from tools.gallery.studies import chosen, overrides
 
 CPU: dict[str, Any] = {"cpu": {"instruction_sets": ["avx2", "avx512_bf16"]}, "gpus": []}
 WITH_FLOAT16 = {"cpu": {"instruction_sets": ["avx512_fp16"]}, "gpus": []}

@@ -37,7 +37,7 @@ def clone(project: Path, name: str, head: str | None, monkeypatch: pytest.Monkey
     shutil.copytree(project / "data", folder / "data")
     monkeypatch.chdir(folder)
     if head is not None:
-        digests = HeadDigests(source={}, model={}, task={}, checkout=head)
+        digests = HeadDigests(git={}, source={}, model={}, task={}, checkout=head)
         files.write_json(folder / ".halfstep/fleet.json", digests.model_dump())
     return folder
 

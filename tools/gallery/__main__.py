@@ -21,8 +21,10 @@ import sys
 from stages import workspace
 from stages.advise import experiment
 from stages.cli import cli_entry
-from tools.gallery import publishing, results, running, studies
-from tools.gallery.studies import GalleryError, Study
+from stages.gallery import results
+from stages.gallery.results import GalleryError
+from tools.gallery import publishing, running, studies
+from tools.gallery.studies import MEASURED, Study, read_results
 
 
 @cli_entry
@@ -48,7 +50,7 @@ def main() -> None:
         publishing.add(known) if arguments.add else publishing.write_page(known)
         return
     failed = _measure(known, wanted, arguments)
-    publishing.show(known, results.MEASURED)
+    publishing.show(known, MEASURED)
     if failed:
         raise GalleryError(
             f"{len(failed)} of {len(wanted)} studies failed, as shown above: {', '.join(failed)}; the same command "
@@ -59,7 +61,7 @@ def main() -> None:
 def _measure(known: dict[str, Study], wanted: list[Study], arguments: argparse.Namespace) -> list[str]:
     workspace.require_commit()
     machine, occasion = results.environment(), running.occasion_of(arguments.occasion)
-    here = results.read(known, results.MEASURED)  # what is published may be of another machine of the same kind
+    here = read_results(known, MEASURED)  # what is published may be of another machine of the same kind
     planned = running.missing(wanted, here, machine, arguments.occasion)
     if not planned:
         print("gallery: all of it has been measured here; --occasion WORD measures it again")

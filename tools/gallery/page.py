@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from stages.compare.text import ratio_text, verdict_text
 from stages.errors import DataError
 from stages.escaping import markdown_text
+from stages.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
+from stages.gallery.results import Result, Results, described
+from stages.gallery.tables import best_of, table
 from stages.results.comparison import Candidate
-from stages.text import TRAIN, batch_size_of, measure_text, ms_text, percent_text
-from tools.gallery.merging import Row, by_machine, expected_share, held, mean_of, rows_of
-from tools.gallery.results import GalleryResult, Results, described
+from stages.text import TRAIN, measure_text, percent_text
 from tools.gallery.studies import Study
 
 START, END = "<!-- results:start -->", "<!-- results:end -->"
@@ -41,7 +41,6 @@ _README_NOTE = (
     "Each row has the precision with the largest speed-up. Brackets are 95 % intervals, of one measurement unless the "
     "row has several occasions; a score is of one training. `speed only`: synthetic images, nothing was trained."
 )
-_HEAD = ("study", "variant", "training step", "speed-up of training", "change of the score", "verdict", "inference")
 
 
 def render(found: Results, studies: Mapping[str, Study]) -> str:
@@ -67,80 +66,9 @@ def render(found: Results, studies: Mapping[str, Study]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def table(
-    each: Mapping[str, Sequence[GalleryResult]], studies: Mapping[str, Study], *, best: bool = False
-) -> list[str]:
-    """A table of the candidates of some studies on one machine; with `best`, of one candidate a study."""
-    lines = [f"| {' | '.join(_HEAD)} |", f"|{' --- |' * len(_HEAD)}"]
-    for name, occasions in each.items():
-        rows = [_best(occasions, studies[name])] if best else rows_of(occasions)
-        for number, row in enumerate(rows):
-            title = f"{studies[name].title} ({_data(occasions[-1])})" if number == 0 else ""
-            lines.append(f"| {' | '.join(map(markdown_text, (title, *_cells(row))))} |")
-    return lines
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    candidate, ratios = row.newest, row.ratios(TRAIN)
-    step, speedup = "", "not compared"
-    if ratios:
-        newest = candidate.speedups.get(TRAIN)
-        step = f"{ms_text(newest.baseline_time_ms)} → {ms_text(newest.candidate_time_ms)}" if newest else ""
-        speedup = ratio_text(mean := mean_of(ratios))
-        if mean.spread is not None:
-            speedup += f", {len(ratios)} occasions, spread {percent_text(mean.spread, 1)}"
-    return row.name, step, speedup, _quality(candidate), _verdict(row), _inference(row)
-
-
-def _inference(row: Row) -> str:
-    """The speed-ups and verdicts of inference, those of the newest occasion."""
-    candidate = row.newest
-    measures = [measure for measure in candidate.speedups if measure != TRAIN]
-    return "; ".join(
-        f"batch {batch_size_of(measure)}: {ratio_text(mean_of(row.ratios(measure)))}, {candidate.verdicts[measure]}"
-        for measure in measures
-    )
-
-
-def _verdict(row: Row) -> str:
-    speed_only = row.results[-1].comparison.speed_only
-    words = [candidate.verdict for candidate in row.candidates]
-    if len(set(words)) == 1:
-        return verdict_text(words[0], speed_only=speed_only)
-    counts = ", ".join(f"{word} {words.count(word)}×" for word in sorted(set(words)))
-    return verdict_text(row.verdict, speed_only=speed_only) + f" ({counts})"
-
-
-def _quality(candidate: Candidate) -> str:
-    if (quality := candidate.quality) is None:
-        return "not judged"
-    numbers = (quality.delta, quality.low, quality.high)
-    return f"{quality.name} {{}} ({{}} to {{}})".format(*(f"{value:+.3f}".replace("-", "−") for value in numbers))
-
-
-def _data(found: GalleryResult) -> str:
-    """What is trained on, and whether its quality is judged."""
-    setup, comparison = found.comparison.setup, found.comparison
-    source = setup.data.source if setup and setup.data else "made by the example"
-    return (
-        f"{source}: speed only"
-        if comparison.speed_only
-        else f"{source}: {comparison.score.name}"
-        if comparison.score
-        else source
-    )
-
-
-def _best(occasions: Sequence[GalleryResult], study: Study) -> Row:
-    """The candidate in lower precision with the largest speed-up of training."""
-    rows = rows_of(occasions)
-    lower = [row for row in rows if study.lowers_precision(row.name)]
-    return max(lower or rows, key=lambda row: mean_of(row.ratios(TRAIN)).ratio if row.ratios(TRAIN) else 0.0)
-
-
-def _details(study: Study, occasions: Sequence[GalleryResult]) -> Iterator[str]:
+def _details(study: Study, occasions: Sequence[Result]) -> Iterator[str]:
     """The verdict on the best candidate in lower precision, why, what would change it, and the command."""
-    row = _best(occasions, study)
+    row = best_of(occasions, study)
     candidate = row.newest
     yield f"### {markdown_text(study.title)}"
     yield ""
@@ -151,7 +79,7 @@ def _details(study: Study, occasions: Sequence[GalleryResult]) -> Iterator[str]:
     yield f"- What would change it: {markdown_text(_what_changes(candidate))}"
 
 
-def _minutes(occasions: Sequence[GalleryResult]) -> int:
+def _minutes(occasions: Sequence[Result]) -> int:
     return max(1, round(max(found.seconds for found in occasions) / 60))
 
 
@@ -169,7 +97,7 @@ def _what_changes(candidate: Candidate) -> str:
     return next(iter([*steps, *advice]), "nothing that was found here.")
 
 
-def _occasions(each: Mapping[str, Sequence[GalleryResult]], studies: Mapping[str, Study]) -> list[str]:
+def _occasions(each: Mapping[str, Sequence[Result]], studies: Mapping[str, Study]) -> list[str]:
     """How often the interval of an occasion holds the mean of the others; empty where no study has two."""
     lines = [
         f"| {' | '.join(map(markdown_text, cells))} |"
@@ -188,7 +116,7 @@ def _occasions(each: Mapping[str, Sequence[GalleryResult]], studies: Mapping[str
     ]
 
 
-def held_cells(found: Sequence[GalleryResult], title: str) -> Iterator[tuple[str, ...]]:
+def held_cells(found: Sequence[Result], title: str) -> Iterator[tuple[str, ...]]:
     """For each measure of a study: how wide the intervals are, how the occasions differ, and how many held."""
     rows = rows_of(found)
     measures = dict.fromkeys(measure for row in rows for candidate in row.candidates for measure in candidate.speedups)

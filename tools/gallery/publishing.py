@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stages import files
-from tools.gallery import page, results
-from tools.gallery.merging import by_machine
-from tools.gallery.results import Results
-from tools.gallery.studies import GalleryError, Study
+from stages.gallery import results
+from stages.gallery.merging import by_machine
+from stages.gallery.results import GalleryError, Results
+from tools.gallery import page
+from tools.gallery.studies import MEASURED, PUBLISHED, Study, read_results
 
 DOCS, README = Path("docs"), Path("README.md")
 PAGE = "gallery.md"
@@ -18,7 +19,7 @@ PAGE = "gallery.md"
 
 def show(studies: Mapping[str, Study], folder: Path) -> None:
     """Writes the page and the picture of all results into a folder, and says how often intervals held."""
-    found = results.read(studies, results.MEASURED, results.PUBLISHED)
+    found = read_results(studies, MEASURED, PUBLISHED)
     _write(found, studies, folder)
     for each in by_machine(found, list(studies)).values():
         for name, occasions in ((name, some) for name, some in each.items() if len(some) > 1):
@@ -36,14 +37,14 @@ def _write(found: Results, studies: Mapping[str, Study], folder: Path) -> None:
         print(f"gallery: {line}", file=sys.stderr)
     files.write_text(folder / PAGE, page.render(found, studies))
     if machines:
-        from tools.gallery.picture import svg  # takes a second
+        from stages.gallery.picture import svg  # takes a second
 
         files.write_text(folder / page.PICTURE, svg(machines, studies))
 
 
 def write_page(studies: Mapping[str, Study]) -> None:
     """Writes the page of the documentation and the rows of the README: the results that the repository has."""
-    found = results.read(studies, results.PUBLISHED)
+    found = read_results(studies, PUBLISHED)
     _write(found, studies, DOCS)
     if README.is_file():
         text = README.read_text(encoding="utf-8")
@@ -57,18 +58,18 @@ def add(studies: Mapping[str, Study]) -> None:
         GalleryError: there is none, or one is of code that nobody else has.
     """
     here = results.machine_id(results.environment())
-    found = [one for one in results.read(studies, results.MEASURED).shown if one.machine == here]
+    found = [one for one in read_results(studies, MEASURED).shown if one.machine == here]
     if not found:
-        raise GalleryError(f"there is no result of this machine in {results.MEASURED}: run `{page.COMMAND}` first")
+        raise GalleryError(f"there is no result of this machine in {MEASURED}: run `{page.COMMAND}` first")
     if dirty := [one.place.as_posix() for one in found if one.dirty]:
         raise GalleryError(
             f"{dirty[0]} was measured with edits that are in no commit, so nobody can measure the same: commit or "
             "restore them, remove the file, and measure again"
         )
     for one in found:
-        one.write(results.PUBLISHED / one.place)
+        one.write(PUBLISHED / one.place)
     write_page(studies)
     print(
-        f"gallery: {len(found)} results are in {results.PUBLISHED / here}; commit that folder, {README}, {DOCS / PAGE} "
+        f"gallery: {len(found)} results are in {PUBLISHED / here}; commit that folder, {README}, {DOCS / PAGE} "
         f"and {DOCS / page.PICTURE}, and open a pull request"
     )

@@ -14,12 +14,12 @@ from stages import files, params
 from stages.advise import experiment
 from stages.compare.text import ratio_text
 from stages.errors import HalfstepError, one_line
+from stages.gallery import results
+from stages.gallery.results import GalleryError, Result, Results
 from stages.text import TRAIN
 from stages.tracking.provenance import git_tags
 from tools.benchmarks.load import other_load
-from tools.gallery import results
-from tools.gallery.results import GalleryResult, Results
-from tools.gallery.studies import GalleryError, Study, overrides
+from tools.gallery.studies import MEASURED, Study, overrides
 
 _STARTED = files.WORK_DIR / "gallery.json"  # the day on which a run began that was killed
 
@@ -104,7 +104,7 @@ def measure(
     return failed
 
 
-def run(study: Study, machine: Mapping[str, Any], occasion: str, load_cores: float | None = None) -> GalleryResult:
+def run(study: Study, machine: Mapping[str, Any], occasion: str, load_cores: float | None = None) -> Result:
     """Runs a study as an experiment, and writes its result; what a killed run has done is not done again.
 
     Raises:
@@ -115,7 +115,7 @@ def run(study: Study, machine: Mapping[str, Any], occasion: str, load_cores: flo
     tags = git_tags()
     experiment.run(settings, name, overrides(params.load(), settings))
     comparison = results.public(experiment.comparison_of(name))
-    found = GalleryResult(
+    found = Result(
         study=study.name,
         occasion=occasion,
         date=date.today().isoformat(),
@@ -128,11 +128,11 @@ def run(study: Study, machine: Mapping[str, Any], occasion: str, load_cores: flo
         load_cores=load_cores,
         comparison=comparison,
     )
-    found.write(results.MEASURED / found.place)
+    found.write(MEASURED / found.place)
     return found
 
 
-def verdicts(found: GalleryResult) -> str:
+def verdicts(found: Result) -> str:
     """Such as `mixed_bfloat16 adopt 1.40× (1.35 to 1.46)`: each variant's training."""
     candidates = found.comparison.candidates.items()
     texts = {name: (item.verdict, item.speedups.get(TRAIN)) for name, item in candidates}

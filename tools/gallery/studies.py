@@ -5,27 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from stages.errors import HalfstepError, one_line
+from stages import files
+from stages.errors import one_line
+from stages.gallery import results
+from stages.gallery.results import NAME, GalleryError, Result, Results
 from stages.params import Params, parse
 from stages.params.reading import dotted, parse_tree
 from stages.policies import FLOAT16, FLOAT32, computes_in
 
 STUDIES = Path("gallery/studies.yaml")
-NAME = r"^[a-z][a-z0-9-]*$"
+MEASURED = files.DATA / "gallery"  # what was measured here; ignored by git and DVC
+PUBLISHED = Path("gallery/results")
 # What the user decides for all studies: where runs are stored, and how a fleet trains.
 _OF_THE_USER = ("tracking", "fleet")
-
-
-class GalleryError(HalfstepError):
-    """A study, a result or an argument that cannot be used."""
-
-    exit_status = 2
 
 
 class Study(BaseModel):
@@ -122,6 +120,22 @@ def read(path: Path = STUDIES) -> dict[str, Study]:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise GalleryError(f"{path}: {', '.join(twice)} is given twice: rename one")
     return {study.name: study for study in found}
+
+
+def check_of(studies: Mapping[str, Study]) -> Callable[[Result], None]:
+    """What refuses results of other parameters than their study has now."""
+
+    def check(found: Result) -> None:
+        study = studies.get(found.study)
+        if study is None or study.sha256(found.comparison.environment) != found.parameters_sha256:
+            raise ValueError(f"{found.study} is no study with these parameters any more: measure again")
+
+    return check
+
+
+def read_results(studies: Mapping[str, Study], *folders: Path) -> Results:
+    """All results of these studies below some folders. Those that `check_of` refuses are left out."""
+    return results.read(check_of(studies), *folders)
 
 
 def chosen(studies: Mapping[str, Study], names: Sequence[str]) -> list[Study]:

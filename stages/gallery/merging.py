@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from scipy import stats
 
+from stages.gallery.results import Result, Results
 from stages.results.comparison import Candidate, Ratio, Verdict
 from stages.stats.speedup import CONFIDENCE, Error, Occasion, mean_over_occasions
-from tools.gallery.results import GalleryResult, Results
 
 _NO_ERROR = Error(0.0, math.inf)  # the interval of the mean rests on the occasions alone
 
@@ -39,7 +39,7 @@ class Row:
     """A candidate of a study on a machine, on each occasion, the oldest first."""
 
     name: str
-    results: tuple[GalleryResult, ...]
+    results: tuple[Result, ...]
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -65,14 +65,14 @@ class Row:
         return [found for candidate in self.candidates if (found := candidate.speedups.get(measure)) is not None]
 
 
-def rows_of(found: Sequence[GalleryResult]) -> list[Row]:
+def rows_of(found: Sequence[Result]) -> list[Row]:
     """The candidates of the occasions of one study on one machine, in the order of the newest."""
     newest = found[-1].comparison.candidates
     having = {name: tuple(one for one in found if name in one.comparison.candidates) for name in newest}
     return [Row(name, occasions) for name, occasions in having.items()]
 
 
-def by_machine(found: Results, studies: Sequence[str]) -> Mapping[str, dict[str, list[GalleryResult]]]:
+def by_machine(found: Results, studies: Sequence[str]) -> Mapping[str, dict[str, list[Result]]]:
     """Occasions by machine and study, in the order of `studies`; the machine with the most studies first."""
     machines = {one.machine: {name: found.of(one.machine, name) for name in studies} for one in found.shown}
     kept = {machine: {name: some for name, some in each.items() if some} for machine, each in machines.items()}

@@ -12,11 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
+from stages.gallery.merging import Row, mean_of, rows_of
+from stages.gallery.results import Result, Subject
 from stages.results.comparison import Ratio
 from stages.text import TRAIN
-from tools.gallery.merging import Row, mean_of, rows_of
-from tools.gallery.results import GalleryResult
-from tools.gallery.studies import Study
 
 Lines = Sequence[tuple[float, str, Row]]  # of a panel: place from the top, title of the study at its first, candidate
 # Told apart by people who are colour-blind, and in grey by their shape.
@@ -29,7 +28,7 @@ _AXIS = "speed-up of a training step, 95 % interval; solid line: the same time; 
 _ROW_INCHES, _GAP_ROWS, _WIDTH_INCHES = 0.21, 0.5, 9
 
 
-def svg(machines: Mapping[str, Mapping[str, Sequence[GalleryResult]]], studies: Mapping[str, Study]) -> str:
+def svg(machines: Mapping[str, Mapping[str, Sequence[Result]]], studies: Mapping[str, Subject]) -> str:
     """The picture as SVG.
 
     Args:
@@ -54,7 +53,7 @@ def svg(machines: Mapping[str, Mapping[str, Sequence[GalleryResult]]], studies: 
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"
 
 
-def _draw_panels(figure: Figure, panels: Sequence[tuple[Lines, GalleryResult]]) -> None:
+def _draw_panels(figure: Figure, panels: Sequence[tuple[Lines, Result]]) -> None:
     heights = [lines[-1][0] + 1 for lines, _ in panels]
     axes = figure.subplots(len(panels), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
     for one, (lines, newest) in zip(axes, panels, strict=True):
@@ -62,9 +61,7 @@ def _draw_panels(figure: Figure, panels: Sequence[tuple[Lines, GalleryResult]]) 
     axes[-1].set_xlim(*_limits([ratio for lines, _ in panels for _, _, row in lines for ratio in row.ratios(TRAIN)]))
 
 
-def _lines(
-    each: Mapping[str, Sequence[GalleryResult]], studies: Mapping[str, Study]
-) -> Iterator[tuple[float, str, Row]]:
+def _lines(each: Mapping[str, Sequence[Result]], studies: Mapping[str, Subject]) -> Iterator[tuple[float, str, Row]]:
     """The candidates in lower precision that were compared."""
     place = 0.0
     for name, found in each.items():
@@ -75,7 +72,7 @@ def _lines(
         place += _GAP_ROWS
 
 
-def _panel(axes: Axes, lines: Lines, newest: GalleryResult) -> None:
+def _panel(axes: Axes, lines: Lines, newest: Result) -> None:
     for place, title, row in lines:
         _draw(axes, place, row)
         axes.annotate(

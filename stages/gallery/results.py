@@ -1,4 +1,4 @@
-"""The files of the gallery: one for each machine, study and occasion, with the comparison and without traces."""
+"""A result: the comparison of one machine, study and occasion, without traces, as a file that others can read."""
 
 from __future__ import annotations
 
@@ -6,28 +6,42 @@ import getpass
 import json
 import platform
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, Field, ValidationError
 
-from stages import files
-from stages.errors import one_line
+from stages.errors import HalfstepError, one_line
 from stages.machine import fingerprint
 from stages.results.artifact import SCHEMA_VERSION, Document
 from stages.results.comparison import Comparison
 from stages.text import percent_text
-from tools.gallery.studies import NAME, GalleryError, Study
 
-MEASURED = files.DATA / "gallery"  # what was measured here; ignored by git and DVC
-PUBLISHED = Path("gallery/results")
+NAME = r"^[a-z][a-z0-9-]*$"
 OCCASION = r"^[A-Za-z0-9][A-Za-z0-9.-]{0,39}$"
 
 
-class GalleryResult(Document):
+class GalleryError(HalfstepError):
+    """A study, a result or an argument that cannot be used."""
+
+    exit_status = 2
+
+
+class Subject(Protocol):
+    """What was compared in some results: a study, or what a fleet measured."""
+
+    @property
+    def title(self) -> str:
+        """For people."""
+
+    def lowers_precision(self, variant: str) -> bool:
+        """Whether a variant computes in fewer bits than float32, and is no other change of the baseline."""
+
+
+class Result(Document):
     """A study on a machine, on one occasion.
 
     Attributes:
@@ -39,6 +53,8 @@ class GalleryResult(Document):
         parameters_sha256: identifies the parameters of the study.
         seconds: that it took, trainings and the start of processes included.
         load_cores: share of a core that another program took on purpose; None without.
+        alike: what must be the same where several machines are compared, by its name; None of a study, whose
+            parameters and data are the same everywhere.
         comparison: as in `data/compare/comparison.json`.
     """
 
@@ -54,6 +70,7 @@ class GalleryResult(Document):
     parameters_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     seconds: Annotated[float, Field(ge=0)]
     load_cores: Annotated[float, Field(gt=0, le=1)] | None = None
+    alike: dict[str, Any] | None = None
     comparison: Comparison
 
     def as_json(self) -> dict[str, Any]:
@@ -85,10 +102,10 @@ class _Machine(BaseModel):
 class Results:
     """What was read: results that can be shown, and a line for each file that cannot."""
 
-    shown: tuple[GalleryResult, ...]
+    shown: tuple[Result, ...]
     left_out: tuple[str, ...]
 
-    def of(self, machine: str, study: str) -> list[GalleryResult]:
+    def of(self, machine: str, study: str) -> list[Result]:
         """The occasions of a study on a machine, the oldest first."""
         return [found for found in self.shown if (found.machine, found.study) == (machine, study)]
 
@@ -129,33 +146,34 @@ def version() -> str:
         return metadata.version("halfstep")
 
 
-def read(studies: Mapping[str, Study], *folders: Path) -> Results:
-    """All results of these studies below some folders. Of two files of the same place, that in the first folder counts.
+def read(check: Callable[[Result], None], *folders: Path) -> Results:
+    """All results below some folders. Of two files of the same place, that in the first folder counts.
 
-    A result of other parameters than the study has now is left out, like a file that cannot be read.
+    A result that `check` refuses with a ValueError is left out, like a file that cannot be read.
     """
-    shown, left_out, seen = list[GalleryResult](), list[str](), set[Path]()
+    shown, left_out, seen = list[Result](), list[str](), set[Path]()
     for folder in folders:
         for path in sorted(folder.glob("*/*.json")):
             if (place := path.relative_to(folder)) in seen:
                 continue
             seen.add(place)
             try:
-                shown.append(read_one(path, studies))
+                shown.append(read_one(path, check))
             except GalleryError as error:
                 left_out.append(str(error))
     return Results(tuple(sorted(shown, key=lambda found: (found.date, found.occasion))), tuple(left_out))
 
 
-def read_one(path: Path, studies: Mapping[str, Study]) -> GalleryResult:
+def read_one(path: Path, check: Callable[[Result], None]) -> Result:
     """Reads and checks a file.
 
     Raises:
-        GalleryError: it is no result of these studies, has another schema version, or is not where its content belongs.
+        GalleryError: `check` refuses it, it has another schema version, or is not where its content belongs.
     """
     try:
-        found = GalleryResult.model_validate(_current(_content(path)))
-        _check(found, path, studies)
+        found = Result.model_validate(_current(_content(path)))
+        _check(found, path)
+        check(found)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -182,7 +200,7 @@ def _current(content: Any) -> dict[str, Any]:
     if not isinstance(comparison, dict):
         raise ValueError("it has no comparison")
     _bring_up_to_date(comparison)
-    wanted = (("the file", content, GalleryResult), ("its comparison", comparison, Comparison))
+    wanted = (("the file", content, Result), ("its comparison", comparison, Comparison))
     for what, part, kind in wanted:
         if (found := part.pop(SCHEMA_VERSION, None)) != kind.VERSION:
             raise ValueError(
@@ -205,19 +223,15 @@ def _bring_up_to_date(comparison: dict[str, Any]) -> None:
         comparison[SCHEMA_VERSION] = Comparison.VERSION
 
 
-def _check(found: GalleryResult, path: Path, studies: Mapping[str, Study]) -> None:
-    environment = found.comparison.environment
-    _Machine.model_validate(environment)
-    if machine_id(environment) != found.machine:
+def _check(found: Result, path: Path) -> None:
+    _Machine.model_validate(found.comparison.environment)
+    if machine_id(found.comparison.environment) != found.machine:
         raise ValueError("machine is not the one that the comparison describes")
     if path.parts[-2:] != found.place.parts:
         raise ValueError(f"its content belongs to {found.place.as_posix()}")
-    study = studies.get(found.study)
-    if study is None or study.sha256(environment) != found.parameters_sha256:
-        raise ValueError(f"{found.study} is no study with these parameters any more: measure again")
 
 
-def described(found: Collection[GalleryResult]) -> Iterator[str]:
+def described(found: Collection[Result]) -> Iterator[str]:
     """What a reader must know of results of one machine: processor, libraries, commits, and load on purpose.
 
     Args:

@@ -1,0 +1,106 @@
+"""What travels to the nodes: the checkout as it is, without what git ignores, and the inputs' digests."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stages import files
+from stages.errors import FleetError, one_line
+from stages.fleet import remote
+from stages.inputs import digests
+from stages.inputs.head_digests import HEAD_DIGESTS, HeadDigests
+from stages.inputs.own_model import own_model_files
+from stages.params import Params
+from stages.tracking import provenance
+
+_DIGESTS = {"source": files.SOURCE_FILE, "model": files.MODEL_FILE, "task": files.TASK_FILE}
+_MOST_NAMED = 3
+
+
+@contextmanager
+def staged(settings: Params) -> Iterator[Path]:
+    """A folder with the files of the checkout that travel, for Ray's `working_dir`.
+
+    These are the files that git knows or does not ignore, and the sources and `task.depends` of the task.
+
+    Raises:
+        FleetError: git does not know the folder, or a source is outside of it.
+    """
+    with tempfile.TemporaryDirectory(prefix="halfstep-") as folder:
+        for name in sorted({*_listed(), *_sources(settings)}):
+            if Path(name).is_file():
+                (target := Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(name, target)
+        yield Path(folder)
+
+
+def sha256(folder: Path) -> str:
+    """Identifies the content of a staged tree."""
+    found = [(path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file()]
+    lines = [f"{name} {files.sha256_file(path)}" for name, path in sorted(found) if name != "dvc.lock"]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def contents() -> dict[str, bytes]:
+    """Files that git ignores or that `prepare` has just written, by path: `dvc.lock`, the digests, DVC's remote.
+
+    Raises:
+        DataError: `environment` has not written the digests.
+        FleetError: DVC's configuration cannot be read.
+    """
+    found = {name: files.read_json(path) for name, path in _DIGESTS.items()}
+    marker = HeadDigests(**found, checkout=provenance.checkout_id(), git=provenance.git_tags())
+    lock = Path("dvc.lock")
+    return {
+        str(HEAD_DIGESTS): marker.model_dump_json().encode(),
+        ".dvc/config.local": remote.configured().as_config().encode(),
+        **({str(lock): lock.read_bytes()} if lock.is_file() else {}),
+    }
+
+
+def _listed() -> list[str]:
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except FileNotFoundError as error:
+        raise FleetError("git is not installed, which says what travels to the nodes; install git") from error
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"]
+        raise FleetError(f"git, which says what travels to the nodes: {one_line(lines[0], 300)}; run `git init`")
+    return [name for name in done.stdout.decode("utf-8", "surrogateescape").split("\0") if name]
+
+
+def _sources(settings: Params) -> list[str]:
+    """Files of the user's model or task, relative to the checkout."""
+    task, here = settings.task, Path.cwd().resolve()
+    if not task.is_own:
+        named = [("model.name", path) for path in own_model_files(settings.model.name).values()]
+    else:
+        subject = "task.name" if task.script is None else "task.script"
+        sources = [digests.task_files(found) for found in settings.tasks.values()]
+        named = [(subject, path) for found in sources for path in found.values()]
+        named += [("task.depends", path) for name in task.depends for path in _below(files.resolve_data_path(name))]
+    if outside := [(subject, path) for subject, path in named if not path.resolve().is_relative_to(here)]:
+        raise FleetError(
+            *(
+                f"{subject}: {one_line(str(path), 200)} is outside of this checkout, so the nodes would not have it; "
+                "move it here"
+                for subject, path in outside[:_MOST_NAMED]
+            )
+        )
+    return [path.resolve().relative_to(here).as_posix() for _, path in named]
+
+
+def _below(path: Path) -> Iterator[Path]:
+    """The files that the digest of `task.depends` covers."""
+    if not path.is_dir():
+        yield path
+        return
+    for folder, names in digests.visible_files(path):
+        yield from (folder / name for name in sorted(names))

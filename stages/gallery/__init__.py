@@ -1,0 +1,1 @@
+"""Comparisons of several places: machines, studies and occasions, on one page, for the gallery and the fleet."""
