@@ -54,7 +54,11 @@ DEFAULTS = dict.fromkeys(("DATA", "SCORE", "WEIGHTS", "BUILD"), "pass") | {
     "METRIC": "",
     "VALIDATION": "None",
 }
-PARAMS: dict[str, Any] = {"task": {"name": "own:build"}, "train": {"batch_size": 8}, "compare": {"quality_margin": 1.0}}
+PARAMS: dict[str, Any] = {
+    "task": {"name": "own:build"},
+    "train": {"batch_size": 8, "variants": ["float32", "mixed_bfloat16"]},
+    "compare": {"quality_margin": 1.0},
+}
 _numbers = itertools.count()
 
 

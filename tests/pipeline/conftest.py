@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -79,8 +80,11 @@ class Checkout:
 
     def out_of_date(self) -> set[str]:
         """The stages that `dvc repro` would run after `environment`; later ones may follow if their inputs change."""
+        from dvc.repo import Repo  # in this process: a command would take a second more
+
         self.check_output("python", "-m", "stages.environment")
-        return started_stages(self.check_output("dvc", "repro", "--dry")) - {"environment"}
+        with contextlib.chdir(self.root), Repo() as repo:
+            return {stage.addressing for stage in repo.reproduce(dry=True)} - {"environment"}
 
     def configure(self, values: Mapping[str, Any]) -> None:
         """Sets parameters by their dotted names; the others do not change."""

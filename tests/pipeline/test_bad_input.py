@@ -169,7 +169,7 @@ def checkout(shared: Checkout) -> Iterator[Checkout]:
 @pytest.mark.parametrize(
     "mistake",
     [
-        *INVALID_PARAMETERS,
+        *INVALID_PARAMETERS[:2],
         *LATER_ERRORS[:1],
         *(pytest.param(mistake, marks=pytest.mark.slow) for mistake in LATER_ERRORS[1:]),
     ],
@@ -178,6 +178,22 @@ def checkout(shared: Checkout) -> Iterator[Checkout]:
 def test_invalid_parameters(checkout: Checkout, mistake: Mistake) -> None:
     checkout.configure(mistake.params)
     expect(checkout, mistake)
+
+
+@pytest.mark.parametrize("mistake", INVALID_PARAMETERS[2:], ids=lambda mistake: mistake.name)
+def test_invalid_parameters_in_this_process(
+    checkout: Checkout, mistake: Mistake, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Most of them without a command of their own, which would take seconds."""
+    from stages.environment.__main__ import main
+
+    checkout.configure(mistake.params)
+    before = checkout.snapshot()
+    monkeypatch.chdir(checkout.root)
+    capfd.readouterr()
+    assert main() == mistake.status
+    require_lines(capfd.readouterr().err, mistake)
+    assert checkout.snapshot() == before
 
 
 def test_dvc_repro_stops_before_any_file_is_changed(checkout: Checkout) -> None:
@@ -289,9 +305,14 @@ def expect(checkout: Checkout, mistake: Mistake) -> None:
     """Runs the stage, and checks its standard error, its exit status and that no file has changed."""
     before = checkout.snapshot()
     done = checkout.stage(*mistake.command.split())
-    lines = done.stderr.splitlines()
     assert done.returncode == mistake.status, done.stdout + done.stderr
-    assert len(lines) == len(mistake.fragments), done.stderr
+    require_lines(done.stderr, mistake)
+    assert checkout.snapshot() == before
+
+
+def require_lines(stderr: str, mistake: Mistake) -> None:
+    """Standard error has one line with each fragment, in order, and no other."""
+    lines = stderr.splitlines()
+    assert len(lines) == len(mistake.fragments), stderr
     for line, fragment in zip(lines, mistake.fragments, strict=True):
         assert fragment in line
-    assert checkout.snapshot() == before

@@ -86,7 +86,8 @@ def _trains_with_onednn(arguments: list[str]) -> bool:
 
 def main() -> None:
     folder, real, *arguments = sys.argv[1:]
-    connection = _connected(folder, real) if can_fork(arguments) else None
+    plain = arguments[1:] if arguments[:1] == ["-B"] else arguments  # multiprocessing hands on that pytest set this
+    connection = _connected(folder, real) if can_fork(plain) else None
     if connection is None:
         os.execv(real, [real, *arguments])
     import json
@@ -97,7 +98,7 @@ def main() -> None:
     numbers.remove(connection.fileno())
     ignored = [int(number) for number in signal.Signals if signal.getsignal(number) is signal.SIG_IGN]
     message = {
-        "arguments": arguments,
+        "arguments": plain,
         "folder": os.getcwd(),
         "variables": dict(os.environ),
         "files": numbers,
