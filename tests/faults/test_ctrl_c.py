@@ -107,9 +107,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     ("command", "library"),
     [
         ("environment", "pydantic_core"),
-        ("prepare", "pandas"),
         (TRAIN, "libtensorflow_framework"),
-        ("profile", "_multiarray_umath"),
         ("compare", "scipy"),
     ],
 )
@@ -119,7 +117,7 @@ def test_interrupted_import(command: str, library: str, start: Callable[[str], s
     interrupt(process)
 
 
-@pytest.mark.parametrize("moment", ["import in a fork server", "start of the workers", "warm-up", "timing"])
+@pytest.mark.parametrize("moment", ["import in a fork server", "timing"])
 def test_interrupted_profile(moment: str, start: Callable[[str], subprocess.Popen[str]]) -> None:
     process = start("profile")
 
@@ -132,5 +130,5 @@ def test_interrupted_profile(moment: str, start: Callable[[str], subprocess.Pope
         )
     else:
         wait_until(lambda: len(workers()) == 2, process)
-        time.sleep({"start of the workers": 0.0, "warm-up": 1.0, "timing": 8.0}[moment])
+        time.sleep(8.0)
     interrupt(process)

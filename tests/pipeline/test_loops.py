@@ -51,13 +51,9 @@ class SeveralUpdates(keras.Model):
 
 
 def layers_of(kind):
-    if kind == "lstm":
-        return [layers.LSTM(32)]
-    if kind == "stacked":
-        return [layers.Bidirectional(layers.LSTM(16, return_sequences=True)), layers.GRU(16)]
-    if kind == "unrolled":
-        return [layers.GRU(16, unroll=True)]
-    return [layers.Flatten(), layers.Dense(64), *([Loop()] if kind == "layer" else [])]
+    if kind == "train_step":
+        return [layers.Flatten(), layers.Dense(64)]
+    return [layers.Bidirectional(layers.LSTM(16, return_sequences=True)), layers.GRU(16), layers.Dense(64), Loop()]
 
 
 def series(count, seed):
@@ -78,7 +74,7 @@ def build(*, batch_size, seed, kind):
         score_name="neg_squared_error",
     )
 """
-KINDS = ("stacked", "layer", "train_step")
+KINDS = ("layers", "train_step")
 CANDIDATES = ("mixed_float16", "mixed_bfloat16")
 
 
