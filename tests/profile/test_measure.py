@@ -422,6 +422,7 @@ def test_cuda_is_asked_once_which_gpu_it_uses(known: bool, folder: Path, monkeyp
     assert found.protocol.interleaved is not known
 
 
+@pytest.mark.usefixtures("cold_python")
 def test_workers_end_with_the_server(folder: Path) -> None:
     """A stage that is killed leaves no process that stands still."""
     pid = os.fork()

@@ -169,6 +169,8 @@ def _connected(folder: str, real: str) -> socket.socket | None:
         try:
             found.connect(address)
         except OSError:
+            with suppress(FileNotFoundError):
+                os.unlink(address)  # a server that a test has killed leaves it
             if len([name for name in os.listdir(folder) if len(name) == len(key)]) >= _MOST_SERVERS:
                 return None
             _start_server(address, real)
