@@ -6,25 +6,25 @@ from collections.abc import Iterable
 from statistics import fmean
 
 from stages.compare.study import Study, VariantResult
-from stages.files import CONTROL
 from stages.results.comparison import Candidate, Comparison, Estimate, verdict_key
 
 PEAK_MEMORY, STARTUP = "memory/peak_mib", "startup_s"  # of a profile
 LARGEST_BATCH, LARGEST_BATCH_PER_S = "memory/max_batch_size", "memory/max_batch_examples_per_s"
 
 
-def dvc_metrics(study: Study, result: Comparison) -> dict[str, dict[str, float]]:
-    """The content of `metrics.json`: numbers by variant, so that each line of `dvc metrics diff` begins with it.
+def dvc_metrics(study: Study, result: Comparison) -> dict[str, dict[str, float | str]]:
+    """The content of `metrics.json`: what one compares between experiments, by variant; the rest is in MLflow.
 
-    The noise floor is under `_control`, which is not a valid name of a variant. What does not apply is absent.
+    Of the baseline its step and its score; of each candidate its speed-ups, the change of its score and its verdict on
+    training. What does not apply is absent.
     """
-    numbers = {
-        item.variant: _own_metrics(item, study.score_name) | _seconds(result, item.variant) for item in study.variants
-    }
+    numbers: dict[str, dict[str, float | str]] = {result.baseline: {**_own_metrics(study.baseline, study.score_name)}}
     for name, candidate in result.candidates.items():
-        numbers[name] |= candidate_metrics(candidate)
-    numbers[CONTROL] = {f"noise_floor_{measure}": floor for measure, floor in result.noise_floor.items()}
-    return {name: found for name, found in numbers.items() if found}
+        found: dict[str, float | str] = {f"speedup_{key}": each.value for key, each in candidate.speedups.items()}
+        if candidate.quality is not None:
+            found[f"{candidate.quality.name}_delta"] = candidate.quality.value
+        numbers[name] = {**found, "verdict": candidate.verdict}
+    return numbers
 
 
 def tracking_metrics(result: Comparison) -> dict[str, float]:

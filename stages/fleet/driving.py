@@ -51,7 +51,7 @@ class Outcome:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Attempt:
     """A try of a job; `host` and `node_id` are known when it has started."""
 

@@ -74,7 +74,7 @@ def test_numbers_have_no_quality(speed_only: SmallStudy) -> None:
     found = {*keys(result.as_json()), *keys(metrics), *tracking_metrics(result)}
     assert [name for name in found if re.search("quality|accuracy|same_weights|tests", name)] == []
     assert metrics["mixed_bfloat16"]["speedup_train"] == pytest.approx(RATIO)
-    assert list(metrics) == ["float32", "mixed_float16", "mixed_bfloat16", "_control"]
+    assert list(metrics) == ["float32", "mixed_float16", "mixed_bfloat16"]
 
 
 def test_comparison_json_and_tags_say_that_it_is_speed_only(speed_only: SmallStudy) -> None:

@@ -87,18 +87,6 @@ def test_telemetry_is_off(root: Path) -> None:
     assert get_telemetry_client() is None
 
 
-def test_readme_binds_the_server_to_this_machine(root: Path) -> None:
-    lines = [line for line in (root / "README.md").read_text(encoding="utf-8").splitlines() if "mlflow server" in line]
-    started = [line for line in lines if "--backend-store-uri" in line and not line.startswith("sqlite")]
-    commands = [line for line in started if "mlflow gc" not in line]
-    assert commands
-    for line in commands:
-        assert "--host 127.0.0.1" in line
-        assert "MLFLOW_DISABLE_TELEMETRY=true" in line
-        assert "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false" in line
-        assert "MLFLOW_ALLOW_PICKLE_DESERIALIZATION=false" in line
-
-
 @pytest.mark.parametrize(
     "name", ["a;touch hacked", "$(touch hacked)", "`touch hacked`", "x && touch hacked", "../../hacked", "a b"]
 )

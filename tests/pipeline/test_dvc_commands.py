@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
 
 SHOWN = {
-    "metrics show": ("mixed_bfloat16.speedup_train", "float32.test_accuracy", "_control.noise_floor_train"),
-    "metrics diff HEAD~1": ("mixed_bfloat16.accuracy_delta_low",),
+    "metrics show": ("mixed_bfloat16.speedup_train", "float32.test_accuracy", "mixed_bfloat16.verdict"),
+    "metrics diff HEAD~1": ("mixed_bfloat16.accuracy_delta",),
     "params diff HEAD~1 --all": ("variants.mixed_bfloat16",),
     "exp show --csv": ("mixed_bfloat16.speedup_train", "train.learning_rate"),
     "stage list": ("train@mixed_bfloat16-0",),

@@ -55,7 +55,7 @@ def _ends(comparison: Comparison) -> Iterator[float]:
 
 def _group(measure: str, comparison: Comparison, axis: Axis) -> dict[str, Any]:
     control, floor = comparison.control.get(measure), comparison.noise_floor.get(measure, 0.0)
-    start = axis.at(max(1 - floor, axis.low))
+    start = axis.at(max(1 / (1 + floor), axis.low))
     compared = {name: item for name, item in at_equal_batch(comparison).items() if measure in item.speedups}
     return {
         "label": timed_label(measure),

@@ -1,0 +1,72 @@
+"""`python -m stages.tracking`: MLflow's page on the runs of this checkout; Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sqlite3
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+
+from stages import params
+from stages.cli import cli_entry
+from stages.errors import TrackingError, without_password
+from stages.tracking import store
+
+_HOST = "127.0.0.1"
+# No telemetry, no jobs, and no pickles: whoever can write to the store could run code otherwise.
+VARIABLES = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+}
+
+
+@cli_entry
+def main() -> None:
+    """Entry point: prints the address, and becomes MLflow's server.
+
+    Raises:
+        TrackingError: there is no run yet, or the port is taken.
+    """
+    parser = argparse.ArgumentParser(prog="python -m stages.tracking", description=__doc__)
+    parser.add_argument("--port", type=int, default=5000, help="of 127.0.0.1; default: %(default)s")
+    port = parser.parse_args().port
+    tracking = params.load().tracking
+    uri = store.resolve_uri(tracking)
+    if (path := store.sqlite_path(uri)) is None:
+        print(f"the runs are on the server {without_password(uri)}, in the experiment {tracking.experiment}")
+        return
+    experiment = experiment_id(path, tracking.experiment)
+    if experiment is None:
+        raise TrackingError(f"{path} has no experiment {tracking.experiment}: run `dvc repro` first")
+    _require_free(port)
+    print(f"http://{_HOST}:{port}/#/experiments/{experiment}/runs?workflowType=machine_learning  (Ctrl-C ends it)")
+    sys.stdout.flush()
+    options = [f"--host={_HOST}", f"--port={port}", "--workers=1"]
+    places = [f"--backend-store-uri={uri}", f"--artifacts-destination={store.artifact_folder(path)}"]
+    command = [sys.executable, "-m", "mlflow", "server", *options, *places]
+    os.execve(sys.executable, command, os.environ | VARIABLES)  # noqa: S606  no shell is wanted
+
+
+def experiment_id(path: Path, name: str) -> str | None:
+    """The identifier of an experiment in a store, which need not be current; None if it has none of this name."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        found = connection.execute("SELECT experiment_id FROM experiments WHERE name = ?", (name,)).fetchone()
+        return None if found is None else str(found[0])
+    return None
+
+
+def _require_free(port: int) -> None:
+    with socket.socket() as found:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+        try:
+            found.bind((_HOST, port))
+        except (OSError, OverflowError) as error:
+            raise TrackingError(f"--port {port} cannot be used ({error}): choose another, such as 5001") from error
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
