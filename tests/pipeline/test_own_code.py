@@ -44,24 +44,3 @@ def test_silent_mistakes_end_the_pipeline(copied: Checkout) -> None:
         assert done.returncode != 0, name
         assert said in done.stdout + done.stderr, done.stdout + done.stderr
         assert "Traceback" not in done.stdout + done.stderr
-
-
-@pytest.mark.slow
-def test_folder_keras_json_and_columns_change_nothing(copied: Checkout) -> None:
-    copied.configure(TASK | {"train.epochs": 2})
-    (copied.root / "own.py").write_text(own_code())
-    copied.check_output("dvc", "repro")
-    before = trained(copied)
-    (copied.root / "own.py").write_text(own_code(build="os.chdir('/')\ny_pred = 0"))
-    (copied.root / "keras").mkdir()
-    (copied.root / "keras/keras.json").write_text('{"floatx": "float16", "image_data_format": "channels_first"}')
-    output = copied.check_output("dvc", "repro", KERAS_HOME=str(copied.root / "keras"), COLUMNS="0")
-    assert "Running stage 'train@float32-0'" in output
-    assert "mixed_bfloat16" in output.rpartition("Running stage 'compare'")[2]
-    assert trained(copied) == before
-
-
-def trained(checkout: Checkout) -> list[float]:
-    """Score and first weights of each training."""
-    found = [checkout.json(f"data/train/{name}-0/metrics.json") for name in ("float32", "mixed_bfloat16")]
-    return [item[key] for item in found for key in ("test_closeness", "initial_weights")]
