@@ -21,7 +21,7 @@ from tests.faults.cases import Case, all_cases
 
 CASES = all_cases()
 MIN_CASES = 60
-MIN_PROCESSES = 15  # tests of processes
+MIN_PROCESSES = 12  # tests of processes
 
 
 @pytest.fixture(scope="module")
