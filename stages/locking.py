@@ -139,7 +139,7 @@ def try_lock(path: Path, wait_s: float = 0.0) -> AbstractContextManager[object] 
         return None
     except FileNotFoundError:  # who held it has removed the folder meanwhile
         path.parent.mkdir(parents=True, exist_ok=True)
-        return lock.acquire(timeout=wait_s, poll_interval=_POLL_S)
+        return try_lock(path, wait_s)
     except OSError as error:
         if error.errno not in _FLOCK_UNSUPPORTED:
             raise

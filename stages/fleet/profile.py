@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from itertools import zip_longest
 from pathlib import Path
@@ -26,6 +26,7 @@ from stages.machine import fingerprint
 from stages.params import Params
 from stages.results.comparison import COMPARISON, Comparison
 from stages.tracking.provenance import git_tags
+from stages.tracking.run_params import flattened
 
 # Parameters that change no result. All others must be the same on all machines.
 _WITHOUT_EFFECT = ("tracking.", "fleet.", "train.checkpoint_every", "train.require_gpu", "compare.gate")
@@ -70,25 +71,19 @@ def require_trainings(settings: Params) -> None:
 
 def alike(settings: Params, folder: Path) -> dict[str, Any]:
     """What must be the same where machines are compared: the code, the data, and the parameters that change results."""
-    flat = dict(_flat(settings.model_dump(mode="json")))
+    flat = flattened(settings.model_dump(mode="json"))
     return {
         "the digest of the code": tree.sha256(folder),
         "the digest of data/prepared": files.sha256_file(files.PREPARED / files.MANIFEST),
-        **{name: value for name, value in flat.items() if not name.startswith(_WITHOUT_EFFECT)},
+        **{name: value for name, value in flat if not name.startswith(_WITHOUT_EFFECT)},
     }
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _measure(nodes: Sequence[Node], runner: Driving, same: dict[str, Any]) -> list[str]:
     """Measures one node of each kind. Returns a line for each node that failed."""
-    described = runner.run([_job("describe", f"describe {node.host} {node.node_id[:6]}", node) for node in nodes])
+    described = runner.run(
+        [_job("describe", f"describe {node.host} {node.node_id[:6]}", node, files.ENVIRONMENT_FILE) for node in nodes]
+    )
     failed = [f"{outcome.job.name}: {outcome.reason}" for outcome in described if outcome.status]
     found = kinds(nodes, described)
     print(f"fleet: fingerprints of the {len(nodes)} nodes: {', '.join(found) or 'none'}", flush=True)
@@ -105,7 +100,7 @@ def _measure(nodes: Sequence[Node], runner: Driving, same: dict[str, Any]) -> li
     return failed
 
 
-def _job(what: str, name: str, node: Node, *collect: Path) -> Job:
+def _job(what: str, name: str, node: Node, collect: Path) -> Job:
     """With all cores and GPUs of the node: what Ray hides from it counts."""
     return Job(
         name=name,
@@ -113,7 +108,7 @@ def _job(what: str, name: str, node: Node, *collect: Path) -> Job:
         cpus=node.cpus,
         gpus=node.gpus,
         node_id=node.node_id,
-        collect=tuple(map(str, (files.ENVIRONMENT_FILE, *collect))),
+        collect=(str(collect),),
     )
 
 

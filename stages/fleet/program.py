@@ -116,14 +116,15 @@ class _NodeError(Exception):
 
 def _require_versions(expected: Mapping[str, str]) -> None:
     for name, version in expected.items():
-        found = _version(name)
+        found = version_of(name)
         if found != version:
             has = f"has {name} {found}" if found else f"does not have {name}"
             advice = "install requirements.txt in the environment in which `ray start` runs"
             raise _NodeError(f"it {has}, and {version} is needed: {advice}")
 
 
-def _version(name: str) -> str | None:
+def version_of(name: str) -> str | None:
+    """The version of a package here, None without it; of `python` its major and minor version."""
     if name == "python":
         return ".".join(platform.python_version_tuple()[:2])
     try:

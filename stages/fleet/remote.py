@@ -26,11 +26,6 @@ class Remote:
     name: str
     settings: dict[str, str]
 
-    @property
-    def url(self) -> str:
-        """A URL, or an absolute path."""
-        return self.settings["url"]
-
     def as_config(self) -> str:
         """The text of a DVC configuration with this remote, for a tree without git."""
         lines = [f'    {name} = "{value}"\n' for name, value in self.settings.items()]

@@ -94,8 +94,7 @@ def together(found: Sequence[Result]) -> Iterator[str]:
     names = _names(found)
     rows = {
         (measure, name): {one.machine: one.comparison.candidates[name] for one in found}
-        for one in found[:1]
-        for name, candidate in one.comparison.candidates.items()
+        for name, candidate in found[0].comparison.candidates.items()
         for measure in candidate.verdicts
     }
     adjusted = holm(
@@ -171,10 +170,10 @@ def _table(one: Result) -> Table:
 def _page(found: Sequence[Result], subject: _Measured, sentences: Sequence[str]) -> str:
     lines = ["# Which precision on which machine?", "", *(f"- {markdown_text(text)}" for text in sentences), ""]
     lines += [f"![Speed-up of training on each machine, with its interval]({REPORT.with_suffix('.svg').name})", ""]
-    unlike = _unlike(found)
+    unlike, names = _unlike(found), _names(found)
     for one in found:
         about = [*results.described([one]), *(f"{name}: {text}" for name, text in unlike[one.machine].items())]
-        lines += [f"## {markdown_text(_names(found)[one.machine])}", "", f"{markdown_text('; '.join(about))}.", ""]
+        lines += [f"## {markdown_text(names[one.machine])}", "", f"{markdown_text('; '.join(about))}.", ""]
         lines += [*tables.table({STUDY: [one]}, {STUDY: subject}), ""]
     return "\n".join(lines)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 
 from stages import files
@@ -15,12 +13,13 @@ from stages.environment.preflight import checked_params
 from stages.errors import FleetError, without_password
 from stages.fleet import cluster, remote, tree
 from stages.fleet.driving import Driving, Job
+from stages.fleet.program import version_of
 from stages.fleet.unfinished import unfinished_trainings
 from stages.locking import stage_lock
 from stages.params import Params
 from stages.tracking import provenance, run_logging, store
 
-PACKAGES = ("tensorflow", "keras", "dvc")  # halfstep's own code travels
+PACKAGES = ("tensorflow", "keras", "dvc", "python")  # halfstep's own code travels
 HOME = "`dvc repro --pull` brings the results home"
 
 
@@ -91,8 +90,7 @@ def connected(settings: Params) -> Iterator[Path]:
 
 def driving(settings: Params) -> Driving:
     """What runs jobs on the nodes, after `prepare`."""
-    versions = {name: metadata.version(name) for name in PACKAGES}
-    versions["python"] = ".".join(platform.python_version_tuple()[:2])
+    versions = {name: version for name in PACKAGES if (version := version_of(name)) is not None}
     return Driving(tree.contents(), provenance.checkout_id(), versions, settings.fleet.retries)
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
-import sqlite3
 import sys
-from contextlib import closing, suppress
-from pathlib import Path
 
 from stages import params
 from stages.cli import cli_entry
@@ -39,7 +36,7 @@ def main() -> None:
     if (path := store.sqlite_path(uri)) is None:
         print(f"the runs are on the server {without_password(uri)}, in the experiment {tracking.experiment}")
         return
-    experiment = experiment_id(path, tracking.experiment)
+    experiment = store.experiment_id(path, tracking.experiment)
     if experiment is None:
         raise TrackingError(f"{path} has no experiment {tracking.experiment}: run `dvc repro` first")
     _require_free(port)
@@ -49,14 +46,6 @@ def main() -> None:
     places = [f"--backend-store-uri={uri}", f"--artifacts-destination={store.artifact_folder(path)}"]
     command = [sys.executable, "-m", "mlflow", "server", *options, *places]
     os.execve(sys.executable, command, os.environ | VARIABLES)  # noqa: S606  no shell is wanted
-
-
-def experiment_id(path: Path, name: str) -> str | None:
-    """The identifier of an experiment in a store, which need not be current; None if it has none of this name."""
-    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-        found = connection.execute("SELECT experiment_id FROM experiments WHERE name = ?", (name,)).fetchone()
-        return None if found is None else str(found[0])
-    return None
 
 
 def _require_free(port: int) -> None:

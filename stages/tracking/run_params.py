@@ -28,16 +28,17 @@ def run_params(params: Params, variant: str | None) -> dict[str, str]:
     if variant is not None:
         tree["variant"] = entries[variant]
     absent = _OF_IMAGES if params.task.is_own else set()
-    return {name: _as_text(value) for name, value in _flat(tree, absent=absent)}
+    return {name: _as_text(value) for name, value in flattened(tree, absent=absent)}
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "", *, absent: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
+def flattened(tree: Mapping[str, Any], prefix: str = "", *, absent: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
+    """The values of nested parameters by dotted name, without the sections and values that are `absent`."""
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if name in absent:
             continue
         if isinstance(value, dict):
-            yield from _flat(value, f"{name}.", absent=absent)
+            yield from flattened(value, f"{name}.", absent=absent)
         else:
             yield name, value
 

@@ -233,10 +233,20 @@ def is_locked(error: Exception) -> bool:
 
 def revision(path: Path) -> str | None:
     """The revision of the tables that MLflow has created in a database; None without any."""
+    return _first_value(path, "SELECT version_num FROM alembic_version")
+
+
+def experiment_id(path: Path, name: str) -> str | None:
+    """The identifier of an experiment in a database, which need not be current; None if it has none of this name."""
+    return _first_value(path, "SELECT experiment_id FROM experiments WHERE name = ?", name)
+
+
+def _first_value(path: Path, query: str, *values: str) -> str | None:
+    """What a query finds first; None without a row, and of a file that is missing or no database."""
     if not path.is_file():
         return None
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=LOCKED_S)) as connection:
-        found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        found = connection.execute(query, values).fetchone()
         return str(found[0]) if found else None
     return None
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stages.tracking.__main__ import VARIABLES, experiment_id
+from stages.tracking.__main__ import VARIABLES
+from stages.tracking.store import experiment_id
 
 START_S = 60.0
 
