@@ -108,9 +108,12 @@ def main() -> None:
         "real": real,
     }
     content = json.dumps(message).encode()
-    connection.sendall(len(content).to_bytes(_HEADER, "big") + content)
-    socket.send_fds(connection, [b"f"], numbers)
-    pid = int.from_bytes(_received(connection, _HEADER), "big")
+    try:
+        connection.sendall(len(content).to_bytes(_HEADER, "big") + content)
+        socket.send_fds(connection, [b"f"], numbers)
+        pid = int.from_bytes(_part(connection, _HEADER), "big")
+    except OSError:  # a server that ends or is killed just now has forked nothing
+        os.execv(real, [real, *arguments])
 
     def forward(number: int, _: object) -> None:
         with suppress(ProcessLookupError):
@@ -122,7 +125,10 @@ def main() -> None:
     for number in numbers:
         if number > 2:
             os.close(number)
-    status = int.from_bytes(_received(connection, _HEADER), "big", signed=True)
+    try:
+        status = int.from_bytes(_part(connection, _HEADER), "big", signed=True)
+    except OSError:
+        os._exit(70)  # the server is gone
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [-status])
@@ -142,16 +148,6 @@ def _is_open(number: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _received(connection: socket.socket, size: int) -> bytes:
-    content = b""
-    while len(content) < size:
-        part = connection.recv(size - len(content))
-        if not part:
-            os._exit(70)  # the server is gone
-        content += part
-    return content
 
 
 def _connected(folder: str, real: str) -> socket.socket | None:
@@ -277,7 +273,8 @@ def _forked(connection: socket.socket, own: list[int], children: dict[int, socke
     if pid := os.fork():
         for number in files:
             os.close(number)
-        connection.sendall(pid.to_bytes(_HEADER, "big"))
+        with suppress(OSError):  # a caller that was killed meanwhile; `serve` sees that its socket has ended
+            connection.sendall(pid.to_bytes(_HEADER, "big"))
         return pid
     for number in (*own, connection.fileno(), *(other.fileno() for other in children.values())):
         os.close(number)
@@ -290,7 +287,7 @@ def _part(connection: socket.socket, size: int) -> bytes:
     while len(content) < size:
         part = connection.recv(size - len(content))
         if not part:
-            raise OSError("the caller has gone")
+            raise OSError("the other side has gone")
         content += part
     return content
 
