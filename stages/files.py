@@ -28,6 +28,7 @@ FLEET = DATA / "fleet"  # what `python -m stages.fleet profile` brings home; ign
 ENVIRONMENT_FILE = DATA / "environment.json"
 TRACKING_FILE = DATA / "tracking.json"
 SOURCE_FILE = DATA / "source.json"
+REPORT = COMPARE / "report.html"
 MODEL_FILE = DATA / "model.json"
 TASK_FILE = DATA / "task.json"
 WORK_DIR = Path(".halfstep")  # kept when DVC reruns a stage; ignored by git and DVC

@@ -18,6 +18,7 @@ from stages.advise.advice import Advice, advice_of, alternatives, with_variants
 from stages.advise.trial import Trial, best_of
 from stages.cli import cli_entry
 from stages.compare.explain.layer_sets import MOST_SETS
+from stages.compare.report.answer import no_help
 from stages.errors import AdviceError
 from stages.params import Params
 from stages.results.comparison import COMPARISON, Comparison
@@ -34,7 +35,7 @@ def main() -> None:
     settings, comparison = params.load(), Comparison.read(COMPARISON)
     found = advice_of(comparison, settings)
     if arguments.number is None and not arguments.all:
-        _list(found, as_json=arguments.json)
+        _list(found, comparison, as_json=arguments.json)
         return
     with experiment.alone():
         experiment.remove_copies()  # of an earlier start that was killed
@@ -56,7 +57,7 @@ def _chosen(found: Sequence[Advice], number: int) -> Advice:
     return possible[number - 1]
 
 
-def _list(found: Sequence[Advice], *, as_json: bool) -> None:
+def _list(found: Sequence[Advice], comparison: Comparison, *, as_json: bool) -> None:
     numbers = iter(range(1, len(found) + 1))
     numbered = [(next(numbers) if advice.can_be_tried else None, advice) for advice in found]
     if as_json:
@@ -80,10 +81,11 @@ def _list(found: Sequence[Advice], *, as_json: bool) -> None:
         console.print(table)
         console.print("`python -m stages.advise 1` tries one, in a DVC experiment; the workspace stays as it is.")
     else:
-        console.print("Nothing can be tried: no reason of the last comparison names a change.")
+        why = no_help(comparison) or "the reasons of the last comparison name no setting to try"
+        console.print(Text(f"{why[0].upper()}{why[1:]}."))
     for _, advice in (item for item in numbered if item[0] is None):
         why = f" ({advice.because})" if advice.because else ""
-        console.print(Text(f"By hand, {advice.parent}, {advice.reason.code}: {advice.reason.advice}{why}"))
+        console.print(Text(f"{advice.parent}, {advice.reason.code}: {advice.reason.advice}{why}"))
 
 
 def _change(advice: Advice) -> str:

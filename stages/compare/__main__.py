@@ -66,7 +66,7 @@ def _compare_and_track(settings: Params, inputs: Snapshot) -> Comparison:
     write_results(comparison, study)
     profile = study.baseline.profile
     write_occasion(profile.summary.protocol if profile else None, judging.void, found_ratios(judging))
-    track(comparison, settings, tracker)
+    track(comparison, study, settings, tracker)
     wide_console().print(render(comparison, study))
     return comparison
 
@@ -76,11 +76,11 @@ def write_results(comparison: Comparison, study: Study) -> None:
     comparison.write(COMPARISON)
     files.write_json(files.COMPARE / "metrics.json", dvc_metrics(study, comparison))
     write_plots(comparison, study)
-    files.write_text(files.COMPARE / "report.html", render_report(comparison, study))
+    files.write_text(files.REPORT, render_report(comparison, study))
 
 
-def track(result: Comparison, settings: Params, tracker: Tracker) -> bool:
-    """Logs every run that the store does not have, and makes the `compare` run their parent.
+def track(result: Comparison, study: Study, settings: Params, tracker: Tracker) -> bool:
+    """Logs every run that the store does not have, and makes the `compare` run their parent, which the report names.
 
     The same result is logged once. If the store fails, one line reports it, and the next `dvc repro` runs the stage
     again: the results are in the files, so the stage succeeds.
@@ -89,7 +89,7 @@ def track(result: Comparison, settings: Params, tracker: Tracker) -> bool:
         Whether everything is logged.
     """
     try:
-        _log_missing_runs(result, settings, tracker)
+        _log_missing_runs(result, study, settings, tracker)
     except IncompleteRunError:
         store.log_again()
     except TrackingError as error:
@@ -100,17 +100,20 @@ def track(result: Comparison, settings: Params, tracker: Tracker) -> bool:
     return False
 
 
-def _log_missing_runs(result: Comparison, settings: Params, tracker: Tracker) -> None:
+def _log_missing_runs(result: Comparison, study: Study, settings: Params, tracker: Tracker) -> None:
     runs = backfill(tracker, settings)
     parent = tracker.find(files.sha256_file(COMPARISON), run_logging.comparison())
     if parent is None:
         with tracker.run(run_logging.comparison(), settings) as run:
+            files.write_text(files.REPORT, render_report(result, study, run.run_id))
             run_logging.log_comparison(
                 run, files.COMPARE, tracking_metrics(result), tracking_tags(result), description(result)
             )
         if run.is_incomplete:
             raise IncompleteRunError("the run of `compare` is incomplete")
         parent = run.run_id
+    else:
+        files.write_text(files.REPORT, render_report(result, study, parent))
     tracker.set_parent(parent, runs)
 
 

@@ -17,6 +17,7 @@ from stages.results.artifact import corrupt
 from stages.results.profile import same_weights_file
 from stages.results.training import SCORES
 from stages.stats.resampling import array_length
+from stages.text import MEASURE_AGAIN
 
 # The conditions of a training. The machine of a timing needs no entry: one stage times all variants.
 _CONDITIONS = {"status": "status", "data_sha256": "data", "batch_size": "batch size", "environment": "environment"}
@@ -114,7 +115,7 @@ def check_profiles(study: Study) -> None:
         if found != expected:
             raise ComparisonError(
                 f"{files.profile_dir(name)}: '{name}' was not measured like '{study.baseline.variant}' "
-                f"({_differences(expected, found)}): run `dvc repro -f -s profile`"
+                f"({_differences(expected, found)}): run `{MEASURE_AGAIN}`"
             )
 
 

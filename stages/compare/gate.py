@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Literal
 
 from stages.errors import GateError
+from stages.files import REPORT
 from stages.results.comparison import Candidate, Comparison
 
 
@@ -16,7 +17,7 @@ def check_gate(comparison: Comparison) -> None:
         GateError: the gate fails; the message names the cause.
     """
     if (why := refusal(comparison.candidates, comparison.failed or ())) is not None:
-        raise GateError(f"compare.gate: {why}; see data/compare/report.html")
+        raise GateError(f"compare.gate: {why}; see {REPORT}")
 
 
 def gate_state(candidates: Mapping[str, Candidate], failed: Collection[str]) -> Literal["passed", "failed"]:

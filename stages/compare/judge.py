@@ -25,11 +25,12 @@ from stages.compare.study import Study
 from stages.compare.training_curves import time_to_score
 from stages.params import CompareParams
 from stages.results import comparison as document
+from stages.results.profile import Profile, Setting, differing_settings
 from stages.stats.bootstrap import MetricChange
 from stages.stats.proportions import BinaryChange
 from stages.stats.quality import QualityChange
 from stages.stats.speedup import CONFIDENCE
-from stages.text import TRAIN
+from stages.text import TRAIN, joined
 
 
 def judge(study: Study, params: CompareParams) -> document.Comparison:
@@ -104,10 +105,35 @@ def _setup(study: Study) -> document.Setup:
         data=study.data,
         protocol=summary.protocol if summary else None,
         configuration=summary.configuration if summary else None,
+        trained=_trained(study),
+        settings={name: _settings(study, profile) for name, profile in profiles.items()},
         xla=tuple(name for name, profile in profiles.items() if profile.summary.in_force.xla),
         warnings={name: found for name, profile in profiles.items() if (found := profile.summary.warnings)},
         manifests=dict(study.manifests),
     )
+
+
+def _trained(study: Study) -> document.Trained | None:
+    if study.baseline.profile is None:
+        return None
+    in_force, history = study.baseline.profile.summary.in_force, study.baseline.trainings[0].history
+    return document.Trained(
+        model=study.model,
+        batch_size=in_force.batch_size,
+        epochs=None if history is None else len(history),
+        learning_rate=in_force.learning_rate,
+    )
+
+
+def _settings(study: Study, profile: Profile) -> dict[str, Setting]:
+    """The policy of a variant, the layers that it leaves in float32, and what else differs from the baseline."""
+    summary, baseline = profile.summary, study.baseline.profile
+    found: dict[str, Setting] = {"policy": summary.in_force.policy}
+    if summary.in_force.float32_layers:
+        found["float32_layers"] = joined(summary.in_force.float32_layers)
+    if baseline is not None:
+        found |= differing_settings(baseline.summary.in_force, summary.in_force, summary.configuration.device)
+    return found
 
 
 def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candidate:
@@ -167,7 +193,7 @@ def _why(candidate: JudgedCandidate, judging: Judging) -> str | None:
     """Nothing is explained that is void."""
     if TRAIN not in candidate.speedups or TRAIN in judging.void:
         return None
-    return why(candidate.variant, candidate.account)
+    return why(candidate.variant, candidate.reasons, candidate.account)
 
 
 def _operations(candidate: JudgedCandidate) -> dict[Literal["gained", "lost"], tuple[document.OpChange, ...]] | None:

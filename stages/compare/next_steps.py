@@ -12,7 +12,7 @@ from stages.stats.proportions import BinaryChange
 from stages.stats.quality import QualityChange
 from stages.stats.sample_size import examples_needed, occasions_needed, times_as_long, too_few_examples
 from stages.stats.speedup import Speedup
-from stages.text import TRAIN, joined, measure_text, timed_label
+from stages.text import LONGER, MEASURE_AGAIN, TRAIN, joined, measure_text, timed_label
 
 MOST_PROCESSES = 50  # that profile.processes allows
 MOST_TIMES = MOST_OCCASIONS = 10  # as long, or as often, as anyone measures
@@ -27,6 +27,7 @@ def next_steps(candidate: JudgedCandidate, judging: Judging) -> tuple[str, ...]:
     void = [measure for measure in measures if measure in judging.void]
     others = [measure for measure in measures if measure not in judging.void]
     return (
+        *_stop_others(measures, judging),
         *_measure_again(void, judging),
         *_evaluate_again(candidate, judging),
         *_speed(candidate, others, judging),
@@ -34,16 +35,23 @@ def next_steps(candidate: JudgedCandidate, judging: Judging) -> tuple[str, ...]:
     )
 
 
+def _stop_others(measures: list[str], judging: Judging) -> Iterator[str]:
+    """That other programs disturbed the timing, which comes before all other advice."""
+    profile = judging.study.baseline.profile
+    if measures and profile is not None and (busy := profile.summary.protocol.busy) is not None:
+        yield f"{busy}."
+
+
 def _measure_again(void: list[str], judging: Judging) -> Iterator[str]:
     if throttled := [measure_text(measure) for measure in void if measure in judging.throttled]:
         yield (
             f"The GPU was throttled in too many rounds of {joined(throttled)}: look at its cooling and power supply, "
-            "then measure again with `dvc repro -f -s profile`."
+            f"then measure again: `{MEASURE_AGAIN}`."
         )
     if differing := [measure_text(measure) for measure in void if measure in judging.differing]:
         yield (
             f"The two copies of {judging.study.baseline.variant} differ by more than noise in {joined(differing)}: "
-            "measure again with `dvc repro -f -s profile`, with no other program running."
+            f"stop other programs, then measure again: `{MEASURE_AGAIN}`."
         )
 
 
@@ -51,8 +59,7 @@ def _evaluate_again(candidate: JudgedCandidate, judging: Judging) -> Iterator[st
     if any(reason.code == "same_weights_missing" for reason in candidate.reasons):
         yield (
             f"The weights of {judging.study.baseline.variant} were not evaluated in the precision of "
-            f"{candidate.variant}: measure again with `dvc repro -f -s profile`. The warnings of the report have the "
-            "cause."
+            f"{candidate.variant}: measure again: `{MEASURE_AGAIN}`. The warnings of the report have the cause."
         )
 
 
@@ -99,38 +106,36 @@ def _open_ratios(candidate: JudgedCandidate, measure: str, judging: Judging) -> 
     precision, bound = candidate.precision(measure), candidate.waiting.bound if candidate.waiting else None
     if measure == TRAIN and is_bounded(candidate.speedups[measure], bound, judging.params):
         return
-    named = {label: candidate.speedups[measure], f"{label}, factor of the precision": precision}
+    named = {label: candidate.speedups[measure], f"{label}, what the precision itself brings": precision}
     for name, speedup in named.items():
         if speedup is not None and speedup.high >= required and speedup.p_below(required) > judging.alpha:
             yield name, speedup
 
 
 def _longer(label: str, speedup: Speedup, times: int, judging: Judging) -> str:
-    """Such as `Training step, 1.03× (0.99 to 1.07), is on no clear side of 1.05×: about 3 times as long would …`."""
+    """Such as `Training step: 1.03×, anywhere from 0.99 to 1.07. Measuring about 3 times as long … would …`."""
     minutes = judging.minutes(speedup.processes * times)
-    takes = "" if minutes is None else f", {_minutes_text(minutes)},"
+    takes = "" if minutes is None else f" ({_minutes_text(minutes)})"
     return _sentence(
-        f"{label}, {ratio_text(speedup)}, is {_where(speedup, judging)}: about {times} times as long{takes} would "
-        f"settle it, if it is {speedup.ratio:.2f}×."
+        f"{label}: {_so_far(speedup, judging)}. Measuring about {times} times as long{takes} would probably settle it."
     )
 
 
 def _another_occasion(label: str, speedup: Speedup, number: int, judging: Judging) -> str:
     """How to measure on another occasion, and how many there would be in all."""
-    runs = "one run" if speedup.occasions == 1 else f"{speedup.occasions} occasions"
+    runs = "one run" if speedup.occasions == 1 else f"{speedup.occasions} runs"
     return _sentence(
-        f"{label}, {ratio_text(speedup)}, is {_where(speedup, judging)} after {runs}, and a longer run does not show "
-        f"what whole runs differ by. Only another occasion could settle it, about {number} in all if it is "
-        f"{speedup.ratio:.2f}×: set profile.occasion to another word and run `dvc repro`, which keeps this one and "
-        "judges by all."
+        f"{label}: {_so_far(speedup, judging)} after {runs}. A longer run cannot settle it, because whole runs differ; "
+        f"about {number} runs in all could. Set profile.occasion to another word and run `dvc repro`: the runs so far "
+        "are kept, and the verdict is on all of them."
     )
 
 
-def _where(speedup: Speedup, judging: Judging) -> str:
+def _so_far(speedup: Speedup, judging: Judging) -> str:
     required = judging.params.min_speedup
     if speedup.low >= required:
-        return f"above {required:g}× by itself, but not shown together with the other verdicts,"
-    return f"on no clear side of {required:g}×"
+        return f"{ratio_text(speedup)} is above {required:g}× alone, but not together with the other verdicts"
+    return f"{speedup.ratio:.2f}×, anywhere from {speedup.low:.2f}× to {speedup.high:.2f}×"
 
 
 def _minutes_text(minutes: float) -> str:
@@ -139,9 +144,8 @@ def _minutes_text(minutes: float) -> str:
 
 def _too_close(found: list[str], judging: Judging) -> str:
     return _sentence(
-        f"{'; '.join(found)}: too close to {judging.params.min_speedup:g}× to tell, with a run {MOST_TIMES} times as "
-        f"long or with {MOST_OCCASIONS} occasions. Treat it as not worth having, or declare another "
-        "compare.min_speedup."
+        f"{'; '.join(found)}: too close to {judging.params.min_speedup:g}× to decide here, even by {MOST_OCCASIONS} "
+        "runs. Treat it as no gain, or set another compare.min_speedup."
     )
 
 
@@ -159,7 +163,7 @@ def _how(times: int, judging: Judging) -> str:
         f"profile.max_seconds to about {_rounded_up(protocol.timing_seconds * times)}",
         f"profile.target_precision to {_rounded_down(protocol.target_precision / math.sqrt(times)):g}",
     ]
-    return f"To measure that long, set {joined(changes)}."
+    return f"{LONGER}, set {joined(changes)}."
 
 
 def _rounded_down(value: float) -> float:
@@ -186,7 +190,7 @@ def _quality(candidate: JudgedCandidate, measures: list[str], judging: Judging) 
     if TRAIN in open_measures and candidate.quality is not None:
         changes[""] = candidate.quality
     if set(open_measures) - {TRAIN} and candidate.quality_same_weights is not None:
-        of_weights = f" of the weights of {judging.study.baseline.variant} in {candidate.variant}, for inference"
+        of_weights = f" with the weights of {judging.study.baseline.variant} in {candidate.variant}, for inference,"
         changes[of_weights] = candidate.quality_same_weights
     found = [text for whose, change in changes.items() for text in _quality_sentences(whose, change, judging)]
     yield from dict.fromkeys(found)  # a test set that is too small is too small for both
@@ -194,28 +198,30 @@ def _quality(candidate: JudgedCandidate, measures: list[str], judging: Judging) 
 
 def _quality_sentences(whose: str, change: QualityChange, judging: Judging) -> Iterator[str]:
     scale, margin, alpha = judging.scale, judging.margin, judging.alpha
-    found = f"does not settle whether the loss is larger than {scale.margin_text}"
+    found = f"the loss may be more than {scale.margin_text}"
     if change.outcome(margin) == "shown":
-        found = f"excludes a loss of {scale.margin_text} by itself, but not together with the other verdicts"
+        found = f"alone this shows a loss of at most {scale.margin_text}, but not together with the other verdicts"
     if change.p_loss(margin) <= alpha or change.outcome(margin) == "refuted":
         return
     if (impossible := too_few_of(change, judging)) is not None:
         yield f"{impossible}."
         return
     examples, needed = judging.study.task.examples_word, examples_needed(change, margin)
-    score = f"The change of {scale.name}{whose}, {scale.signed(change.delta)}{scale.short_points}"
-    text = f"{score} ({scale.interval(change)}), {found}"
+    score = (
+        f"{scale.name[0].upper()}{scale.name[1:]}{whose} changes by {scale.signed(change.delta)}{scale.short_points}"
+    )
+    text = f"{score} ({scale.interval(change)}): {found}"
     reason = change.reason(margin)
     times = None if needed is None else needed / change.examples
     if times is not None and times <= MOST_EXAMPLES:
         more = f"{needed:,} test {examples} instead of {change.examples:,}"
         if change.seeds > 1 and needed != change.fewest_examples:
             more += f", with {math.ceil(times)} times as many train.seeds,"
-        yield f"{text}: about {more} would."
+        yield f"{text}. About {more} would settle it."
     elif reason:
-        yield f"{text}, because {reason}: use more test {examples}."
+        yield f"{text}, because {reason}. Use more test {examples}."
     else:
-        yield f"{text}: it is too close to the margin to tell. Declare a larger compare.quality_margin."
+        yield f"{text}. It is too close to the margin to decide: raise compare.quality_margin if you can accept that."
 
 
 def too_few_of(change: QualityChange, judging: Judging) -> str | None:

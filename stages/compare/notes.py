@@ -11,7 +11,7 @@ from stages.results.profile import Profile, differing_settings, largest_move
 from stages.stats.speedup import RUN_SD, Error, final_confidence, smallest_above
 from stages.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text
 
-CONTROL_NAME = "the control"
+CONTROL_NAME = "the second copy of the baseline"
 
 
 def void_texts(judging: Judging) -> list[str]:
@@ -80,8 +80,9 @@ def _unsteady_texts(judging: Judging) -> Iterator[str]:
         if (name := largest_move(ratios)) is not None:
             whole, late = ratios[name]
             yield (
-                f"The latency of {measure_text(measure)} is not steady: it still fell at the end of a turn. By the "
-                f"later half of the calls, the speed-up of {name} would be {late:.2f}× in place of {whole:.2f}×."
+                f"{measure_text(measure).capitalize()} was still getting faster when each measurement ended: read its "
+                f"latency as an upper limit. In the later half of the calls, {name} is {late:.2f}× as fast, not "
+                f"{whole:.2f}×."
             )
 
 
@@ -105,8 +106,8 @@ def _occasion_texts(judging: Judging) -> Iterator[str]:
     if count:
         words = joined([_occasion_name(word) for word in count])
         yield (
-            f"Speed-ups are the means of this occasion, {_occasion_name(_occasion_of(judging))}, and of {words}: "
-            "their intervals contain what the occasions differ by. All times are of this one."
+            f"Speed-ups are means over this measurement, {_occasion_name(_occasion_of(judging))}, and {words}: their "
+            "intervals contain what the measurements differ by. All times are of this one."
         )
     for measure in measures:
         if left_out := [_occasion_name(word) for word in earlier.left_out(measure)]:
@@ -123,11 +124,11 @@ def _occasion_of(judging: Judging) -> str | None:
 
 
 def _occasion_name(word: str | None) -> str:
-    return "the one without a word" if word is None else f"`{word}`"
+    return "the one without a name" if word is None else f"`{word}`"
 
 
 def _run_texts(judging: Judging) -> Iterator[str]:
-    """What whole runs differ by, and the smallest speed-ups that are shown to be enough in spite of it, where open."""
+    """What whole runs differ by, and the smallest speed-ups that would be enough in spite of it, where open."""
     required, smallest = judging.params.min_speedup, dict[str, float]()
     for candidate in judging.candidates:
         for measure, speedup in candidate.speedups.items():
@@ -136,12 +137,11 @@ def _run_texts(judging: Judging) -> Iterator[str]:
                 smallest[measure] = min(found, smallest.get(measure, math.inf))
     if not smallest:
         return
-    shown = joined([f"{ratio:.2f}× in {measure_text(measure)}" for measure, ratio in smallest.items()])
+    enough = joined([f"{ratio:.2f}× in {measure_text(measure)}" for measure, ratio in smallest.items()])
     least = smallest_above(required, Error(0.0, math.inf).with_known(2 * RUN_SD**2), final_confidence(0))
     yield (
-        f"Whole runs differ by more than one run can show: {percent_text(RUN_SD)} of each arm is in every interval. "
-        f"The smallest speed-up that is shown to be at least {required:g}× is {shown}; in a single run without any "
-        f"other noise it would be {least:.2f}×."
+        f"Two runs of the same program differ by about {percent_text(RUN_SD)}, and every interval contains that. To "
+        f"show {required:g}×, this run would have had to measure {enough}; a run without any other noise, {least:.2f}×."
     )
 
 
@@ -163,7 +163,7 @@ def _missing_texts(judging: Judging) -> Iterator[str]:
     profiles = {item.variant: item.profile for item in study.variants} | {CONTROL_NAME: study.control}
     missing = [name for name, profile in profiles.items() if profile is not None and not is_traced(profile)]
     if missing:
-        yield f"There is no trace of {joined(missing)}, so no reasons come from one."
+        yield f"{joined(missing)} {'has' if len(missing) == 1 else 'have'} no trace, so no reasons come from one."
 
 
 def settings_text(candidate: JudgedCandidate, judging: Judging) -> str:

@@ -15,22 +15,23 @@ from stages.text import TRAIN, joined, percent_text
 
 
 def verdict_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
-    """One sentence on a candidate: about training, then about inference. Another one where settings cause the gain."""
+    """One sentence on training with a candidate and one on inference; others where other settings cause the gain."""
     if not candidate.speedups:
         return f"{candidate.variant} could not be compared. " + " ".join(reason.text for reason in candidate.reasons)
-    if judging.speed_only:
-        return " ".join([_speed_sentence(candidate, judging), *_further_sentences(candidate, judging)])
-    scale, inference = judging.scale, _inference_clause(candidate) + _why_undecided(candidate, judging)
+    of_training = _speed_sentence if judging.speed_only else _training_sentence
+    inference = _inference_sentence(candidate, judging)
+    found = [of_training(candidate, judging), inference, *_further_sentences(candidate, judging)]
+    return " ".join(filter(None, found))
+
+
+def _training_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
     differing = len(set(candidate.verdicts.values())) > 1
     name = f"{candidate.variant} for training" if differing else candidate.variant
     if candidate.verdict == "adopt":
-        speed, quality = _clause(candidate, judging), _quality_clause(candidate.quality, scale)
-        sentence = f"Use {name}: {speed}, and {quality}{inference}."
-    elif candidate.verdict == "reject":
-        sentence = f"Do not use {name}: {' and '.join(_refuted(candidate, judging))}{inference}."
-    else:
-        sentence = f"{name} is undecided: {' and '.join(_open(candidate, judging))}{inference}."
-    return " ".join([sentence, *_further_sentences(candidate, judging)])
+        return f"Use {name}: {_clause(candidate, judging)}, and {_quality_clause(candidate.quality, judging.scale)}."
+    if candidate.verdict == "reject":
+        return f"Do not use {name}: {' and '.join(_refuted(candidate, judging))}."
+    return f"{name} is undecided: {' and '.join(_open(candidate, judging))}."
 
 
 def _clause(candidate: JudgedCandidate, judging: Judging) -> str:
@@ -59,29 +60,30 @@ def _speed_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
         found = f"is undecided: {' and '.join(_open(candidate, judging))}"
     learned_nothing = judging.study.learned_nothing
     because = "" if learned_nothing is None else f", because {learned_nothing}"
-    return f"Speed only{because}: {candidate.variant} {found}{_inference_clause(candidate, 'inconclusive')}."
+    return f"Speed only{because}: {candidate.variant} {found}."
 
 
-def _inference_clause(candidate: JudgedCandidate, undecided: str = "undecided") -> str:
-    """The verdicts on inference, after a semicolon; empty if only training was measured."""
+def _inference_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
+    """The verdicts on inference; empty if only training was measured."""
     sizes_by_verdict: dict[str, list[str]] = {}
     for measure, verdict in candidate.verdicts.items():
         if measure != TRAIN:
             sizes_by_verdict.setdefault(verdict, []).append(measure.removeprefix("inference_b"))
     if not sizes_by_verdict:
         return ""
+    why = _why_undecided(candidate, judging)
     if set(sizes_by_verdict) == {candidate.verdict}:
-        same = {"adopt": "use it for inference too", "reject": "do not use it for inference either"}
-        word = undecided if candidate.verdict == "inconclusive" else candidate.verdict
-        return f"; {same.get(candidate.verdict, f'inference is {word} too')}"
-    wording = {"adopt": "use it", "reject": "do not use it", "faster": "it is faster", "slower": "it is slower"}
-    wording["inconclusive"] = f"it is {undecided}"
+        same = {"adopt": "Use it for inference too", "reject": "Do not use it for inference either"}
+        word = "undecided" if candidate.verdict == "inconclusive" else candidate.verdict
+        return f"{same.get(candidate.verdict, f'Inference is {word} too')}{why}."
+    wording = {"adopt": "use it", "reject": "do not use it", "faster": "faster", "slower": "slower"}
+    wording["inconclusive"] = "undecided"
     parts = [
         f"{text} at batch size {joined(sizes_by_verdict[key])}"
         for key, text in wording.items()
         if key in sizes_by_verdict
     ]
-    return f"; for inference, {joined(parts)}"
+    return f"Inference: {'; '.join(parts)}{why}."
 
 
 def _why_undecided(candidate: JudgedCandidate, judging: Judging) -> str:
@@ -99,63 +101,63 @@ def _refuted(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
         yield f"{_clause(candidate, judging)}{_below(speedup, params.min_speedup)}"
     elif candidate.waiting is not None and is_bounded(speedup, candidate.waiting.bound, params):
         yield (
-            f"{candidate.waiting.text}, so no precision can bring the required {params.min_speedup:g}× "
+            f"{candidate.waiting.text}, so no precision can bring the {params.min_speedup:g}× you asked for "
             f"(speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
         )
     elif precision is not None and precision.high < params.min_speedup:
         yield (
-            f"of its speed-up of {ratio_text(speedup)} the precision by itself gives {ratio_text(precision)}, below "
-            f"the required {params.min_speedup:g}×"
+            f"of its speed-up of {ratio_text(speedup)}, the precision itself brings {ratio_text(precision)}, less "
+            f"than the {params.min_speedup:g}× you asked for"
         )
     if quality is not None and quality.outcome(judging.margin) == "refuted":
         scale = judging.scale
-        yield f"it loses {scale.size(quality.delta)}, more than {scale.margin_text}"
+        seeds = ", with one seed" if quality.seeds == 1 else ""
+        yield f"it loses {scale.size(quality.delta)}, more than {scale.margin_text}{seeds}"
 
 
 def _below(speedup: Speedup, min_speedup: float) -> str:
     """The required speed-up, where it is not plain from the words that it is not reached."""
-    return "" if speedup.high < 1 else f", below the required {min_speedup:g}×"
+    return "" if speedup.high < 1 else f", so it cannot reach the {min_speedup:g}× you asked for"
 
 
 def _open(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     """What is not known about training with a candidate."""
     if (share := judging.throttled.get(TRAIN)) is not None:
-        yield f"the GPU was throttled in {percent_text(share)} of the rounds, so its times are void"
+        yield f"the GPU was throttled in {percent_text(share)} of the rounds, so its times decide nothing"
         return
     if TRAIN in judging.void:
-        yield f"the second copy of the baseline differs from the first by more than noise, {_control(judging)}"
+        yield (
+            f"the two copies of {judging.study.baseline.variant} differ by more than noise, "
+            f"{ratio_text(judging.control[TRAIN])}, so these times decide nothing"
+        )
         return
     found = [*_open_speeds(candidate, judging), *_open_quality(candidate.quality, judging)]
     yield from found or _open_together(candidate, judging)
 
 
-def _control(judging: Judging) -> str:
-    return f"at {ratio_text(judging.control[TRAIN])}, so its times are void"
-
-
 def _open_speeds(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     required = judging.params.min_speedup
-    named = {"speed-up": candidate.speedups[TRAIN], "factor of the precision": candidate.precision(TRAIN)}
+    named = {"its speed-up": candidate.speedups[TRAIN], "what the precision itself brings": candidate.precision(TRAIN)}
     for name, speedup in named.items():
         if speedup is not None and speedup.low < required:
-            yield f"its {name} of {ratio_text(speedup)} is not clearly above {required:g}×"
+            yield f"{name}, {ratio_text(speedup)}, is not clearly above {required:g}×"
 
 
 def _open_quality(change: QualityChange | None, judging: Judging) -> Iterator[str]:
     if change is not None and change.outcome(judging.margin) == "not established":
         scale, reason = judging.scale, change.reason(judging.margin)
         yield (
-            f"its {scale.name} changes by {scale.change(change)}{scale.points}, which does not exclude a loss of more "
-            f"than {scale.margin_text}{f', because {reason}' if reason else ''}"
+            f"its {scale.name} changes by {scale.change(change)}{scale.points}, so it may lose more than "
+            f"{scale.margin_text}{f', because {reason}' if reason else ''}"
         )
 
 
 def _open_together(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     """Where each part is shown by itself, but not with all verdicts of the report together."""
     yield (
-        f"its speed-up of {ratio_text(candidate.speedups[TRAIN])} and its {judging.study.score_name} are each shown "
-        f"by themselves, but not together with the other verdicts: the {judging.number_of_tests} of this report "
-        "share an error of 5 %"
+        f"its speed-up of {ratio_text(candidate.speedups[TRAIN])} and its {judging.study.score_name} would each pass "
+        f"alone, but not together with the other verdicts: all {judging.number_of_tests} of this report share an error "
+        "of 5 %"
     )
 
 
@@ -164,7 +166,7 @@ def _further_sentences(candidate: JudgedCandidate, judging: Judging) -> Iterator
     percents = [reason.evidence for reason in candidate.reasons if reason.code == "baseline_is_tf32"]
     if any(evidence["baseline_compute_tf32_percent"] > 0 for evidence in percents):
         yield (
-            f"{judging.study.baseline.variant} here means TF32 on tensor cores: a variant with tf32: false measures "
+            f"{judging.study.baseline.variant} uses TF32 on tensor cores here: a variant with tf32: false measures "
             "true float32."
         )
     yield from _settings_sentences(candidate, judging)
@@ -173,24 +175,27 @@ def _further_sentences(candidate: JudgedCandidate, judging: Judging) -> Iterator
 def _settings_sentences(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     """Where other settings gain and the precision may not: in which measures, and what to try instead."""
     required, baseline = judging.params.min_speedup, judging.study.baseline.variant
-    settings, found = settings_text(candidate, judging), dict[str, list[str]]()
+    settings, found = settings_text(candidate, judging), list[str]()
     for measure, factors in candidate.factors.items():
         pays = factors.settings.low > 1 and factors.settings.high >= required
         if measure not in judging.void and pays and factors.precision.low < required:
-            origin = _origin(settings, candidate.speedups[measure], factors.precision, required)
-            product = f"{factors.settings.ratio:.2f}× settings × {factors.precision.ratio:.2f}× precision"
-            found.setdefault(origin, []).append(f"{_where(measure)} ({product})")
-    for origin, places in found.items():
-        yield f"{origin} {joined(places)}: try {baseline} with {settings}."
+            adds = _adds(candidate.speedups[measure], factors.precision, required)
+            found.append(f"{_alone(measure, settings)} {factors.settings.ratio:.2f}× as fast; {adds}.")
+    if found:
+        yield " ".join([*found, f"Try {baseline} with {settings}."])
 
 
-def _origin(settings: str, whole: Speedup, precision: Speedup, required: float) -> str:
+def _adds(whole: Speedup, precision: Speedup, required: float) -> str:
+    """What the precision does beside other settings."""
     if whole.low <= 1:
-        return f"Of the factors only {settings} gains"
+        return f"with the precision, no gain is clear ({whole.ratio:.2f}×)"
     if precision.high < required:
-        return f"The gain comes from {settings}, not from the precision,"
-    return f"The gain comes from {settings}, and whether the precision adds to it is open,"
+        little = "nothing measurable" if precision.low <= 1 else "too little"
+        return f"the precision adds {little} ({precision.ratio:.2f}×)"
+    return f"whether the precision adds to it is not clear ({precision.ratio:.2f}×)"
 
 
-def _where(measure: str) -> str:
-    return "in training" if measure == TRAIN else f"at batch size {measure.removeprefix('inference_b')}"
+def _alone(measure: str, settings: str) -> str:
+    if measure == TRAIN:
+        return f"In training, {settings} alone makes a step"
+    return f"At batch size {measure.removeprefix('inference_b')}, {settings} alone makes inference"

@@ -27,7 +27,7 @@ from stages.results.training import (
     read_scores,
     read_training,
 )
-from stages.text import TRAIN, inference_measure
+from stages.text import TRAIN, inference_measure, number_text, percent_text
 
 MARGIN_OF_GAIN = 0.01
 LARGEST_P = 0.001  # at which a model counts as one that has learned something
@@ -70,6 +70,7 @@ class Study:
         bridges: by the arm's name, the baseline's policy with the other settings of a candidate.
         manifests: sha256 of the manifest of each folder that was read, by its path.
         earlier: what other occasions found of the same arms.
+        model: `model.name` of images.
     """
 
     baseline: VariantResult
@@ -82,6 +83,7 @@ class Study:
     bridges: Mapping[str, Profile] = field(default_factory=dict)
     manifests: Mapping[str, str] = field(default_factory=dict)
     earlier: Earlier = field(default_factory=lambda: Earlier({}))
+    model: str | None = None
 
     def bridge(self, candidate: Profile, measure: str) -> Profile | None:
         """The arm between the baseline and a candidate; None where no other setting matters, or it was not needed."""
@@ -113,15 +115,23 @@ class Study:
 
     @property
     def learned_nothing(self) -> str | None:
-        """That the baseline's score is not better than that of permuted predictions; None if it is, or if unknown.
+        """That the baseline's score is hardly better than that of permuted predictions; None if it is, or if unknown.
 
         With several seeds one is enough, at a p-value divided by their number.
         """
         found = [item.metrics.permuted_p for item in self.baseline.trainings if item.metrics.permuted_p is not None]
-        if not found or (p := min(1.0, min(found) * len(found))) <= LARGEST_P:
+        if not found or min(found) * len(found) <= LARGEST_P:
             return None
-        name = self.baseline.variant
-        return f"{name} has learned nothing: its {self.score_name} is as good with permuted predictions (p = {p:.2g})"
+        return (
+            f"{self.baseline.variant} has hardly learned anything ({self.score_name} "
+            f"{self._mean_text('test_score')}, by chance {self._mean_text('permuted_score')})"
+        )
+
+    def _mean_text(self, name: str) -> str:
+        """A mean over the baseline's trainings, in percent where it is one of images."""
+        values = [value for item in self.baseline.trainings if (value := getattr(item.metrics, name)) is not None]
+        mean = sum(values) / len(values)
+        return percent_text(mean, 1) if self.task.is_images else number_text(mean)
 
     @property
     def score_name(self) -> str:
@@ -181,6 +191,7 @@ def load_study(
         inference_batch_sizes=tuple(inference_batch_sizes),
         bridges=_load_bridges(before, candidates),
         earlier=read_earlier(before.profile.summary.protocol if before.profile else None),
+        model=files.read_json(files.MODEL_FILE).get("name") if files.MODEL_FILE.is_file() else None,
     )
     return replace(study, manifests=_manifests(study))
 

@@ -76,16 +76,17 @@ def time_text(ratio: float) -> str:
 def step_clause(speedup: RatioLike, *, per_example: bool = False) -> str:
     """What a speed-up of training is about, such as `a training step takes 4 % longer (speed-up 0.96×, 0.94 to 0.98)`.
 
-    A whole training also validates, ends epochs and starts; its time is a row of its own.
+    Where it is not clear which of the two takes longer, only the speed-up is given. A whole training also validates,
+    ends epochs and starts; its time is a row of its own.
 
     Args:
         speedup: of training.
         per_example: whether the steps have other numbers of examples.
     """
-    holds_1 = speedup.low < 1 < speedup.high
-    time = "takes neither clearly less time nor clearly more" if holds_1 else time_text(speedup.ratio)
     subject = "training on an example" if per_example else "a training step"
-    return f"{subject} {time} (speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
+    if speedup.low < 1 < speedup.high:
+        return f"the speed-up of {subject} is {ratio_text(speedup)}"
+    return f"{subject} {time_text(speedup.ratio)} (speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
 
 
 def verdict_text(verdict: Verdict, *, speed_only: bool | None) -> str:

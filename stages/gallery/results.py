@@ -249,4 +249,4 @@ def described(found: Collection[Result]) -> Iterator[str]:
     yield f"halfstep {newest.halfstep}, {'commit' if len(commits) == 1 else 'commits'} {', '.join(commits)}"
     loads = {one.occasion: one.load_cores for one in ordered if one.load_cores}
     for name, cores in loads.items():
-        yield f"on the occasion {name}, another program took {percent_text(cores, 0)} of one core"
+        yield f"during the run named {name}, another program took {percent_text(cores, 0)} of one core"

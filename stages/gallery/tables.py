@@ -15,13 +15,15 @@ HEAD = ("study", "variant", "training step", "speed-up of training", "change of 
 
 
 def table(each: Mapping[str, Sequence[Result]], studies: Mapping[str, Subject], *, best: bool = False) -> list[str]:
-    """A table of the candidates of some studies on one machine; with `best`, of one candidate a study."""
-    lines = [f"| {' | '.join(HEAD)} |", f"|{' --- |' * len(HEAD)}"]
+    """A table of the candidates of some studies on one machine; with `best`, a short one of one candidate a study."""
+    columns = (0, 1, 3, 5) if best else range(len(HEAD))
+    lines = [f"| {' | '.join(HEAD[column] for column in columns)} |", f"|{' --- |' * len(columns)}"]
     for name, occasions in each.items():
         rows = [best_of(occasions, studies[name])] if best else rows_of(occasions)
         for number, row in enumerate(rows):
             title = f"{studies[name].title} ({_data(occasions[-1])})" if number == 0 else ""
-            lines.append(f"| {' | '.join(map(markdown_text, (title, *cells(row))))} |")
+            texts = (title, *cells(row))
+            lines.append(f"| {' | '.join(markdown_text(texts[column]) for column in columns)} |")
     return lines
 
 
@@ -34,7 +36,7 @@ def cells(row: Row) -> tuple[str, ...]:
         step = f"{ms_text(newest.baseline_time_ms)} → {ms_text(newest.candidate_time_ms)}" if newest else ""
         speedup = ratio_text(mean := mean_of(ratios))
         if mean.spread is not None:
-            speedup += f", {len(ratios)} occasions, spread {percent_text(mean.spread, 1)}"
+            speedup += f", {len(ratios)} runs, spread {percent_text(mean.spread, 1)}"
     return row.name, step, speedup, _quality(candidate), _verdict(row), _inference(row)
 
 

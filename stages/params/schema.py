@@ -168,7 +168,7 @@ class DataParams(Section):
     path: Text = Field("data/raw", min_length=1, description="directory that contains the class folders, for `folder`")
     image_size: int = Field(32, ge=8, le=1024, description="height and width after resizing, in pixels")
     color: Literal["rgb", "grey"] = Field("rgb", description="three channels (`rgb`) or one (`grey`)")
-    test_fraction: Number = Field(0.35, gt=0, lt=1, description="fraction of the images in the test set")
+    test_fraction: Number = Field(0.4, gt=0, lt=1, description="fraction of the images in the test set")
     validation_fraction: Number = Field(0.1, gt=0, lt=1, description="fraction of the images in the validation set")
     split_seed: int = Field(0, ge=0, le=2**31 - 1, description="seed of the split and of the synthetic images")
     max_bad_fraction: Number = Field(0.0, ge=0, le=1, description="largest accepted fraction of unreadable images")

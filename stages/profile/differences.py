@@ -61,8 +61,8 @@ def check_configurations(baseline: str, records: Mapping[str, ArmRecord]) -> Non
         ]
         if differing:
             raise ProfileError(
-                f"profile: '{name}' does not run like '{baseline}' ({', '.join(differing)}); arms may differ only in "
-                "their entries of variants: find what sets it, such as an environment variable or the model's code"
+                f"profile: '{name}' does not run like '{baseline}' ({', '.join(differing)}); variants may differ "
+                "only in their entries: find what sets it, such as an environment variable or the model's code"
             )
 
 

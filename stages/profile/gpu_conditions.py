@@ -28,6 +28,7 @@ import psutil
 
 from stages.machine.gpus import Gpu, Visible, nvml
 from stages.results.profile import THROTTLING, GpuConditions
+from stages.text import MEASURE_AGAIN
 
 THROTTLED_SHARE = 0.01  # of the time between two readings
 SENSORS_EVERY_S = 0.5  # the driver measures no more often than a few times a second
@@ -265,7 +266,7 @@ def warnings(conditions: tuple[GpuConditions, ...]) -> Iterator[str]:
             programs = "another program" if gpu.other_processes == 1 else f"{gpu.other_processes} other programs"
             yield (
                 f"{programs} used {gpu.name} during the timing, which disturbs it; stop what `nvidia-smi` lists, then "
-                "measure again with `dvc repro -f -s profile`"
+                f"measure again with `{MEASURE_AGAIN}`"
             )
         if gpu.failure:
             yield f"the driver of {gpu.name} stopped answering ({gpu.failure}), so later rounds may be throttled"

@@ -10,6 +10,9 @@ from itertools import pairwise
 
 import psutil
 
+from stages.results.profile import OTHER_PROGRAMS
+from stages.text import MEASURE_AGAIN
+
 
 class OtherLoad:
     """Number of cores that programs other than this one and its workers kept busy."""
@@ -39,14 +42,14 @@ class OtherLoad:
         cores, count = self.cores(), psutil.cpu_count() or 1
         if cores is not None and cores > share * count:
             yield (
-                f"other programs kept {cores:.2f} of {count} cores busy during the timing, which makes the intervals "
-                "wider; stop them, then measure again with `dvc repro -f -s profile`"
+                f"{OTHER_PROGRAMS} {cores:.2f} of {count} cores during the timing, which widens the intervals: stop "
+                f"them, then measure again with `{MEASURE_AGAIN}`"
             )
         if self._measuring:
             yield (
                 f"{', '.join(sorted(self._measuring))} also ran `python -m stages.profile` on this machine during the "
                 "timing, and both measurements disturb each other; agree on a time, then measure again with "
-                "`dvc repro -f -s profile`"
+                f"`{MEASURE_AGAIN}`"
             )
 
 

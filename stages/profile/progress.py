@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
+from stages import files
 from stages.profile.plan import Plan
 from stages.profile.schedule import Schedule
 from stages.profile.stopping_rule import StoppingRule
 from stages.stats.speedup import CONFIDENCE, Speedup
 from stages.telling import MEASURES, tell
-from stages.text import joined
+from stages.text import joined, measure_label
 
 INTERVAL_S = 15.0
+_ENDED = {
+    "target_precision": "narrow enough",
+    "decided": "decided",
+    "max_seconds": "time is up",
+    "time": "time is up",
+    "rounds": "all rounds run",
+}
 
 
 class Progress:
     """Prints the plan at once, then the ratios after each repeat, and a line every 15 s."""
 
-    def __init__(self, plan: Plan, schedule: Schedule, arms: int) -> None:
-        self._plan, self._schedule, self._arms = plan, schedule, arms
+    def __init__(self, plan: Plan, schedule: Schedule, arms: Sequence[str], baseline: str) -> None:
+        self._plan, self._schedule = plan, schedule
+        self._arms, self._baseline = arms, baseline
         self._printed_s = time.monotonic()
 
     def begin(self) -> None:
         """Prints the plan."""
         tell(MEASURES)
-        plan = self._plan
-        how = "in turns" if plan.interleaved else "one at a time, in turns"
-        steps = joined([f"{count}" for count in sorted(set(plan.steps_by_batch.values()))])
+        how = "in turns" if self._plan.interleaved else "one at a time"
+        copies = " (twice, as a control)" if files.CONTROL in self._arms else ""
+        others = [name for name in self._arms if files.is_variant(name) and name != self._baseline]
         print(
-            f"profile: {self._arms} arms {how} of {steps} training steps; usually "
-            f"{plan.fewest_repeats} repeats, each of which takes {duration(plan.start_s)} to start",
+            f"profile: timing {joined([f'{self._baseline}{copies}', *others])} {how}; usually "
+            f"{self._plan.fewest_repeats} repeats, about {duration(self._schedule.expected_s)}",
             flush=True,
         )
 
@@ -39,21 +49,23 @@ class Progress:
             self._print(f"repeat {self._schedule.repeats + 1}")
 
     def after_repeat(self, rule: StoppingRule) -> None:
-        """Prints the ratios so far, each with half the width of its 95 % interval, and which measures have ended."""
+        """Prints the ratios so far, each with half the width of its 95 % interval, and what has ended."""
         found = rule.speedups().items()
         for (candidate, measure), speedup in found:
             ended = rule.endings.get((candidate, measure))
-            state = f"ended: {ended.ended_by}" if ended else "goes on"
-            print(f"profile:   {candidate} {measure} {speedup.ratio:.2f} ± {_half_width(speedup)}, {state}")
+            state = f", {_ENDED[ended.ended_by]}" if ended else ""
+            print(
+                f"profile:   {candidate}, {measure_label(measure)}: {speedup.ratio:.2f}×{_half_width(speedup)}{state}"
+            )
         count = self._schedule.repeats
         self._print(f"{count} {'repeats' if count > 1 else 'repeat, a first answer'} measured")
 
     def goes_on(self, measures: int) -> None:
         """Says that the planned time is up and that some measures go on."""
-        what = "1 measure is" if measures == 1 else f"{measures} measures are"
+        what = "1 verdict is" if measures == 1 else f"{measures} verdicts are"
         print(
-            f"profile: {what} undecided: goes on for {duration(self._schedule.left_s)} at most; "
-            "`profile.max_seconds` sets the seconds of timing instead",
+            f"profile: {what} still open: measuring goes on for {duration(self._schedule.left_s)} at most "
+            "(profile.max_seconds sets another time)",
             flush=True,
         )
 
@@ -65,9 +77,8 @@ class Progress:
 
 
 def _half_width(speedup: Speedup) -> str:
-    """`?` where the interval says nothing."""
     low, high = speedup.interval(CONFIDENCE)
-    return f"{(high - low) / 2:.2f}" if high < 10 * speedup.ratio else "?"
+    return f" ± {(high - low) / 2:.2f}" if high < 10 * speedup.ratio else ", not enough data yet"
 
 
 def duration(seconds: float) -> str:

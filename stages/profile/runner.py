@@ -165,7 +165,7 @@ class _Runner:
         )
         earlier = _flat(state.endings), _flat(state.looks), _flat(state.last_looks)
         self._rule = StoppingRule(self._records, self._baseline, sizes, target, *earlier)
-        self._progress = Progress(plan, self._schedule, len(self.arms.names))
+        self._progress = Progress(plan, self._schedule, self.arms.names, self._baseline)
 
     def _run_repeat(self) -> None:
         number = self._state.repeats if self._state else 0

@@ -75,6 +75,12 @@ class Schedule:
             return self._profile.max_seconds - self.timing_s
         return self.plan.stage_s + self._more_s - self.spent_s - self.plan.end_s
 
+    @property
+    def expected_s(self) -> float:
+        """Seconds that the measurement takes if it ends when the time is up."""
+        starts_s = self.plan.fewest_repeats * self.plan.start_s if self._profile.max_seconds else 0.0
+        return max(self.left_s + starts_s, self.plan.start_s)
+
     def out_of(self) -> OutOf | None:
         """What is used up; None if there is time for another repeat.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from stages.results.task import TASK_INFO, TaskInfo, resolved
 from stages.results.training import finished_scores, read_metrics
 from stages.tasks.spec import TaskSpec
 from stages.tracking import run_logging
+from stages.tracking.provenance import commit_text
 from stages.tracking.tracker import Tracker
 
 
@@ -84,7 +86,8 @@ def _measure_and_write(
         min_speedup=settings.compare.min_speedup,
     )
     measurement = runner.measure(configs, settings.compare.baseline, settings.profile, context, kept)
-    measurement = replace(measurement, protocol=measurement.protocol.model_copy(update=dict(occasion)))
+    origin = {"measured_at": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "commit": commit_text()}
+    measurement = replace(measurement, protocol=measurement.protocol.model_copy(update={**occasion, **origin}))
     _print_protocol(measurement)
     largest = _largest_batches(configs, settings, measurement, kept)
     return {name: _write(name, measurement, largest.get(name)) for name in measurement.records}
@@ -156,7 +159,7 @@ def _write(name: str, measurement: Measurement, largest: LargestBatch | None) ->
     summary = summary.model_copy(update={"warnings": (*summary.warnings, *own)})
     if (step_ms := summary.metrics.get("step_time_ms/mean")) is not None:
         per_s = summary.metrics[f"train_{word}_per_s"]
-        print(f"profile {name}: {step_ms:.2f} ms a step, {per_s:,.0f} {word}/s", flush=True)
+        print(f"profile {name.removeprefix('_')}: {step_ms:.2f} ms a step, {per_s:,.0f} {word}/s", flush=True)
     path = None if trace is None or record.trace is None else extras.find_trace(record.trace.directory)
     same_weights = {seed: np.load(found, allow_pickle=False) for seed, found in record.same_weights.items()}
     return write_profile(name, summary, record.times, path, same_weights, record.audit)

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 from stages import files
 from stages.results.artifact import Document, Record
 from stages.results.prepared import PreparedInfo
-from stages.results.profile import Configuration, Protocol
+from stages.results.profile import Configuration, Protocol, Setting
 from stages.results.task import TaskInfo
 from stages.text import TRAIN, ms_text, number_text
 
@@ -413,6 +413,22 @@ class Score(Record):
     margin: float | None = None
 
 
+class Trained(Record):
+    """What the baseline trained, and with which settings; what a task's own code decides is None.
+
+    Attributes:
+        model: `model.name` of images.
+        batch_size: examples a step.
+        epochs: that its first training ran; None where nothing was trained.
+        learning_rate: largest of the schedule.
+    """
+
+    model: str | None = None
+    batch_size: int
+    epochs: int | None = None
+    learning_rate: float | None = None
+
+
 class Setup(Record):
     """What was compared, and how it was measured.
 
@@ -422,6 +438,8 @@ class Setup(Record):
         task: what was trained.
         data: the images; None for other tasks.
         protocol, configuration: of the measurement; None if a training of the baseline failed.
+        trained: by the baseline; None in documents of before 0.4, or if a training of it failed.
+        settings: by variant its policy, and of candidates what differs from the baseline in force.
         xla: variants that were compiled with XLA.
         warnings: by variant, about its trace and memory.
         manifests: sha256 of the manifest of each folder that was read, by its path.
@@ -433,6 +451,8 @@ class Setup(Record):
     data: PreparedInfo | None = None
     protocol: Protocol | None = None
     configuration: Configuration | None = None
+    trained: Trained | None = None
+    settings: dict[str, dict[str, Setting]] = Field(default_factory=dict)
     xla: tuple[str, ...] = ()
     warnings: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     manifests: dict[str, str] = Field(default_factory=dict)
@@ -475,7 +495,7 @@ class Candidate(Record):
         waiting: of a training step for its input.
         over_parent: None without a parent.
         other_batch: where the steps have other numbers of examples; the speed-up is then one of examples per second.
-        why: what the account says of the step, in one sentence.
+        why: the main cause of what training gains or loses, in a sentence or two.
         max_batch_examples_per_s: with the largest batch of each, alone on the machine.
     """
 

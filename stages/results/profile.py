@@ -284,6 +284,9 @@ class Ending(Record):
     last_looks: int = 0
 
 
+OTHER_PROGRAMS = "Other programs used"  # so the warning of a busy processor begins
+
+
 class Protocol(Record):
     """How the measurement went; the same for all of its arms.
 
@@ -305,6 +308,8 @@ class Protocol(Record):
         gpus: clocks, throttling and other programs of the GPU that was used; empty on a CPU.
         occasion: `profile.occasion`; None without a word.
         measurement: digest of all that decides the times but the occasion.
+        measured_at: when the measurement ended, in UTC, such as `2026-03-31 14:05`; None in results of before 0.4.
+        commit: of the checkout that measured, with `+` where tracked files differed from it; None without git.
         warnings: what a reader of the numbers should know.
     """
 
@@ -325,7 +330,14 @@ class Protocol(Record):
     gpus: tuple[GpuConditions, ...] = ()
     occasion: str | None = None
     measurement: str | None = None
+    measured_at: str | None = None
+    commit: str | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def busy(self) -> str | None:
+        """The warning that other programs disturbed the timing, if they did."""
+        return next((line for line in self.warnings if line.startswith(OTHER_PROGRAMS)), None)
 
     def confidence_of(self, candidate: str, measure: str) -> float:
         """Confidence of an interval of a candidate; 95 % of the control's, which no look may end."""
@@ -334,17 +346,18 @@ class Protocol(Record):
 
     @property
     def ended_by_text(self) -> str:
-        """Why the measures ended, in words, the most frequent reason first."""
+        """Why the timing ended, in words, the most frequent reason first; empty where nothing was compared."""
         words = {
-            "target_precision": "its interval reached profile.target_precision",
-            "decided": "it was decided",
-            "max_seconds": "the time for it was up (profile.max_seconds)",
-            "time": "the time for it was up",
-            "rounds": "all rounds were run",
+            "target_precision": f"reached ±{self.target_precision:g}",
+            "decided": "decided",
+            "max_seconds": "out of time (profile.max_seconds)",
+            "time": "out of time (profile.max_seconds gives more)",
+            "rounds": "out of rounds",
         }
         found = Counter(ending.ended_by for of_one in self.endings.values() for ending in of_one.values())
         of = sum(found.values())
-        return ", ".join(f"{words[reason]} ({count} of {of} measures)" for reason, count in found.most_common())
+        texts = [f"{count} {words[reason]}" for reason, count in found.most_common()]
+        return f"of {of} intervals, {', '.join(texts)}" if texts else ""
 
 
 class OperationTime(Record):

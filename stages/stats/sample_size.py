@@ -48,10 +48,10 @@ def too_few_examples(
     if examples >= enough:
         return None
     needed = f"about {planned:,}" if planned > enough else f"at least {enough:,}"
-    shared = f" for {verdicts} verdicts" if verdicts > 1 else ""
+    shared, fewer = (f" for {verdicts} verdicts", "compare fewer variants, ") if verdicts > 1 else ("", "")
     return (
-        f"{examples:,} test examples cannot show compare.quality_margin {margin:g}{shared}, whatever {score_name} is; "
-        f"{needed} are needed: use more test examples, or declare a larger margin"
+        f"With {examples:,} test examples, a loss of at most {margin:g} of {score_name} cannot be shown{shared}: use "
+        f"{needed}, {fewer}or raise compare.quality_margin"
     )
 
 

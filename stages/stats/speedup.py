@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from stages.errors import ComparisonError
-from stages.text import batch_size_of
+from stages.text import MEASURE_AGAIN, batch_size_of
 
 CONFIDENCE = 0.95
 # Repeats after which a measure may end early. Each of these interim looks spends 0.5 % of the 5 % that an interval may
@@ -459,7 +459,7 @@ def train_speedup(
         fewest: repeats that both must have.
 
     Raises:
-        ComparisonError: the turns of a round differ in length, a time is not positive, or there are too few repeats.
+        ComparisonError: two variants differ in a round, a time is not positive, or there are too few repeats.
     """
     tables = [_turns_of_training(table) for table in (baseline, candidate)]
     if batch_sizes[0] != batch_sizes[1] and interleaved:
@@ -542,7 +542,7 @@ def _speedup(
     """The speed-up from the `count` and `time_ms` of each turn of both arms."""
     before, after = turns
     if not (before.index.is_unique and after.index.is_unique):
-        raise ComparisonError(f"{what}: a round occurs twice; run `dvc repro -f -s profile`")
+        raise ComparisonError(f"{what}: a round occurs twice; run `{MEASURE_AGAIN}`")
     if interleaved:
         shared = before.index.intersection(after.index).sort_values()
         before, after = before.loc[shared], after.loc[shared]
@@ -551,13 +551,12 @@ def _speedup(
         before, after = (arm[arm.index.isin(processes, level="process")] for arm in turns)
     if before.empty:
         raise ComparisonError(
-            f"{what}: two variants have no round in common, so they were not measured together; "
-            "run `dvc repro -f -s profile`"
+            f"{what}: two variants have no round in common, so they were not measured together; run `{MEASURE_AGAIN}`"
         )
     if interleaved and not np.array_equal(before["count"], after["count"]):
-        raise ComparisonError(f"{what}: the turns of a round differ in length; run `dvc repro -f -s profile`")
+        raise ComparisonError(f"{what}: two variants differ in the length of a round; run `{MEASURE_AGAIN}`")
     if not all((np.isfinite(table["time_ms"]) & (table["time_ms"] > 0)).all() for table in (before, after)):
-        raise ComparisonError(f"{what}: a time is not a positive number; run `dvc repro -f -s profile`")
+        raise ComparisonError(f"{what}: a time is not a positive number; run `{MEASURE_AGAIN}`")
     if interleaved:
         paired = pd.DataFrame(
             {"count": before["count"], "baseline_ms": before["time_ms"], "candidate_ms": after["time_ms"]}

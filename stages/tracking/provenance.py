@@ -89,6 +89,13 @@ def git_tags() -> dict[str, str]:
     return {"git.commit": commit, "git.dirty": str(bool(changed)).lower()}
 
 
+def commit_text() -> str | None:
+    """The first ten digits of the commit, with `+` where tracked files differ from it; None without one."""
+    tags = git_tags()
+    commit = tags.get("git.commit")
+    return commit and commit[:10] + ("+" if tags["git.dirty"] == "true" else "")
+
+
 def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=30, check=False)

@@ -16,7 +16,7 @@ def test_profile_of_another_configuration_is_rejected(project: SmallStudy, name:
         check_profiles(project.load())
     assert str(raised.value) == (
         f"data/profile/{name}: '{name}' was not measured like 'float32' (optimizer sgd instead of adam): "
-        "run `dvc repro -f -s profile`"
+        "run `dvc repro -f -s profile && dvc repro`"
     )
 
 

@@ -43,8 +43,8 @@ def test_document_says_how_many_occasions_there_are(project: SmallStudy) -> None
     alone = document_of(measured(project, "monday"))
     both = document_of(measured(project, None))
     assert [document.candidates[MINE].speedup["train"].occasions for document in (alone, both)] == [None, 2]  # type: ignore[index]
-    assert not any("occasion" in note for note in alone.notes or ())
-    assert any("this occasion, the one without a word, and of `monday`:" in note for note in both.notes or ())
+    assert not any("means over" in note for note in alone.notes or ())
+    assert any("this measurement, the one without a name, and `monday`:" in note for note in both.notes or ())
 
 
 def test_word_that_is_measured_again_replaces_what_it_found(project: SmallStudy) -> None:
@@ -102,6 +102,6 @@ def test_damaged_file_is_named(project: SmallStudy) -> None:
 def test_next_step_says_how_many_occasions_it_takes(project: SmallStudy) -> None:
     low = project.compare().candidates[1].speedups["train"].low
     comparison = project.compare(min_speedup=low - 1e-6)
-    step = next(text for text in next_steps(comparison.candidates[1], comparison) if "another occasion" in text)
+    step = next(text for text in next_steps(comparison.candidates[1], comparison) if "profile.occasion" in text)
     assert "after one run" in step
-    assert "in all if it is 1.60×" in step
+    assert "runs in all could" in step

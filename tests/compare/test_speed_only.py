@@ -96,8 +96,9 @@ def test_every_verdict_stands_beside_the_words_speed_only(speed_only: SmallStudy
     comparison = speed_only.compare_speed_only()
     page = html_of(comparison)
     words = re.findall(r'<span class="word[^>]*>([^<]*)<', page)
-    assert words == ["slower, speed only"] * 3 + ["faster, speed only"] * 3
-    assert re.findall(r"<td>((?:faster|slower)[^<]*)</td>", page) == words
+    assert words == ["slower, speed only", "faster, speed only"]
+    verdicts = re.findall(r"<td>((?:faster|slower)[^<]*)</td>", page)
+    assert verdicts == ["slower, speed only"] * 3 + ["faster, speed only"] * 3
     markdown = render_markdown(document_of(comparison))
     assert re.findall(r"\*\*mixed\\_\w*: ([^*]*)\.\*\*", markdown) == ["slower, speed only", "faster, speed only"]
     assert "| 95 % interval | verdict, speed only |" in markdown
@@ -129,12 +130,12 @@ def test_sentence_recommends_nothing(speed_only: SmallStudy) -> None:
     comparison = speed_only.compare_speed_only()
     slow, fast = (verdict_sentence(candidate, comparison) for candidate in comparison.candidates)
     assert re.fullmatch(
-        r"Speed only: mixed_bfloat16 is faster: a training step takes 38 % less time \(speed-up 1\.60×, .*\); "
-        r"inference is faster too\.",
+        r"Speed only: mixed_bfloat16 is faster: a training step takes 38 % less time \(speed-up 1\.60×, .*\)\. "
+        r"Inference is faster too\.",
         fast,
     )
     assert "is slower: a training step takes 4.0 times as long" in slow
-    assert "inference is slower too" in slow
+    assert "Inference is slower too" in slow
 
 
 def test_void_measure_decides_nothing(speed_only: SmallStudy) -> None:
@@ -143,8 +144,8 @@ def test_void_measure_decides_nothing(speed_only: SmallStudy) -> None:
     fast = comparison.candidates[1]
     assert fast.verdicts == {"train": "inconclusive", "inference_b1": "faster", "inference_b32": "faster"}
     sentence = verdict_sentence(fast, comparison)
-    assert "is undecided: the second copy of the baseline differs" in sentence
-    assert sentence.endswith("; for inference, it is faster at batch size 1 and 32.")
+    assert "is undecided: the two copies of float32 differ" in sentence
+    assert sentence.endswith("Inference: faster at batch size 1 and 32.")
     (again,) = next_steps(fast, comparison)
     assert "measure again" in again
 
@@ -155,7 +156,7 @@ def test_speedup_below_the_required_one_is_not_called_slower(speed_only: SmallSt
     assert 1 < fast.speedups["train"].low < fast.speedups["train"].high < 1.1
     assert fast.verdict == "inconclusive"
     assert "is not faster as required: a training step takes 5 % less time" in verdict_sentence(fast, comparison)
-    assert ", below the required 1.1×; " in verdict_sentence(fast, comparison)
+    assert ", so it cannot reach the 1.1× you asked for. " in verdict_sentence(fast, comparison)
     assert next_steps(fast, comparison) == ()
 
 
@@ -167,7 +168,10 @@ def test_gain_of_the_settings_is_not_called_faster(speed_only: SmallStudy) -> No
     assert candidate.verdict == "inconclusive"
     sentence = verdict_sentence(candidate, comparison)
     assert "is not faster as required: of its speed-up of 1.40×" in sentence
-    assert "The gain comes from `onednn: false`, not from the precision, in training" in sentence
+    assert (
+        "In training, `onednn: false` alone makes a step 1.50× as fast; the precision adds nothing measurable"
+        in sentence
+    )
     assert next_steps(candidate, comparison) == ()
 
 
@@ -176,10 +180,10 @@ def test_open_speedup_names_processes_and_minutes(speed_only: SmallStudy) -> Non
     fast = comparison.candidates[1]
     assert fast.speedups["train"].low < 1.05 < fast.speedups["train"].high
     assert fast.verdict == "inconclusive"
-    assert "is undecided: its speed-up of 1.12×" in verdict_sentence(fast, comparison)
+    assert "is undecided: its speed-up, 1.12×" in verdict_sentence(fast, comparison)
     cost, how = next_steps(fast, comparison)
-    assert "times as long, about " in cost
-    assert " min, would settle it, if it is 1.12×." in cost
+    assert "times as long (about " in cost
+    assert " min) would probably settle it." in cost
     assert how.startswith("To measure that long, set profile.processes to ")
 
 
@@ -189,7 +193,7 @@ def test_speedup_is_open_exactly_where_its_low_end_misses_the_required_one(speed
         comparison = speed_only.compare_speed_only(min_speedup=required)
         fast = comparison.candidates[1]
         assert fast.verdict == verdict
-        is_open = any(sentence.startswith("Training step, ") for sentence in next_steps(fast, comparison))
+        is_open = any(sentence.startswith("Training step") for sentence in next_steps(fast, comparison))
         assert is_open == (verdict == "inconclusive")
 
 

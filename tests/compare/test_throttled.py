@@ -111,7 +111,7 @@ def test_reason_has_the_share_and_what_was_seen(throttled: Judging) -> None:
 def test_every_report_says_so(throttled: Judging) -> None:
     fast = throttled.candidates[1]
     sentence = verdict_sentence(fast, throttled)
-    assert "is undecided: the GPU was throttled in 60 % of the rounds, so its times are void" in sentence
+    assert "is undecided: the GPU was throttled in 60 % of the rounds, so its times decide nothing" in sentence
     (step,) = next_steps(fast, throttled)
     assert step.startswith("The GPU was throttled in too many rounds of training: look at its cooling")
     terminal = Console(file=StringIO(), width=200)
@@ -127,8 +127,8 @@ def test_every_report_says_so(throttled: Judging) -> None:
         result
     )
     page = html_of(throttled)
-    assert page.count(note.removeprefix("Note: ")) == page.count("Void: this measure decides nothing") == 1
-    assert "Void: the two copies" not in page
+    assert page.count(note.removeprefix("Note: ")) == page.count("This measurement decides nothing") == 1
+    assert "The two copies" not in page
 
 
 def test_measure_may_be_void_for_both_causes(on_gpu: SmallStudy) -> None:
@@ -161,7 +161,7 @@ def test_report_shows_the_conditions_of_the_gpu(on_gpu: SmallStudy) -> None:
     assert baseline is not None
     rows = dict(_protocol(baseline.summary.protocol))
     assert rows[f"{GPU.name}, UUID"] == GPU.uuid
-    assert rows[f"{GPU.name}, SM clock after a turn in MHz"] == "705 to 1,410, at most 1,410"
+    assert rows[f"{GPU.name}, SM clock in MHz"] == "705 to 1,410, at most 1,410"
     assert rows[f"{GPU.name}, temperature in °C"] == "61 to 93"
     assert rows[f"{GPU.name}, power in W"] == "146 to 392, at most 400"
     assert rows[f"{GPU.name}, share of the rounds in which it was throttled"] == "50.0 %"

@@ -28,7 +28,9 @@ def test_task_that_waits_for_its_input_is_not_worth_having(project: SmallStudy) 
     assert candidate.verdicts == {"train": "reject", "inference_b1": "adopt", "inference_b32": "adopt"}
     sentence = verdict_sentence(candidate, comparison)
     assert sentence.startswith("Do not use mixed_bfloat16 for training: 13")
-    assert " ms of a training step wait for input, so no precision can bring the required 1.05× (speed-up" in sentence
+    assert (
+        " ms of a training step wait for input, so no precision can bring the 1.05× you asked for (speed-up" in sentence
+    )
     assert next_steps(candidate, comparison) == ()
     assert sentence in html_of(comparison).replace("&#39;", "'")
     assert [reason.code for reason in comparison.baseline_reasons][:1] == ["input_bound"]

@@ -92,7 +92,7 @@ def test_what_others_have_published_is_measured_here_all_the_same(started: list[
     published.write(studies.PUBLISHED / published.place)
     assert main("--study", "cnn", "--occasion", DAY) == 0
     assert studies_of(started) == ["cnn"]
-    assert "2 occasions" in (studies.MEASURED / "gallery.md").read_text()
+    assert "2 runs" in (studies.MEASURED / "gallery.md").read_text()
 
 
 def test_folder_without_a_commit_is_one_line(
@@ -206,4 +206,4 @@ def test_load_of_another_program_is_noted(started: list[str], main: Main) -> Non
     assert main("--study", "cnn", "--occasion", "busy", "--load", "0.5") == 0
     (path,) = studies.MEASURED.glob("*/cnn-busy.json")
     assert files.read_json(path)["load_cores"] == 0.5
-    assert "on the occasion busy, another program took 50 %" in (studies.MEASURED / "gallery.md").read_text()
+    assert "during the run named busy, another program took 50 %" in (studies.MEASURED / "gallery.md").read_text()

@@ -60,14 +60,14 @@ def test_speed_only_is_said(folder: Path, make: Make) -> None:
 def test_occasions_are_merged_and_their_intervals_are_checked(folder: Path, make: Make) -> None:
     found = [make(occasion=name, factor=factor) for name, factor in (("a", 1.0), ("b", 1.02), ("c", 1.5))]
     text = page.render(shown(*found), studies.read())
-    assert "3 occasions, spread " in text
+    assert "3 runs, spread " in text
     (line,) = [line for line in text.splitlines() if line.startswith("| small CNN, 32 px | training | ±")]
     assert line.endswith("| 0 of 6 | 5.3 of 6 |")  # the mean of the others always has the 1.5 in it, or is far from it
 
 
 def test_all_commits_and_load_on_purpose_are_named(folder: Path, make: Make) -> None:
     found = shown(make(), make(occasion="busy", commit="1" * 40, load_cores=0.5))
-    said = f", commits {'0' * 10}, {'1' * 10}; on the occasion busy, another program took 50 % of one core."
+    said = f", commits {'0' * 10}, {'1' * 10}; during the run named busy, another program took 50 % of one core."
     assert said in page.render(found, studies.read())
     assert said in page.readme_rows(found, studies.read())
 
@@ -92,7 +92,7 @@ def test_text_of_others_is_no_markup(folder: Path, make: Make) -> None:
 def test_left_out_files_are_named_on_the_page(folder: Path) -> None:
     text = page.render(Results((), ("gallery/results/a/b.json is left out: no",)), studies.read())
     assert "There is no result yet." in text
-    assert "## Files that are not shown" in text
+    assert "## Files that are left out" in text
     assert "a/b.json is left out: no" in text
 
 
@@ -148,8 +148,10 @@ def test_other_change_is_in_the_table_only(folder: Path, make: Make) -> None:
 def test_rows_of_the_readme_are_the_best_candidates_of_five_studies(folder: Path, make: Make) -> None:
     known = studies.read()
     found = shown(*(make(name) for name in known), make("cnn", environment={"device": "another"}))
-    *rows, _, about = page.readme_rows(found, known).splitlines()
+    table, about = page.readme_rows(found, known).split("\n\n")
+    rows = table.splitlines()
     assert len(rows) == 2 + 5
+    assert max(map(len, about.splitlines())) <= 120
     assert all("| mixed\\_bfloat16 |" in row for row in rows[2:])
     assert "instructions" in about
     assert rows[2].startswith("| small CNN, 32 px (")

@@ -29,6 +29,7 @@ NAMES = {
 }
 EPOCH_METRICS = {"loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s"}
 PROFILE_METRICS = {
+    "at_a_glance/step_time_ms",
     "step_time_ms/p50",
     "step_time_ms/p95",
     "step_time_ms/mean",
@@ -286,8 +287,10 @@ def test_training_logs_every_epoch(finished: Checkout, runs: dict[str, Run], var
         assert [metric.step for metric in logged] == [0, 1]
         assert [metric.value for metric in logged] == pytest.approx(history[name].tolist())
     written = finished.json(f"data/train/{variant}-0/metrics.json")
-    for name in ("test_accuracy", "test_loss", "train_time_s", "train_images_per_s"):
+    for name in ("test_accuracy", "test_loss", "train_time_s"):
         assert run.data.metrics[name] == written[name]
+    assert run.data.metrics["overall_images_per_s"] == written["train_images_per_s"]  # validation included
+    assert "train_images_per_s" not in run.data.metrics
     assert "loss_scale" not in run.data.metrics
 
 

@@ -217,7 +217,7 @@ sys.meta_path.insert(0, Finder())
 def warning_lines(output: str) -> list[str]:
     """The warnings but that other programs kept the machine busy, as when tests run side by side."""
     lines = [line for line in output.splitlines() if line.startswith("profile: warning: ")]
-    return sorted(line for line in lines if "other programs" not in line and "still changed" not in line)
+    return sorted(line for line in lines if "Other programs" not in line and "still changed" not in line)
 
 
 def begins(lines: Sequence[str], expected: Sequence[tuple[str, str]]) -> bool:

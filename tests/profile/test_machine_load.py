@@ -23,7 +23,7 @@ def test_load_of_another_program_is_measured() -> None:
     assert cores is not None
     assert cores > 0.3
     (line,) = load.warnings(0.05)
-    assert line.startswith(f"other programs kept {cores:.2f} of ")
+    assert line.startswith(f"Other programs used {cores:.2f} of ")
     more_than_there_are = (psutil.cpu_count() or 1) + 1.0  # the tests beside this one are other programs, too
     assert list(load.warnings(more_than_there_are)) == []
 

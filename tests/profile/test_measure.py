@@ -100,7 +100,7 @@ def measured(
 
 def own_warnings(found: Measurement) -> list[str]:
     """The warnings but that other programs kept the machine busy, as when tests run side by side."""
-    return [line for line in found.protocol.warnings if not line.startswith("other programs")]
+    return [line for line in found.protocol.warnings if not line.startswith("Other programs")]
 
 
 def rounds_of(found: Measurement, name: str) -> Counter[int]:

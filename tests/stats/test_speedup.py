@@ -127,7 +127,7 @@ def test_speedup_counts_time_per_step() -> None:
 
 
 def test_turns_of_different_length_are_rejected() -> None:
-    with pytest.raises(ComparisonError, match="differ in length"):
+    with pytest.raises(ComparisonError, match="differ in the length"):
         train_speedup(_rounds([[20.0], [20.0]], steps=2), _rounds([[10.0], [10.0]], steps=1))
 
 
@@ -461,5 +461,5 @@ def test_ratio_is_of_examples_per_second_where_batches_differ() -> None:
     assert speedup.ratio == pytest.approx(4 / 3)
     assert speedup.baseline_time_ms / speedup.candidate_time_ms == pytest.approx(4 / 3)
     assert speedup.baseline_time_ms == pytest.approx(150 / 8)
-    with pytest.raises(ComparisonError, match="differ in length"):
+    with pytest.raises(ComparisonError, match="differ in the length"):
         train_speedup(before, after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import fill
 
 from stages.errors import DataError
 from stages.escaping import markdown_text
@@ -19,15 +20,15 @@ PICTURE = "gallery.svg"
 _INTRODUCTION = f"""# Gallery: is lower precision faster on real networks?
 
 `{COMMAND}` measures these studies and writes this page. The command below a study measures it on your
-machine, and needs nothing beside this repository and its packages. Bad results are shown like good ones.
+machine, and needs nothing beside this repository and its packages. Bad results stand beside good ones.
 
 Images are scikit-learn's digits, whose accuracy is judged, or synthetic, for which only the speed is. `speed only` then
 stands with the verdict, and `faster` and `slower` take the place of `adopt` and `reject`. Brackets are 95 % intervals.
-A row of several occasions has the mean of their speed-ups, averaged as logarithms. Its interval is Student's t interval
-of the occasions, which is wide for two of them; the spread is their standard deviation.
+A row of several runs has the mean of their speed-ups, averaged as logarithms. Its interval is Student's t interval
+of the runs, which is wide for two of them; the spread is their standard deviation.
 
 mixed_float16 is left out where the machine has no instructions for float16, and would convert each number. In the
-picture, a grey bar is the interval of the mean of several occasions, and the lines on it are the occasions.
+picture, a grey bar is the interval of the mean of several runs, and the lines on it are the runs.
 """
 _PICTURE = "![Speed-up of training of each network, with its interval](gallery.svg)\n"
 _ADD = f"""## Add your machine
@@ -38,8 +39,8 @@ path, host or user. A study that is killed goes on at the next start. `--occasio
 both are kept.
 """
 _README_NOTE = (
-    "Each row has the precision with the largest speed-up. Brackets are 95 % intervals, of one measurement unless the "
-    "row has several occasions; a score is of one training. `speed only`: synthetic images, nothing was trained."
+    "Each row has the precision with the largest speed-up. Brackets are 95 % intervals. `speed only`: nothing was "
+    "trained, so accuracy is not judged."
 )
 
 
@@ -62,7 +63,7 @@ def render(found: Results, studies: Mapping[str, Study]) -> str:
         lines.append("")
     lines.append(_ADD)
     if found.left_out:
-        lines += ["## Files that are not shown", "", *(f"- {markdown_text(line)}" for line in found.left_out), ""]
+        lines += ["## Files that are left out", "", *(f"- {markdown_text(line)}" for line in found.left_out), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -84,7 +85,7 @@ def _minutes(occasions: Sequence[Result]) -> int:
 
 
 def _why(candidate: Candidate) -> str:
-    """The first reason of training, with its numbers; else what the account of the step says."""
+    """The first reason of training, with its numbers; else the main cause."""
     texts = [reason.text for reason in candidate.reasons if reason.measure == TRAIN]
     return next(iter(texts), candidate.why or "no cause stands out.")
 
@@ -107,11 +108,11 @@ def _occasions(each: Mapping[str, Sequence[Result]], studies: Mapping[str, Study
     ]
     if not lines:
         return []
-    head = ("study", "measure", "half-width of one occasion", "spread between occasions", "held", "expected")
+    head = ("study", "measure", "half-width of one run", "spread between runs", "held", "expected")
     return [
         *("", "### How often the intervals held", ""),
-        "An interval of one occasion is right if it holds the mean of the others. Expected is how often it would if "
-        "nothing but noise within an occasion made them differ.",
+        "An interval of one run is right if it holds the mean of the others. Expected is how often it would if nothing "
+        "but noise within a run made them differ.",
         *("", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *lines),
     ]
 
@@ -143,7 +144,8 @@ def readme_rows(found: Results, studies: Mapping[str, Study]) -> str:
     if each is None:
         return ""
     about = "; ".join(described([one for occasions in each.values() for one in occasions]))
-    return "\n".join([*table(each, studies, best=True), "", f"{markdown_text(about)}. {_README_NOTE}"])
+    note = fill(_README_NOTE, 120)
+    return "\n".join([*table(each, studies, best=True), "", fill(f"{markdown_text(about)}.", 120), note])
 
 
 def between_markers(text: str, rows: str) -> str:

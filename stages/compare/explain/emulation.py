@@ -34,13 +34,13 @@ def emulated_float16(data: Evidence) -> Reason | None:
     although = ", although it has float16 instructions" if data.has_instructions else ""
     return Reason(
         code="emulated_float16",
-        text=f"float16 is emulated on this CPU{although}: the operations that moved to float16 take "
-        f"{change_text(change)} a step ({_longest_text(rows)}), and float16 makes a training step run at "
-        f"{precision.ratio:.2f}× the speed ({precision.low:.2f} to {precision.high:.2f}).",
+        text=f"This CPU emulates float16{although}: a training step runs at {precision.ratio:.2f}× the speed "
+        f"({precision.low:.2f} to {precision.high:.2f}), and the operations that moved to float16 take "
+        f"{change_text(change)} a step ({_longest_text(rows)}).",
         evidence={"speedup_train": precision.ratio, "low": precision.low, "high": precision.high}
         | {"operations": rows[:OPERATIONS_SHOWN]}
         | interval_evidence(change),
-        advice="Judge float16 on a GPU."
+        advice="Measure float16 on a GPU."
         + (f" On this CPU try {data.policy_to_try}, for which it has instructions." if data.policy_to_try else ""),
         time_ms=min(change.delta, _slower_ms(precision)),
         change=_other_policy(data),
@@ -68,8 +68,8 @@ def no_16bit_instructions(data: Evidence) -> Reason | None:
     found = sorted(instruction_sets(data.environment))
     return Reason(
         code="no_16bit_instructions",
-        text=f"This CPU has no instructions for {dtype} ({', '.join(found)}), so it computes {dtype} by way of "
-        f"float32: a training step runs at {precision.ratio:.2f}× the speed ({precision.low:.2f} to "
+        text=f"This CPU has no {dtype} instructions ({', '.join(found)}), so it converts every number to float32 and "
+        f"back: a training step runs at {precision.ratio:.2f}× the speed ({precision.low:.2f} to "
         f"{precision.high:.2f}).",
         evidence={"instruction_sets": found, "speedup_train": precision.ratio}
         | {"low": precision.low, "high": precision.high},

@@ -8,7 +8,7 @@ from stages.results.comparison import Reason
 
 MEMORY_BOUND_PERCENT = 50.0
 NEAR_LIMIT = 0.90
-_ASSUMED = f", if memory-bound work becomes {MEMORY_TRAFFIC_RATIO:g} times faster at most"
+_ASSUMED = f" (assuming that memory-bound work becomes at most {MEMORY_TRAFFIC_RATIO:g} times as fast)"
 
 
 def memory_bound(data: Evidence) -> Reason | None:
@@ -39,8 +39,8 @@ def at_limit(data: Evidence) -> Reason | None:
     if limit is None or speedup is None or (speedup.low < NEAR_LIMIT * limit and limit >= data.min_speedup):
         return None
     if limit < data.min_speedup:
-        text = f"16 bit can make this step {limit:.2f}× as fast at most{_ASSUMED}; compare.min_speedup is "
-        text += f"{data.min_speedup:g}."
+        text = f"At best, 16 bit makes this step {limit:.2f}× as fast{_ASSUMED}, and you asked for "
+        text += f"{data.min_speedup:g}×."
         advice = "Lower compare.min_speedup if this is worth having; otherwise make the rest of the step faster first."
     else:
         reached = f"{speedup.ratio:.2f}× ({speedup.low:.2f} to {speedup.high:.2f})"

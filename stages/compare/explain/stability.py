@@ -9,7 +9,7 @@ from stages.compare.explain.evidence import Evidence
 from stages.compare.study import VariantResult
 from stages.results.comparison import Reason, Remedy
 from stages.results.training import LARGEST_FLOAT16, Overflow, Training
-from stages.text import TRAIN, measure_text, number_text
+from stages.text import MEASURE_AGAIN, TRAIN, measure_text, number_text
 
 _SHOWN = 5  # layers
 
@@ -102,7 +102,7 @@ def same_weights_missing(data: Evidence, measure: str) -> Reason | None:
         text="The weights of the baseline were not evaluated in the precision of this variant, so nothing is concluded "
         f"about {measure_text(measure)}.",
         evidence={},
-        advice="The warnings of the report have the cause. Measure again: dvc repro -f -s profile, then dvc repro.",
+        advice=f"The warnings of the report have the cause. Measure again: `{MEASURE_AGAIN}`.",
     )
 
 

@@ -12,7 +12,7 @@ from stages.compare.verdict import CONTROL_ERROR
 from stages.results.comparison import Reason
 from stages.results.profile import GpuConditions, Profile
 from stages.stats.speedup import t_interval
-from stages.text import measure_text, ms_text, number_text, percent_text, signed_text
+from stages.text import MEASURE_AGAIN, measure_text, ms_text, number_text, percent_text, signed_text
 
 STALLS = 0.02  # disagreement of the ratio and the typical ratio
 FIXED_SHARE = 0.5  # of a call
@@ -53,11 +53,11 @@ def control_differs(data: Evidence, measure: str) -> Reason | None:
     return Reason(
         code="control_differs",
         measure=measure,
-        text=f"In {measure_text(measure)}, the second copy of the baseline differs from the baseline itself: the "
-        f"ratio of their times is off 1 by {_change(control.ratio)} ({_change(low)} to {_change(high)}, an interval of "
-        f"{percent_text(confidence, 1)}). So nothing is concluded from this timing.",
+        text=f"In {measure_text(measure)}, the two copies of the baseline, which are equal, differ by "
+        f"{_change(control.ratio)} ({_change(low)} to {_change(high)}, at {percent_text(confidence, 1)}). So this "
+        "timing decides nothing.",
         evidence={"ratio": control.ratio, "low": low, "high": high, "confidence": confidence},
-        advice="Stop other programs and measure again: dvc repro -f -s profile, then dvc repro.",
+        advice=f"Stop other programs and measure again: `{MEASURE_AGAIN}`.",
         time_ms=abs(control.baseline_time_ms - control.candidate_time_ms),
     )
 
@@ -78,10 +78,10 @@ def throttled(data: Evidence, measure: str) -> Reason | None:
         code="throttled",
         measure=measure,
         text=f"In {measure_text(measure)}, the GPU was throttled in {percent_text(share)} of the rounds "
-        f"({'; '.join(seen)}). So nothing is concluded from this timing.",
+        f"({'; '.join(seen)}). So this timing decides nothing.",
         evidence={"share": share, "gpus": [gpu.model_dump(mode="json", exclude_none=True) for gpu in gpus]},
         advice="Look at the cooling and the power supply of the GPU; nvidia-smi -q -d PERFORMANCE shows the cause. "
-        "Then measure again: dvc repro -f -s profile, then dvc repro.",
+        f"Then measure again: `{MEASURE_AGAIN}`.",
     )
 
 

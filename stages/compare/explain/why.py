@@ -1,83 +1,126 @@
-"""What the account says of a training step, in one sentence."""
+"""Why training with a candidate is faster or slower: a reason, or what the traces say of a step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 
 from stages.compare.text import KIND_NAMES
-from stages.results.comparison import Account, Change, KindChange
+from stages.results.comparison import Account, Change, KindChange, Reason
 from stages.results.profile import HOST
-from stages.text import decimals, joined, ms_text, signed_text
+from stages.text import TRAIN, decimals, joined, ms_text, signed_text
+
+# Reasons why a step is not faster, the most telling first: of hardware and settings, then of what limits any precision.
+_NO_GAIN = (
+    "emulated_float16",
+    "no_16bit_instructions",
+    "no_tensor_cores",
+    "slow_16bit_ops",
+    "no_16bit_ops",
+    "tensor_cores_idle",
+)
+_LIMITS = (
+    "input_bound",
+    "kernel_launch_high",
+    "model_too_small",
+    "step_overhead",
+    "cast_overhead",
+    "memory_bound",
+    "at_limit",
+)
+_OTHER_SETTINGS = ("onednn_differs", "xla_differs")  # whose effect on a step was not measured
 
 _SINGULAR = {"input", "loss_scaling", "optimizer", "normalization", HOST}
 _SHOWN = 3  # kinds that gained, and that lost
 _NOTABLE = 0.1  # of the largest change; smaller ones are not listed
 _MOSTLY = 0.5  # of a kind's change, in layers of one class
+_SEEN = 0.5  # of the half-width of a change that may be 0; kinds that add up to less say nothing about it
 
 
-def why(variant: str, account: Account | None) -> str | None:
-    """The sentence; None without an account.
+def why(variant: str, reasons: Sequence[Reason], account: Account | None) -> str | None:
+    """The main cause of what training with a candidate gains or loses; None where nothing is known.
+
+    What the hardware or the settings do not allow comes first, then what the traces show of a step. What limits any
+    precision, such as the input, makes no step longer: it is the cause only where the traces explain no change.
 
     Args:
         variant: name of the candidate.
+        reasons: of the candidate.
         account: of its training.
     """
+    causes = {reason.code: reason for reason in reversed(reasons) if reason.measure == TRAIN}
+    is_told = account is not None and not account.measured.holds_0 and account.is_sound
+    codes: Sequence[str] = _NO_GAIN if is_told else (*_NO_GAIN, *_LIMITS)
+    first = next((causes[code] for code in codes if code in causes), None)
+    gains = account is not None and account.measured.high < 0
+    if first is not None and not gains:
+        return f"{first.text} {first.advice}"
     if account is None:
         return None
+    found = account_text(variant, account)
+    other = next((causes[code] for code in _OTHER_SETTINGS if code in causes), None)
+    return found if account.is_sound or other is None else f"{found} {other.text}"
+
+
+def account_text(variant: str, account: Account) -> str:
+    """What the traces say of a step."""
     if account.void:
-        return f"Why is not known: {_void(account)}, which is more than noise."
-    measured = f"{variant} {_measured(account.measured)}"
+        return f"The traces cannot say why: {_void(account)}."
+    gained, lost = _notable(account, -1), _notable(account, 1)
+    parts = "; ".join(_parts(account, gained, lost))
+    if account.measured.holds_0:
+        return _noise(variant, account, parts)
+    measured = f"{variant} takes {_measured(account.measured)}"
     if not account.explains:
-        return f"{measured}; the traces do not explain it: {_unexplained(account)}."
-    gained = _notable(kind for kind in account.named if kind.delta < 0)
-    lost = _notable(kind for kind in account.named if kind.delta > 0)
-    if not gained and not lost:
-        return f"{measured}: no kind of operations changes by more than noise."
-    explained = "" if account.measured.holds_0 else f"; the traces explain {_amounts(account)}"
-    return f"{measured}{explained}: {'; '.join(_parts(account, gained, lost))}."
+        return f"{measured}. The traces do not say why: {_unexplained(account)}."
+    return f"{measured}. The traces explain {_amounts(account)}: {parts}."
 
 
 def _void(account: Account) -> str:
-    if account.control is not None and not account.control.holds_0:
-        return (
-            "the operations of the baseline's second copy differ from those of the baseline by "
-            f"{_delta(account.control)} ms a step"
-        )
-    assert account.control_unexplained is not None, "one of both makes an account void"
-    return (
-        "of the change between the baseline and its second copy the traces miss "
-        f"{_delta(account.control_unexplained)} ms a step"
-    )
+    change = account.control
+    if change is None or change.holds_0:
+        change = account.control_unexplained
+    assert change is not None, "one of both makes an account void"
+    return f"by them, the two copies of the baseline, which are equal, differ by {_delta(change)} ms a step"
+
+
+def _noise(variant: str, account: Account, parts: str) -> str:
+    """Of a change that may be 0: what gains and what costs, unless the noise is larger than that."""
+    measured = account.measured
+    found = f"The step of {variant} changes by {_delta(measured)} ms, which may be noise"
+    seen_ms = math.fsum(abs(kind.delta) for kind in account.named)
+    if account.is_traced_whole and seen_ms >= _SEEN * (measured.high - measured.low) / 2:
+        return f"{found}: {parts}."
+    only = f" (only {parts})" if parts and account.is_traced_whole else ""
+    return f"{found}, and the traces are too noisy to say more{only}."
 
 
 def _amounts(account: Account) -> str:
-    """Such as `4.70 of 5.30 ms`, or `it and 0.20 ms more`."""
+    """Such as `4.70 of 5.30 ms`, or `all of it, and 0.20 ms too much`."""
     explained_ms, measured_ms = abs(account.explained_ms), abs(account.measured.delta)
     digits = decimals(explained_ms, measured_ms)
     if round(explained_ms, digits) > round(measured_ms, digits):
-        return f"it and {ms_text(explained_ms - measured_ms)} more"
+        return f"all of it, and {ms_text(explained_ms - measured_ms)} too much"
     return f"{explained_ms:,.{digits}f} of {measured_ms:,.{digits}f} ms"
 
 
 def _unexplained(account: Account) -> str:
     """What is seen in place of an explanation: what the traces miss, disturbances, or too little."""
     if not account.is_traced_whole:
-        return f"they miss {_delta(account.unexplained)} ms of the change of a calm step"
+        return f"they miss {_delta(account.unexplained)} ms of it"
     disturbance = account.disturbance
     if not disturbance.holds_0 and abs(disturbance.delta) > abs(account.measured.delta) / 2:
-        return f"disturbances of the machine are {_delta(disturbance)} ms of it"
+        return f"{_delta(disturbance)} ms of it are disturbances by the machine"
     if not account.named:
-        return "no kind of operations changes by more than noise"
-    return f"the kinds of operations that change add up to {signed_text(account.explained_ms)} ms"
+        return "no part of the step changes by more than noise"
+    return f"the changes that they show add up to {signed_text(account.explained_ms)} ms"
 
 
 def _measured(change: Change) -> str:
     low, high = sorted((abs(change.low), abs(change.high)))
-    if change.holds_0:
-        return f"takes neither clearly less time a step nor clearly more ({_delta(change)} ms)"
     digits = decimals(change.delta, low, high)
     word = "less" if change.delta < 0 else "more"
-    return f"takes {abs(change.delta):,.{digits}f} ms {word} a step ({low:,.{digits}f} to {high:,.{digits}f})"
+    return f"{abs(change.delta):,.{digits}f} ms {word} a step ({low:,.{digits}f} to {high:,.{digits}f})"
 
 
 def _parts(account: Account, gained: Sequence[KindChange], lost: Sequence[KindChange]) -> list[str]:
@@ -108,8 +151,9 @@ def _where(account: Account, kind: KindChange) -> str:
     return f" (mostly in {most.layer_class})"
 
 
-def _notable(kinds: Iterable[KindChange]) -> list[KindChange]:
-    found = sorted(kinds, key=lambda kind: -abs(kind.delta))
+def _notable(account: Account, sign: int) -> list[KindChange]:
+    """The largest kinds that gained (−1) or lost (1)."""
+    found = sorted((kind for kind in account.named if kind.delta * sign > 0), key=lambda kind: -abs(kind.delta))
     return [kind for kind in found[:_SHOWN] if abs(kind.delta) >= _NOTABLE * abs(found[0].delta)]
 
 

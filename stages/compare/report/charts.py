@@ -119,7 +119,7 @@ def score_chart(epochs: pd.DataFrame, *, is_fraction: bool = True) -> LineChart 
 
 
 def loss_scale_chart(scales_by_label: Mapping[str, Sequence[float]]) -> LineChart | None:
-    """Loss scale at the end of each epoch in powers of two, one line a training; None without any.
+    """Loss scale at the end of each epoch in powers of two, one line a training; None without any, or if none changes.
 
     Infinite scales are left out.
     """
@@ -130,7 +130,7 @@ def loss_scale_chart(scales_by_label: Mapping[str, Sequence[float]]) -> LineChar
         for label, scales in scales_by_label.items()
         if any(scale < math.inf for scale in scales)
     }
-    if not powers:
+    if not powers or len(set(pd.concat(list(powers.values())))) == 1:
         return None
     everything = pd.concat(list(powers.values()))
     x_axis, y_axis = _epochs_axis(everything.index.to_series()), Axis.around([*everything, everything.max() + 1])
@@ -148,7 +148,8 @@ def _epochs_axis(epochs: pd.Series[int]) -> Axis:
 
 
 def _epoch_ticks(axis: Axis) -> tuple[tuple[float, str], ...]:
-    return tuple((_x(axis, tick), f"{tick:g}") for tick in axis.ticks() if tick == int(tick))
+    """Epochs are counted from 1, as `fit` prints them."""
+    return tuple((_x(axis, tick), f"{tick + 1:g}") for tick in axis.ticks() if tick == int(tick))
 
 
 def _line(label: str, values: pd.Series[float], x_axis: Axis, y_axis: Axis, style: int, *, faint: bool = False) -> Line:

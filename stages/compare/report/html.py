@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import jinja2
 
 from stages.compare.report import layers, sections, speed, tables
+from stages.compare.report.answer import answers
 from stages.compare.report.charts import HEIGHT, WIDTH, score_chart
+from stages.compare.report.head import what_was_compared
 from stages.compare.report.waterfall import waterfall
 from stages.compare.scale import Scale
 from stages.compare.study import Study
@@ -22,47 +25,44 @@ from stages.text import TRAIN, measure_label, number_text, percent_text
 NO_STUDY_NOTE = "The tables of metrics and the curves are left out: the folders of this study are not here."
 
 
-def render_report(comparison: Comparison, study: Study | None) -> str:
+def render_report(comparison: Comparison, study: Study | None, run_id: str | None = None) -> str:
     """The whole page.
 
     Args:
-        comparison: what is shown.
+        comparison: what the page says.
         study: from which the tables of metrics and the curves come, which are left out without it.
+        run_id: of the run of `compare` in MLflow.
     """
-    return page_environment().get_template("report.html.j2").render(report_view(comparison, study))
-
-
-def page_environment(*packages: str) -> jinja2.Environment:
-    """What renders the templates of these packages, which may use those of this one."""
-    loaders = [jinja2.PackageLoader(package, "templates") for package in (*packages, "stages.compare.report")]
-    return jinja2.Environment(
-        loader=jinja2.ChoiceLoader(loaders),
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("stages.compare.report", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_shown,
+        finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    return environment.get_template("report.html.j2").render(report_view(comparison, study, run_id))
 
 
-def _shown(value: Any) -> Any:
+def _visible(value: Any) -> Any:
     """Text with visible control characters. Names of layers and environment variables may contain any character."""
     return printable(value) if type(value) is str else value  # Markup is the output of a macro
 
 
-def report_view(comparison: Comparison, study: Study | None) -> dict[str, Any]:
-    """Everything that the page shows, as text, numbers with units, and positions."""
+def report_view(comparison: Comparison, study: Study | None, run_id: str | None = None) -> dict[str, Any]:
+    """Everything that the page says, as text, numbers with units, and positions."""
     candidates, setup = comparison.candidates, comparison.setup
     heads, batches = tables.batch_table(comparison)
     is_fraction = comparison.score is not None and comparison.score.unit == "fraction"
-    return {
-        "device": comparison.environment["device"],
+    protocol = setup.protocol if setup else None
+    view = {
+        "answers": answers(comparison),
+        "alerts": list(_alerts(comparison)),
+        "compared": what_was_compared(comparison, run_id),
         "notes": [*([] if study else [NO_STUDY_NOTE]), *(comparison.notes or ())],
-        "note": headline_note(comparison),
         "speed_only": comparison.speed_only,
-        "interleaved": setup is None or setup.protocol is None or setup.protocol.interleaved,
+        "interleaved": protocol is None or protocol.interleaved,
         "baseline": comparison.baseline,
-        "variants": [comparison.baseline, *candidates],
         "verdicts": [_verdict(name, item, comparison) for name, item in candidates.items()],
         "reasons": _reasons(comparison),
         "batches": batches,
@@ -83,6 +83,25 @@ def report_view(comparison: Comparison, study: Study | None) -> dict[str, Any]:
         "chart_height": HEIGHT,
         **(_of_study(comparison, study, is_fraction=is_fraction) if study else _WITHOUT_STUDY),
     }
+    return {**view, "contents": [(name, title) for name, title in _CONTENTS.items() if view.get(name, True)]}
+
+
+_CONTENTS = {
+    "speed": "Speed",
+    "batches": "At other batches",
+    "quality": "Quality",
+    "reasons": "Why",
+    "accounts": "What changed in a step",
+    "details": "Details",
+}
+
+
+def _alerts(comparison: Comparison) -> Iterator[str]:
+    """What a reader must know before anything else: a busy machine, and verdicts that say nothing about quality."""
+    if (note := headline_note(comparison)) is not None:
+        yield note
+    protocol = comparison.setup.protocol if comparison.setup else None
+    yield from (f"{text[0].upper()}{text[1:]}." for text in (protocol.warnings if protocol else ()))
 
 
 _WITHOUT_STUDY: dict[str, Any] = dict.fromkeys(
@@ -134,15 +153,6 @@ def _verdict(name: str, candidate: Candidate, comparison: Comparison) -> dict[st
         "word": verdict_text(candidate.verdict, speed_only=comparison.speed_only),
         "sentence": candidate.sentence,
         "further": candidate.sentences[1:],
-        "others": [
-            {
-                "label": measure_label(measure),
-                "verdict": verdict,
-                "word": verdict_text(verdict, speed_only=comparison.speed_only),
-            }
-            for measure, verdict in candidate.verdicts.items()
-            if measure != TRAIN and candidate.speedups
-        ],
         "next_steps": candidate.next_steps,
     }
 
@@ -215,16 +225,16 @@ def _data(setup: Setup) -> tuple[str, str]:
 
 def _protocol(protocol: Protocol) -> Iterator[tuple[str, str]]:
     yield "seconds of timing", number_text(protocol.timing_seconds)
-    yield "ended by", protocol.ended_by_text
+    yield "why the timing ended", protocol.ended_by_text
     yield "target half-width of each interval", f"{protocol.target_precision:g} (as a ratio)"
     looks = [ending.looks for of_one in protocol.endings.values() for ending in of_one.values()]
     if looks:
-        yield "looks at an interval, the last included", f"at most {max(looks)}; each interval is 95 % over all looks"
+        yield "times that an interval was looked at", f"at most {max(looks)}; it is 95 % over all of them together"
     if protocol.stage_seconds is not None:
         yield "seconds from the start of profile to the end of the timing", number_text(protocol.stage_seconds)
-    yield "arms take turns", "yes" if protocol.interleaved else "no, one is measured at a time"
+    yield "variants take turns", "yes" if protocol.interleaved else "no, one is measured at a time"
     if protocol.bridge_seconds is not None:
-        yield "seconds of it for bridging arms", number_text(protocol.bridge_seconds)
+        yield "seconds of it for the baseline with other settings", number_text(protocol.bridge_seconds)
     if protocol.control_seconds is not None:
         yield "seconds of it for the control", number_text(protocol.control_seconds)
     if protocol.account_seconds is not None:
@@ -241,7 +251,7 @@ def _gpu(gpu: GpuConditions) -> Iterator[tuple[str, str]]:
     """What a GPU did during the rounds, as far as its driver reports it."""
     yield "UUID", gpu.uuid
     ranges = {
-        "SM clock after a turn in MHz": (gpu.sm_clock_mhz, gpu.max_sm_clock_mhz),
+        "SM clock in MHz": (gpu.sm_clock_mhz, gpu.max_sm_clock_mhz),
         "temperature in °C": (gpu.temperature_c, None),
         "power in W": (gpu.power_w, gpu.power_limit_w),
     }
@@ -257,22 +267,22 @@ def _gpu(gpu: GpuConditions) -> Iterator[tuple[str, str]]:
 
 
 def _warnings(setup: Setup) -> list[dict[str, str]]:
-    """Warnings about the whole measurement, then those about each variant."""
-    common = setup.protocol.warnings if setup.protocol else ()
-    own = [(variant, text) for variant, texts in setup.warnings.items() for text in texts]
-    found = [("all variants", text) for text in common] + own
-    return [{"variant": variant, "text": text} for variant, text in found]
+    """Warnings about each variant."""
+    return [{"variant": variant, "text": text} for variant, texts in setup.warnings.items() for text in texts]
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Nested values as (dotted name, text) pairs; empty ones are left out."""
+    """Nested values as pairs of a name in words and a text, such as `operations: Conv2D, baseline (ms)`.
+
+    Empty ones are left out.
+    """
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from flat(inner, f"{name}.{key}" if name else str(key))
+            yield from flat(inner, f"{name}, {_words(str(key))}" if name else _words(str(key)))
     elif isinstance(value, list) and value and all(isinstance(inner, dict) for inner in value):
         for number, inner in enumerate(value, start=1):
             rest = {key: field for key, field in inner.items() if key != "type"}
-            yield from flat(rest, f"{name}.{inner.get('type', number)}")
+            yield from flat(rest, f"{name} {inner.get('type', number)}")
     elif isinstance(value, list | tuple):
         if value:
             yield name, ", ".join(map(str, value))
@@ -280,3 +290,14 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, number_text(value)
     elif value is not None and value != "":
         yield name, value if isinstance(value, str) else json.dumps(value)
+
+
+def _words(key: str) -> str:
+    """A key in words, with its unit in brackets."""
+    if not re.fullmatch(r"[a-z0-9_/]+", key):
+        return key  # a name that the user or TensorFlow gave
+    words = key.removeprefix("profiler/").replace("_", " ")
+    for unit, text in {" ms": "ms", " percent": "%", " mib": "MiB", " gib": "GiB", " seconds": "s"}.items():
+        if words.endswith(unit):
+            return f"{words.removesuffix(unit)} ({text})"
+    return words

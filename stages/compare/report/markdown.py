@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from stages.cli import cli_entry
+from stages.compare.report.answer import answers
 from stages.compare.report.tables import at_equal_batch, batch_table
 from stages.compare.scale import Scale
 from stages.compare.text import speed_only_note, verdict_text
@@ -22,7 +23,8 @@ def render_markdown(comparison: Comparison) -> str:
     """The verdicts, a table of the numbers, and for each candidate its reasons and next steps."""
     candidates = comparison.candidates
     device = markdown_text(comparison.environment["device"])
-    lines = [f"Compared with {markdown_text(comparison.baseline)} on {device}.", ""]
+    lines = [f"- **{item.about}: {item.word}.** {markdown_text(item.text)}".rstrip() for item in answers(comparison)]
+    lines += ["", f"Compared with {markdown_text(comparison.baseline)} on {device}.", ""]
     if comparison.speed_only:
         lines += [markdown_text(speed_only_note(comparison.why_speed_only)), ""]
     if comparison.gate is not None:
@@ -86,8 +88,8 @@ def _cost_rows(name: str, comparison: Comparison) -> Iterator[str]:
 def _quality_row(name: str, what: str, quality: Quality) -> str:
     scale = Scale.of(quality)
     levels = [scale.value(level) for level in (quality.baseline, quality.candidate)]
-    found = {"shown": "excluded", "refuted": "shown", "not established": "neither excluded nor shown"}
-    outcome = f"a loss of more than {scale.margin_number} is {found[quality.outcome]}"
+    found = {"shown": "the loss is at most {}", "refuted": "the loss is more than {}"}
+    outcome = found.get(quality.outcome, "the loss may be more than {}").format(scale.margin_number)
     label = f"{markdown_text(quality.name)}{',' if scale.points else ''}{scale.short_points}, {what}"
     return _row(name, label, *levels, scale.signed(quality.delta), scale.interval(quality), outcome)
 

@@ -14,7 +14,7 @@ from stages.text import TRAIN, ms_text, timed_label
 
 
 def speed(comparison: Comparison) -> dict[str, Any] | None:
-    """Speed-ups by measure on one logarithmic axis, with the noise floor of each measure."""
+    """Speed-ups by measure on one logarithmic axis."""
     candidates = at_equal_batch(comparison)
     measures = list(dict.fromkeys(measure for item in candidates.values() for measure in item.speedups))
     if not measures:
@@ -44,8 +44,6 @@ def limits(comparison: Comparison) -> list[dict[str, str]]:
 
 def _ends(comparison: Comparison) -> Iterator[float]:
     """Everything that the axis must contain."""
-    for floor in comparison.noise_floor.values():
-        yield 1 + floor
     for candidate in at_equal_batch(comparison).values():
         factors = (candidate.factors or {}).values()
         parts = chain.from_iterable((item.settings, item.precision) for item in factors)
@@ -54,14 +52,11 @@ def _ends(comparison: Comparison) -> Iterator[float]:
 
 
 def _group(measure: str, comparison: Comparison, axis: Axis) -> dict[str, Any]:
-    control, floor = comparison.control.get(measure), comparison.noise_floor.get(measure, 0.0)
-    start = axis.at(max(1 / (1 + floor), axis.low))
+    control = comparison.control.get(measure)
     compared = {name: item for name, item in at_equal_batch(comparison).items() if measure in item.speedups}
     return {
         "label": timed_label(measure),
         "control_text": _control_text(control, list(compared.values()), measure),
-        "floor_start": start,
-        "floor_width": round(axis.at(1 + floor) - start, 2),
         "is_void": comparison.is_void(measure),
         "intervals": [place for name, item in compared.items() for place in _intervals(name, item, measure, axis)],
         "notes": [text for item in compared.values() for text in item.speedups[measure].warnings or ()],
@@ -71,12 +66,12 @@ def _group(measure: str, comparison: Comparison, axis: Axis) -> dict[str, Any]:
 def _control_text(control: Control | None, compared: Sequence[Candidate], measure: str) -> str:
     """The control and its noise floor, which is wide where the control has few rounds."""
     if control is None:
-        return "no control"
+        return "without a control"
     most = max((item.speedups[measure].rounds for item in compared), default=0)
-    found = f"control {ratio_text(control)}, noise floor {100 * control.noise_floor:.1f} %"
+    found = f"two equal copies: {ratio_text(control)}, so noise is up to {100 * control.noise_floor:.1f} %"
     if control.rounds is None or control.rounds >= most:
         return found
-    return f"{found} by {control.rounds:,} rounds, where a variant has up to {most:,}"
+    return f"{found}, by {control.rounds:,} rounds where a variant has up to {most:,}"
 
 
 def _intervals(name: str, candidate: Candidate, measure: str, axis: Axis) -> Iterator[Interval]:
@@ -101,11 +96,11 @@ def _test_rows(name: str, candidate: Candidate, speed_only: bool | None) -> Iter
             "variant": name,
             "measure": timed_label(measure),
             "cells": (
+                verdict_text(candidate.verdicts[measure], speed_only=speed_only),
                 ms_text(speedup.baseline_time_ms),
                 ms_text(speedup.candidate_time_ms),
                 ratio_text(speedup),
                 f"{speedup.typical_ratio:.2f}×",
                 *p_values,
-                verdict_text(candidate.verdicts[measure], speed_only=speed_only),
             ),
         }

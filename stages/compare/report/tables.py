@@ -113,7 +113,7 @@ def _train_rows(study: Study) -> list[MetricRow]:
 def _inference_rows(study: Study, size: int) -> list[MetricRow]:
     measure = inference_measure(size)
     means_ms, at = metric_values(study.variants, f"inference/b{size}/mean_ms"), f"batch {size}"
-    labels = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile", "cold": "first call of a turn"}
+    labels = {"p50": "median", "p95": "95th percentile", "p99": "99th percentile", "cold": "first call"}
     times = {key: metric_values(study.variants, f"inference/b{size}/{key}_ms") for key in labels}
     return [
         _time_row(f"latency, {at}, mean", means_ms, measure),
@@ -272,8 +272,9 @@ def latency(study: Study) -> pd.DataFrame:
 
 def write_plots(comparison: Comparison, study: Study) -> None:
     """Writes `data/compare/plots/*.csv`, which `dvc plots` draws."""
+    epochs = score_by_epoch(study)
     tables = {
-        "score_by_epoch": score_by_epoch(study),
+        "score_by_epoch": epochs.assign(epoch=epochs["epoch"] + 1),  # counted from 1, as `fit` prints them
         "step_breakdown": step_breakdown(study),
         "latency": latency(study),
         "speedups": speedups(comparison),

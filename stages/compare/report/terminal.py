@@ -10,12 +10,15 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from stages.compare.report.answer import answers, next_step
 from stages.compare.report.html import compared, headline_note
 from stages.compare.report.tables import MetricRow, at_equal_batch, batch_table, metric_rows
 from stages.compare.study import Study
 from stages.compare.text import ratio_text
 from stages.errors import printable
+from stages.files import REPORT
 from stages.results.comparison import Candidate, Comparison
+from stages.text import measure_label
 
 CAPTION = "Ratios: time of the baseline / time of the variant, with a 95 % interval."
 BATCH_CAPTION = "Ratios: examples per second of the variant / those of the baseline, with a 95 % interval."
@@ -25,22 +28,33 @@ UNLIMITED = 10_000  # characters: more than any table needs
 
 
 def render(comparison: Comparison, study: Study | None) -> RenderableType:
-    """Headline metrics by variant with ratios over the baseline, then one sentence a candidate.
+    """The answer, the headline metrics by variant with ratios over the baseline, why, and where to go on.
 
-    Without the study, whose metrics they are, the first are left out.
+    Without the study, whose metrics they are, the metrics are left out.
     """
-    lines: list[RenderableType] = [_MetricsTables(comparison, study)] if study else []
+    lines: list[RenderableType] = [Text(printable(answer.line), style="bold") for answer in answers(comparison)]
+    lines += [_MetricsTables(comparison, study)] if study else []
     heads, rows = batch_table(comparison)
     lines += [_batch_table(heads, rows)] if rows else []
     for candidate in comparison.candidates.values():
         lines += [Text(printable(text)) for text in candidate.sentences]
-    lines += [Text(f"Note: {printable(text)}") for text in comparison.notes or ()]
+    lines += [Text(f"Note: {printable(text)}") for text in _notes(comparison)]
+    return Group(*lines, *(Text(printable(line)) for line in _where_to_go_on(comparison)))
+
+
+def _notes(comparison: Comparison) -> Iterator[str]:
+    yield from comparison.notes or ()
     changes = [item.quality for item in comparison.candidates.values() if item.quality is not None]
     if (note := headline_note(comparison)) is not None:
-        lines.append(Text(note))
+        yield note
     elif changes and changes[0].too_few is not None:
-        lines.append(Text(f"Note: {changes[0].too_few}."))
-    return Group(*lines)
+        yield f"{changes[0].too_few}."
+
+
+def _where_to_go_on(comparison: Comparison) -> Iterator[str]:
+    yield f"Report: {REPORT}"
+    yield "Runs in MLflow: python -m stages.tracking"
+    yield f"Next: {next_step(comparison)}"
 
 
 class _MetricsTables:
@@ -85,8 +99,10 @@ def _metrics_table(
             table.add_row(Text(label), Text(row.text(comparison.baseline)), *cells)
             _add_parts(table, row.measure, candidates.values())
     table.add_section()
-    label = "verdict, training, speed only" if comparison.speed_only else "verdict, training"
-    table.add_row(label, "", *(Text(item.verdict) for item in candidates.values()))
+    only = ", speed only" if comparison.speed_only else ""
+    for measure in dict.fromkeys(measure for item in candidates.values() for measure in item.verdicts):
+        cells = [Text(item.verdicts.get(measure, "")) for item in candidates.values()]
+        table.add_row(f"verdict, {measure_label(measure)}{only}", "", *cells)
     return table
 
 

@@ -86,7 +86,7 @@ def _changes(account: Account, step_ms: float) -> Iterator[tuple[str, Change]]:
     if small:
         delta = sum(kind.delta for kind in small)
         half = sum((kind.high - kind.low) ** 2 for kind in small) ** 0.5 / 2
-        names = f"{len(small)} other kinds" if len(small) > 1 else KIND_NAMES[small[0].kind]
+        names = f"{len(small)} other parts" if len(small) > 1 else KIND_NAMES[small[0].kind]
         yield names, Change(value=delta, low=delta - half, high=delta + half)
     yield "disturbances of the machine", account.disturbance
     yield "unexplained", account.unexplained

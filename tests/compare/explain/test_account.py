@@ -20,9 +20,9 @@ from stages.compare.explain.account import (
 )
 from stages.compare.explain.accounts import Accounts, part_change
 from stages.compare.explain.hardware import PeakRatios
-from stages.compare.explain.why import why
+from stages.compare.explain.why import account_text, why
 from stages.profile.records import TracedPart
-from stages.results.comparison import Account
+from stages.results.comparison import Account, Reason
 from stages.results.profile import AccountRow, read_profile
 from stages.stats.speedup import ProcessTimes, Speedup
 from tests.small_study import SmallStudy
@@ -137,8 +137,8 @@ def test_false_trace_explains_nothing(true: tuple[TracedPart, ...], factors: dic
     accounts, timed_ms = of(true), step_of(true)
     honest, false = (accounted(item, timed_ms) for item in (accounts, scaled(accounts, factors)))
     assert (honest.is_sound, false.is_sound) == (True, False)
-    text = str(why("x", false))
-    assert "the traces do not explain it" in text
+    text = account_text("x", false)
+    assert "The traces do not say why" in text or "the traces are too noisy to say more" in text
     assert not any(name in text for name in ("convolutions", "normalization", "casts"))
 
 
@@ -153,20 +153,20 @@ def test_copy_whose_traces_differ_makes_the_account_void() -> None:
     slower = (CONVOLUTION._replace(time_ms=66.0), NORM, HOST)
     void = accounted(of(FASTER, copy=slower, copy_ms=106.0), 80.0)
     assert (void.void, void.is_sound) == (True, False)
-    assert "the operations of the baseline's second copy differ from those of the baseline by +6" in str(why("x", void))
+    assert "by them, the two copies of the baseline, which are equal, differ by +6" in account_text("x", void)
 
 
 def test_copy_of_which_the_traces_miss_something_makes_the_account_void() -> None:
     void = accounted(of(FASTER, copy_ms=106.0), 80.0)
     assert (void.void, void.is_sound) == (True, False)
-    assert "between the baseline and its second copy the traces miss +6.0" in str(why("x", void))
+    assert "the two copies of the baseline, which are equal, differ by +6.0" in account_text("x", void)
 
 
 def test_timing_that_contradicts_makes_the_account_unsound() -> None:
     found = accounted(of(FASTER), 120.0)
     assert found.is_sound is False
-    assert "x takes 20.0 ms more a step" in str(why("x", found))
-    assert "disturbances of the machine are +40.0" in str(why("x", found))
+    assert "x takes 20.0 ms more a step" in account_text("x", found)
+    assert "+40.0" in account_text("x", found)
 
 
 def noisy(repeats: int, kinds: int, draw: np.random.Generator) -> Accounts:
@@ -239,40 +239,57 @@ def test_operations_that_moved_to_16_bit_and_that_stayed() -> None:
         (
             FASTER,
             80.0,
-            "x takes 20.0 ms less a step (19.8 to 20.2); the traces explain 20.0 of 20.0 ms: convolutions gain 30.0 "
+            "x takes 20.0 ms less a step (19.8 to 20.2). The traces explain 20.0 of 20.0 ms: convolutions gain 30.0 "
             "ms; casts give back 10.0 ms (mostly in BatchNormalization).",
         ),
         (
             SLOWER,
             130.0,
-            "x takes 30.0 ms more a step (29.8 to 30.2); the traces explain 30.0 of 30.0 ms: normalization costs 30.0 "
+            "x takes 30.0 ms more a step (29.8 to 30.2). The traces explain 30.0 of 30.0 ms: normalization costs 30.0 "
             "ms.",
         ),
         (
             SLOWER,
             128.0,
-            "x takes 28.0 ms more a step (27.8 to 28.2); the traces explain it and 2.00 ms more: normalization",
+            ". The traces explain all of it, and 2.00 ms too much: normalization costs 30.0 ms.",
         ),
-        (BASELINE, 100.0, "ms): no kind of operations changes by more than noise."),
+        (BASELINE, 100.0, ") ms, which may be noise, and the traces are too noisy to say more."),
         (
             (CONVOLUTION, NORM._replace(time_ms=23.0), HOST),
             93.0,
-            "; the traces do not explain it: disturbances of the machine are −10.0",
+            ". The traces do not say why: −10.0",
         ),
     ],
 )
-def test_why_is_one_sentence_on_the_account(after: tuple[TracedPart, ...], after_ms: float, sentence: str) -> None:
-    found = why("x", accounted(of(after), after_ms))
-    assert sentence in str(found)
-    assert str(found).count(". ") == 0
-    assert why("x", None) is None
+def test_account_in_words(after: tuple[TracedPart, ...], after_ms: float, sentence: str) -> None:
+    assert sentence in account_text("x", accounted(of(after), after_ms))
+
+
+def _reason(code: str) -> Reason:
+    return Reason(code=code, text=f"{code}.", evidence={}, advice="Do.")
+
+
+def test_why_is_the_main_cause() -> None:
+    """Hardware first; what limits any precision only where the traces explain no change; a gain is no fault."""
+    slower, faster = accounted(of(SLOWER), 130.0), accounted(of(FASTER), 80.0)
+    unexplained = accounted(of(BASELINE), 130.0)
+    limit, hardware, settings = _reason("step_overhead"), _reason("no_16bit_instructions"), _reason("onednn_differs")
+    assert why("x", (), None) is None
+    assert why("x", (limit, hardware), slower) == "no_16bit_instructions. Do."
+    assert why("x", (limit,), slower) == account_text("x", slower)
+    assert why("x", (limit,), unexplained) == "step_overhead. Do."
+    assert why("x", (limit, hardware), faster) == account_text("x", faster)
+    assert why("x", (settings,), unexplained) == f"{account_text('x', unexplained)} onednn_differs."
+    assert why("x", (settings,), slower) == account_text("x", slower)
+    of_inference = hardware.model_copy(update={"measure": "inference_b1"})
+    assert why("x", (of_inference,), slower) == account_text("x", slower)
 
 
 def test_gain_is_not_explained_by_a_loss_alone() -> None:
     """Casts cost 10 ms in the traces, and the rest of the change is in none of their kinds."""
     accounts = of((CONVOLUTION, *FASTER[1:]), after_ms=98.3)
-    text = str(why("x", accounted(accounts, 98.3)))
-    assert "the traces do not explain it: they miss −11.7" in text
+    text = account_text("x", accounted(accounts, 98.3))
+    assert "The traces do not say why: they miss −11.7" in text
     assert "casts" not in text
 
 

@@ -76,7 +76,7 @@ def test_layers_join_those_that_the_entry_keeps_already(project: SmallStudy) -> 
 
 
 def test_layers_are_in_the_report(project: SmallStudy) -> None:
-    assert "<h2>Layers</h2>" not in render_report(*_compared(project))
+    assert "<summary>Layers</summary>" not in render_report(*_compared(project))
     finding = Finding(code="casts", text="2 casts between float32 and 16 bits")
     layer = LayerAudit(
         path="net/conv",
@@ -92,7 +92,7 @@ def test_layers_are_in_the_report(project: SmallStudy) -> None:
     audit.write(files.profile_dir("mixed_float16") / AUDIT)
     files.write_manifest(files.profile_dir("mixed_float16"))
     report = render_report(*_compared(project))
-    assert "<h2>Layers</h2>" in report
+    assert "<summary>Layers</summary>" in report
     assert "1,234 parameters, 5 MFLOP in a forward pass of one example, 2 casts" in report
     assert "net/conv: 2 casts between float32 and 16 bits" in report
 

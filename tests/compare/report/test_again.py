@@ -62,7 +62,7 @@ def test_document_alone_has_no_tables_of_metrics(
     assert "verdict, training" not in printed
     for section in ("All metrics", "by epoch", "Inference latency"):
         assert section not in page
-    for section in ("What each verdict rests on", "Operations before and after", "How it was measured", "Accuracy"):
+    for section in ("Times, p-values and verdicts", "Operations before and after", "How it was measured", "Accuracy"):
         assert section in page
 
 
@@ -82,7 +82,7 @@ def test_document_of_an_earlier_release_is_rendered(
     COMPARISON.write_text(json.dumps({key: value for key, value in content.items() if key not in NEW_KEYS}))
     printed, page = _again(COMPARISON, monkeypatch, capsys)
     assert all(sentence in printed for sentence in written)
-    assert "What each verdict rests on" in page
+    assert "Times, p-values and verdicts" in page
 
 
 def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -12,7 +12,6 @@ from stages import files
 from stages.compare.judging import Judging
 from stages.compare.next_steps import MOST_PROCESSES, next_steps
 from stages.compare.sentences import verdict_sentence
-from stages.compare.text import ratio_text
 from stages.params.schema import ProfileParams
 from stages.stats.sample_size import times_as_long
 from tests.small_study import BRIDGE, PROTOCOL, SmallStudy
@@ -48,10 +47,9 @@ def test_open_speedup_names_minutes_and_parameters(project: SmallStudy) -> None:
     assert needed is not None
     times = math.ceil(needed)
     assert times > 2
-    minutes = f"about {times} times as long, about {times} min, would settle it"  # so far it took one minute
-    assert cost == (
-        f"Training step, {ratio_text(ratio)}, is on no clear side of 1.5×: {minutes}, if it is {ratio.ratio:.2f}×."
-    )
+    so_far = f"{ratio.ratio:.2f}×, anywhere from {ratio.low:.2f}× to {ratio.high:.2f}×"
+    minutes = f"about {times} times as long (about {times} min)"  # so far it took one minute
+    assert cost == f"Training step: {so_far}. Measuring {minutes} would probably settle it."
     changes = f"profile.processes to {4 * times}, profile.max_seconds to about {30 * times}"
     assert how.startswith(f"To measure that long, set {changes} and profile.target_precision to 0.0")
 
@@ -62,7 +60,7 @@ def test_speedup_at_the_threshold_cannot_be_settled(project: SmallStudy) -> None
     assert sentence.startswith(
         "Training step, 1.60× (1.55 to 1.65); inference, batch 1, 1.60× (1.55 to 1.65); inference,"
     )
-    assert "too close to 1.595× to tell, with a run 10 times as long or with 10 occasions" in sentence
+    assert "too close to 1.595× to decide here, even by 10 runs" in sentence
 
 
 def test_speedup_that_is_shown_by_itself_is_not_called_open(project: SmallStudy) -> None:
@@ -70,8 +68,8 @@ def test_speedup_that_is_shown_by_itself_is_not_called_open(project: SmallStudy)
     comparison = project.compare(min_speedup=low - 1e-6)
     assert comparison.candidates[1].verdict == "inconclusive"
     cost = next_steps(comparison.candidates[1], comparison)[0]
-    assert "by itself, but not shown together with the other verdicts, after one run" in cost
-    assert "Only another occasion could settle it" in cost
+    assert "× alone, but not together with the other verdicts after one run" in cost
+    assert "A longer run cannot settle it" in cost
     assert "reject" not in cost
 
 
@@ -85,9 +83,10 @@ def test_ratio_that_only_runs_leave_open_asks_for_another_occasion(project: Smal
     assert agreeing.within_run.low > 1.05 > agreeing.low
     candidate = replace(candidate, speedups={"train": agreeing})
     (sentence,) = next_steps(candidate, replace(comparison, candidates=(candidate,)))
-    assert "is on no clear side of 1.05× after one run" in sentence
+    assert "anywhere from 1.05× to 1.12× after one run" in sentence
     assert sentence.endswith(
-        "set profile.occasion to another word and run `dvc repro`, which keeps this one and judges by all."
+        "Set profile.occasion to another word and run `dvc repro`: the runs so far are kept, and the verdict is on "
+        "all of them."
     )
 
 
@@ -103,36 +102,40 @@ def test_open_factor_of_the_precision_is_named(project: SmallStudy) -> None:
     project.spread_processes("mixed_float16", "rounds.csv", 1.02)
     comparison = project.compare()
     sentences = next_steps(comparison.candidates[0], comparison)
-    assert [text for text in sentences if text.startswith("Training step, factor of the precision, 1.07× (")] != []
+    assert [text for text in sentences if text.startswith("Training step, what the precision itself brings")] != []
 
 
 def test_void_measures_are_measured_again(comparison: Judging) -> None:
     verdicts = comparison.candidates[1].verdicts | {"train": "inconclusive", "inference_b1": "inconclusive"}
     void = replace(comparison, void=frozenset({"train", "inference_b1"}))
     assert next_steps(replace(comparison.candidates[1], verdicts=verdicts), void) == (
-        "The two copies of float32 differ by more than noise in training and inference at batch size 1: measure again "
-        "with `dvc repro -f -s profile`, with no other program running.",
+        "The two copies of float32 differ by more than noise in training and inference at batch size 1: stop other "
+        "programs, then measure again: `dvc repro -f -s profile && dvc repro`.",
     )
 
 
 def test_open_quality_names_test_images_of_trainings_and_of_the_same_weights(project: SmallStudy) -> None:
     comparison = project.compare(quality_margin=0.003)
     of_training, of_weights = next_steps(comparison.candidates[1], comparison)
-    assert of_training.startswith("The change of accuracy, −0.25 points (−0.58 to +0.08), does not settle whether the")
-    assert "times as many train.seeds, would." in of_training
-    assert of_weights.startswith("The change of accuracy of the weights of float32 in mixed_bfloat16, for inference, ")
+    assert of_training.startswith("Accuracy changes by −0.25 points (−0.58 to +0.08): the loss may be more than 0.3")
+    assert "times as many train.seeds, would settle it." in of_training
+    assert of_weights.startswith("Accuracy with the weights of float32 in mixed_bfloat16, for inference, changes by ")
 
 
 def test_quality_that_is_shown_by_itself_is_not_called_open(project: SmallStudy) -> None:
     comparison = project.compare(quality_margin=0.0059)
     (sentence,) = next_steps(comparison.candidates[1], comparison)
-    assert "excludes a loss of 0.59 percentage points by itself, but not together with the other verdicts" in sentence
+    assert (
+        "alone this shows a loss of at most 0.59 percentage points, but not together with the other verdicts"
+        in sentence
+    )
 
 
 def test_margin_that_can_never_be_shown_is_named_once(project: SmallStudy) -> None:
     comparison = project.compare(quality_margin=0.002)
     sentences = next_steps(comparison.candidates[1], comparison)
-    too_few = [text for text in sentences if "1,200 test examples cannot show compare.quality_margin 0.002" in text]
+    found = "With 1,200 test examples, a loss of at most 0.002 of accuracy cannot be shown for 6 verdicts: use about"
+    too_few = [text for text in sentences if found in text]
     assert too_few == [sentences[0]]
 
 
@@ -155,7 +158,7 @@ def test_weights_that_were_not_evaluated_leave_inference_open(project: SmallStud
     (sentence,) = next_steps(candidate, comparison)
     assert sentence.startswith("The weights of float32 were not evaluated in the precision of mixed_bfloat16: measure")
     assert verdict_sentence(candidate, comparison).endswith(
-        "for inference, it is undecided at batch size 1 and 32, because the weights of float32 were not evaluated in "
+        "Inference: undecided at batch size 1 and 32, because the weights of float32 were not evaluated in "
         "its precision."
     )
     other = comparison.candidates[0]

@@ -29,10 +29,10 @@ def _with_measured(project: SmallStudy, *, settings: float, precision: float) ->
 @pytest.mark.parametrize(
     ("verdicts", "clause"),
     [
-        (("adopt", "adopt", "adopt"), "within 1 percentage point; use it for inference too."),
-        (("adopt", "reject", "adopt"), "; for inference, use it at batch size 32 and do not use it at batch size 1."),
-        (("adopt", "reject", "reject"), "; for inference, do not use it at batch size 1 and 32."),
-        (("adopt", "inconclusive", "reject"), "do not use it at batch size 32 and it is undecided at batch size 1."),
+        (("adopt", "adopt", "adopt"), "within 1 percentage point. Use it for inference too."),
+        (("adopt", "reject", "adopt"), " Inference: use it at batch size 32; do not use it at batch size 1."),
+        (("adopt", "reject", "reject"), " Inference: do not use it at batch size 1 and 32."),
+        (("adopt", "inconclusive", "reject"), " Inference: do not use it at batch size 32; undecided at batch size 1."),
     ],
 )
 def test_training_and_inference_may_differ(comparison: Judging, verdicts: tuple[str, ...], clause: str) -> None:
@@ -46,7 +46,7 @@ def test_training_and_inference_may_differ(comparison: Judging, verdicts: tuple[
 def test_sentence_of_an_adoption_is_about_the_time(comparison: Judging) -> None:
     assert _sentence(comparison) == (
         "Use mixed_bfloat16: a training step takes 38 % less time (speed-up 1.60×, 1.55 to 1.65), and the accuracy is "
-        "the same within 1 percentage point; use it for inference too."
+        "the same within 1 percentage point. Use it for inference too."
     )
 
 
@@ -56,14 +56,14 @@ def test_one_seed_does_not_make_the_accuracy_the_same(project: SmallStudy) -> No
     assert found.candidates[0].verdict == "adopt"
     assert "the same" not in sentence
     assert "and with one seed the accuracy changes by −0.25 (−0." in sentence
-    assert ") percentage points, within the margin of 1; use it for inference too." in sentence
+    assert ") percentage points, within the margin of 1. Use it for inference too." in sentence
     assert "the accuracy is the same within" in _sentence(compare(project.load(seeds=(1, 2)), CompareParams()))
 
 
 def test_sentence_of_an_inconclusive_verdict_names_what_is_open(project: SmallStudy) -> None:
     sentence = _sentence(project.compare(quality_margin=0.002, min_speedup=1.6))
-    assert "mixed_bfloat16 is undecided: its speed-up of 1.60× (1.55 to 1.65) is not clearly above 1.6×" in sentence
-    assert "does not exclude a loss of more than 0.2 percentage points" in sentence
+    assert "mixed_bfloat16 is undecided: its speed-up, 1.60× (1.55 to 1.65), is not clearly above 1.6×" in sentence
+    assert "so it may lose more than 0.2 percentage points" in sentence
 
 
 def test_sentence_says_that_the_baseline_is_tf32(comparison: Judging) -> None:
@@ -72,7 +72,7 @@ def test_sentence_says_that_the_baseline_is_tf32(comparison: Judging) -> None:
         reason = Reason(code="baseline_is_tf32", text="", evidence=evidence, advice="")
         return _sentence(comparison, reasons=(reason,))
 
-    expected = "float32 here means TF32 on tensor cores: a variant with tf32: false measures true float32."
+    expected = "float32 uses TF32 on tensor cores here: a variant with tf32: false measures true float32."
     assert sentence(80.0).endswith(expected)
     assert "TF32" not in sentence(0.0)  # it only may be, where the kernels' names do not show it
     assert "TF32" not in _sentence(comparison)
@@ -81,24 +81,27 @@ def test_sentence_says_that_the_baseline_is_tf32(comparison: Judging) -> None:
 def test_parts_that_are_shown_by_themselves_may_be_open_together(comparison: Judging) -> None:
     verdicts = {"train": "inconclusive"}
     sentence = _sentence(comparison, verdicts=verdicts, tests={"train": VerdictTest(p=0.03, p_adjusted=0.18)})
-    assert "are each shown by themselves, but not together with the other verdicts: the 6 of this report" in sentence
+    assert "would each pass alone, but not together with the other verdicts: all 6 of this report share" in sentence
 
 
 def test_void_training_is_undecided(comparison: Judging) -> None:
     void = replace(comparison, void=frozenset({"train"}))
     sentence = _sentence(void, verdicts={"train": "inconclusive"})
-    assert "the second copy of the baseline differs from the first by more than noise, at 1.00× (" in sentence
-    assert "its times are void" in sentence
+    assert "the two copies of float32 differ by more than noise, 1.00× (" in sentence
+    assert "so these times decide nothing" in sentence
 
 
 def test_sentence_of_a_rejection_names_the_required_speedup(project: SmallStudy) -> None:
     sentence = _sentence(project.compare(min_speedup=2.0))
-    assert "a training step takes 38 % less time (speed-up 1.60×, 1.55 to 1.65), below the required 2×" in sentence
+    assert (
+        "a training step takes 38 % less time (speed-up 1.60×, 1.55 to 1.65), so it cannot reach the 2× you asked for"
+        in sentence
+    )
 
 
 def test_sentence_of_a_slower_candidate(comparison: Judging) -> None:
     assert _sentence(comparison, 0).startswith(
-        "Do not use mixed_float16: a training step takes 4.0 times as long (speed-up 0.25×, 0.24 to 0.26);"
+        "Do not use mixed_float16: a training step takes 4.0 times as long (speed-up 0.25×, 0.24 to 0.26). "
     )
 
 
@@ -114,11 +117,11 @@ def test_sentence_of_a_rejection_names_the_lost_accuracy(comparison: Judging) ->
 def test_gain_of_the_settings_is_no_gain_of_the_precision(project: SmallStudy) -> None:
     sentence = _sentence(_with_measured(project, settings=1.34, precision=1.0), 0)
     assert "of its speed-up of 1.34× (1.3" in sentence
-    assert "the precision by itself gives 1.00× (" in sentence
-    assert "below the required 1.05×" in sentence
+    assert "the precision itself brings 1.00× (" in sentence
+    assert "less than the 1.05× you asked for" in sentence
     assert sentence.endswith(
-        "The gain comes from `onednn: false`, not from the precision, in training (1.34× settings × 1.00× precision): "
-        "try float32 with `onednn: false`."
+        "In training, `onednn: false` alone makes a step 1.34× as fast; the precision adds nothing measurable (1.00×). "
+        "Try float32 with `onednn: false`."
     )
 
 
@@ -127,16 +130,19 @@ def test_factor_that_is_open_is_named(project: SmallStudy) -> None:
     candidate: JudgedCandidate = comparison.candidates[0]
     assert candidate.verdict == "inconclusive"
     sentence = verdict_sentence(candidate, comparison)
-    assert "its factor of the precision of 1.05× (" in sentence
-    assert "and whether the precision adds to it is open, in training (1.34×" in sentence
+    assert "what the precision itself brings, 1.05× (" in sentence
+    assert "makes a step 1.34× as fast; whether the precision adds to it is not clear (1.05×)." in sentence
 
 
 def test_settings_that_gain_where_the_whole_loses_are_named(project: SmallStudy) -> None:
     sentence = _sentence(_with_measured(project, settings=1.34, precision=0.5), 0)
-    assert "Of the factors only `onednn: false` gains in training (1.34× settings × 0.50× precision): try" in sentence
+    assert (
+        "`onednn: false` alone makes a step 1.34× as fast; with the precision, no gain is clear (0.67×). Try"
+        in sentence
+    )
 
 
 def test_precision_that_pays_needs_no_other_settings(project: SmallStudy) -> None:
     sentence = _sentence(_with_measured(project, settings=1.34, precision=1.5), 0)
     assert sentence.startswith("Use mixed_float16 for training: a training step takes 50 % less time")
-    assert "try float32" not in sentence
+    assert "ry float32" not in sentence

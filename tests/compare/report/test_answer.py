@@ -1,0 +1,144 @@
+"""What every report begins with, and what the terminal ends with."""
+
+from __future__ import annotations
+
+import pytest
+
+from stages.compare.judge import document_of
+from stages.compare.judging import Judging
+from stages.compare.report.answer import answers, next_step
+from stages.compare.report.head import what_was_compared
+from stages.compare.report.markdown import render_markdown
+from stages.results.comparison import Candidate, Comparison, Reason
+from tests.small_study import PROTOCOL, SmallStudy, html_of
+
+
+def _with(comparison: Comparison, name: str, **changes: object) -> Comparison:
+    """The document with one candidate, which is changed."""
+    candidate: Candidate = comparison.candidates[name].model_copy(update=changes)
+    return comparison.model_copy(update={"candidates": {name: candidate}})
+
+
+def _reason(code: str) -> Reason:
+    return Reason(code=code, text="", evidence={}, advice="")
+
+
+def test_best_candidate_answers(comparison: Judging) -> None:
+    training, inference = answers(document_of(comparison))
+    assert (training.verdict, training.word) == ("adopt", "yes")
+    assert training.line == (
+        "Training: yes. mixed_bfloat16 is 1.60× as fast (1.55 to 1.65), and its accuracy is the same within 1 "
+        "percentage point."
+    )
+    assert (inference.verdict, inference.word) == ("adopt", "yes")
+    assert inference.text.startswith("At batch size 1, mixed_bfloat16 is 1.60× as fast (")
+    assert "; at batch size 32, mixed_bfloat16 is 1.60× as fast (" in inference.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"min_speedup": 2.0},
+            "Training: no. Keep float32: mixed_bfloat16, the best, measured 1.60× (1.55 to 1.65);",
+        ),
+        (
+            {"min_speedup": 1.6},
+            "Training: not decided yet. mixed_bfloat16, the best, measured 1.60× (1.55 to 1.65);",
+        ),
+        (
+            {"quality_margin": 0.003},
+            "Training: not decided yet. mixed_bfloat16, the best, measured 1.60× (1.55 to 1.65); it may lose more than "
+            "0.3 percentage points of accuracy.",
+        ),
+    ],
+)
+def test_answer_names_what_decides(project: SmallStudy, changes: dict[str, float], line: str) -> None:
+    assert answers(document_of(project.compare(**changes)))[0].line.startswith(line)
+
+
+def test_fast_candidate_that_is_rejected_says_why(project: SmallStudy) -> None:
+    project.scale_times("mixed_float16", "rounds.csv", 0.25 / 1.4)
+    project.scale_times("_bridge_onednn_off", "rounds.csv", 0.8 / 1.5)
+    found = document_of(project.compare())
+    only = _with(found, "mixed_float16")
+    assert only.candidates["mixed_float16"].verdict == "reject"
+    assert ", but the precision itself brings only 0.9" in answers(only)[0].line
+    quality = found.candidates["mixed_float16"].quality
+    assert quality is not None
+    worse = _with(only, "mixed_float16", quality=quality.model_copy(update={"outcome": "refuted"}))
+    assert answers(worse)[0].line.endswith(", but loses more than 1 percentage point of accuracy.")
+
+
+def test_disturbed_measurement_answers_nothing(project: SmallStudy) -> None:
+    project.scale_times("_control", "rounds.csv", 1.2)
+    training, _ = answers(document_of(project.compare()))
+    assert training.line == "Training: not known. The measurement was disturbed too much to decide anything."
+
+
+def test_inference_is_answered_by_batch_size(comparison: Judging) -> None:
+    found = document_of(comparison)
+    mixed = _with(found, "mixed_bfloat16", verdict_inference_b1="reject", verdict_inference_b32="inconclusive")
+    assert answers(mixed)[1].line == "Inference: not decided yet. No at batch size 1; not decided yet at batch size 32."
+    half = answers(_with(found, "mixed_bfloat16", verdict_inference_b1="reject"))[1]
+    assert half.line.startswith("Inference: yes. At batch size 32, mixed_bfloat16 is 1.60× as fast (")
+    assert half.line.endswith("; no at batch size 1.")
+    none = _with(found, "mixed_bfloat16", verdict_inference_b1="reject", verdict_inference_b32="reject")
+    assert answers(none)[1].line == "Inference: no."
+
+
+def test_nothing_compared_answers_nothing(comparison: Judging) -> None:
+    failed = _with(document_of(comparison), "float16")
+    assert [answer.line for answer in answers(failed)] == ["Training: not known. No variant could be compared."]
+
+
+def test_reports_begin_with_the_answer(comparison: Judging) -> None:
+    line = answers(document_of(comparison))[0].text
+    assert html_of(comparison).index(line) < html_of(comparison).index("<article")
+    assert render_markdown(document_of(comparison)).startswith("- **Training: yes.** mixed\\_bfloat16 is 1.60×")
+
+
+def test_busy_machine_is_said_before_the_verdicts_and_comes_first_in_what_to_do(project: SmallStudy) -> None:
+    busy = "Other programs used 1.10 of 2 cores during the timing: stop them, then measure again with `x && y`"
+    project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"warnings": (busy,)}))
+    found = project.compare(min_speedup=1.6)
+    page = html_of(found).replace("<code>x &amp;&amp; y</code>", "`x && y`")
+    assert page.index(busy) < page.index("<article")
+    result = document_of(found)
+    steps = result.candidates["mixed_bfloat16"].next_steps
+    assert steps is not None
+    assert steps[0] == f"{busy}."
+    assert "Other programs" not in " ".join(document_of(project.compare()).candidates["mixed_float16"].next_steps or ())
+
+
+def test_what_was_compared_is_in_the_head(comparison: Judging) -> None:
+    found = document_of(comparison)
+    assert found.setup is not None
+    assert found.setup.protocol is not None
+    origin = {"measured_at": "2026-03-31 14:05", "commit": "0123456789+"}
+    setup = found.setup.model_copy(update={"protocol": found.setup.protocol.model_copy(update=origin)})
+    rows = dict(what_was_compared(found.model_copy(update={"setup": setup}), "abc"))
+    assert list(rows) == ["Model", "Data", "Training", "Variants", "Machine", "Measured"]
+    assert "1,200 test images" in rows["Data"]
+    assert "seeds 1, 2 and 3" in rows["Training"]
+    assert rows["Variants"].startswith("float32; mixed_float16 (onednn: false)")
+    assert rows["Measured"] == "2026-03-31 14:05 UTC, commit 0123456789 with changes, `dvc repro`, MLflow run abc"
+    assert "Measured" not in dict(what_was_compared(found, None))
+    page = html_of(comparison)
+    assert page.index(rows["Variants"]) < page.index('<section id="speed"')
+
+
+def test_next_step_is_one_thing_to_do(project: SmallStudy) -> None:
+    found = document_of(project.compare())
+    assert next_step(found).startswith('use mixed_bfloat16: keras.config.set_dtype_policy("mixed_bfloat16") before')
+    slow = _with(found, "mixed_float16", next_steps=None, reasons=())
+    assert slow.baseline_reasons is not None
+    assert next_step(slow) == "python -m stages.advise lists what can be tried"  # the baseline's XLA
+    bare = slow.model_copy(update={"baseline_reasons": None})
+    assert next_step(bare) == "nothing here names a setting to try; the report has the reasons"
+    emulated = _with(bare, "mixed_float16", reasons=(_reason("emulated_float16"),))
+    assert next_step(emulated).startswith(
+        "no setting can help here, because this CPU emulates the precision of mixed_f"
+    )
+    steps = ("It is open.", "To measure that long, set profile.processes to 9.")
+    assert next_step(_with(bare, "mixed_float16", next_steps=steps)) == steps[1]
