@@ -144,8 +144,7 @@ def readme_rows(found: Results, studies: Mapping[str, Study]) -> str:
     if each is None:
         return ""
     about = "; ".join(described([one for occasions in each.values() for one in occasions]))
-    note = fill(_README_NOTE, 120)
-    return "\n".join([*table(each, studies, best=True), "", fill(f"{markdown_text(about)}.", 120), note])
+    return "\n".join([*table(each, studies, best=True), "", fill(f"{markdown_text(about)}. {_README_NOTE}", 120)])
 
 
 def between_markers(text: str, rows: str) -> str:
