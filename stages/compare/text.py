@@ -27,31 +27,21 @@ KIND_NAMES = {
 }
 
 
-class RatioLike(Protocol):
-    """A ratio of times with its interval, while it is judged and in the document."""
-
+class _RatioLike(Protocol):  # with its interval, while it is judged and in the document
     @property
-    def ratio(self) -> float:
-        """The ratio."""
-        ...
-
+    def ratio(self) -> float: ...
     @property
-    def low(self) -> float:
-        """Lower end of its interval."""
-        ...
-
+    def low(self) -> float: ...
     @property
-    def high(self) -> float:
-        """Upper end of its interval."""
-        ...
+    def high(self) -> float: ...
 
 
-def interval_text(speedup: RatioLike) -> str:
+def interval_text(speedup: _RatioLike) -> str:
     """The interval of a ratio, such as `1.57 to 1.63`."""
     return f"{speedup.low:.2f} to {speedup.high:.2f}"
 
 
-def ratio_text(speedup: RatioLike) -> str:
+def ratio_text(speedup: _RatioLike) -> str:
     """The ratio with its interval, such as `1.60× (1.57 to 1.63)`."""
     return f"{speedup.ratio:.2f}× ({interval_text(speedup)})"
 
@@ -73,7 +63,7 @@ def time_text(ratio: float) -> str:
     return f"takes {100 * change:.0f} % longer" if change < 1 else f"takes {1 + change:.1f} times as long"
 
 
-def step_clause(speedup: RatioLike, *, per_example: bool = False) -> str:
+def step_clause(speedup: _RatioLike, *, per_example: bool = False) -> str:
     """What a speed-up of training is about, such as `a training step takes 4 % longer (speed-up 0.96×, 0.94 to 0.98)`.
 
     Where it is not clear which of the two takes longer, only the speed-up is given. A whole training also validates,

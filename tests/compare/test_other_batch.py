@@ -5,7 +5,7 @@ from __future__ import annotations
 from stages.compare.judge import document_of
 from stages.compare.report.html import render_report
 from stages.compare.report.markdown import render_markdown
-from stages.compare.report.tables import at_equal_batch, batch_rows
+from stages.compare.report.tables import at_equal_batch, batch_table
 from stages.params import Variant
 from stages.results.comparison import Comparison
 from stages.results.profile import BatchTried, LargestBatch, read_profile
@@ -47,9 +47,10 @@ def test_other_batch_stands_in_a_table_of_its_own(project: SmallStudy) -> None:
     give_batch(project)
     result = compared(project)
     assert list(at_equal_batch(result)) == ["mixed_float16", "float16"]
-    (row,) = batch_rows(result)
-    assert (row.variant, row.batch_size) == ("mixed_bfloat16", "64")
-    assert "over float32 at 32" in row.speedup
+    heads, (cells,) = batch_table(result)
+    row = dict(zip(heads, cells, strict=True))
+    assert (row["variant"], row["batch"]) == ("mixed_bfloat16", "64")
+    assert "over float32 at 32" in row["speed-up"]
     note = "mixed_bfloat16 trains on batches of 64 with a largest learning rate of 0.01, in proportion to its batch"
     assert any(text.startswith(note) for text in result.notes or ())
     page, markdown = render_report(result, project.load()), render_markdown(result)
@@ -61,7 +62,7 @@ def test_other_batch_stands_in_a_table_of_its_own(project: SmallStudy) -> None:
 
 def test_all_at_equal_batch_have_no_such_table(project: SmallStudy) -> None:
     result = compared(project)
-    assert batch_rows(result) == []
+    assert batch_table(result) == ([], [])
     assert "At other batches" not in render_report(result, project.load())
 
 

@@ -18,12 +18,11 @@ def what_was_compared(comparison: Comparison, run_id: str | None) -> list[tuple[
         run_id: of the run of `compare` in MLflow; None where it is not known.
     """
     setup, environment = comparison.setup, comparison.environment
-    machine = [environment["device"]]
     versions = environment.get("versions", {})
-    machine += [f"{name} {versions[key]}" for key, name in _LIBRARIES.items() if key in versions]
-    rows = [*(_of_setup(setup, comparison) if setup else ()), ("Machine", ", ".join(machine))]
-    measured = list(_measured(setup, run_id))
-    return [*rows, *([("Measured", ", ".join(measured))] if measured else [])]
+    machine = [f"{name} {versions[key]}" for key, name in _LIBRARIES.items() if key in versions]
+    rows = [*(_of_setup(setup, comparison) if setup else ()), ("Machine", ", ".join([environment["device"], *machine]))]
+    measured = ", ".join(_measured(setup, run_id))
+    return [*rows, ("Measured", measured)] if measured else rows
 
 
 def _of_setup(setup: Setup, comparison: Comparison) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 
 import pandas as pd
@@ -122,59 +122,27 @@ def _inference_rows(study: Study, size: int) -> list[MetricRow]:
     ]
 
 
-@dataclass(frozen=True)
-class BatchRow:
-    """A variant at a batch of its own; texts, empty where nothing is known."""
-
-    variant: str
-    batch_size: str
-    examples_per_s: str
-    speedup: str
-    memory_mib: str
-    quality: str
-    verdict: str
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Below `batch_columns`, without the first."""
-        return tuple(getattr(self, column.name) for column in fields(self)[1:])
-
-
 def batch_table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """The heads and the rows of the table of `batch_rows`, without columns in which nothing is known."""
-    rows = [[row.variant, *row.cells] for row in batch_rows(comparison)]
-    heads = batch_columns(comparison)
-    known = [place for place in range(len(heads)) if any(row[place] for row in rows)]
-    return [heads[place] for place in known], [[row[place] for place in known] for row in rows]
-
-
-def batch_columns(comparison: Comparison) -> tuple[str, ...]:
-    """The heads of all columns."""
+    """The heads and the rows of candidates whose batch is not the baseline's, without columns with nothing in them."""
     examples = comparison.setup.task.examples_word if comparison.setup else "examples"
     score = comparison.score.name if comparison.score else "score"
     verdict = "verdict, speed only" if comparison.speed_only else "verdict"
-    return ("variant", "batch", f"{examples}/s", "speed-up", "memory, MiB", f"change of {score}", verdict)
-
-
-def batch_rows(comparison: Comparison) -> list[BatchRow]:
-    """Candidates whose batch is not that of the baseline."""
-    return [
-        BatchRow(
-            variant=name,
-            batch_size=f"{item.other_batch.batch_size.candidate:g}",
-            examples_per_s=number_text(item.other_batch.examples_per_s.candidate),
-            speedup=_over(item.speedups[TRAIN], comparison, item.other_batch.batch_size.baseline) + _factors_text(item),
-            memory_mib=number_text(item.peak_memory_mib.candidate) if item.peak_memory_mib else "",
-            quality=_quality_text(item),
-            verdict=verdict_text(item.verdict, speed_only=comparison.speed_only),
+    heads = ("variant", "batch", f"{examples}/s", "speed-up", "memory, MiB", f"change of {score}", verdict)
+    rows = [
+        (
+            name,
+            f"{item.other_batch.batch_size.candidate:g}",
+            number_text(item.other_batch.examples_per_s.candidate),
+            _over(item.speedups[TRAIN], comparison, item.other_batch.batch_size.baseline) + _factors_text(item),
+            number_text(item.peak_memory_mib.candidate) if item.peak_memory_mib else "",
+            Scale.of(item.quality).change(item.quality) if item.quality else "",
+            verdict_text(item.verdict, speed_only=comparison.speed_only),
         )
         for name, item in comparison.candidates.items()
         if item.other_batch is not None
     ]
-
-
-def _quality_text(candidate: Candidate) -> str:
-    return Scale.of(candidate.quality).change(candidate.quality) if candidate.quality else ""
+    known = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+    return [heads[place] for place in known], [[row[place] for place in known] for row in rows]
 
 
 def _over(found: Ratio, comparison: Comparison, batch_size: float) -> str:
