@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 DIGITS = 3
 MIB = 2**20  # bytes
-LONGER = "To measure that long"  # so the step begins that says how
+LONGER = "To measure that long,"  # so the step begins that says how
 MEASURE_AGAIN = "dvc repro -f -s profile && dvc repro"
 TRAIN = "train"  # the measure; those of inference are `inference_b<n>`
 _INFERENCE = "inference_b"

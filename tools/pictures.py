@@ -13,7 +13,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 from urllib.parse import quote
 
 from mlflow import MlflowClient
@@ -46,17 +48,24 @@ def main() -> None:
     for name, size in PAGES.items():
         _picture(browser, report, name, size)
     command = [sys.executable, "-m", "stages.tracking", "--port", "5055"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         try:
             assert server.stdout is not None
-            address = server.stdout.readline().split()[0]
-            _wait_for_server(server)
-            _picture(browser, _compared(address), *COMPARE)
+            first, *_ = _until_ready(server.stdout)
+            _picture(browser, _compared(first.split("/#/")[0]), *COMPARE)
         finally:
             server.terminate()
 
 
-def _compared(address: str) -> str:
+def _until_ready(output: IO[str]) -> Iterator[str]:
+    """The lines of MLflow's server until it is ready."""
+    for line in output:
+        yield line
+        if "startup complete" in line:
+            return
+
+
+def _compared(server: str) -> str:
     """MLflow's page that compares the newest runs of the variants."""
     settings = params.load()
     client = MlflowClient(store.resolve_uri(settings.tracking))
@@ -65,16 +74,8 @@ def _compared(address: str) -> str:
         raise HalfstepError("tools.pictures: MLflow has no run yet: run `dvc repro` first")
     newest = {run.info.run_name: run.info.run_id for run in reversed(client.search_runs([experiment.experiment_id]))}
     runs = [newest[name] for name in settings.train.variants]
-    page = address.split("/#/")[0]
-    return f"{page}/#/compare-runs?runs={quote(json.dumps(runs))}&experiments={quote(json.dumps([experiment.experiment_id]))}"
-
-
-def _wait_for_server(server: subprocess.Popen[str]) -> None:
-    """Until it prints that it is ready."""
-    assert server.stdout is not None
-    for line in server.stdout:
-        if "startup complete" in line:
-            return
+    experiments = quote(json.dumps([experiment.experiment_id]))
+    return f"{server}/#/compare-runs?runs={quote(json.dumps(runs))}&experiments={experiments}"
 
 
 def _picture(browser: str, address: str, name: str, size: tuple[int, int]) -> None:

@@ -163,7 +163,7 @@ def _how(times: int, judging: Judging) -> str:
         f"profile.max_seconds to about {_rounded_up(protocol.timing_seconds * times)}",
         f"profile.target_precision to {_rounded_down(protocol.target_precision / math.sqrt(times)):g}",
     ]
-    return f"{LONGER}, set {joined(changes)}."
+    return f"{LONGER} set {joined(changes)}."
 
 
 def _rounded_down(value: float) -> float:

@@ -27,7 +27,7 @@ from stages.tracking.tracker import RunIdentity
 
 Logger = Callable[[ActiveRun], None]
 
-GLANCE = "at_a_glance/step_time_ms"  # MLflow's comparison of runs opens on the first metric by name
+GLANCE = "at_a_glance/step_time_ms"  # MLflow's comparison of runs opens on the metric that was logged first
 CONFUSION_MATRIX = "confusion_matrix.png"
 MAX_WARNINGS = 7900  # characters of a description; a tag of MLflow holds 8,000
 
@@ -109,9 +109,9 @@ def log_not_trained(run: ActiveRun, directory: Path, result_sha256: str) -> None
 def log_profile(run: ActiveRun, directory: Path, score_name: str, scores: Sequence[float], result_sha256: str) -> None:
     """Logs `summary.json`, the mean test score over the seeds, the raw times and the trace."""
     summary = ProfileSummary.read(directory / SUMMARY)
-    run.metrics(summary.metrics)
     if (step_ms := summary.metrics.get("step_time_ms/mean")) is not None:
         run.metrics({GLANCE: step_ms})
+    run.metrics(summary.metrics)
     run.metrics(score_metrics(score_name, scores))
     run.artifact(directory / SUMMARY)
     for name, _ in TABLES.values():

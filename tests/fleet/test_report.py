@@ -120,7 +120,7 @@ def test_same_device_is_told_apart(project: SmallStudy, monkeypatch: pytest.Monk
     slow = next(one for one in machines() if one.comparison.candidates[FAST].verdict == "reject")
     assert f"reject on CPU 1 ({slow.machine})" in statement(FAST)
     report()
-    assert "settings.TF\\_NUM\\_INTRAOP\\_THREADS: 1" in REPORT.read_text()
+    assert "settings, TF\\_NUM\\_INTRAOP\\_THREADS: 1" in REPORT.read_text()
 
 
 def test_machines_that_did_not_measure_the_same_are_refused(project: SmallStudy) -> None:

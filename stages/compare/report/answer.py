@@ -53,7 +53,9 @@ def next_step(comparison: Comparison) -> str:
     if adopted and (policy := settings.get(adopted[0], {}).get("policy")) is not None:
         return f'use {adopted[0]}: keras.config.set_dtype_policy("{policy}") before the model is built'
     if steps := [step for item in candidates.values() for step in item.next_steps or ()]:
-        return next((step for step in steps if step.startswith(LONGER)), steps[0])
+        return next(
+            (f"measure longer:{step.removeprefix(LONGER)}" for step in steps if step.startswith(LONGER)), steps[0]
+        )
     if (why := no_help(comparison)) is not None:
         return why
     reasons = [
