@@ -592,7 +592,7 @@ def html_of(judging: Judging) -> str:
 
 def terminal_of(judging: Judging) -> RenderableType:
     """The terminal's tables and lines."""
-    return render(document_of(judging), judging.study)
+    return render(document_of(judging))
 
 
 def write_results_of(judging: Judging) -> document.Comparison:

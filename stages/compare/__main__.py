@@ -67,7 +67,7 @@ def _compare_and_track(settings: Params, inputs: Snapshot) -> Comparison:
     profile = study.baseline.profile
     write_occasion(profile.summary.protocol if profile else None, judging.void, found_ratios(judging))
     track(comparison, study, settings, tracker)
-    wide_console().print(render(comparison, study))
+    wide_console().print(render(comparison))
     return comparison
 
 

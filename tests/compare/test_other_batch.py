@@ -55,8 +55,8 @@ def test_other_batch_stands_in_a_table_of_its_own(project: SmallStudy) -> None:
     assert any(text.startswith(note) for text in result.notes or ())
     page, markdown = render_report(result, project.load()), render_markdown(result)
     assert "At other batches" in page
-    assert "| mixed\\_bfloat16 | training step |" not in markdown
-    assert "| mixed\\_float16 | training step |" in markdown
+    assert "| mean | float32 | mixed\\_bfloat16 |" not in markdown
+    assert "| mean | float32 | mixed\\_float16 |" in markdown
     assert "| mixed\\_bfloat16 | 64 |" in markdown
 
 

@@ -36,7 +36,7 @@ def texts_of(comparison: Comparison, study: Study) -> dict[str, str]:
     """What the terminal, the page and the Markdown say."""
     console = Console(width=COLUMNS, color_system=None)
     with console.capture() as capture:
-        console.print(render(comparison, study))
+        console.print(render(comparison))
     return {
         "terminal": capture.get(),
         "page": text_of_page(render_report(comparison, study)),

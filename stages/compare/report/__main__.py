@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stages import files
 from stages.cli import cli_entry
-from stages.compare.report.html import NO_STUDY_NOTE, render_report
+from stages.compare.report.html import render_report
 from stages.compare.report.terminal import render
 from stages.compare.study import Study, load_study
 from stages.errors import HalfstepError
@@ -23,11 +23,9 @@ def main() -> None:
     parser.add_argument("--html", type=Path, metavar="PATH", help="where to write the page")
     arguments = parser.parse_args()
     comparison = Comparison.read(arguments.file)
-    study = study_of(comparison, arguments.file)
-    wide_console().print(render(comparison, study))
-    if study is None:
-        print(NO_STUDY_NOTE)
+    wide_console().print(render(comparison))
     if arguments.html is not None:
+        study = study_of(comparison, arguments.file)
         files.write_text(arguments.html, render_report(comparison, study))
 
 

@@ -1,4 +1,4 @@
-"""The rows that the terminal, the HTML report and the DVC plots show."""
+"""The rows of the HTML report and of the DVC plots."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class MetricRow:
         values: by variant; variants without the metric are absent.
         digits: decimal places; None for three significant digits.
         measure: the measure whose speed-up, or `QUALITY` whose change, belongs to the metric.
-        headline: whether the terminal shows the row.
     """
 
     label: str
@@ -48,7 +47,6 @@ class MetricRow:
     values: dict[str, float]
     digits: int | None = None
     measure: str | None = None
-    headline: bool = False
 
     def text(self, variant: str) -> str:
         """The value of a variant; empty if it has none."""
@@ -64,15 +62,15 @@ def metric_rows(study: Study, score: Score | None) -> list[MetricRow]:
         *_score_rows(study, score),
         *_train_rows(study),
         *chain.from_iterable(_inference_rows(study, size) for size in study.inference_batch_sizes),
-        _row(study, PEAK_MEMORY, "peak memory of training steps", "MiB", headline=True),
+        _row(study, PEAK_MEMORY, "peak memory of training steps", "MiB"),
         _row(study, "memory/allocator_peak_mib", "peak of oneDNN's allocator", "MiB"),
         _row(study, LARGEST_BATCH, "largest batch that trains", study.task.examples_word, 0),
         _row(study, "profiler/step_time_ms", "traced step", "ms"),
         *(_row(study, f"profiler/{part}_ms", f"traced step: {part.replace('_', ' ')}", "ms") for part in STEP_PARTS),
-        _row(study, "profiler/compute_16bit_percent", "compute time in 16 bit", "%", headline=True),
+        _row(study, "profiler/compute_16bit_percent", "compute time in 16 bit", "%"),
         _row(study, "profiler/compute_tf32_percent", "compute time in TF32", "%"),
         _row(study, "profiler/compute_unknown_percent", "compute time in an unknown type", "%"),
-        _row(study, "profiler/tensor_core_percent", "compute time on tensor cores", "%", headline=True),
+        _row(study, "profiler/tensor_core_percent", "compute time on tensor cores", "%"),
         _row(study, "profiler/tensor_core_unknown_percent", "compute time, unknown whether on tensor cores", "%"),
         _row(study, "profiler/matrix_tensor_core_percent", "matrix work on tensor cores", "%"),
         _row(study, "profiler/layout_percent", "compute time changing layouts (NCHW, NHWC)", "%"),
@@ -87,13 +85,11 @@ def _score_rows(study: Study, score: Score | None) -> Iterator[MetricRow]:
     if scores and score is not None and score.margin is not None:
         scale = Scale(score.name, score.unit == "fraction", score.margin)
         shown = {variant: 100 * value if scale.is_fraction else value for variant, value in scores.items()}
-        yield MetricRow(f"test {scale.name}", scale.unit, shown, scale.digits, QUALITY, headline=True)
+        yield MetricRow(f"test {scale.name}", scale.unit, shown, scale.digits, QUALITY)
 
 
-def _row(
-    study: Study, metric: str, label: str, unit: str, digits: int | None = None, *, headline: bool = False
-) -> MetricRow:
-    return MetricRow(label, unit, metric_values(study.variants, metric), digits, headline=headline)
+def _row(study: Study, metric: str, label: str, unit: str, digits: int | None = None) -> MetricRow:
+    return MetricRow(label, unit, metric_values(study.variants, metric), digits)
 
 
 def _train_rows(study: Study) -> list[MetricRow]:
@@ -102,9 +98,9 @@ def _train_rows(study: Study) -> list[MetricRow]:
     per_s = metric_values(study.variants, f"train_{examples}_per_s")
     return [
         _time_row("training step, mean", means_ms, TRAIN),
-        MetricRow("throughput of training steps", f"{examples}/s", per_s, headline=True),
-        MetricRow("wall time of a training", "s", train_times_s(study.variants), headline=True),
-        MetricRow("processor time to start", "s", metric_values(study.variants, STARTUP), headline=True),
+        MetricRow("throughput of training steps", f"{examples}/s", per_s),
+        MetricRow("wall time of a training", "s", train_times_s(study.variants)),
+        MetricRow("processor time to start", "s", metric_values(study.variants, STARTUP)),
         _time_row("training step, median of single steps", metric_values(study.variants, "step_time_ms/p50")),
         _time_row("training step, 95th percentile of them", metric_values(study.variants, "step_time_ms/p95")),
     ]
@@ -163,7 +159,7 @@ def at_equal_batch(comparison: Comparison) -> dict[str, Candidate]:
 
 
 def _time_row(label: str, times_ms: dict[str, float], measure: str | None = None) -> MetricRow:
-    return MetricRow(label, "ms", times_ms, measure=measure, headline=measure is not None)
+    return MetricRow(label, "ms", times_ms, measure=measure)
 
 
 def _per_second(images: int, times_ms: dict[str, float]) -> dict[str, float]:

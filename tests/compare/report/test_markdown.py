@@ -21,7 +21,8 @@ def _with_candidate(result: document.Comparison, name: str, **changes: object) -
 def test_markdown_contains_verdicts_numbers_and_reasons(comparison: Judging) -> None:
     text = render_markdown(document_of(comparison))
     assert "**mixed\\_bfloat16: adopt.** Use mixed\\_bfloat16" in text
-    assert "| mixed\\_bfloat16 | training step | 13.0 ms | 8.12 ms | 1.60× | 1.55 to 1.65 | adopt |" in text
+    assert "| mean | float32 | mixed\\_bfloat16 | change | verdict |" in text
+    assert "| training step | 13.0 ms | 8.12 ms | 1.60× (1.55 to 1.65) | adopt |" in text
     assert "(`emulated_float16`, training)" in text
     assert "To settle it: Lower train.learning" in text.replace("\\_", "_")
     assert "Gate" not in text
@@ -29,20 +30,16 @@ def test_markdown_contains_verdicts_numbers_and_reasons(comparison: Judging) -> 
 
 def test_factors_and_both_accuracies_have_rows(comparison: Judging) -> None:
     lines = render_markdown(document_of(comparison)).splitlines()
-    number = next(number for number, line in enumerate(lines) if line.startswith("| mixed\\_float16 | training step |"))
-    assert lines[number + 1] == "|  | = settings |  |  | 0.80× | 0.77 to 0.83 |  |"
-    assert lines[number + 2] == "|  | × precision |  |  | 0.31× | 0.30 to 0.32 |  |"
-    rows = [line for line in lines if line.startswith("| mixed\\_bfloat16 | accuracy")]
-    assert [row.split("|")[2].strip() for row in rows] == [
-        "accuracy, points, two trainings",
-        "accuracy, points, the same weights",
-    ]
-    assert [row.split("|")[5].strip() for row in rows] == ["−0.25", "−0.08"]
+    number = next(number for number, line in enumerate(lines) if line.startswith("| training step |"))
+    assert lines[number + 1] == "| \\= settings |  |  | 0.80× (0.77 to 0.83) |  |"
+    assert lines[number + 2] == "| × precision |  |  | 0.31× (0.30 to 0.32) |  |"
+    assert "| accuracy, % | 98.00 | 97.75 | −0.25 (−0.58 to +0.08) | loss ≤ 1 |" in lines
+    assert "| same weights, % | 98.00 | 97.92 | −0.08 (−0.33 to +0.17) | loss ≤ 1 |" in lines
     assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
 
 
 def test_void_measures_are_named(comparison: Judging) -> None:
-    assert "Void" not in render_markdown(document_of(comparison))
+    assert "which therefore decides nothing" not in render_markdown(document_of(comparison))
     void = document_of(replace(comparison, void=frozenset({"inference_b1"})))
     expected = "The two copies of float32 differ by more than noise in inference at batch size 1, which"
     assert expected in render_markdown(void)
@@ -77,14 +74,16 @@ def test_costs_beside_the_speedups_have_rows(project: SmallStudy) -> None:
     for seed, seconds in zip(SEEDS, (1250.0, 1300.0, 1350.0), strict=True):
         project.edit_training("mixed_bfloat16", seed, train_time_s=seconds)
     lines = render_markdown(document_of(project.compare())).splitlines()
-    assert "| mixed\\_bfloat16 | wall time of a training | 12.0 s | 1,300 s |  |  |  |" in lines
-    assert "| mixed\\_float16 | processor time to start | 6.50 s | 26.0 s |  |  |  |" in lines
+    assert "| whole training | 12.0 s | 1,300 s |  |  |" in lines
+    assert "| start (processor) | 6.50 s | 26.0 s |  |  |" in lines
 
 
 def test_notes_are_in_the_text(project: SmallStudy) -> None:
-    assert "steady" not in render_markdown(document_of(project.compare()))
+    assert "getting faster" not in render_markdown(document_of(project.compare()))
     project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"unsteady": ("inference_b1",)}))
-    assert "is not steady" not in render_markdown(document_of(project.compare()))  # it fell in all arms alike
+    assert "was still getting faster" not in render_markdown(
+        document_of(project.compare())
+    )  # it fell in all arms alike
     project.scale_times("mixed_bfloat16", "inference.csv", 0.8, first_call=2)
     text = render_markdown(document_of(project.compare()))
     assert "Inference at batch size 1 was still getting faster when each measurement ended" in text

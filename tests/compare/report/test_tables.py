@@ -73,13 +73,6 @@ def test_throughput_is_that_of_the_mean_step(comparison: Judging) -> None:
     assert rows["inference throughput, batch 32"]["float32"] == pytest.approx(32e3 / mean_ms)
 
 
-def test_percentiles_and_first_calls_are_not_in_the_headline(comparison: Judging) -> None:
-    headline = [row.label for row in _rows(comparison) if row.headline]
-    assert "training step, mean" in headline
-    assert not [label for label in headline if "median" in label or "percentile" in label or "first call" in label]
-    assert "latency, batch 1, first call" in [row.label for row in _rows(comparison)]
-
-
 def test_metric_that_no_variant_has_is_left_out(comparison: Judging) -> None:
     labels = [row.label for row in _rows(comparison)]
     assert "peak memory of training steps" in labels
