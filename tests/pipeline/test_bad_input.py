@@ -116,7 +116,7 @@ LATER_ERRORS = [
     Mistake(
         "batch larger than the training set",
         {"train.batch_size": 5000},
-        ("train.batch_size is 5000; allowed is at most 989, the number of training images",),
+        ("train.batch_size is 5000; allowed is at most 899, the number of training images",),
         command="train --variant float32 --seed 0",
         status=1,
     ),
