@@ -89,7 +89,7 @@ def test_study_goes_on_after_a_kill_is_measured_again_and_made_ready(checkout: C
     assert "Running stage 'train@float32-0'" not in second
     assert "hold the mean of the others" in second
     page = (checkout.root / "data/gallery/gallery.md").read_text()
-    assert "2 occasions, spread " in page
+    assert "2 runs, spread " in page
 
     assert "open a pull request" in checkout.check_output("python", "-m", "tools.gallery", "--add")
     added = checkout.check_output("git", "status", "--short", "--untracked-files=all").split()

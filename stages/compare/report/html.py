@@ -101,7 +101,9 @@ def _alerts(comparison: Comparison) -> Iterator[str]:
     if (note := headline_note(comparison)) is not None:
         yield note
     protocol = comparison.setup.protocol if comparison.setup else None
-    yield from (f"{text[0].upper()}{text[1:]}." for text in (protocol.warnings if protocol else ()))
+    for text in protocol.warnings if protocol else ():
+        is_of_a_variant = text.split(maxsplit=1)[0].endswith(":")
+        yield f"{text}." if is_of_a_variant else f"{text[0].upper()}{text[1:]}."
 
 
 _WITHOUT_STUDY: dict[str, Any] = dict.fromkeys(
