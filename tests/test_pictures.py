@@ -15,4 +15,4 @@ def test_picture_is_of_these_templates(root: Path, name: str) -> None:
     """`python -m tools.pictures` makes them anew, after a `dvc repro`."""
     with Image.open(root / "docs" / f"{name}.png") as image:
         assert image.size == pictures.PAGES[name]
-        assert image.text["templates"] == pictures.digest(root)
+        assert image.info["templates"] == pictures.digest(root)

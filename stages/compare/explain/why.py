@@ -41,7 +41,7 @@ def why(variant: str, reasons: Sequence[Reason], account: Account | None) -> str
     """The main cause of what training with a candidate gains or loses; None where nothing is known.
 
     What the hardware or the settings do not allow comes first, then what the traces show of a step. What limits any
-    precision, such as the input, makes no step longer: it is the cause only where the traces explain no change.
+    precision, such as the input, makes no step longer: it is the cause only where the step is not clearly longer.
 
     Args:
         variant: name of the candidate.
@@ -49,8 +49,8 @@ def why(variant: str, reasons: Sequence[Reason], account: Account | None) -> str
         account: of its training.
     """
     causes = {reason.code: reason for reason in reversed(reasons) if reason.measure == TRAIN}
-    is_told = account is not None and not account.measured.holds_0 and account.is_sound
-    codes: Sequence[str] = _NO_GAIN if is_told else (*_NO_GAIN, *_LIMITS)
+    is_longer = account is not None and account.measured.low > 0
+    codes: Sequence[str] = _NO_GAIN if is_longer else (*_NO_GAIN, *_LIMITS)
     first = next((causes[code] for code in codes if code in causes), None)
     gains = account is not None and account.measured.high < 0
     if first is not None and not gains:

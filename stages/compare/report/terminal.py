@@ -24,10 +24,11 @@ def render(comparison: Comparison) -> RenderableType:
     """The answer, a table of each candidate beside the baseline, why, and where to go on."""
     lines: list[RenderableType] = [Text(printable(answer.line), style="bold") for answer in answers(comparison)]
     for name, of_one in rows(comparison).items():
-        lines += [Text(), _table(heads(comparison, name), [row.cells for row in of_one]), Text()]
+        lines += [Text(), _table(heads(comparison, name), [row.cells for row in of_one])]
     batch_heads, batches = batch_table(comparison)
     if batches:
         lines.append(_table(batch_heads, batches, title="At other batches", caption=BATCH_CAPTION))
+    lines.append(Text())
     for candidate in comparison.candidates.values():
         lines += [Text(printable(text)) for text in candidate.sentences]
     lines += [Text(f"Note: {printable(text)}") for text in _notes(comparison)]

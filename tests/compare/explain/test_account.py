@@ -270,14 +270,15 @@ def _reason(code: str) -> Reason:
 
 
 def test_why_is_the_main_cause() -> None:
-    """Hardware first; what limits any precision only where the traces explain no change; a gain is no fault."""
+    """Hardware first; what limits any precision makes no step longer; a gain is no fault."""
     slower, faster = accounted(of(SLOWER), 130.0), accounted(of(FASTER), 80.0)
-    unexplained = accounted(of(BASELINE), 130.0)
+    same, unexplained = accounted(of(BASELINE), 100.0), accounted(of(BASELINE), 130.0)
     limit, hardware, settings = _reason("step_overhead"), _reason("no_16bit_instructions"), _reason("onednn_differs")
     assert why("x", (), None) is None
     assert why("x", (limit, hardware), slower) == "no_16bit_instructions. Do."
     assert why("x", (limit,), slower) == account_text("x", slower)
-    assert why("x", (limit,), unexplained) == "step_overhead. Do."
+    assert why("x", (limit,), same) == "step_overhead. Do."
+    assert why("x", (limit,), unexplained) == account_text("x", unexplained)
     assert why("x", (limit, hardware), faster) == account_text("x", faster)
     assert why("x", (settings,), unexplained) == f"{account_text('x', unexplained)} onednn_differs."
     assert why("x", (settings,), slower) == account_text("x", slower)
