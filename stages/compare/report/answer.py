@@ -151,8 +151,8 @@ def _inference(compared: Mapping[str, Candidate], measures: Sequence[str]) -> An
     if len(sizes) == 1:
         verdict = next(iter(sizes))
         return Answer("Inference", verdict, _WORDS[verdict], "")
-    text = "; ".join(others)
-    return Answer("Inference", _OPEN, "not decided yet", f"{text[0].upper()}{text[1:]}.")
+    first, second = sorted(others, reverse=True)  # what is not decided, then what is
+    return Answer("Inference", _OPEN, first, f"{second[0].upper()}{second[1:]}.")
 
 
 def _best(compared: Mapping[str, Candidate], measure: str) -> str:

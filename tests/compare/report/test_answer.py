@@ -79,7 +79,7 @@ def test_disturbed_measurement_answers_nothing(project: SmallStudy) -> None:
 def test_inference_is_answered_by_batch_size(comparison: Judging) -> None:
     found = document_of(comparison)
     mixed = _with(found, "mixed_bfloat16", verdict_inference_b1="reject", verdict_inference_b32="inconclusive")
-    assert answers(mixed)[1].line == "Inference: not decided yet. No at batch size 1; not decided yet at batch size 32."
+    assert answers(mixed)[1].line == "Inference: not decided yet at batch size 32. No at batch size 1."
     half = answers(_with(found, "mixed_bfloat16", verdict_inference_b1="reject"))[1]
     assert half.line.startswith("Inference: yes. At batch size 32, mixed_bfloat16 is 1.60× as fast (")
     assert half.line.endswith("; no at batch size 1.")
