@@ -164,7 +164,7 @@ def read_json(path: Path) -> Any:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def sha256_file(path: Path) -> str:

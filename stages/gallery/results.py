@@ -189,7 +189,7 @@ def _left_out(path: Path, why: str) -> GalleryError:
 
 def _content(path: Path) -> Any:
     def refuse(name: str) -> None:
-        raise ValueError(f"{name} is no number of JSON")
+        raise ValueError(f"{name} is not a number of JSON")
 
     return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
 

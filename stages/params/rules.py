@@ -188,7 +188,7 @@ def _float32_layers_fit(params: Params) -> Iterator[str]:
                 re.compile(pattern)
             except re.error as error:
                 yield (
-                    f"{key} contains '{one_line(pattern, 80)}', which is no regular expression ({error}); give the "
+                    f"{key} contains '{one_line(pattern, 80)}', which is not a regular expression ({error}); give the "
                     "path of a layer, or a regular expression for a whole path"
                 )
 

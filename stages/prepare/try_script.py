@@ -251,7 +251,7 @@ def _quality(found: Scripted, spec: TaskSpec, directory: Path | None, first: Loo
                 f"{subject} returns shape {np.shape(scores)} for {len(read[0])} examples; it must return one number "
                 f"for each, shape ({len(read[0])},)"
             )
-        return replace(seen, speed_only="its loss is no number for each example")
+        return replace(seen, speed_only="its loss is not a number for each example")
     if directory is not None:
         examples.write(directory, read)
     return replace(seen, score_name=scored[0], examples=total - total // 2)

@@ -66,7 +66,7 @@ def metric_of(model: keras.Model, name: str) -> tuple[str, Callable[[Any, Any], 
     if name not in found:
         names = joined(sorted(found)) if found else "none"
         raise TaskError(
-            f"task.score is '{name}', which is no metric that the script compiles ({names}): name one of them, or a "
+            f"task.score is '{name}', which is not a metric that the script compiles ({names}): name one of them, or a "
             "function as module:function"
         )
     direction = getattr(found[name], "_direction", None)  # by which Keras's own callbacks choose the best epoch
