@@ -40,9 +40,9 @@ def answers(comparison: Comparison) -> list[Answer]:
     compared = {name: item for name, item in comparison.candidates.items() if item.speedups}
     if not compared:
         return [Answer("Training", _OPEN, "not known", "No variant could be compared.")]
-    sizes = [measure for measure in next(iter(compared.values())).verdicts if measure != TRAIN]
+    measures = dict.fromkeys(measure for item in compared.values() for measure in item.speedups if measure != TRAIN)
     found = [_training(compared, comparison)]
-    return [*found, _inference(compared, sizes)] if sizes else found
+    return [*found, _inference(compared, list(measures))] if measures else found
 
 
 def next_step(comparison: Comparison) -> str:
