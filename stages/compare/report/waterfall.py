@@ -20,7 +20,7 @@ class Bar:
     """A bar of the waterfall; positions in percent.
 
     Attributes:
-        is_known: false for a change that may be 0.
+        is_known: false for a change that may be noise; of parts by Holm's method, as in the sentences.
         low, high: ends of its interval, from where it begins; None for a whole step.
     """
 
@@ -110,7 +110,7 @@ def _change(axis: Axis, label: str, clock_ms: float, change: Change, digits: int
         left,
         round(right - left, 2),
         "gained" if change.delta < 0 else "lost",
-        is_known=not change.holds_0,
+        is_known=bool(change.named) if isinstance(change, KindChange) else not change.holds_0,
         low=axis.at(clock_ms + change.low),
         high=axis.at(clock_ms + change.high),
     )
