@@ -70,7 +70,7 @@ def test_table_is_printed_in_ascii(configure: Callable[..., None], root: Path) -
     )
     assert (done.returncode, done.stderr) == (0, b"")
     text = done.stdout.decode("ascii")
-    assert "test accuracy" in text
+    assert "accuracy, %" in text
     assert " (-" in text
     assert "\\u" not in text
     assert "?" not in text
