@@ -56,6 +56,11 @@ def signed(value: float, digits: int) -> str:
     return f"{sign}{abs(rounded):,.{digits}f}"
 
 
+def capitalized(text: str) -> str:
+    """A text as a sentence begins; the rest of it stays as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def joined(items: Sequence[str]) -> str:
     """`a`, `a and b`, or `a, b and c`; empty without items."""
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)

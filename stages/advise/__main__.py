@@ -23,7 +23,7 @@ from stages.errors import AdviceError
 from stages.params import Params
 from stages.results.comparison import COMPARISON, Comparison
 from stages.terminal import wide_console
-from stages.text import yaml_text
+from stages.text import capitalized, yaml_text
 
 
 @cli_entry
@@ -82,7 +82,7 @@ def _list(found: Sequence[Advice], comparison: Comparison, *, as_json: bool) -> 
         console.print("`python -m stages.advise 1` tries one, in a DVC experiment; the workspace stays as it is.")
     else:
         why = no_help(comparison) or "the reasons of the last comparison name no setting to try"
-        console.print(Text(f"{why[0].upper()}{why[1:]}."))
+        console.print(Text(f"{capitalized(why)}."))
     for _, advice in (item for item in numbered if item[0] is None):
         why = f" ({advice.because})" if advice.because else ""
         console.print(Text(f"{advice.parent}, {advice.reason.code}: {advice.reason.advice}{why}"))

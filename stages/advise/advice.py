@@ -76,9 +76,7 @@ def advice_of(comparison: Comparison, settings: Params, kept: Mapping[str, str] 
         kept: by variant a better one that was made from it, and that further changes are made of.
     """
     found: dict[tuple[str, str, str], Advice] = {}
-    by_variant = {comparison.baseline: comparison.baseline_reasons or ()}
-    by_variant |= {name: item.reasons for name, item in comparison.candidates.items()}
-    for parent, reasons in by_variant.items():
+    for parent, reasons in comparison.reasons.items():
         for reason in (reason for reason in reasons if reason.measure == TRAIN):
             for advice in _of_reason(parent, reason, comparison, settings, kept or {}):
                 remedy = advice.remedy

@@ -12,7 +12,7 @@ from stages.stats.proportions import BinaryChange
 from stages.stats.quality import QualityChange
 from stages.stats.sample_size import examples_needed, occasions_needed, times_as_long, too_few_examples
 from stages.stats.speedup import Speedup
-from stages.text import LONGER, MEASURE_AGAIN, TRAIN, joined, measure_text, timed_label
+from stages.text import LONGER, MEASURE_AGAIN, TRAIN, capitalized, joined, measure_text, timed_label
 
 MOST_PROCESSES = 50  # that profile.processes allows
 MOST_TIMES = MOST_OCCASIONS = 10  # as long, or as often, as anyone measures
@@ -116,7 +116,7 @@ def _longer(label: str, speedup: Speedup, times: int, judging: Judging) -> str:
     """Such as `Training step: 1.03×, anywhere from 0.99 to 1.07. Measuring about 3 times as long … would …`."""
     minutes = judging.minutes(speedup.processes * times)
     takes = "" if minutes is None else f" ({_minutes_text(minutes)})"
-    return _sentence(
+    return capitalized(
         f"{label}: {_so_far(speedup, judging)}. Measuring about {times} times as long{takes} would probably settle it."
     )
 
@@ -124,7 +124,7 @@ def _longer(label: str, speedup: Speedup, times: int, judging: Judging) -> str:
 def _another_occasion(label: str, speedup: Speedup, number: int, judging: Judging) -> str:
     """How to measure on another occasion, and how many there would be in all."""
     runs = "one run" if speedup.occasions == 1 else f"{speedup.occasions} runs"
-    return _sentence(
+    return capitalized(
         f"{label}: {_so_far(speedup, judging)} after {runs}. A longer run cannot settle it, because whole runs differ; "
         f"about {number} runs in all could. Set profile.occasion to another word and run `dvc repro`: the runs so far "
         "are kept, and the verdict is on all of them."
@@ -143,14 +143,10 @@ def _minutes_text(minutes: float) -> str:
 
 
 def _too_close(found: list[str], judging: Judging) -> str:
-    return _sentence(
+    return capitalized(
         f"{'; '.join(found)}: too close to {judging.params.min_speedup:g}× to decide here, even by {MOST_OCCASIONS} "
         "runs. Treat it as no gain, or set another compare.min_speedup."
     )
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def _how(times: int, judging: Judging) -> str:
@@ -207,9 +203,7 @@ def _quality_sentences(whose: str, change: QualityChange, judging: Judging) -> I
         yield f"{impossible}."
         return
     examples, needed = judging.study.task.examples_word, examples_needed(change, margin)
-    score = (
-        f"{scale.name[0].upper()}{scale.name[1:]}{whose} changes by {scale.signed(change.delta)}{scale.short_points}"
-    )
+    score = f"{capitalized(scale.name)}{whose} changes by {scale.signed(change.delta)}{scale.short_points}"
     text = f"{score} ({scale.interval(change)}): {found}"
     reason = change.reason(margin)
     times = None if needed is None else needed / change.examples

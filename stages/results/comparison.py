@@ -607,6 +607,12 @@ class Comparison(Document):
             reason.setdefault("change", None)
         return found
 
+    @property
+    def reasons(self) -> dict[str, tuple[Reason, ...]]:
+        """The reasons of every variant, the baseline first."""
+        of_candidates = {name: item.reasons for name, item in self.candidates.items()}
+        return {self.baseline: self.baseline_reasons or (), **of_candidates}
+
     def is_void(self, measure: str) -> bool:
         """Whether a measure decides nothing."""
         control = self.control.get(measure)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stages.compare.scale import Scale
 from stages.compare.text import interval_text, ratio_text
 from stages.results.comparison import Candidate, Comparison, Verdict
-from stages.text import LONGER, TRAIN, batch_size_of, joined
+from stages.text import LONGER, TRAIN, batch_size_of, capitalized, joined
 
 _GOOD = ("adopt", "faster")
 _OPEN: Verdict = "inconclusive"
@@ -58,11 +58,7 @@ def next_step(comparison: Comparison) -> str:
         )
     if (why := no_help(comparison)) is not None:
         return why
-    reasons = [
-        *(comparison.baseline_reasons or ()),
-        *(reason for item in candidates.values() for reason in item.reasons),
-    ]
-    if any(reason.change is not None for reason in reasons):
+    if any(reason.change is not None for reasons in comparison.reasons.values() for reason in reasons):
         return "python -m stages.advise lists what can be tried"
     return "nothing here names a setting to try; the report has the reasons"
 
@@ -147,12 +143,12 @@ def _inference(compared: Mapping[str, Candidate], measures: Sequence[str]) -> An
     if gains:
         verdict = next(verdict for _, verdict in best.values() if verdict in _GOOD)
         text = "; ".join([*gains, *others])
-        return Answer("Inference", verdict, "yes" if verdict == "adopt" else "faster", f"{text[0].upper()}{text[1:]}.")
+        return Answer("Inference", verdict, "yes" if verdict == "adopt" else "faster", f"{capitalized(text)}.")
     if len(sizes) == 1:
         verdict = next(iter(sizes))
         return Answer("Inference", verdict, _WORDS[verdict], "")
     first, second = sorted(others, reverse=True)  # what is not decided, then what is
-    return Answer("Inference", _OPEN, first, f"{second[0].upper()}{second[1:]}.")
+    return Answer("Inference", _OPEN, first, f"{capitalized(second)}.")
 
 
 def _best(compared: Mapping[str, Candidate], measure: str) -> str:

@@ -20,7 +20,7 @@ from stages.compare.text import SYNTHETIC_NOTE, ratio_text, speed_only_note, ver
 from stages.errors import printable
 from stages.results.comparison import Candidate, Comparison, Reason, Setup
 from stages.results.profile import GpuConditions, Protocol
-from stages.text import TRAIN, measure_label, number_text, percent_text
+from stages.text import TRAIN, capitalized, measure_label, number_text, percent_text
 
 NO_STUDY_NOTE = "The tables of metrics and the curves are left out: the folders of this study are not here."
 
@@ -103,7 +103,7 @@ def _alerts(comparison: Comparison) -> Iterator[str]:
     protocol = comparison.setup.protocol if comparison.setup else None
     for text in protocol.warnings if protocol else ():
         is_of_a_variant = text.split(maxsplit=1)[0].endswith(":")
-        yield f"{text}." if is_of_a_variant else f"{text[0].upper()}{text[1:]}."
+        yield f"{text}." if is_of_a_variant else f"{capitalized(text)}."
 
 
 _WITHOUT_STUDY: dict[str, Any] = dict.fromkeys(
@@ -161,11 +161,8 @@ def _verdict(name: str, candidate: Candidate, comparison: Comparison) -> dict[st
 
 def _reasons(comparison: Comparison) -> list[dict[str, Any]]:
     """The reasons of every variant that has some, the baseline first."""
-    by_variant = {comparison.baseline: comparison.baseline_reasons or ()}
-    by_variant |= {name: candidate.reasons for name, candidate in comparison.candidates.items()}
-    return [
-        {"variant": name, "entries": list(map(_reason, reasons))} for name, reasons in by_variant.items() if reasons
-    ]
+    found = comparison.reasons.items()
+    return [{"variant": name, "entries": list(map(_reason, reasons))} for name, reasons in found if reasons]
 
 
 def _reason(reason: Reason) -> dict[str, Any]:

@@ -58,7 +58,6 @@ def waterfall(variant: str, baseline: str, candidate: Candidate) -> dict[str, An
         bars.append(Bar("what the limit would still allow", text, start, round(axis.at(after_ms) - start, 2), "limit"))
     return {
         "variant": variant,
-        "why": candidate.why,
         "bars": bars,
         "ticks": [(axis.at(tick), f"{tick:g} ms") for tick in axis.ticks(4)],
         "held": _held(account, after_ms, limit, before_ms),
