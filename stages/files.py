@@ -25,12 +25,15 @@ TRAIN = DATA / "train"
 PROFILE = DATA / "profile"
 COMPARE = DATA / "compare"
 FLEET = DATA / "fleet"  # what `python -m stages.fleet profile` brings home; ignored by git and DVC
-ENVIRONMENT_FILE = DATA / "environment.json"
-TRACKING_FILE = DATA / "tracking.json"
-SOURCE_FILE = DATA / "source.json"
 REPORT = COMPARE / "report.html"
-MODEL_FILE = DATA / "model.json"
-TASK_FILE = DATA / "task.json"
+ENVIRONMENT_FILE = DATA / "environment.json"
+KEYS = (
+    DATA / "keys"
+)  # digests of what stages depend on and DVC cannot name; beside these, one of the code of each stage
+TRACKING_FILE = KEYS / "tracking"
+SOURCE_FILE = KEYS / "source"
+MODEL_FILE = KEYS / "model"
+TASK_FILE = KEYS / "task"
 WORK_DIR = Path(".halfstep")  # kept when DVC reruns a stage; ignored by git and DVC
 CONTROL = "_control"  # the second copy of the baseline, for the A/A comparison
 BRIDGE_PREFIX = "_bridge_"  # of arms with the baseline's policy and a candidate's other settings

@@ -16,7 +16,7 @@ with quick_imports():
     from stages import files
     from stages.cli import cli_entry, run
     from stages.environment import gpu_preflight, preflight
-    from stages.inputs import digests
+    from stages.inputs import digests, own_code
     from stages.inputs.head_digests import HEAD_DIGESTS, HeadDigests, read_head_digests
     from stages.machine import fingerprint
     from stages.params import Params, TrainParams
@@ -39,6 +39,8 @@ def main() -> None:
     gpu_preflight.check(params, machine)
     files.write_json(files.ENVIRONMENT_FILE, machine)
     files.write_json(files.TRACKING_FILE, store.identity(params.tracking))
+    for stage in own_code.STARTS:
+        files.write_json(files.KEYS / stage, own_code.key(stage))
     write_digests(params) if head is None else write_head_digests(head)
     remove_unlisted_arms(params.train)
 

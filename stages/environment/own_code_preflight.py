@@ -13,7 +13,8 @@ from pathlib import Path
 
 from stages import files
 from stages.errors import one_line
-from stages.inputs.own_model import OWN_MODEL, module_file, parse_source, parsed, script_files, source_of
+from stages.inputs.closure import parse_source, parsed, source_of
+from stages.inputs.own_model import OWN_MODEL, module_file, script_files
 from stages.params import TaskParams
 from stages.params.margin import score_name_problem
 from stages.params.rules import did_you_mean

@@ -8,17 +8,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from stages import files
 from stages.errors import DataError, one_line
-from stages.files import resolve_data_path, sha256_file
-from stages.imports import ROOT
+from stages.files import resolve_data_path
 from stages.inputs.contents import Contents
+from stages.inputs.own_code import of_files
 from stages.inputs.own_model import own_model_files, script_files
 from stages.params import DataParams, ModelParams, Params, TaskParams
 
@@ -40,30 +38,6 @@ def source_digest(data: DataParams) -> dict[str, Any]:
         return {"source": data.source}
     root = resolve_data_path(data.path)
     return {"source": data.source, **_listing_digest(root, Contents("data.path", root))}
-
-
-def code_digest(stage: str) -> str:
-    """Digest of the names and contents of the code that `dvc.yaml` names for a stage: what its results depend on."""
-    named = [ROOT / name for name in code_of(stage)]
-    paths = sorted(path for entry in named for path in ([entry] if entry.is_file() else entry.rglob("*.py")))
-    return of_files((str(path.relative_to(ROOT)), path) for path in paths)
-
-
-def of_files(named: Iterable[tuple[str, Path]]) -> str:
-    """Digest of the names and contents of files, in this order."""
-    lines = [f"{name}\0{sha256_file(path)}\n" for name, path in named]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def code_of(stage: str) -> list[str]:
-    """The modules and packages on which a stage depends by `dvc.yaml`, as paths from the root of the project."""
-    return [name for name in listed(stage)["deps"] if name.startswith("stages/")]
-
-
-def listed(stage: str) -> dict[str, Any]:
-    """What `dvc.yaml` says of a stage."""
-    pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
-    return dict(pipeline["stages"][stage])
 
 
 def model_digest(model: ModelParams) -> dict[str, Any]:

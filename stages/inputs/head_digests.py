@@ -16,7 +16,7 @@ HEAD_DIGESTS = files.WORK_DIR / "fleet.json"  # in a copy that the fleet made, a
 
 
 class HeadDigests(BaseModel):
-    """What `environment` writes to `data/source.json`, `data/model.json` and `data/task.json`.
+    """What `environment` writes to `source`, `model` and `task` in `data/keys`.
 
     Attributes:
         checkout: identifier of the head's checkout.

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from stages import files
 from stages.errors import ChangedInputsError, HalfstepError, printable
 from stages.imports import ROOT
-from stages.inputs import digests
+from stages.inputs import digests, own_code
 from stages.inputs.head_digests import read_head_digests
 from stages.params import load, read
 from stages.params.reading import PARAMS_FILE, parse_tree
@@ -29,17 +31,20 @@ _OUTSIDE = {  # what the digest files are of
 
 
 class Snapshot:
-    """The parameters and files that `dvc.yaml` lists for a stage, as they are now.
+    """The parameters and files that `dvc.yaml` lists for a stage, and its code, as they are now.
 
     Take it before the parameters are loaded.
 
     Args:
         stage: name of the stage in `dvc.yaml`.
         item: what stands for `${item.NAME}` in its parameters, by name.
+
+    Raises:
+        ChangedInputsError: the code is not that of the last `environment`, so DVC would record another one.
     """
 
     def __init__(self, stage: str, **item: str) -> None:
-        listed = digests.listed(stage)
+        listed = yaml.safe_load((ROOT / "dvc.yaml").read_bytes())["stages"][stage]
         keys = [key for key in listed["params"] if isinstance(key, str)]
         for name, value in item.items():
             keys = [key.replace(f"${{item.{name}}}", value) for key in keys]
@@ -48,6 +53,10 @@ class Snapshot:
         self._status = _status(self._params)
         self._values = self._read()
         self._digests = {name: _digest(name) for name in self._files}
+        self._code = _code(stage)
+        key = files.KEYS / stage
+        if key.is_file() and files.read_json(key) != own_code.key(stage):
+            raise ChangedInputsError(f"{stage}: its code has changed since `environment` ran; run `dvc repro`")
 
     def edited_parameters(self) -> str | None:
         """Which parameters have other values now, in words; None if none. Fast where the file is untouched."""
@@ -84,6 +93,8 @@ class Snapshot:
 
     def _changed_files(self) -> Iterator[str]:
         yield from (name for name in self._files if _digest(name) != self._digests[name])
+        if (now := _code(self._stage)) != self._code:
+            yield from sorted(name for name in {*now, *self._code} if now.get(name) != self._code.get(name))
 
 
 def _changed_sources(names: list[str]) -> Iterator[str]:
@@ -122,15 +133,18 @@ def _named(found: list[str]) -> str | None:
     return joined([*found[:_SHOWN], *more]) if found else None
 
 
+def _code(stage: str) -> dict[str, str]:
+    return {name: files.sha256_file(path) for name, path in own_code.code_files(stage).items()}
+
+
 def _digest(name: str) -> str | None:
-    """Identifies a file by its content, code by its sources, and a folder of results by its manifests."""
-    path = ROOT / name if name.startswith("stages/") else Path(name)
+    """Identifies a file by its content, and a folder of results by its manifests."""
+    path = Path(name)
     if path.is_file():
         return files.sha256_file(path)
     if not path.is_dir():
         return None
-    found = sorted(path.rglob("*.py" if name.startswith("stages/") else files.MANIFEST))
-    return digests.of_files((str(part.relative_to(path)), part) for part in found)
+    return own_code.of_files((str(part.relative_to(path)), part) for part in sorted(path.rglob(files.MANIFEST)))
 
 
 def _status(path: Path) -> tuple[int, ...] | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stages import files
 from stages.errors import ChangedInputsError, CorruptFileError, DataError
-from stages.inputs import digests
+from stages.inputs.own_code import code_digest
 from stages.inputs.snapshot import Snapshot
 from stages.params import Params
 
@@ -45,7 +45,7 @@ def _key(settings: Params) -> str:
     """Digest of all that decides what is prepared."""
     named = [path.read_text(encoding="utf-8") for path in (files.SOURCE_FILE, files.TASK_FILE) if path.is_file()]
     own = [settings.train.batch_size, settings.train.seeds[0]] if settings.task.is_own else []
-    decides = [settings.task.model_dump(), settings.data.model_dump(), own, named, digests.code_digest("prepare")]
+    decides = [settings.task.model_dump(), settings.data.model_dump(), own, named, code_digest("prepare")]
     return hashlib.sha256(json.dumps(decides, default=str).encode()).hexdigest()[:16]
 
 

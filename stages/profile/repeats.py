@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 
 from stages import files, locking
 from stages.errors import BusyError, DataError
-from stages.inputs import digests
+from stages.inputs.own_code import code_digest
 from stages.params import Params, ProfileParams, Variant
 from stages.profile.plan import Plan
 from stages.profile.records import ArmRecord, ArmSettings, Calibration, TraceRecord
@@ -236,7 +236,7 @@ def measurement_key(settings: Params, inputs: Mapping[str, Any], *, with_occasio
         "profile": settings.profile.model_dump(mode="json", exclude=left_out),
         "baseline": settings.compare.baseline,
         "inputs": dict(inputs),
-        "code": digests.code_digest("profile"),
+        "code": code_digest("profile"),
         "releases": {name: metadata.version(name) for name in _RELEASES},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -28,7 +28,7 @@ from greenlet import getcurrent, greenlet
 from stages import files
 from stages.errors import TaskError
 from stages.inputs import notebook
-from stages.inputs.own_model import parsed, source_of
+from stages.inputs.closure import parsed, source_of
 from stages.inputs.own_model import script_files as script_files_of
 from stages.params import TaskParams
 from stages.tasks import script_files, script_tracking, user_code

@@ -136,7 +136,7 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def identity(tracking: TrackingParams) -> dict[str, Any]:
-    """The content of `data/tracking.json`: a digest of the store and the experiment, which contains no password.
+    """The content of `data/keys/tracking`: a digest of the store and the experiment, which contains no password.
 
     It changes, so that `compare` runs again, if a SQLite store or its folder of artifacts was deleted, because a new
     one has another random identifier, and after `log_again`.

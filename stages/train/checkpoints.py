@@ -21,6 +21,7 @@ import numpy as np
 from stages import files, locking
 from stages.errors import DataError
 from stages.inputs import digests
+from stages.inputs.own_code import code_digest
 from stages.params import Params
 from stages.train.callbacks import Epoch
 
@@ -185,7 +186,7 @@ def checkpoint_key(settings: Params, variant: str, seed: int, data_sha256: str) 
         "name": variant,
         "seed": seed,
         "data": data_sha256,
-        "code": digests.code_digest("train"),
+        "code": code_digest("train"),
         "releases": {name: metadata.version(name) for name in _RELEASES},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -16,7 +16,7 @@ from stages.environment.__main__ import remove_unlisted_arms
 from stages.inputs.head_digests import HEAD_DIGESTS
 from stages.params import TrainParams
 
-OUTPUTS = ["environment.json", "model.json", "source.json", "task.json", "tracking.json"]
+KEYS = ["compare", "model", "prepare", "profile", "source", "task", "tracking", "train"]
 
 
 @pytest.fixture
@@ -36,13 +36,14 @@ def test_stage_writes_the_files_that_other_stages_depend_on(
 ) -> None:
     write_params()
     assert run().returncode == 0
-    first = {path.name: path.read_bytes() for path in Path("data").iterdir()}
-    assert sorted(first) == OUTPUTS
-    assert json.loads(first["source.json"]) == {"source": "digits"}
-    assert json.loads(first["model.json"]) == {"name": "cnn"}
-    assert json.loads(first["task.json"]) == {"name": "images"}
+    assert sorted(path.name for path in Path("data").iterdir()) == ["environment.json", "keys"]
+    first = {path.name: path.read_bytes() for path in Path("data/keys").iterdir()}
+    assert sorted(first) == KEYS
+    assert json.loads(first["source"]) == {"source": "digits"}
+    assert json.loads(first["model"]) == {"name": "cnn"}
+    assert json.loads(first["task"]) == {"name": "images"}
     assert run().returncode == 0
-    assert {path.name: path.read_bytes() for path in Path("data").iterdir()} == first
+    assert {path.name: path.read_bytes() for path in Path("data/keys").iterdir()} == first
 
 
 def test_own_task_does_not_use_data_and_model(run: Callable[[], Any], write_params: Callable[..., Path]) -> None:
@@ -55,13 +56,13 @@ def test_own_task_does_not_use_data_and_model(run: Callable[[], Any], write_para
     )
     done = run()
     assert (done.returncode, done.stderr) == (0, "")
-    written = {name: json.loads(Path("data", name).read_text()) for name in OUTPUTS}
-    assert (written["source.json"]["source"], written["source.json"]["seeds"]) == (None, [3])
-    assert list(written["source.json"]["variants"]) == ["float32", "mixed_float16", "mixed_bfloat16"]
-    assert written["model.json"] == {"name": None}
-    sha256 = written["task.json"].pop("sha256")
+    written = {name: json.loads(Path("data/keys", name).read_text()) for name in KEYS}
+    assert (written["source"]["source"], written["source"]["seeds"]) == (None, [3])
+    assert list(written["source"]["variants"]) == ["float32", "mixed_float16", "mixed_bfloat16"]
+    assert written["model"] == {"name": None}
+    sha256 = written["task"].pop("sha256")
     assert len(sha256) == 64
-    assert written["task.json"] == {
+    assert written["task"] == {
         "name": "own:build",
         "files": ["own.py"],
         "arguments": {"width": 8},
@@ -114,7 +115,7 @@ def test_clone_of_the_fleet_uses_the_digests_of_its_head(
         "environment: .halfstep/fleet.json marks a copy that the fleet made, so the digests of data, model"
     )
     for name in ("source", "model", "task"):
-        assert json.loads(Path("data", f"{name}.json").read_text()) == {"name": f"{name} of the head"}
+        assert json.loads(Path("data/keys", name).read_text()) == {"name": f"{name} of the head"}
 
 
 def test_clone_of_the_fleet_checks_everything_else(

@@ -209,7 +209,7 @@ def test_trouble_costs_seconds_and_one_line(
 
 
 def identity() -> str:
-    """What `environment` writes to `data/tracking.json`: DVC runs `compare` again if it changes."""
+    """What `environment` writes to `data/keys/tracking`: DVC runs `compare` again if it changes."""
     assert environment.main() == 0
     return str(files.read_json(files.TRACKING_FILE)["sha256"])
 

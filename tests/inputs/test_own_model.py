@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.inputs.own_model import MAX_PARSED_BYTES, module_file, own_model_files
+from stages.inputs.closure import MAX_PARSED_BYTES
+from stages.inputs.own_model import module_file, own_model_files
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 from stages import files
 from stages.errors import ChangedInputsError
-from stages.inputs import digests
+from stages.inputs import digests, own_code
 from stages.inputs.snapshot import Snapshot
 from stages.params import parse
 
@@ -137,3 +137,30 @@ def test_images_that_are_added_are_named_by_prepare() -> None:
 @pytest.mark.parametrize("stage", ["prepare", "train", "profile", "compare"])
 def test_every_stage_has_a_snapshot(stage: str) -> None:
     assert problem(Snapshot(stage, variant="float32", seed="0")) is None
+
+
+@pytest.mark.usefixtures("here")
+def test_code_that_changes_while_the_stage_runs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = {name: tmp_path / name for name in ("one.py", "two.py")}
+    for path in code.values():
+        path.write_text("")
+    there = lambda stage: {name: path for name, path in code.items() if path.exists()}  # noqa: E731
+    monkeypatch.setattr(own_code, "code_files", there)
+    snapshot = Snapshot("train", variant="float32", seed="0")
+    assert problem(snapshot) is None
+    code["two.py"].write_text("# edited")
+    assert "two.py changed while the stage ran" in (problem(snapshot) or "")
+    code["one.py"].unlink()
+    assert "one.py and two.py changed while the stage ran" in (problem(snapshot) or "")
+
+
+@pytest.mark.usefixtures("here")
+def test_code_of_another_environment_is_refused_before_any_work() -> None:
+    files.write_json(files.KEYS / "train", own_code.key("train"))
+    Snapshot("train", variant="float32", seed="0")
+    files.write_json(files.KEYS / "train", {"sha256": "0" * 64})
+    with pytest.raises(
+        ChangedInputsError, match="its code has changed since `environment` ran; run `dvc repro`"
+    ):
+        Snapshot("train", variant="float32", seed="0")
+    Snapshot("profile")

@@ -55,7 +55,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
 def test_change_makes_stages_out_of_date(finished: Checkout, change: Change) -> None:
-    with finished.restored("params.yaml", *filter(None, [change.source]), "data/tracking.json"):
+    with finished.restored("params.yaml", *filter(None, [change.source]), "data/keys/tracking"):
         finished.configure(change.params)
         if change.source:
             with (finished.root / change.source).open("a", encoding="utf-8") as stream:

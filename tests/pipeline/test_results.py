@@ -121,7 +121,7 @@ def test_predictions_are_probabilities_in_the_order_of_the_test_set(finished: Ch
 
 
 def test_tracking_json_contains_only_a_digest(finished: Checkout) -> None:
-    assert re.fullmatch(r"[0-9a-f]{64}", finished.json("data/tracking.json")["sha256"])
+    assert re.fullmatch(r"[0-9a-f]{64}", finished.json("data/keys/tracking")["sha256"])
 
 
 def test_comparison_json_matches_its_schema(finished: Checkout) -> None:

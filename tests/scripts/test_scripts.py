@@ -487,7 +487,7 @@ def test_script_runs_in_the_root_of_its_repository_where_it_finds_its_files_ther
     contents = {"jobs/train.py": text, "library/names.py": "PLACE = 7", "settings.txt": "from the root", "setup.py": ""}
     project.lay(contents)
     project.passed("environment")
-    assert set(project.json("data/task.json")["files"]) == {"train.py", "library/names.py"}
+    assert set(project.json("data/keys/task")["files"]) == {"train.py", "library/names.py"}
     out = project.passed("prepare")
     assert f"train.py runs in {root}: it does not find its files in its own folder" in out
     assert project.train()["status"] == "finished"
@@ -576,7 +576,7 @@ def test_script_runs_in_the_folder_from_which_its_user_starts_it(project: Script
     printed = (project.root / ".halfstep/script/float32-0.txt").read_text()
     assert f"from the root __main__ beside 7 ['{root / 'jobs/train.py'}']" in printed
     expected = {"jobs/train.py", "jobs/here.py", "tools.py"} if start.startswith("-m") else {"train.py", "here.py"}
-    assert set(project.json("data/task.json")["files"]) >= expected
+    assert set(project.json("data/keys/task")["files"]) >= expected
 
 
 def test_script_never_goes_on_after_fit(project: ScriptProject) -> None:

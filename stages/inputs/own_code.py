@@ -1,0 +1,95 @@
+"""Digests of halfstep's own code, by stage: what a stage's result depends on, found by imports.
+
+A digest is over the modules that compute the result and over all that they import. It does not begin at the page of
+the stage (`__main__`), which reads parameters, takes the lock and tells MLflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from stages.files import sha256_file
+from stages.imports import ROOT
+from stages.inputs.closure import Module, needed_files
+
+# The modules that compute what a stage writes. Those of which the imports tell nothing are named beside them: what runs
+# in a process of its own, and rules that fill in or check parameters.
+STARTS: Mapping[str, tuple[str, ...]] = {
+    "prepare": (
+        "prepare/images/pipeline",
+        "prepare/own_task",
+        "prepare/script_task",
+        "prepare/try_script",
+        "prepare/try_task",
+    ),
+    "train": ("train/training", "train/saving", "train/not_trained", "params/derived"),
+    "profile": (
+        "profile/stage",
+        "machine/gpus/driver",
+        "machine/gpus/selection",
+        "params/derived",
+        "params/measures",
+    ),
+    "compare": (
+        "compare/judge",
+        "compare/metrics",
+        "compare/report/html",
+        "compare/report/tables",
+        "results/occasions",
+        "params/margin",
+        "params/measures",
+        "text",
+    ),
+}
+# What a stage imports and its result does not depend on, with the reason. A folder ends with a slash.
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "stages/__init__.py": "what a signal does",
+    "stages/cache.py": "messages on DVC's cache",
+    "stages/cli.py": "how a program begins and ends",
+    "stages/errors.py": "messages",
+    "stages/files.py": "where and how files are written, not what is in them",
+    "stages/fork_server.py": "how processes are started",
+    "stages/imports.py": "how fast Python imports",
+    "stages/inputs/": "how the files in data/keys are computed, on which the stages depend",
+    "stages/locking.py": "which process may write",
+    "stages/machine/": "how data/environment.json is computed, on which `profile` depends; messages",
+    "stages/params/": "how params.yaml is read: dvc.yaml lists the parameters, and STARTS the rules with an effect",
+    "stages/supervision.py": "what is said of a crash",
+    "stages/telling.py": "messages to a fleet",
+    "stages/terminal.py": "how wide tables are printed",
+    "stages/text.py": "words in messages; of `compare`, which writes them, it is one of STARTS",
+    "stages/tracking/": "MLflow is a view of the results",
+}
+
+
+def key(stage: str) -> dict[str, str]:
+    """Content of the file in `data/keys` with the name of the stage."""
+    return {"sha256": code_digest(stage)}
+
+
+def code_digest(stage: str, root: Path = ROOT) -> str:
+    """Digest of the names and contents of the code that a stage's result depends on.
+
+    Args:
+        stage: a key of `STARTS`.
+        root: the folder that contains `stages`.
+    """
+    return of_files(sorted(code_files(stage, root).items()))
+
+
+def code_files(stage: str, root: Path = ROOT) -> dict[str, Path]:
+    """The files of `code_digest` by their paths from `root`, with the templates beside them."""
+    names = [("stages", *start.split("/")) for start in STARTS[stage]]
+    start = [Module(name, root.joinpath(*name).with_suffix(".py")) for name in names]
+    found = needed_files(start, "stages", root, left_out=tuple(WITHOUT_EFFECT))
+    folders = {path.parent for path in found.values()}
+    templates = [path for folder in folders for path in folder.glob("templates/*")]
+    return found | {path.relative_to(root).as_posix(): path for path in templates}
+
+
+def of_files(named: Iterable[tuple[str, Path]]) -> str:
+    """Digest of the names and contents of files, in this order."""
+    lines = [f"{name}\0{sha256_file(path)}\n" for name, path in named]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,0 +1,161 @@
+"""What each stage depends on of halfstep's own code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from stages import files
+from stages.inputs import closure
+from stages.inputs.own_code import STARTS, WITHOUT_EFFECT, code_digest, code_files
+from tests import warm
+
+# The stages that run again after an edit of the file. Each package is here: one without a stage changes no result.
+EDITS = {
+    "prepare/images/splitting.py": {"prepare"},
+    "prepare/try_script.py": {"prepare"},
+    "train/fitting.py": {"train"},
+    "train/numerics.py": {"train"},
+    "profile/turns.py": {"profile"},
+    "profile/worker.py": {"profile"},
+    "compare/verdict.py": {"compare"},
+    "compare/explain/why.py": {"compare"},
+    "compare/report/sections.py": {"compare"},
+    "compare/report/templates/style.css": {"compare"},
+    "tasks/scoring.py": {"prepare", "train", "profile"},
+    "tasks/images/models/parts.py": {"train", "profile"},
+    "operations/op_types.py": {"profile", "compare"},
+    "results/profile.py": {"profile", "compare"},
+    "results/comparison.py": {"compare"},
+    "results/occasions.py": {"compare"},
+    "stats/resampling.py": {"prepare", "train", "profile", "compare"},
+    "stats/speedup.py": {"profile", "compare"},
+    "stats/quality.py": {"compare"},
+    "machine/gpus/driver.py": {"profile"},
+    "machine/fingerprint.py": set(),
+    "params/derived.py": {"train", "profile"},
+    "params/margin.py": {"compare"},
+    "params/measures.py": {"profile", "compare"},
+    "params/schema.py": set(),
+    "policies.py": {"prepare", "train", "profile", "compare"},
+    "precision.py": {"prepare", "train", "profile"},
+    "tensorflow_import.py": {"prepare", "train", "profile"},
+    "escaping.py": {"prepare"},
+    "text.py": {"compare"},
+    "__init__.py": set(),
+    "cache.py": set(),
+    "cli.py": set(),
+    "errors.py": set(),
+    "files.py": set(),
+    "fork_server.py": set(),
+    "imports.py": set(),
+    "locking.py": set(),
+    "supervision.py": set(),
+    "telling.py": set(),
+    "terminal.py": set(),
+    "workspace.py": set(),
+    "inputs/own_code.py": set(),
+    "environment/preflight.py": set(),
+    "tracking/tracker.py": set(),
+    "advise/experiment.py": set(),
+    "audit/__init__.py": set(),
+    "fleet/tree.py": set(),
+    "gallery/__init__.py": set(),
+    "prepare/__main__.py": set(),
+    "train/__main__.py": set(),
+    "train/stage.py": set(),
+    "compare/__main__.py": set(),
+}
+# What only modules of `WITHOUT_EFFECT` import, by stage.
+ESCAPING = "stages/escaping.py"
+LOADED_BY_THESE = {
+    "train": (ESCAPING, "stages/results/audit.py", "stages/results/profile.py"),
+    "profile": (ESCAPING,),
+    "compare": (ESCAPING,),
+}
+IMPORT = """
+import importlib, json, sys
+for start in sys.argv[1:]:
+    importlib.import_module(f"stages.{start.replace('/', '.')}")
+loaded = (module for name, module in sys.modules.items() if name.partition(".")[0] == "stages")
+print(json.dumps([module.__file__ for module in loaded if module.__file__]))
+"""
+
+
+@pytest.fixture(scope="module")
+def copied(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of `stages`."""
+    copy = tmp_path_factory.mktemp("copied")
+    shutil.copytree(root / "stages", copy / "stages", ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def before(copied: Path) -> dict[str, str]:
+    return {stage: code_digest(stage, copied) for stage in STARTS}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_edit_changes_the_digests_of_the_stages_that_use_it(copied: Path, before: dict[str, str], name: str) -> None:
+    path = copied / "stages" / name
+    content = path.read_bytes()
+    path.write_bytes(content + b"\n/* */" if path.suffix == ".css" else content + b"\n# a comment\n")
+    after = {stage: code_digest(stage, copied) for stage in STARTS}
+    path.write_bytes(content)
+    assert {stage for stage in STARTS if before[stage] != after[stage]} == EDITS[name]
+
+
+def test_every_package_is_edited(root: Path) -> None:
+    packages = {
+        path.name for path in (root / "stages").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
+    }
+    assert {name.partition("/")[0] for name in EDITS} == packages
+
+
+@pytest.mark.parametrize("stage", STARTS)
+def test_no_module_that_python_loads_is_missed(root: Path, stage: str) -> None:
+    """Python's own list of what it has loaded is the judge: it sees what the source hides from a parser."""
+    done = subprocess.run(
+        [warm.python(), "-c", IMPORT, *STARTS[stage]], cwd=root, capture_output=True, text=True, check=True
+    )
+    loaded = {Path(path).relative_to(root).as_posix() for path in json.loads(done.stdout.splitlines()[-1])}
+    starts = {f"stages/{start}.py" for start in STARTS[stage]}
+    assert starts <= loaded
+    relevant = {name for name in loaded if not name.startswith((*WITHOUT_EFFECT, *LOADED_BY_THESE.get(stage, ())))}
+    assert relevant | starts <= set(code_files(stage))
+
+
+def test_a_new_import_adds_a_file_and_its_imports(copied: Path) -> None:
+    path = copied / "stages/train/fitting.py"
+    content = path.read_bytes()
+    assert "stages/compare/verdict.py" not in code_files("train", copied)
+    path.write_bytes(content + b"\nfrom stages.compare import verdict\n")
+    assert {"stages/compare/verdict.py", "stages/compare/__init__.py"} <= set(code_files("train", copied))
+    path.write_bytes(content)
+    assert "stages/compare/verdict.py" not in code_files("train", copied)
+
+
+def test_everything_without_effect_exists(root: Path) -> None:
+    assert [name for name in WITHOUT_EFFECT if not (root / name).exists()] == []
+
+
+def test_what_is_remembered_changes_nothing(copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    fresh = code_files("compare", copied)
+    memory = tmp_path / closure.MEMORY
+    remembered = json.loads(memory.read_text())
+    assert len(remembered) > len(fresh) / 2  # modules without imports of the same content count once
+    monkeypatch.setattr(closure, "parse_source", None)  # nothing is parsed again
+    assert code_files("compare", copied) == fresh
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    name = next(name for name, imports in remembered.items() if name != "sha256" and imports)
+    for damaged in ("", "[1]", "{", json.dumps(remembered | {name: []}), json.dumps({name: 3})):
+        memory.write_text(damaged)
+        assert code_files("compare", copied) == fresh
+        assert json.loads(memory.read_text()) == remembered
+    files.write_text(memory, memory.read_text())
