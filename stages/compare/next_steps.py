@@ -16,6 +16,7 @@ from stages.text import LONGER, MEASURE_AGAIN, TRAIN, capitalized, joined, measu
 
 MOST_PROCESSES = 50  # that profile.processes allows
 MOST_TIMES = MOST_OCCASIONS = 10  # as long, or as often, as anyone measures
+_FEW_REPEATS = 2  # whose intervals reach 28 standard errors to each side (t distribution, 97.7 %)
 MOST_EXAMPLES = 100  # times as many as there are
 
 
@@ -143,6 +144,12 @@ def _minutes_text(minutes: float) -> str:
 
 
 def _too_close(found: list[str], judging: Judging) -> str:
+    profile = judging.study.baseline.profile
+    if profile is not None and profile.summary.protocol.processes <= _FEW_REPEATS:
+        return capitalized(
+            f"{'; '.join(found)}: so few repeats cannot tell noise from a gain. Leave profile.processes empty, or "
+            "set it to 4 or more, and run `dvc repro`."
+        )
     return capitalized(
         f"{'; '.join(found)}: too close to {judging.params.min_speedup:g}× to decide here, even by {MOST_OCCASIONS} "
         "runs. Treat it as no gain, or set another compare.min_speedup."

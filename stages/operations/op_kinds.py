@@ -35,7 +35,7 @@ _LAYERS: dict[OpKind, re.Pattern[str]] = {
     "normalization": re.compile(r"\w+Normalization"),
 }
 _INPUT_TYPES = re.compile(r"Optional\w+")  # how a step gets its batch
-_FINITE_TYPES = {"IsFinite", "All", "LogicalAnd"}  # of the check before an update
+_GUARD_TYPES = {"IsFinite", "All", "LogicalAnd", "If"}  # of the check before an update, which XLA runs as one branch
 _NUMBER = re.compile(r"_\d+$")
 _CONDITION = re.compile(r"/cond(?:_\d+)?/(?:then|else)/_\d+/|^cond(?:_\d+)?/(?:then|else)/_\d+/")
 
@@ -96,7 +96,7 @@ class Layers:
             return "cast"
         if _NUMBER.sub("", path[0]) in self._optimizers:
             return "optimizer"
-        if self.scales_loss and not classes and (plain in _FINITE_TYPES or _CONDITION.search(name)):
+        if self.scales_loss and not classes and (plain in _GUARD_TYPES or _CONDITION.search(name)):
             return "loss_scaling"
         for kind, pattern in _LAYERS.items():
             if any(pattern.fullmatch(found) for found in classes):

@@ -41,6 +41,7 @@ STUDIES: dict[str, dict[str, Any]] = {
     },
     "two_seeds": {**_TWO, "train.seeds": [0, 1]},
 }
+MEASURED_ELSEWHERE = ("h100",)  # and only said anew
 _MODEL = """
 import keras
 
@@ -114,7 +115,7 @@ def main() -> None:
     parser.add_argument("--say", action="store_true", help="measure nothing; write what is said of them anew")
     arguments = parser.parse_args()
     if arguments.say:
-        for name in arguments.names or STUDIES:
+        for name in arguments.names or (*STUDIES, *MEASURED_ELSEWHERE):
             say(name)
         return
     commit = resolved(arguments.commit)

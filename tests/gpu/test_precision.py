@@ -1,4 +1,4 @@
-"""TF32 and XLA on a GPU: whether they are in force, by results and by kernels. Not run on a GPU yet.
+"""TF32 and XLA on a GPU: whether they are in force, by results and by kernels.
 
 Each case runs in a process of its own, which the fork server of pytest's process does not need.
 """

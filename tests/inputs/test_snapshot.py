@@ -159,8 +159,6 @@ def test_code_of_another_environment_is_refused_before_any_work() -> None:
     files.write_json(files.KEYS / "train", own_code.key("train"))
     Snapshot("train", variant="float32", seed="0")
     files.write_json(files.KEYS / "train", {"sha256": "0" * 64})
-    with pytest.raises(
-        ChangedInputsError, match="its code has changed since `environment` ran; run `dvc repro`"
-    ):
+    with pytest.raises(ChangedInputsError, match="its code has changed since `environment` ran; run `dvc repro`"):
         Snapshot("train", variant="float32", seed="0")
     Snapshot("profile")

@@ -31,6 +31,7 @@ _LIMITS = (
 _OTHER_SETTINGS = ("onednn_differs", "xla_differs")  # whose effect on a step was not measured
 
 _SINGULAR = {"input", "loss_scaling", "optimizer", "normalization", HOST}
+_MATERIAL = 0.05  # of the step: what takes less is not why it is as fast as it is
 _SHOWN = 3  # kinds that gained, and that lost
 _NOTABLE = 0.1  # of the largest change; smaller ones are not listed
 _MOSTLY = 0.5  # of a kind's change, in layers of one class
@@ -40,15 +41,18 @@ _SEEN = 0.5  # of the half-width of a change that may be 0; kinds that add up to
 def why(variant: str, reasons: Sequence[Reason], account: Account | None) -> str | None:
     """The main cause of what training with a candidate gains or loses; None where nothing is known.
 
-    What the hardware or the settings do not allow comes first, then what the traces show of a step. What limits any
-    precision, such as the input, makes no step longer: it is the cause only where the step is not clearly longer.
+    What the hardware or the settings do not allow comes first, if it concerns a notable part of the step, then what the
+    traces show of a step. What limits any precision, such as the input, makes no step longer: it is the cause only
+    where the step is not clearly longer.
 
     Args:
         variant: name of the candidate.
         reasons: of the candidate.
         account: of its training.
     """
-    causes = {reason.code: reason for reason in reversed(reasons) if reason.measure == TRAIN}
+    least_ms = _MATERIAL * account.calm.candidate_ms if account is not None else 0.0
+    of_training = [reason for reason in reversed(reasons) if reason.measure == TRAIN]
+    causes = {found.code: found for found in of_training if found.time_ms is None or abs(found.time_ms) >= least_ms}
     is_longer = account is not None and account.measured.low > 0
     codes: Sequence[str] = _NO_GAIN if is_longer else (*_NO_GAIN, *_LIMITS)
     first = next((causes[code] for code in codes if code in causes), None)

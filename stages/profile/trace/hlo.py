@@ -1,7 +1,8 @@
-"""The data types of the kernels that XLA compiled, from the programs (HLO) that the profiler stores in a trace.
+"""The kernels that XLA compiled: their data types and their operations, from the programs (HLO) stored in a trace.
 
 XLA names these kernels after an instruction of the program, `loop_multiply_fusion.3` for `loop_multiply_fusion_3`, and
-the name shows no type. The schema is `xla/service/hlo.proto`.
+the name shows no type. In a trace their TensorFlow operation is the call of the whole program; the program has for most
+instructions the operation that they were made from. The schema is `xla/service/hlo.proto`.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from stages.profile.trace.schema import Fields, message_class
 
 _FIELDS: Fields = {
     "HloProto": [("hlo_module", 1, "Module")],
-    "Module": [("computations", 3, "*Computation")],
+    "Module": [("name", 1, "bytes"), ("computations", 3, "*Computation")],
     "Computation": [("instructions", 2, "*Instruction"), ("id", 5, "int64")],
     "Instruction": [
         ("name", 1, "bytes"),
         ("opcode", 2, "bytes"),
         ("shape", 3, "Shape"),
+        ("metadata", 7, "OpMetadata"),
         ("id", 35, "int64"),
         ("operand_ids", 36, "*int64"),
         ("called_computation_ids", 38, "*int64"),
     ],
+    "OpMetadata": [("op_type", 1, "bytes"), ("op_name", 2, "bytes")],
     "Shape": [("element_type", 2, "int32"), ("dimensions", 3, "*int64"), ("tuple_shapes", 4, "*Shape")],
 }
 _HLO = message_class("HloProto", "halfstep.hlo", _FIELDS)
@@ -34,6 +37,8 @@ _HLO = message_class("HloProto", "halfstep.hlo", _FIELDS)
 _TYPES = {10: "float16", 16: "bfloat16", 11: "float32", 12: "float64"}
 _TYPES |= dict.fromkeys((19, 20, 23, 24, 25, 28, 29), "float8")
 _TUPLE = 13
+_NUMBER = re.compile(r"_\d+$")
+_CONFIGURATION = re.compile(r"__XlaMustCompile_.*(?=\.\d+$)|__XlaMustCompile_.*$")
 _PRODUCTS = {b"dot", b"convolution", b"scaled-dot", b"ragged-dot"}
 
 
@@ -53,16 +58,46 @@ def fusion_dtypes(programs: Iterable[bytes]) -> dict[str, str]:
     return {name: dtype for name, dtype in single.items() if dtype is not None}
 
 
-def _fusions(program: bytes) -> Iterator[tuple[str, str | None]]:
+def source_operations(programs: Iterable[bytes]) -> dict[tuple[str, str], tuple[str, str]]:
+    """The operation of the graph from which XLA made an instruction: its name and its type.
+
+    Args:
+        programs: as of `fusion_dtypes`.
+
+    Returns:
+        By the names of the program, as `program_name` gives it, and of the instruction. A fusion has the operation of
+        its result. Instructions that XLA added itself, such as copies, are left out.
+    """
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for program in programs:
+        module = _module(program)
+        name = program_name(_text(module.name))
+        for instruction in (one for computation in module.computations for one in computation.instructions):
+            if operation := _text(instruction.metadata.op_name):
+                op_type = _text(instruction.metadata.op_type) or _NUMBER.sub("", operation.rpartition("/")[2])
+                found[name, _text(instruction.name)] = operation, op_type
+    return found
+
+
+def program_name(module: str) -> str:
+    """The name of a program as its kernels have it: without what TensorFlow writes between two underlines into it."""
+    return _CONFIGURATION.sub("__", module)
+
+
+def _module(program: bytes) -> Any:
     try:
-        computations = _HLO.FromString(program).hlo_module.computations
+        return _HLO.FromString(program).hlo_module
     except message.DecodeError:
-        return
+        return _HLO().hlo_module
+
+
+def _fusions(program: bytes) -> Iterator[tuple[str, str | None]]:
+    computations = _module(program).computations
     by_id = {computation.id: computation for computation in computations}
     for computation in computations:
         for instruction in computation.instructions:
             if instruction.opcode == b"fusion":
-                name = re.sub(r"\W", "_", instruction.name.decode("utf-8", errors="replace"))
+                name = re.sub(r"\W", "_", _text(instruction.name))
                 yield name, _dtype(instruction, by_id)
 
 
@@ -105,6 +140,10 @@ def _tensors(shape: Any) -> Iterator[Any]:
             yield from _tensors(part)
     else:
         yield shape
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", errors="replace")
 
 
 def _name(shape: Any) -> str:

@@ -11,15 +11,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stages.errors import TraceError
+from stages.profile.trace.hlo import fusion_dtypes, source_operations
 from stages.profile.trace.kernels import kernel_dtype
-from stages.profile.trace.xspace import kernel_operations, parse
+from stages.profile.trace.xspace import kernel_operations, parse, programs
 
 _HOST, _GPU, _STREAM = b"/host:CPU", b"/device:GPU", b"Stream"
 _INPUT_THREAD = b"tf_data"  # how the names of the threads of an input pipeline begin
@@ -76,7 +77,10 @@ def traced_steps(path: Path) -> list[TracedStep]:
         raise TraceError(f"the trace has {len(markers)} marked steps; at least 2 are needed")
     bounds = [start for start, _ in markers[1:]] + [markers[-1][1]]
     gpus = [plane for plane in planes if plane.name.startswith(_GPU) and plane.lines]
-    lines = [_kernels(plane, line) for plane in gpus for line in plane.lines if line.name.startswith(_STREAM)]
+    compiled = [program for plane in planes for program in programs(plane)] if gpus else []
+    of_instructions, dtypes = source_operations(compiled), fusion_dtypes(compiled)
+    streams = [(plane, line) for plane in gpus for line in plane.lines if line.name.startswith(_STREAM)]
+    lines = [_kernels(plane, line, of_instructions, dtypes) for plane, line in streams]
     lines = lines or [_operations(host, line) for line in host.lines]
     by_step: list[list[_Segment]] = [[] for _ in bounds[1:]]
     for segment in (found for line in lines for found in _innermost(line, bounds[0], bounds[-1])):
@@ -122,12 +126,19 @@ def _operations(plane: Any, line: Any) -> list[_Segment]:
     return sorted(found, key=lambda one: (one.start, -one.end))
 
 
-def _kernels(plane: Any, line: Any) -> list[_Segment]:
-    """What a stream of a GPU ran, in order: kernels by their operation, and copies by their own name."""
+def _kernels(
+    plane: Any, line: Any, of_instructions: Mapping[tuple[str, str], tuple[str, str]], dtypes: Mapping[str, str]
+) -> list[_Segment]:
+    """What a stream of a GPU ran, in order: kernels by their operation, and copies by their own name.
+
+    Args:
+        plane, line: the GPU and the stream.
+        of_instructions, dtypes: of the programs that XLA compiled.
+    """
     found = []
-    for event, kernel, operation, op_type in kernel_operations(plane, line):
+    for event, kernel, operation, op_type in kernel_operations(plane, line, of_instructions):
         start = line.timestamp_ns * 1000 + event.offset_ps
-        work = Work(operation or kernel, op_type, dtype=kernel_dtype(kernel))
+        work = Work(operation or kernel, op_type, dtype=kernel_dtype(kernel) or dtypes.get(kernel))
         found.append(_Segment(start, start + event.duration_ps, work))
     return sorted(found, key=lambda one: (one.start, -one.end))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from google.protobuf import message
 
 from stages.errors import TraceError
-from stages.profile.trace.hlo import fusion_dtypes
+from stages.profile.trace.hlo import fusion_dtypes, program_name
 from stages.profile.trace.schema import Fields, message_class
 
 _FIELDS: Fields = {
@@ -131,7 +131,7 @@ def scan_files(paths: Iterable[Path]) -> Scan:
         kernels=tuple(kernel for of_one in kernels for kernel in of_one),
         computing_devices=len(kernels),
         markers_ms=max(map(_markers_ms, hosts), key=len, default=()),
-        fusion_dtypes=fusion_dtypes(program for plane in planes for program in _programs(plane)),
+        fusion_dtypes=fusion_dtypes(program for plane in planes for program in programs(plane)),
     )
 
 
@@ -198,7 +198,8 @@ def _markers_ms(plane: Any) -> tuple[float, ...]:
     return tuple(event.duration_ps / 1e9 for event in sorted(marked, key=lambda event: event.offset_ps))
 
 
-def _programs(plane: Any) -> Iterator[bytes]:
+def programs(plane: Any) -> Iterator[bytes]:
+    """The programs that XLA compiled, of the plane that has them."""
     if plane.name != _PROGRAMS:
         return
     numbers = {entry.key for entry in plane.stat_metadata if entry.value.name == _PROGRAM}
@@ -222,17 +223,24 @@ def _kernels(plane: Any) -> Iterator[KernelShapes]:
         yield KernelShapes(kernel, operation, shapes, sum(each_ps) / 1e6, len(each_ps))
 
 
-def kernel_operations(plane: Any, line: Any) -> Iterator[tuple[Any, str, str, str]]:
+def kernel_operations(
+    plane: Any, line: Any, of_instructions: Mapping[tuple[str, str], tuple[str, str]]
+) -> Iterator[tuple[Any, str, str, str]]:
     """Yields each event of a stream, the name of its kernel or copy, and the name and type of its operation.
 
-    The last two are empty where the profiler does not say.
+    The last two are empty where the profiler does not say. `of_instructions` has them for the kernels that XLA
+    compiled, as of `source_operations`.
     """
     stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
     event_names = {entry.key: _text(entry.value.name) for entry in plane.event_metadata}
     for event in line.events:
         stats = {stat_names.get(stat.metadata_id, ""): stat for stat in event.stats}
-        texts = (_stat_text(stats[name], stat_names) for name in _OPERATION_STATS if name in stats)
-        name, _, op_type = next(filter(None, texts), "").split("#", 1)[0].partition(":")
+        if "hlo_op" in stats:
+            module, instruction = (_stat_text(stats[key], stat_names) for key in ("hlo_module", "hlo_op"))
+            name, op_type = of_instructions.get((program_name(module), instruction), ("", ""))
+        else:
+            texts = (_stat_text(stats[key], stat_names) for key in _OPERATION_STATS if key in stats)
+            name, _, op_type = next(filter(None, texts), "").split("#", 1)[0].partition(":")
         yield event, event_names.get(event.metadata_id, ""), name, op_type
 
 

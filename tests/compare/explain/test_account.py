@@ -276,6 +276,9 @@ def test_why_is_the_main_cause() -> None:
     limit, hardware, settings = _reason("step_overhead"), _reason("no_16bit_instructions"), _reason("onednn_differs")
     assert why("x", (), None) is None
     assert why("x", (limit, hardware), slower) == "no_16bit_instructions. Do."
+    small = hardware.model_copy(update={"time_ms": 0.04 * 100})
+    assert why("x", (small, limit), slower) == account_text("x", slower)
+    assert why("x", (small, limit), same) == "step_overhead. Do."
     assert why("x", (limit,), slower) == account_text("x", slower)
     assert why("x", (limit,), same) == "step_overhead. Do."
     assert why("x", (limit,), unexplained) == account_text("x", unexplained)

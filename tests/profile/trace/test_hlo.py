@@ -106,7 +106,7 @@ def test_types_of_fusions_are_read_from_a_trace(xspaces: ModuleType, save: Calla
 def test_fields_are_those_of_the_schema_of_xla() -> None:
     """TensorFlow's own descriptors, read as text: importing them takes seconds."""
     schema, data = (_descriptors(path) for path in ("service/hlo_pb2.py", "xla_data_pb2.py"))
-    names = {"HloProto": "HloProto", "Shape": "ShapeProto"}
+    names = {"HloProto": "HloProto", "Shape": "ShapeProto", "OpMetadata": "OpMetadata"}
     messages = {message.name: message for file in (schema, data) for message in file.message_type}
     for name, fields in _FIELDS.items():
         found = {field.name: field.number for field in messages[names.get(name, f"Hlo{name}Proto")].field}
