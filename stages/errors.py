@@ -87,6 +87,10 @@ class FleetError(HalfstepError):
     """A cluster, a machine or a remote that trainings cannot be sent to, or trainings that failed there."""
 
 
+class CommandError(HalfstepError):
+    """git or DVC, run as a program, failed."""
+
+
 class AuditError(HalfstepError):
     """A model that cannot be looked at, or in which something must be mended."""
 

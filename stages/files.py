@@ -36,6 +36,7 @@ MODEL_FILE = KEYS / "model"
 TASK_FILE = KEYS / "task"
 WORK_DIR = Path(".halfstep")  # kept when DVC reruns a stage; ignored by git and DVC
 CONTROL = "_control"  # the second copy of the baseline, for the A/A comparison
+ORIGINAL = "HALFSTEP_ORIGINAL"  # environment variable: the folder of params.yaml of which this checkout is a copy
 BRIDGE_PREFIX = "_bridge_"  # of arms with the baseline's policy and a candidate's other settings
 MANIFEST = "manifest.json"
 _FLEET_PROFILE = "python -m stages.fleet profile"
@@ -72,7 +73,9 @@ _below_dvc_root = _folder_in_repository() if os.environ.get("DVC_ROOT") else Pat
 
 
 def original_root() -> Path:
-    """The folder of the user's `params.yaml`, also when DVC runs the stage in a temporary copy of the repository."""
+    """The folder of the user's `params.yaml`, also in a copy of the repository that DVC or `stages.advise` has made."""
+    if original := os.environ.get(ORIGINAL):
+        return Path(original)
     return (Path(os.environ.get("DVC_ROOT") or ".") / _below_dvc_root).resolve()
 
 

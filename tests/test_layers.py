@@ -13,10 +13,10 @@ import pytest
 # From the lowest to the highest. Packages of one layer do not import each other.
 LAYERS = (
     {"errors", "imports", "policies", "supervision", "telling", "terminal"},
-    {"cache", "cli", "escaping", "operations", "text"},
+    {"cache", "cli", "commands", "escaping", "operations", "text"},
     {"files"},
     {"locking", "machine"},
-    {"fork_server", "params", "workspace"},
+    {"fork_server", "params"},
     {"inputs", "stats", "tensorflow_import"},
     {"results"},
     {"tracking", "precision"},

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 import time
 from collections.abc import Sequence
 
 from rich.table import Table
 from rich.text import Text
 
-from stages import params, workspace
+from stages import params
 from stages.advise import experiment
 from stages.advise.advice import Advice, advice_of, alternatives, with_variants
 from stages.advise.trial import Trial, best_of
@@ -30,15 +29,13 @@ from stages.text import capitalized, yaml_text
 def main() -> None:
     """Entry point."""
     arguments = _arguments()
-    if lost := workspace.recover():
-        print(f"advise: put back what an interrupted experiment had changed: {', '.join(lost)}", file=sys.stderr)
     settings, comparison = params.load(), Comparison.read(COMPARISON)
     found = advice_of(comparison, settings)
     if arguments.number is None and not arguments.all:
         _list(found, comparison, as_json=arguments.json)
         return
     with experiment.alone():
-        experiment.remove_copies()  # of an earlier start that was killed
+        experiment.remove_clones()  # of an earlier start that was killed
         if arguments.all:
             kept = _carry_out_all(comparison, settings, arguments.minutes)
         else:

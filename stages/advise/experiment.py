@@ -1,21 +1,28 @@
-"""DVC experiments in a temporary copy of the workspace, which stays as it is."""
+"""DVC experiments in a clone of the repository: the workspace is never touched, so that a kill cannot harm it.
+
+The clone shares git's objects and DVC's cache with the original, and has its uncommitted edits. When the experiment has
+ended, its commit is fetched from the clone: `dvc exp show` lists it and `dvc exp apply` takes it over, as if it had run
+here.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
-import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from stages import files, workspace
-from stages.errors import AdviceError
+from stages import files
+from stages.commands import dvc, git, run_dvc
+from stages.errors import AdviceError, CommandError
 from stages.inputs import digests
 from stages.inputs.own_model import own_model_files
 from stages.locking import stage_lock
@@ -23,13 +30,12 @@ from stages.params import Params, Variant
 from stages.results.comparison import COMPARISON, Comparison
 
 PREFIX = "advise-"
-_COPIES = Path(".dvc/tmp/exps/standalone")  # where DVC makes them
+CLONES = files.WORK_DIR / "advise"
 _END_S = 30.0  # for DVC to end after a signal
-_POLL_S = 0.2
 
 
 def alone() -> AbstractContextManager[None]:
-    """Locks the workspace for experiments: one at a time is made of it.
+    """Locks the checkout for experiments: one at a time is made of it.
 
     Raises:
         BusyError: another process makes one, and does not end soon.
@@ -47,29 +53,73 @@ def run(settings: Params, name: str, overrides: Iterable[str]) -> None:
 
     Raises:
         AdviceError: there is no git repository with a commit, or the experiment failed; it says so above.
+        CommandError: the repository cannot be cloned.
     """
-    workspace.require_commit()
-    workspace.recover()
-    if revision(name) is not None:
-        _dvc("exp", "remove", name)
-    command = ["exp", "run", "--temp", "--name", name, *(f"--set-param={text}" for text in overrides)]
-    for path in untracked(settings):
-        command += ["--copy-paths", path]
-    before = _copies()
-    workspace.protect()
-    process = subprocess.Popen([sys.executable, "-m", "dvc", *command])
+    require_commit()
+    command = ["exp", "run", "--name", name, *(f"--set-param={text}" for text in overrides)]
+    with _clone(settings) as here:
+        environment = os.environ | {files.ORIGINAL: str(files.original_root())}
+        process = subprocess.Popen([sys.executable, "-m", "dvc", *command], cwd=here, env=environment)
+        try:
+            process.wait()
+        finally:
+            _end(process)
+        found = _references(name, here)
+        if process.returncode or not found:
+            raise AdviceError(f"the experiment {name} failed, as shown above; the workspace is as before")
+        if revision(name) is not None:
+            dvc("exp", "remove", name)
+        git("fetch", "--quiet", "--no-tags", str(here), *(f"+{reference}:{reference}" for reference in found))
+
+
+def require_commit() -> None:
+    """Raises an AdviceError without a commit, from which experiments are made."""
     try:
-        workspace.hold(process.pid)
-        while process.poll() is None:
-            if _copies() - before and workspace.is_as_before():
-                workspace.release()  # from here on, edits of the workspace are the user's
-            time.sleep(_POLL_S)
+        git("rev-parse", "--verify", "--quiet", "HEAD")
+    except CommandError as error:
+        raise AdviceError(
+            "experiments of DVC need a git repository with a commit: run `git init`, `git add --all` and `git commit` "
+            f"({error})"
+        ) from None
+
+
+@contextmanager
+def _clone(settings: Params) -> Iterator[Path]:
+    """A clone with the uncommitted edits and the results, in which no command of git or DVC touches the original.
+
+    Yields:
+        The folder in it that stands for the working folder.
+    """
+    here = Path.cwd().resolve()
+    top = Path(git("rev-parse", "--show-toplevel")).resolve()
+    clone = files.original_root() / CLONES / uuid.uuid4().hex[:12]
+    try:
+        git("clone", "--quiet", "--local", "--no-tags", str(top), str(clone))
+        changed = git("diff", "--name-only", "-z", "HEAD", folder=top).split("\0")
+        inside = here.relative_to(top)
+        beside = [inside / name for name in ("params.yaml", "dvc.lock", *untracked(settings))]
+        for name in {*map(Path, filter(None, changed)), *beside}:
+            _copy(top / name, clone / name)
+        _share_cache(here, clone / inside)
+        run_dvc("checkout", "--allow-missing", "dvc.yaml", folder=clone / inside)  # what is missing is computed
+        yield clone / inside
     finally:
-        _end(process)
-        workspace.recover()
-        remove_copies(_copies() - before)
-    if process.returncode or revision(name) is None:
-        raise AdviceError(f"the experiment {name} failed, as shown above; the workspace is as before")
+        shutil.rmtree(clone, ignore_errors=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+    elif not source.exists():
+        target.unlink(missing_ok=True)
+
+
+def _share_cache(here: Path, clone: Path) -> None:
+    """Takes over the settings of DVC that git does not track, and the place of its cache."""
+    root, cache = Path(dvc("root").strip()), dvc("cache", "dir").strip()
+    _copy(here / root / ".dvc/config.local", clone / root / ".dvc/config.local")
+    dvc("cache", "dir", "--local", str((here / cache).resolve()), folder=clone)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -112,7 +162,7 @@ def _text(value: Any) -> str:
 def untracked(settings: Params) -> list[str]:
     """The user's own files below the workspace that git does not track, and that an experiment needs.
 
-    Data and scripts are found in the original checkout; modules are imported from the copy.
+    Data and scripts are found in the original checkout; modules are imported from the clone.
     """
     tasks = [] if settings.task.script is not None else [*settings.tasks.values()]
     own = [path for task in tasks for path in digests.task_files(task).values()]
@@ -123,14 +173,18 @@ def untracked(settings: Params) -> list[str]:
     if not inside:
         return []
     names = [path.relative_to(root).as_posix() for path in inside]
-    return [name for name in workspace.git("ls-files", "--others", "-z", "--", *names).split("\0") if name]
+    return [name for name in git("ls-files", "--others", "-z", "--", *names).split("\0") if name]
 
 
 def revision(name: str) -> str | None:
     """The commit of an experiment; None if there is none of this name."""
-    lines = workspace.git("for-each-ref", "refs/exps", "--format=%(objectname) %(refname)").splitlines()
-    found = [line.split(" ")[0] for line in lines if line.endswith(f"/{name}")]
-    return found[-1] if found else None
+    found = _references(name)
+    return git("rev-parse", found[-1]) if found else None
+
+
+def _references(name: str, folder: Path | None = None) -> list[str]:
+    lines = git("for-each-ref", "refs/exps", "--format=%(refname)", folder=folder).splitlines()
+    return [line for line in lines if line.endswith(f"/{name}")]
 
 
 def comparison_of(name: str) -> Comparison:
@@ -150,26 +204,16 @@ def comparison_of(name: str) -> Comparison:
 
 def apply(name: str) -> None:
     """Takes an experiment's parameters and results into the workspace."""
-    _dvc("exp", "apply", name)
+    dvc("exp", "apply", name)
 
 
-def _dvc(*arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "dvc", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise AdviceError(f"dvc {' '.join(arguments)}: {' '.join(done.stderr.split())[:300]}")
-
-
-def _copies() -> set[Path]:
-    root = files.original_root() / _COPIES
-    return {path for path in root.iterdir() if path.name.startswith("tmp")} if root.is_dir() else set()
-
-
-def remove_copies(found: set[Path] | None = None) -> None:
-    """Removes temporary copies, or all that experiments left behind, in which no process works any more."""
-    found = _copies() if found is None else found
-    used = {Path(cwd) for cwd in _working_folders()} if found else set()
+def remove_clones() -> None:
+    """Removes clones that were left behind, in which no process works any more."""
+    folder = files.original_root() / CLONES
+    found = [*folder.iterdir()] if folder.is_dir() else []
+    used = [Path(cwd) for cwd in _working_folders()] if found else []
     for path in found:
-        if not any(folder.is_relative_to(path.resolve()) for folder in used):
+        if not any(cwd.is_relative_to(path.resolve()) for cwd in used):
             shutil.rmtree(path, ignore_errors=True)
 
 

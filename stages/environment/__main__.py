@@ -30,7 +30,6 @@ def main() -> None:
     A GPU is tried in another process, which takes longer, until it has passed.
     """
     preflight.require_writable_checkout()
-    preflight.require_own_workspace()
     preflight.require_usable_process()
     head = read_head_digests()
     params = preflight.checked_params(has_data=head is None)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from stages import files, workspace
+from stages import files
 from stages.environment.own_code_preflight import (
     LONGEST_VALUE,
     OF_THE_KERNEL,
@@ -101,18 +101,6 @@ def require_writable_checkout() -> None:
         raise HalfstepError(
             f"{here}: this user may not write here (a read-only disk, or the permissions of the folder); "
             "use a copy of the checkout in a folder that you own"
-        )
-
-
-def require_own_workspace() -> None:
-    """Puts back what an experiment of `stages.advise` that was killed has left in the workspace.
-
-    Raises:
-        HalfstepError: it has left something: DVC has read the parameters already.
-    """
-    if lost := workspace.recover():
-        raise HalfstepError(
-            f"an interrupted experiment had changed {', '.join(lost)}, which is as before now: run the command again"
         )
 
 

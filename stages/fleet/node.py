@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 from stages import files, params
 from stages.cli import cli_entry
+from stages.commands import dvc_error
 from stages.errors import HalfstepError, one_line
 from stages.fleet.program import LOST, NODE_FAULT
-from stages.fleet.remote import dvc_error
 from stages.fleet.unfinished import unfinished_trainings
 from stages.results.comparison import COMPARISON
 from stages.supervision import die_with_parent

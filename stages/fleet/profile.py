@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from stages import files
+from stages import commands, files
 from stages.errors import FleetError, HalfstepError
 from stages.fleet import cluster, remote, tree
 from stages.fleet.cluster import Node
@@ -61,7 +61,7 @@ def require_trainings(settings: Params) -> None:
         FleetError: some have none, which are named.
     """
     if not settings.train.epochs:
-        remote.require_success(remote.run_dvc("repro", "train"), "dvc repro train")
+        commands.dvc("repro", "train")
     elif missing := unfinished_trainings(settings.train):
         raise FleetError(
             f"{', '.join(missing)} have no result yet, and `profile` trains nothing: run "

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stages.commands import dvc_error, run_dvc
 from stages.errors import FleetError, one_line, without_password
 
 _TRAVEL = ("url", "endpointurl", "region", "use_ssl", "account_name", "projectname")  # none of them is a secret
@@ -16,7 +15,6 @@ _SECRETS = (
     *("access_key_id", "secret_access_key", "session_token", "password", "token", "account_key", "sas_token"),
     *("connection_string", "client_secret", "gdrive_client_secret", "oss_key_secret"),
 )
-_PREFIXES = ("ERROR: ", "WARNING: ")
 
 
 @dataclass(frozen=True)
@@ -87,29 +85,3 @@ def push(targets: Sequence[str]) -> None:
     if done.returncode:
         advice = f"check the remote '{configured().name}' and the credentials of this machine"
         raise FleetError(f"dvc push: {dvc_error(done.stderr)}; {advice}")
-
-
-def run_dvc(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the DVC of this Python, and keeps what it prints."""
-    command = [sys.executable, "-m", "dvc", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-
-
-def require_success(done: subprocess.CompletedProcess[str], what: str) -> None:
-    """Checks the exit status of DVC.
-
-    Raises:
-        FleetError: DVC's error, on one line.
-    """
-    if done.returncode:
-        raise FleetError(f"{what}: {dvc_error(done.stderr)}")
-
-
-def dvc_error(output: str) -> str:
-    """DVC's first error in what it printed, on one line."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR: ")] or lines or ["it failed without a message"]
-    text = errors[0]
-    for prefix in _PREFIXES:
-        text = text.removeprefix(prefix)
-    return one_line(text, 400)

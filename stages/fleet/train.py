@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from stages import files
+from stages import commands, files
 from stages.environment.preflight import checked_params
 from stages.errors import FleetError, without_password
 from stages.fleet import cluster, remote, tree
@@ -96,10 +96,10 @@ def driving(settings: Params) -> Driving:
 
 def prepare() -> None:
     """Runs `dvc repro prepare`, and prints what it prints only if it fails."""
-    done = remote.run_dvc("repro", "prepare")
+    done = commands.run_dvc("repro", "prepare")
     if done.returncode:
         own = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("ERROR: ")]
-        raise FleetError(*(own or [f"dvc repro prepare: {remote.dvc_error(done.stderr)}"]))
+        raise FleetError(*(own or [f"dvc repro prepare: {commands.dvc_error(done.stderr)}"]))
 
 
 def _job(settings: Params, variant: str, seed: int) -> Job:

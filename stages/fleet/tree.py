@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from stages import files
-from stages.errors import FleetError, one_line
+from stages.commands import git
+from stages.errors import CommandError, FleetError, one_line
 from stages.fleet import remote
 from stages.inputs import digests
 from stages.inputs.head_digests import HEAD_DIGESTS, HeadDigests
@@ -65,15 +65,11 @@ def contents() -> dict[str, bytes]:
 
 
 def _listed() -> list[str]:
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        done = subprocess.run(command, capture_output=True, check=False)
-    except FileNotFoundError as error:
-        raise FleetError("git is not installed, which says what travels to the nodes; install git") from error
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"]
-        raise FleetError(f"git, which says what travels to the nodes: {one_line(lines[0], 300)}; run `git init`")
-    return [name for name in done.stdout.decode("utf-8", "surrogateescape").split("\0") if name]
+        found = git("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    except CommandError as error:
+        raise FleetError(f"git says what travels to the nodes, but {error}; run `git init`") from error
+    return [name for name in found.split("\0") if name]
 
 
 def _sources(settings: Params) -> list[str]:

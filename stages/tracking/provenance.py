@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import uuid
 from pathlib import Path
 
 from stages import files
+from stages.commands import git
+from stages.errors import CommandError
 from stages.inputs.head_digests import read_head_digests
 from stages.machine import fingerprint
 
@@ -98,9 +99,8 @@ def commit_text() -> str | None:
 
 def _git(*arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        return git(*arguments).strip()
+    except CommandError as error:
+        if "dubious ownership" in str(error) and (remedy := re.search(r"git config .*safe\.directory.*", str(error))):
+            print(f"git: this checkout belongs to another user, and runs have no commit: run `{remedy[0]}`", flush=True)
         return None
-    if "dubious ownership" in done.stderr and (remedy := re.search(r"git config .*safe\.directory.*", done.stderr)):
-        print(f"git: this checkout belongs to another user, and runs have no commit: run `{remedy[0]}`", flush=True)
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -217,7 +217,7 @@ def answers(
 
     monkeypatch.setattr(experiment, "run", run)
     monkeypatch.setattr(experiment, "comparison_of", comparison_of)
-    monkeypatch.setattr(experiment, "remove_copies", lambda: None)
+    monkeypatch.setattr(experiment, "remove_clones", lambda: None)
     return started
 
 

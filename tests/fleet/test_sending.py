@@ -67,7 +67,9 @@ def test_sources_outside_of_the_checkout_are_named(home: Path, tmp_path: Path) -
 
 def test_a_folder_without_git_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FleetError, match=r"^git, which says what travels to the nodes: fatal: not a git repository"):
+    with pytest.raises(
+        FleetError, match=r"^git says what travels to the nodes, but git ls-files: fatal: not a git rep"
+    ):
         sent(Params())
 
 

@@ -39,7 +39,7 @@ def started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(experiment, "run", run)
     monkeypatch.setattr(experiment, "comparison_of", comparison_of)
-    monkeypatch.setattr(experiment, "remove_copies", lambda: None)
+    monkeypatch.setattr(experiment, "remove_clones", lambda: None)
     monkeypatch.setattr(running, "_STARTED", folder / "started.json")
     return names
 

@@ -57,7 +57,7 @@ EDITS = {
     "supervision.py": set(),
     "telling.py": set(),
     "terminal.py": set(),
-    "workspace.py": set(),
+    "commands.py": set(),
     "inputs/own_code.py": set(),
     "environment/preflight.py": set(),
     "tracking/tracker.py": set(),

@@ -59,8 +59,7 @@ def test_change_is_tried_as_an_experiment_and_the_workspace_is_as_before(advised
     assert (advised.root / "params.yaml").read_text() == text
     assert advised.snapshot() == before
     assert status(advised).splitlines()[1:] == [" M params.yaml"]
-    assert not list((advised.root / ".dvc/tmp/exps/standalone").glob("tmp*"))
-    assert not (advised.root / ".halfstep/workspace").exists()
+    assert clones(advised) == []
 
     (outcome,) = re.findall(r"^advise: float32_onednn_on: (.*)", output, re.MULTILINE)
     ratio = re.match(r"[\d.]+× \(([\d.]+) to [\d.]+\) over its parent float32, (kept|dropped); against", outcome)
@@ -87,13 +86,13 @@ def test_failed_experiment_is_one_line_and_loses_nothing(advised: Checkout) -> N
     path.write_text(source)
 
 
-def test_kill_at_any_moment_loses_no_edit(advised: Checkout, tmp_path: Path) -> None:
-    """DVC stashes the edits, detaches HEAD and resets the workspace in the first seconds."""
-    text, branch = edit(advised), status(advised).splitlines()[0]
+def test_kill_at_any_moment_touches_nothing(advised: Checkout, tmp_path: Path) -> None:
+    text, listing = edit(advised), advised.snapshot()
+    before = status(advised)
     listed = json.loads(advised.check_output("python", "-m", "stages.advise", "--json"))
     (advice,) = [item for item in listed if item["change"] and item["change"]["key"] == "variants.float32.onednn"]
     command = ["python", "-m", "stages.advise", str(advice["number"])]
-    changed = 0
+    left = 0
     for moment in range(10):
         log = tmp_path / f"{moment}.txt"
         with (
@@ -107,37 +106,26 @@ def test_kill_at_any_moment_loses_no_edit(advised: Checkout, tmp_path: Path) -> 
                 start_new_session=True,
             ) as process,
         ):
-            wait_for_the_stash(advised, process, moment)
+            wait_for_a_clone(advised, process)
+            time.sleep(0.7 * moment)
             assert process.poll() is None, log.read_text()
             os.killpg(process.pid, signal.SIGKILL)
-        changed += (advised.root / "params.yaml").read_text() != text
-        first, second = (advised.stage("environment") for _ in range(2))
-        assert second.returncode == 0, second.stderr
-        assert first.returncode == 0 or "an interrupted experiment had changed" in first.stderr
+        left += len(clones(advised)) > 0
         assert (advised.root / "params.yaml").read_text() == text
-        assert status(advised).splitlines()[0] == branch
-    assert changed > 0, "no kill came while the workspace was changed"
-    advised.check_output("python", "-m", "stages.advise")
+        assert status(advised) == before
+        assert advised.snapshot() == listing
+    assert left > 0, "no kill came while there was a clone"
     printed = advised.check_output(*command)  # and what was left behind does not disturb the next start
     assert "over its parent float32" in printed
-    assert not list((advised.root / ".dvc/tmp/exps/standalone").glob("tmp*"))
+    assert clones(advised) == []
 
 
-def wait_for_the_stash(checkout: Checkout, process: subprocess.Popen[bytes], moment: int) -> None:
-    """Waits until the workspace has changed, or in some of the ten moments for a time before or after that."""
-    copies = checkout.root / ".halfstep/workspace/state.json"
+def clones(checkout: Checkout) -> list[Path]:
+    return [*(checkout.root / ".halfstep/advise").glob("*")]
+
+
+def wait_for_a_clone(checkout: Checkout, process: subprocess.Popen[bytes]) -> None:
     until_s = time.monotonic() + 60
-    while not copies.exists() and time.monotonic() < until_s and process.poll() is None:
+    earlier = set(clones(checkout))
+    while not set(clones(checkout)) - earlier and time.monotonic() < until_s and process.poll() is None:
         time.sleep(0.01)
-    if moment < 3:
-        time.sleep(0.3 * moment)
-        return
-    text = (checkout.root / "params.yaml").read_text()
-    while (checkout.root / "params.yaml").exists() and time.monotonic() < until_s and process.poll() is None:
-        try:
-            if (checkout.root / "params.yaml").read_text() != text:
-                break
-        except OSError:
-            break
-        time.sleep(0.002)
-    time.sleep(0.05 * (moment - 3))

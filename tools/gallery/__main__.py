@@ -16,9 +16,7 @@ goes on at the next start.
 from __future__ import annotations
 
 import argparse
-import sys
 
-from stages import workspace
 from stages.advise import experiment
 from stages.cli import cli_entry
 from stages.gallery import results
@@ -35,8 +33,6 @@ def main() -> None:
         GalleryError: an argument or a file cannot be used; or studies failed, after the others were measured.
     """
     arguments = _arguments()
-    if lost := workspace.recover():
-        print(f"gallery: put back what an interrupted experiment had changed: {', '.join(lost)}", file=sys.stderr)
     known = studies.read()
     wanted = studies.chosen(known, arguments.study)
     if arguments.minutes is not None and not arguments.minutes > 0:
@@ -59,14 +55,14 @@ def main() -> None:
 
 
 def _measure(known: dict[str, Study], wanted: list[Study], arguments: argparse.Namespace) -> list[str]:
-    workspace.require_commit()
+    experiment.require_commit()
     machine, occasion = results.environment(), running.occasion_of(arguments.occasion)
     here = read_results(known, MEASURED)  # what is published may be of another machine of the same kind
     planned = running.missing(wanted, here, machine, arguments.occasion)
     if not planned:
         print("gallery: all of it has been measured here; --occasion WORD measures it again")
     with experiment.alone():
-        experiment.remove_copies()  # of an earlier start that was killed
+        experiment.remove_clones()  # of an earlier start that was killed
         failed = running.measure(planned, machine, occasion, arguments.minutes, arguments.load)
     running.ended()
     return failed
