@@ -1,15 +1,60 @@
-"""Runs git and DVC as programs, and says in one line why one failed."""
+"""Runs programs, with a limit of time; git and DVC among them, of which one line says why one failed.
+
+`stages.child` has the same for a function.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from stages.errors import CommandError, one_line
 
 _DVC_PREFIXES = ("ERROR: ", "WARNING: ")
 _GIT_LIMIT_S = 120.0
+_KILL_S = 10.0
+_LOG_BYTES = 2**20
+
+
+class Ended(NamedTuple):
+    """How a program ended.
+
+    Attributes:
+        status: the exit status, negative for a signal; None if it was stopped at the limit.
+        stdout: what it printed.
+        stderr: the last MiB of its errors.
+    """
+
+    status: int | None
+    stdout: str
+    stderr: str
+
+
+def run_program(command: Sequence[str], limit_s: float, variables: Mapping[str, str]) -> Ended:
+    """Runs a program without input, beside the environment variables of this process with these.
+
+    What it prints goes to files, so that a child that it leaves behind keeps nobody waiting.
+    """
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        environment = os.environ | variables
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment)
+        status: int | None = None
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                status = process.wait(limit_s)
+        finally:
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):  # a process that waits for a driver cannot be ended
+                process.wait(_KILL_S)
+        stdout.seek(0)
+        stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _LOG_BYTES))
+        return Ended(status, stdout.read().decode(errors="replace"), stderr.read().decode(errors="replace"))
 
 
 def git(*arguments: str, folder: Path | None = None) -> str:

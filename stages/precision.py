@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
-import subprocess
 import sys
 from collections.abc import Collection, Iterator
 
+from stages.commands import run_program
 from stages.errors import PrecisionError
 from stages.machine import gpu_failures, gpus
 from stages.machine.gpu_failures import Explanation
@@ -22,6 +22,8 @@ _XLA_OFF = (
     "deterministic operations, and layers for augmentation, look-ups, and LSTM and GRU of cuDNN, switch XLA off; "
     "set xla: false in the entries of variants"
 )
+
+_ASK_S = 120.0  # for a process that lists the GPUs
 
 
 def activate(variant: Variant, *, require_gpu: bool = False) -> None:
@@ -99,12 +101,7 @@ def _unsupported_device() -> str | None:
 def _explanation_for_no_gpu() -> Explanation:
     """Reads the reason from TensorFlow's log in another process: its level must be set before the import."""
     command = [sys.executable, "-c", "import tensorflow as tf; tf.config.list_physical_devices('GPU')"]
-    variables = os.environ | gpu_failures.LOG_VARIABLES
-    try:
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return gpu_failures.explain("")
-    return gpu_failures.explain(done.stderr)
+    return gpu_failures.explain(run_program(command, _ASK_S, gpu_failures.LOG_VARIABLES).stderr)
 
 
 def loss_scale(model: keras.Model) -> float | None:

@@ -17,7 +17,7 @@ LAYERS = (
     {"files"},
     {"locking", "machine"},
     {"fork_server", "params"},
-    {"inputs", "stats", "tensorflow_import"},
+    {"child", "inputs", "stats", "tensorflow_import"},
     {"results"},
     {"tracking", "precision"},
     {"tasks"},

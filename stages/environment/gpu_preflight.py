@@ -7,9 +7,7 @@ import os
 import platform
 import re
 import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stages import files
+from stages.commands import run_program
 from stages.errors import HalfstepError, one_line
 from stages.imports import search_path
 from stages.machine import fingerprint, gpu_failures
@@ -25,8 +24,6 @@ from stages.params import Params
 
 LIMIT_S = 600.0  # the driver may have to compile the kernels first
 PASSED = files.WORK_DIR / "gpu.json"  # not an output: DVC must not run a stage because of it
-_KILL_S = 10.0
-_LOG_BYTES = 2**20
 _CREATED = re.compile(r"name: (?P<name>[^,]+), pci bus id: (?P<bus>[0-9A-Fa-f:.]+)")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _REFUSING_MODES = {2: "prohibited", 3: "exclusive-process"}  # NVML_COMPUTEMODE_*
@@ -90,21 +87,8 @@ def operations(params: Params, device: str = "GPU") -> list[str]:
 
 def run(command: Sequence[str], limit_s: float = LIMIT_S) -> Trial:
     """Runs the process that tries the device, for `limit_s` seconds at most."""
-    variables = os.environ | gpu_failures.LOG_VARIABLES | search_path()
-    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=variables)
-        status: int | None = None
-        try:
-            with suppress(subprocess.TimeoutExpired):
-                status = process.wait(limit_s)
-        finally:
-            process.kill()
-            with suppress(subprocess.TimeoutExpired):  # a process that waits for the driver cannot be ended
-                process.wait(_KILL_S)
-        stdout.seek(0)
-        stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _LOG_BYTES))
-        lines = stdout.read().decode(errors="replace").splitlines()
-        return Trial(status, tuple(_events(lines)), stderr.read().decode(errors="replace"))
+    ended = run_program(command, limit_s, gpu_failures.LOG_VARIABLES | search_path())
+    return Trial(ended.status, tuple(_events(ended.stdout.splitlines())), ended.stderr)
 
 
 def _events(lines: Sequence[str]) -> Iterator[Mapping[str, Any]]:

@@ -47,8 +47,9 @@ STARTS: Mapping[str, tuple[str, ...]] = {
 WITHOUT_EFFECT: Mapping[str, str] = {
     "stages/__init__.py": "what a signal does",
     "stages/cache.py": "messages on DVC's cache",
+    "stages/child.py": "how a child process answers",
     "stages/cli.py": "how a program begins and ends",
-    "stages/commands.py": "how git and DVC are run",
+    "stages/commands.py": "how programs are run",
     "stages/errors.py": "messages",
     "stages/files.py": "where and how files are written, not what is in them",
     "stages/fork_server.py": "how processes are started",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,9 +10,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from stages.fork_server import start_process, start_server, stop_servers
+from stages.child import Child, ChildDiedError
+from stages.fork_server import start_server, stop_servers
 from stages.params import Params, Variant
-from stages.supervision import description_of_end
 from stages.tasks.spec import TaskSpec
 
 WAIT_S = 60  # between the lines that say so
@@ -54,28 +53,16 @@ def run_trial(name: str, module: str, variant: Variant, spec: TaskSpec, *argumen
     Returns:
         What it sends; a string says what went wrong.
     """
-    receiving, sending = multiprocessing.Pipe(duplex=False)
-    process = start_process(
-        name,
-        _serve,
-        (module, sending, variant, spec, *arguments),
-        variant.variables,
-        preload=module,
-        may_have_children=True,
-    )
-    sending.close()
-    try:
+    whole = (module, variant, spec, *arguments)
+    with Child(name, _serve, whole, variant.variables, preload=module, may_have_children=True) as child:
         waited_s = 0
-        while not receiving.poll(WAIT_S):
+        while not child.connection.poll(WAIT_S):
             waited_s += WAIT_S
             print(f"{name}: has waited {waited_s} s for its process", file=sys.stderr, flush=True)
-        return receiving.recv()
-    except EOFError:
-        process.join()
-        return f"{spec.subject}: the process of {name}: {description_of_end(process.exitcode or 0)}"
-    finally:
-        process.kill()
-        process.join()
+        try:
+            return child.receive()
+        except ChildDiedError as error:
+            return f"{spec.subject}: the process of {name}: {error}"
 
 
 def candidates_left_out(settings: Params, problem_of: Callable[[str], str | None]) -> dict[str, str]:
@@ -93,5 +80,5 @@ def candidates_left_out(settings: Params, problem_of: Callable[[str], str | None
     return found
 
 
-def _serve(module: str, connection: Connection, variant: Variant, *arguments: Any) -> None:
+def _serve(connection: Connection, module: str, variant: Variant, *arguments: Any) -> None:
     importlib.import_module(module).serve(connection, variant, *arguments)

@@ -9,7 +9,6 @@ because TensorFlow reserves many times what it uses.
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 import sys
 import time
@@ -20,8 +19,8 @@ from multiprocessing.connection import Connection
 
 import psutil
 
+from stages.child import Child, ChildDiedError
 from stages.errors import HalfstepError, ProfileError
-from stages.fork_server import start_process
 from stages.machine import free_memory
 from stages.params import ProfileParams
 from stages.profile.records import ArmConfig
@@ -90,35 +89,25 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
 
 def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
     """Trains a few steps in a child process, which is killed if it exceeds the limit."""
-    connection, child_end = multiprocessing.Pipe()
-    process = start_process(
-        f"batch-{batch_size}",
-        _train,
-        (child_end, config, batch_size),
-        config.variant.variables,
-        may_have_children=config.spec.task.script is not None,
-    )
-    child_end.close()  # so that reading fails when the child dies
-    try:
-        return _supervised(connection, process.pid, limit_mib)
-    except (EOFError, ConnectionError):
-        return Attempt()
-    finally:
-        process.kill()
-        process.join()
-        connection.close()
+    is_script, variables = config.spec.task.script is not None, config.variant.variables
+    with Child(f"batch-{batch_size}", _train, (config, batch_size), variables, may_have_children=is_script) as child:
+        try:
+            return _supervised(child, limit_mib)
+        except ChildDiedError:
+            return Attempt()
 
 
-def _supervised(connection: Connection, pid: int | None, limit_mib: int | None) -> Attempt:
-    start_bytes: int = connection.recv()
-    while not connection.poll(POLL_S):
-        with suppress(psutil.Error):  # the child has died: `recv` raises EOFError
-            if limit_mib is not None and _own_bytes(psutil.Process(pid)) - start_bytes > limit_mib * MIB:
+def _supervised(child: Child, limit_mib: int | None) -> Attempt:
+    start_bytes: int = child.receive()
+    while not child.connection.poll(POLL_S):
+        with suppress(psutil.Error):  # the child has died, which `receive` reports
+            if limit_mib is not None and _own_bytes(psutil.Process(child.process.pid)) - start_bytes > limit_mib * MIB:
                 return Attempt()
         memory = psutil.virtual_memory()
         if memory.available < MIN_FREE * memory.total:
             return Attempt()
-    return connection.recv()
+    found: Attempt = child.receive()
+    return found
 
 
 def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -11,8 +10,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from stages.child import Child, ChildDiedError
 from stages.errors import ProfileError
-from stages.fork_server import start_process
 from stages.profile.records import ArmConfig
 from stages.text import MIB
 
@@ -68,16 +67,10 @@ class WorkerProcess:
     def __init__(
         self, name: str, config: ArmConfig, serve: Serve = serve_worker, measures: frozenset[str] = frozenset()
     ) -> None:
-        self.connection, child_end = multiprocessing.Pipe()
         self.name, self.measures, self.continued = name, measures, 0
-        self._process = start_process(
-            f"profile-{name}",
-            serve,
-            (child_end, config),
-            config.variant.variables,
-            may_have_children=config.spec.task.script is not None,
-        )
-        child_end.close()  # so that reading fails when the worker dies
+        is_script = config.spec.task.script is not None
+        self._child = Child(f"profile-{name}", serve, (config,), config.variant.variables, may_have_children=is_script)
+        self.connection, self._process = self._child.connection, self._child.process
         self._is_busy = False
 
     @property
@@ -99,16 +92,16 @@ class WorkerProcess:
         """Sends a call without waiting for its result; raises as `call`."""
         self._is_busy = True
         try:
-            self.connection.send((method, arguments))
-        except ConnectionError:
-            raise self._died() from None
+            self._child.send((method, arguments))
+        except ChildDiedError as error:
+            raise self._died(error) from None
 
     def receive(self) -> Any:
         """Waits for the result of the last call; raises as `call`."""
         try:
-            succeeded, value = self.connection.recv()
-        except (EOFError, ConnectionError):
-            raise self._died() from None
+            succeeded, value = self._child.receive()
+        except ChildDiedError as error:
+            raise self._died(error) from None
         self._is_busy = False
         if isinstance(value, OutOfMemory):
             raise OutOfMemoryError(self.name, value)
@@ -137,15 +130,11 @@ class WorkerProcess:
         self.go_on()
         if not self._is_busy:  # nobody would read the result of a call that an error or Ctrl-C has interrupted
             self._process.join(STOP_TIMEOUT_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        self._child.kill()
 
-    def _died(self) -> ProfileError:
-        self._process.join(STOP_TIMEOUT_S)
-        code = self._process.exitcode
+    def _died(self, error: ChildDiedError) -> ProfileError:
         return ProfileError(
-            f"profile: the process of {self.name} ended with status {code}; -9 usually means that the machine ran out "
-            "of memory with all variants loaded: lower train.batch_size, list fewer train.variants, or set "
+            f"profile: the process of {self.name} ended with status {error.status}; -9 usually means that the machine "
+            "ran out of memory with all variants loaded: lower train.batch_size, list fewer train.variants, or set "
             "profile.interleave: false"
         )

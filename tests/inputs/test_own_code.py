@@ -57,6 +57,7 @@ EDITS = {
     "supervision.py": set(),
     "telling.py": set(),
     "terminal.py": set(),
+    "child.py": set(),
     "commands.py": set(),
     "inputs/own_code.py": set(),
     "environment/preflight.py": set(),

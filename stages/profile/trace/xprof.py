@@ -8,9 +8,7 @@ and its output is captured.
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from stages.commands import run_program
 from stages.errors import TraceError
 from stages.imports import search_path
 from stages.profile.trace.locate import SUFFIX
@@ -100,23 +99,15 @@ def _link(paths: Sequence[Path], folder: Path) -> list[Path]:
 
 
 def _run_child(path: Path, arguments: list[str], timeout_s: float) -> None:
-    try:
-        child = subprocess.run(
-            [sys.executable, "-c", _CHILD, *arguments],
-            env={**os.environ, **search_path()},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise TraceError(f"{path}: reading took over {timeout_s:g} s: trace fewer steps, 10 are enough") from error
-    if child.returncode != 0:
-        raise TraceError(f"{path}: xprof {_cause(child.returncode, child.stderr)}: profile again")
+    ended = run_program([sys.executable, "-c", _CHILD, *arguments], timeout_s, search_path())
+    if ended.status is None:
+        raise TraceError(f"{path}: reading took over {timeout_s:g} s: trace fewer steps, 10 are enough")
+    if ended.status:
+        raise TraceError(f"{path}: xprof {_cause(ended.status, ended.stderr)}: profile again")
 
 
-def _cause(status: int, log: bytes) -> str:
-    lines = [line for line in log.decode("utf-8", errors="replace").splitlines() if line.strip()]
+def _cause(status: int, log: str) -> str:
+    lines = [line for line in log.splitlines() if line.strip()]
     if status < 0:
         fatal = next((line for line in lines if "Check failed" in line), "")
         return f"crashed ({signal.Signals(-status).name}{'; ' + fatal.split('] ', 1)[-1] if fatal else ''})"
