@@ -44,7 +44,10 @@ class Attempt:
 
 
 def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -> LargestBatch:
-    """Doubles `train.batch_size`, up to 65,536 examples, as long as training steps fit in memory; or halves it.
+    """Tries batches of powers of two, upwards until one does not fit in memory or trains at half of the best speed.
+
+    The first is the largest power of two up to `train.batch_size`; if it does not fit, smaller ones are tried. The
+    batch itself is tried, too, so that its speed can be compared.
 
     Args:
         config: the model, how it is trained, and the variant.
@@ -69,15 +72,21 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
         tried.append(BatchTried(batch_size=batch_size, peak_mib=peak_mib, examples_per_s=per_s))
         return peak_mib is not None
 
-    if fits(start):
-        size = 2 * start
-        while size <= LARGEST and fits(size):
+    def is_slow(found: BatchTried) -> bool:
+        best = max(one.examples_per_s or 0.0 for one in tried)
+        return found.examples_per_s is not None and found.examples_per_s < best / 2
+
+    size = 1 << (start.bit_length() - 1)
+    if fits(size):
+        if start != size:
+            fits(start)
+        while 2 * size <= LARGEST and fits(2 * size) and not is_slow(tried[-1]):
             size *= 2
     else:
-        size = start // 2
-        while size >= 1 and not fits(size):
+        while size > 1 and not fits(size // 2):
             size //= 2
-    largest = max((found for found in tried if found.fits), key=lambda found: found.batch_size, default=None)
+    powers = [found for found in tried if found.fits and found.batch_size.bit_count() == 1]
+    largest = max(powers, key=lambda found: found.batch_size, default=None)
     return LargestBatch(
         batch_size=largest.batch_size if largest else 0,
         limit_mib=limit_mib,

@@ -74,11 +74,13 @@ def fitting(found: LargestBatch) -> list[tuple[int, bool]]:
     [
         (8, 100, 64, [8, 16, 32, 64, 128]),
         (32, 9, 8, [32, 16, 8]),
-        (3, 0, 0, [3, 1]),
+        (3, 0, 0, [2, 1]),
+        (100, 300, 256, [64, 100, 128, 256, 512]),
+        (100, 70, 64, [64, 100, 128]),
         (LARGEST // 2, 10**9, LARGEST, [LARGEST // 2, LARGEST]),
     ],
 )
-def test_sizes_are_doubled_while_they_fit_or_halved_until_one_does(
+def test_powers_of_two_are_tried_while_they_fit_or_until_one_does(
     monkeypatch: pytest.MonkeyPatch, start: int, capacity: int, largest: int, tried: list[int]
 ) -> None:
     def attempt(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
@@ -89,6 +91,14 @@ def test_sizes_are_doubled_while_they_fit_or_halved_until_one_does(
     assert [one.batch_size for one in found.tried] == tried
     assert found.batch_size == largest
     assert found.examples_per_s == (10.0 * largest if largest else None)
+
+
+def test_search_ends_where_a_size_trains_at_half_of_the_best_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = {8: 100.0, 16: 180.0, 32: 120.0, 64: 80.0, 128: 500.0}
+    monkeypatch.setattr(max_batch, "try_batch", lambda config, size, limit: Attempt(size * MIB, speeds[size]))
+    found = largest_batch(config("tiny", 8), ProfileParams(), "GPU")
+    assert [one.batch_size for one in found.tried] == [8, 16, 32, 64]
+    assert (found.batch_size, found.examples_per_s) == (64, 80.0)
 
 
 @pytest.mark.slow
