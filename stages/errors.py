@@ -92,7 +92,7 @@ class CommandError(HalfstepError):
 
 
 class AuditError(HalfstepError):
-    """A model that cannot be looked at, or in which something must be mended."""
+    """The audit of a model failed, or found errors."""
 
 
 class AdviceError(HalfstepError):

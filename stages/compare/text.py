@@ -23,7 +23,7 @@ KIND_NAMES = {
     "matrix_product": "matrix products",
     "memory": "memory-bound operations",
     "other": "other operations",
-    HOST: "time without any operation",
+    HOST: "idle time",
 }
 
 

@@ -38,7 +38,7 @@ class Subject(Protocol):
         """For people."""
 
     def lowers_precision(self, variant: str) -> bool:
-        """Whether a variant computes in fewer bits than float32, and is no other change of the baseline."""
+        """Whether a variant computes in fewer bits than float32, and changes nothing else of the baseline."""
 
 
 class Result(Document):

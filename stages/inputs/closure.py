@@ -96,7 +96,7 @@ def source_of(path: Path) -> bytes:
 
     Raises:
         OSError: it cannot be read.
-        SyntaxError: it is no notebook, or one in another language.
+        SyntaxError: it is not a notebook, or one in another language.
     """
     content = path.read_bytes()
     return notebook.code_of(content, path.name) if path.suffix == notebook.SUFFIX else content

@@ -1,4 +1,4 @@
-"""The sha256 of the user's files. Those of unchanged files are remembered, so that the next look does not read them."""
+"""Caches the sha256 of the user's files by size, time and inode, so that unchanged files are not read again."""
 
 from __future__ import annotations
 

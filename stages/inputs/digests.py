@@ -93,8 +93,8 @@ def task_files(task: TaskParams) -> dict[str, Path]:
     return own_model_files(task.name, task.module_folder, only_root=task.path is not None)
 
 
-def looks_digest(params: Params) -> dict[str, Any]:
-    """What `prepare` looks at: the images, or what it tries the user's task or script under."""
+def prepare_inputs_digest(params: Params) -> dict[str, Any]:
+    """Identifies what `prepare` reads: the images, or the variants and seeds that it tries a task or script with."""
     if not params.task.is_own:
         return source_digest(params.data)
     seeds = params.train.seeds if params.task.script is not None else params.train.seeds[:1]
@@ -177,7 +177,7 @@ def _is_removed(error: OSError) -> bool:
 # What the stages depend on outside of the pipeline, by the file that has its digest. An own task uses no `data` and no
 # `model`.
 INPUTS: Mapping[Path, Callable[[Params], dict[str, Any]]] = {
-    files.SOURCE_FILE: looks_digest,
+    files.SOURCE_FILE: prepare_inputs_digest,
     files.MODEL_FILE: lambda params: {"name": None} if params.task.is_own else model_digest(params.model),
     files.TASK_FILE: tasks_digest,
 }

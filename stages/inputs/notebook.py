@@ -26,7 +26,7 @@ def code_of(content: bytes, name: str) -> bytes:
         name: what the error calls it.
 
     Raises:
-        SyntaxError: it is no notebook, or one whose language is not Python.
+        SyntaxError: it is not a notebook, or one whose language is not Python.
     """
     try:
         notebook = json.loads(content)

@@ -1,4 +1,4 @@
-"""What a stage depends on, as it was at the start: an edit while the stage runs must not be recorded as what it used.
+"""Detects edits that are made while a stage runs, which DVC would record as what the stage used.
 
 DVC writes `dvc.lock` when a stage has ended, with the parameters and the files as they are then.
 """

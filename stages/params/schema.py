@@ -38,7 +38,7 @@ Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], BeforeValidator(_tuple_from_list), Field(min_length=1)
 ]
 # `prepare` finds out what `null` stands for; the stages after it read numbers (`results.task.resolved`).
-OfScript = Annotated[int, WrapValidator(lambda value, check: value if value is None else check(value))]
+IntOrFromScript = Annotated[int, WrapValidator(lambda value, check: value if value is None else check(value))]
 BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], BeforeValidator(_tuple_from_list)]
 
 
@@ -207,14 +207,14 @@ class TrainParams(Section):
         ("float32", "mixed_float16", "mixed_bfloat16"), description="entries of `variants` to train and compare"
     )
     seeds: Seeds = Field((0,), description="each variant is trained once with each seed")
-    epochs: OfScript = Field(
+    epochs: IntOrFromScript = Field(
         8,
         ge=0,
         le=100_000,
         description="number of passes over the training images; 0: speed only, nothing is trained; `null`: as "
         "`task.script` says",
     )
-    batch_size: OfScript = Field(
+    batch_size: IntOrFromScript = Field(
         32, ge=1, le=65536, description="number of images per training step; `null`: as `task.script` says"
     )
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="as in Keras; `sgd` with momentum 0.9")

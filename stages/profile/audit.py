@@ -179,7 +179,7 @@ def _rounds(loop: Any) -> int | None:
 
 
 def _multiply_adds(operation: Any) -> int | None:
-    """Of one operation; 0 if it is no matrix product or convolution, None if a size is not known."""
+    """Of one operation; 0 if it is neither a matrix product nor a convolution, None if a size is not known."""
     if operation.type in _CALLS:  # of a function, such as a convolution in groups
         called = operation.graph._get_function(operation.get_attr("f").name).graph
         counts = list(map(_multiply_adds, called.get_operations()))

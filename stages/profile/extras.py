@@ -43,7 +43,7 @@ class Wanted:
 
 
 class Extras:
-    """Runs what is still missing, with the arms that live.
+    """Runs what is still missing, in the worker processes that run.
 
     Args:
         records: everything that was measured, by arm.
@@ -121,7 +121,7 @@ class Extras:
         return is_comparable and ACCOUNT not in self._records[name].failed
 
     def run(self, arms: Arms, plan: Plan) -> None:
-        """Runs what the arms that live lack."""
+        """Runs the missing extras in the processes that run."""
         for worker in arms.workers:
             record = self._records[worker.name]
             if record.calibration and record.calibration.peak_memory_bytes is None and MEMORY not in record.failed:

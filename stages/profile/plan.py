@@ -257,7 +257,7 @@ def _account(
 ) -> tuple[int, int, float]:
     """Steps of a short trace that count, turns of them in so many repeats, and seconds of a turn of all arms.
 
-    Whoever asks for so many repeats has a turn in each of them.
+    With `profile.processes`, each repeat has at least one turn.
     """
     step_ms = fmean(costs.step_time_ms.values())
     steps = max(1, min(max(MAX_ACCOUNT_STEPS, STRETCHES * stretch), round(ACCOUNT_MS / step_ms)))
@@ -282,7 +282,7 @@ def best_rounds(start_s: float, round_s: float, round_sd: float, repeat_sd: floa
 
 
 def plain_steps(marked_steps: int, step_time_ms: float) -> int:
-    """Untraced steps before and after a trace, to see what the profiler costs: as many as are traced, for a second."""
+    """Untraced steps around a trace, to see what the profiler adds: as many as are traced, for a second."""
     return max(1, min(marked_steps, int(PLAIN_MS / step_time_ms)))
 
 

@@ -254,5 +254,5 @@ def tables(record: ArmRecord) -> Times:
 
 
 def _table(rows: Sequence[Round | Call], kind: type[Round | Call]) -> pd.DataFrame:
-    """As it is made after each repeat of up to 100,000 rows, without `asdict`, which takes microseconds a row."""
+    """Made anew after each repeat of up to 100,000 rows, so without `asdict`, which takes microseconds a row."""
     return pd.DataFrame([vars(row) for row in rows], columns=[field.name for field in fields(kind)])

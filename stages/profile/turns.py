@@ -24,7 +24,7 @@ MAX_STANDSTILL_S, SETTLING_STEPS = 2.0, 6
 
 
 class Turns:
-    """Runs the turns of the arms that live, and adds their times to the records.
+    """Runs the turns of the running worker processes, and adds their times to the records.
 
     Where arms take turns, those that are not in turn stand still: their input pipelines would fill buffers, which a
     training has no time for, and take the processor from the arm that is timed.

@@ -1,4 +1,4 @@
-"""What stands in a model: its layers with their types, sizes and work, and what may cost time or precision."""
+"""The layers of a model, with their types, sizes and work, and what may cost time or precision."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Estimate(Record):
     Attributes:
         value: in `unit`.
         low, high: its interval.
-        confidence: of the interval, looks included.
+        confidence: confidence level of the interval, after paying for interim looks.
         n: number of repeats, or of test examples, that the interval is over.
         unit: `×` for a ratio of times; `fraction` for a share, which is shown in percent; None for plain numbers.
         warnings: sentences on what the interval does not say.
@@ -137,7 +137,7 @@ class Change(Estimate):
 
     @property
     def holds_0(self) -> bool:
-        """Whether it may be 0."""
+        """Whether the interval includes 0."""
         return self.low <= 0 <= self.high
 
 
@@ -245,7 +245,7 @@ class Account(Record):
         return next((found for found in self.kinds if found.kind == name), None)
 
 
-LEAST_WAIT = 0.1  # share of a step: a wait whose interval reaches below it is no cause and no bound
+LEAST_WAIT = 0.1  # share of a step: a wait whose interval reaches below it is neither a cause nor a bound
 
 
 class Waiting(Record):
@@ -614,7 +614,7 @@ class Comparison(Document):
         return {self.baseline: self.baseline_reasons or (), **of_candidates}
 
     def is_void(self, measure: str) -> bool:
-        """Whether a measure decides nothing."""
+        """Whether this measurement is invalid."""
         control = self.control.get(measure)
         is_throttled = measure in (self.throttled or {})
         return is_throttled or (control is not None and (control.differs or control.throttled is not None))

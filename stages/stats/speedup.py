@@ -37,7 +37,7 @@ LAST_LOOKS, LAST_LOOK_SHARE = 2, 0.57
 # judges by, and not in what `profile` stops and plans by, which more repeats must be able to narrow.
 RUN_SD = 0.01
 REPEAT_SD = 0.01  # smallest standard deviation of a repeat: few repeats that happen to agree do not show it to be 0
-# How many times the degrees of freedom of the repeats (or occasions) those of their error may be. Which part of it is
+# Cap on the degrees of freedom of the error, as a multiple of those of the repeats (or occasions). Which part of it is
 # the rounds' is itself estimated: without this limit, four repeats that differ by 3 % and rounds by 4 % cover 93.7 % in
 # simulation.
 MOST_DEGREES = 1.5
@@ -190,7 +190,7 @@ class Speedup:
     of all (`mean_over_occasions`).
 
     A repeat weighs as much as it has steps. The error of the repeats is that of the weighted mean of their mean times,
-    not of their totals: how long a repeat was is no noise. It and its degrees of freedom are those of Bell and
+    not of their totals: how long a repeat was is not noise. It and its degrees of freedom are those of Bell and
     McCaffrey (Survey Methodology 28, 2002, p. 169) for repeats of one variance; Student's where they are of one length.
 
     Attributes:
@@ -452,7 +452,7 @@ def train_speedup(
 
     Args:
         baseline, candidate: tables with the columns of `Round`.
-        confidence: of the interval.
+        confidence: confidence level of the interval.
         batch_sizes: examples of a step of each; where they differ, the candidate's times are of as many examples as the
             baseline's, so that the ratio is one of examples per second.
         interleaved: whether the arms took turns.

@@ -1,4 +1,4 @@
-"""What is trained: the contract of a task, tasks of one's own, and the images below `images/`.
+"""What is trained: the contract of a task, the user's own tasks, and the images below `images/`.
 
 This file imports no TensorFlow: processes that decode images import it, too.
 """

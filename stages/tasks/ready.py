@@ -130,7 +130,7 @@ def _problems_of_variables(model: keras.Model) -> Iterator[str]:
 
 
 def untested(batch: Any) -> tf.data.Dataset:
-    """In place of test data: the inputs of a batch, for the shapes of inference."""
+    """A stand-in for missing test data: the inputs of one training batch, for timing inference."""
     x, *_ = keras.utils.unpack_x_y_sample_weight(batch)
     return tf.data.Dataset.from_tensors((x, 0))
 

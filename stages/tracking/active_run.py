@@ -190,7 +190,7 @@ class ActiveRun:
 def logged_name(name: str) -> str:
     """The name under which a metric is logged: other characters than MLflow allows become `_x40_`, by their code.
 
-    Different names stay different. A user's metric may have any name, and `/` is no folder in some of them.
+    Different names stay different. In a user's metric `/` may be part of the name.
     """
     plain = _LOOKS_ESCAPED.sub("_x5f_x", name)
     is_path = posixpath.normpath(plain) == plain and not plain.startswith(("/", "."))

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _ends_now() -> bool:
-    """Whether Python must not end the process: it would go on with a script."""
+    """Whether to leave by `os._exit`: a normal exit would go on with the user's script."""
     script = sys.modules.get("stages.tasks.script")  # it imports TensorFlow
     return script is not None and script.is_left()
 

@@ -252,7 +252,8 @@ def _overflowing_input(model: keras.Model, batch: Any, found: Scan, layer: str) 
 def _place(found: Scan) -> tuple[str, Any] | None:
     """The first layer whose numbers are not finite, forward, then backward, then in the weights.
 
-    What comes in is as the layer has cast it: where only this is infinite, the layer before it needs company.
+    Inputs are recorded after the layer has cast them. If only the cast input is infinite, the layer before must stay in
+    float32, too.
     """
     for path, seen in found.layers.items():
         if not (np.isfinite(seen.inputs) and np.isfinite(seen.outputs)):

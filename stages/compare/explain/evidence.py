@@ -160,7 +160,7 @@ class Evidence:
 
     @property
     def before(self) -> Profile:
-        """The baseline, or the profile itself if it has none."""
+        """What is compared with: the baseline, or this profile if there is none."""
         return self.baseline or self.candidate
 
     @property

@@ -114,7 +114,7 @@ def work_of(profile: Profile) -> Work | None:
 
 
 def _accounted_work(profile: Profile) -> Work:
-    """The same from short traces, whose parts are as much shorter as the calm step is without the profiler."""
+    """Splits the step by short traces, scaled to the calm step without the profiler."""
     repeats = profile.account["process"].unique()
     by_part = profile.account.groupby(["kind", "operation", "dtype"])["time_ms"].sum() / len(repeats)
     traced_ms, calm_ms = float(by_part.sum()), calm_steps_ms(profile.rounds)

@@ -55,7 +55,7 @@ def sizes_not_multiple(data: Evidence) -> Reason | None:
 
 
 def odd_sizes(data: Evidence, multiple: int) -> tuple[int | None, list[int]]:
-    """The batch size, if it is no multiple, and the widths of layers that are none and that could be changed."""
+    """The batch size and the widths of layers that could be changed, where they are not multiples."""
     configuration = data.candidate.summary.configuration
     given = {1, data.classes, *(configuration.input_shape or ())[-1:]}
     odd = sorted({width for width in configuration.layer_widths if width not in given and width % multiple})
@@ -216,7 +216,7 @@ def _setting_differs(data: Evidence, measure: str, key: Literal["xla", "onednn"]
     elif effect is not None:
         text += f": in {where}, the speed-up of {_interval_text(effect)} comes from {_settings_text(differing)}."
     elif measure == TRAIN:
-        text += ": the ratios are not the effect of precision alone."
+        text += ": the speed-up is not due to precision alone."
     else:
         return None
     return Reason(

@@ -119,8 +119,8 @@ def fixed_overhead(data: Evidence, measure: str) -> Reason | None:
         code="fixed_overhead",
         measure=measure,
         text=f"In {measure_text(measure)}, {percent_text(fixed_ms / call_ms)} of a call ({100 * low:.0f} to "
-        f"{percent_text(high)}), {number_text(fixed_ms)} of {ms_text(call_ms)}, does not grow with the batch size, and "
-        "the precision does not shorten the call.",
+        f"{percent_text(high)}), {number_text(fixed_ms)} of {ms_text(call_ms)}, is fixed overhead: it "
+        "does not grow with the batch size, and no precision shortens it.",
         evidence={"fixed_ms": fixed_ms, "call_ms": call_ms, "share": fixed_ms / call_ms, "low": low, "high": high}
         | {"batch_sizes": [size, largest]},
         advice="Predict several images at a time, or keep the baseline for single images.",
