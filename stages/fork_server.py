@@ -2,7 +2,7 @@
 
 TensorFlow reads some environment variables when it is imported, so each set of variables has its own server, which
 lives until the stage ends. All repeats are forked from it. Between processes of one server nothing was shown beyond the
-noise of rounds; servers may differ by 2 % (docs/measuring.md), which is in the 1 % of each arm that `compare` adds.
+noise of rounds; servers may differ by 2 % (docs/evidence.md), which is in the 1 % of each arm that `compare` adds.
 `multiprocessing` supports one fork server per process; this module replaces it while a worker starts.
 """
 

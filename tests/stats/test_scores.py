@@ -139,7 +139,7 @@ def test_three_seeds_that_disagree_widen_the_interval() -> None:
 
 @pytest.mark.parametrize("kind", ["normal", "lognormal", "rare"])
 def test_loss_at_the_margin_is_rarely_shown_as_the_same(kind: str) -> None:
-    """Fewer trials than in the table of the docs (docs/measuring.md)."""
+    """Fewer trials than in the table of the docs (docs/evidence.md)."""
     generator, shown, runs = np.random.default_rng(2), 0, 400
     for _ in range(runs):
         losses, expected = {
