@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,20 @@ def reached(root: Path, start: str) -> set[str]:
             whole, module = ".".join(parts), ".".join(parts[:-1])
             waiting += [known for known in (whole, module) if known in names]
     return found
+
+
+def test_no_modules_import_each_other(root: Path) -> None:
+    """Not in a circle either, also not in functions and for types alone. A package does not count for its modules."""
+    names = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): root / path for path in sources(root)}
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        parts = [parts for parts in imported(ast.parse(path.read_text(encoding="utf-8"))) if parts]
+        found = {".".join(part[:length]) for part in parts for length in (len(part), len(part) - 1)} & names.keys()
+        graph[name] = {other for other in found if not f"{name}.".startswith(f"{other}.")}
+    TopologicalSorter(graph).prepare()
+    graph["stages.text"].add("stages.compare.judge")
+    with pytest.raises(CycleError):
+        TopologicalSorter(graph).prepare()
 
 
 def test_report_renders_and_does_not_judge(root: Path) -> None:

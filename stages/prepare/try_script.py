@@ -282,7 +282,7 @@ def _ready(found: Scripted, steps: int) -> ReadyTask:
         keeps_predictions=False,
         test_metrics=lambda outputs: test_metrics(task, outputs),
         data_sha256="",
-        scripted=found,
+        own_fit=found.fit,
     )
 
 

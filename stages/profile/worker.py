@@ -32,10 +32,17 @@ from stages.profile import memory
 from stages.profile.audit import audit
 from stages.profile.graph_dtypes import graph_dtypes
 from stages.profile.plan import DROPPED_STEPS, plain_steps
-from stages.profile.records import ArmConfig, ArmSettings, Calibration, TracedPart, TracedStretch, TraceRecord
+from stages.profile.records import (
+    ArmConfig,
+    ArmSettings,
+    Calibration,
+    OutOfMemory,
+    TracedPart,
+    TracedStretch,
+    TraceRecord,
+)
 from stages.profile.steady_state import warm_up_length
 from stages.profile.trace.timeline import TracedStep, Work, traced_steps
-from stages.profile.worker_process import OutOfMemory
 from stages.results.artifact import read_array
 from stages.results.audit import ModelAudit
 from stages.results.profile import HOST, Configuration, InForce

@@ -6,35 +6,17 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from stages.child import Child, ChildDiedError
 from stages.errors import ProfileError
-from stages.profile.records import ArmConfig
+from stages.profile.records import ArmConfig, OutOfMemory
 from stages.text import MIB
 
 STOP_TIMEOUT_S = 10.0
 
 Serve = Callable[[Connection, ArmConfig], None]
-
-
-@dataclass(frozen=True)
-class OutOfMemory:
-    """A worker's answer to a call for which there was too little memory.
-
-    Attributes:
-        batch_size: examples of a step.
-        peak_bytes: most that the worker has used so far, as in `memory/peak_mib`.
-        details: what TensorFlow says, in one line.
-        batch_key: the parameter that sets the batch.
-    """
-
-    batch_size: int
-    peak_bytes: int
-    details: str
-    batch_key: str = "train.batch_size"
 
 
 class OutOfMemoryError(ProfileError):

@@ -30,7 +30,7 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
     """
     model, is_own = found.model, not spec.is_images
     with user_code.explained(spec.subject, "cannot be compiled", TaskError):
-        if found.scripted is None:
+        if found.own_fit is None:
             _compile(model, found.task.compile, variant.jit_compile)
         elif variant.xla is not None:
             model.jit_compile = variant.xla
@@ -40,11 +40,11 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
             create_variables(model, found.training.from_step(0, 1).element_spec)
         if model.optimizer is not None and not model.optimizer.built:  # a second time adds those of loss scaling again
             model.optimizer.build(model.trainable_variables)
-    if found.scripted is None and not (model.built and model.trainable_variables):
+    if found.own_fit is None and not (model.built and model.trainable_variables):
         raise TaskError(
             f"{spec.subject}: Task.model has no trainable weights after compile(); call it on a batch first"
         )
-    if found.scripted is None:
+    if found.own_fit is None:
         _build_metrics(model, found.training)
     float32 = Float32Layers()
     if variant.float32_layers:

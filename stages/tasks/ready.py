@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,25 @@ from stages.tasks.task import Task, problems
 from stages.tasks.variables import has_step_of_keras
 from stages.tensorflow_import import keras, tf
 
-if TYPE_CHECKING:
-    from stages.tasks.scripted import Scripted
-
 _WEIGHTS_SHOWN = 8  # in metrics.json
 TEST_BATCH_SIZE = 256  # fixed, so that results do not depend on `train.batch_size`
+
+
+class OwnFit(Protocol):
+    """Trains a model by code of the user."""
+
+    def __call__(
+        self, *, epochs: int, callbacks: Sequence[Any], validation: Any, folder: Path | None, verbose: Any
+    ) -> None:
+        """Trains for some epochs.
+
+        Args:
+            epochs: how many, if no callback ends the training before.
+            callbacks: of halfstep, which come after those of the user.
+            validation: what is validated on.
+            folder: where the user's callbacks write files; None leaves those out.
+            verbose: as of Keras's `fit`.
+        """
 
 
 @dataclass(frozen=True)
@@ -38,7 +53,8 @@ class ReadyTask:
         keeps_predictions: whether the predictions themselves are stored, and not the scores.
         test_metrics: returns numbers for `metrics.json` by name, given what `outputs` returned.
         data_sha256: sha256 of the manifest of `data/prepared`.
-        scripted: the call of `fit` of a script, through which it is trained; None for other tasks.
+        own_fit: trains as the user's code says, which has compiled the model itself; None where halfstep compiles it
+            and trains by `Task.compile` and `training`.
         float32: the layers that a mixed policy leaves in float32 because the variant says so.
     """
 
@@ -49,7 +65,7 @@ class ReadyTask:
     keeps_predictions: bool
     test_metrics: Callable[[NDArray[Any]], dict[str, float]]
     data_sha256: str
-    scripted: Scripted | None = None
+    own_fit: OwnFit | None = None
     float32: Float32Layers = field(default_factory=Float32Layers)
 
     @property

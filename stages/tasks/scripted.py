@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -123,6 +123,18 @@ class Scripted:
         given = self.call.arguments["callbacks"] or []
         return redirected(getattr(given, "callbacks", given if isinstance(given, list | tuple) else [given]), folder)
 
+    def fit(self, *, epochs: int, callbacks: Sequence[Any], validation: Any, folder: Path | None, verbose: Any) -> None:
+        """Trains as the script's call of `fit` says; arguments as of `OwnFit`."""
+        values = self.arguments | {
+            "epochs": self.arguments["initial_epoch"] + epochs,
+            "callbacks": [*self.callbacks(folder), *callbacks],
+            "validation_data": validation,
+            "validation_steps": None,
+            "validation_batch_size": None,
+            "verbose": verbose,
+        }
+        self.call.fit(self.call.model, **values)
+
     def build(self) -> None:
         """Creates the variables of the model, its metrics and its loss as `fit` does in its first step."""
         create_variables(self.call.model, self.first_batch)
@@ -217,7 +229,7 @@ def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
         keeps_predictions=False,
         test_metrics=functools.partial(test_metrics, task),
         data_sha256=digest,
-        scripted=found,
+        own_fit=found.fit,
     )
 
 

@@ -90,25 +90,3 @@ class Fit:
     @property
     def _steps(self) -> int:
         return self.ready.training.steps_per_epoch
-
-
-def fit_script(ready: ReadyTask, epochs: int, callbacks: Callbacks, folder: Path | None) -> None:
-    """Trains as a script's call of `fit` says, with its callbacks, and without changing a file that exists.
-
-    Args:
-        ready: of a script.
-        epochs: number of epochs, if no callback ends the training before.
-        callbacks: of halfstep, which come after those of the script.
-        folder: where the script's callbacks write files; None leaves those out.
-    """
-    found = ready.scripted
-    assert found is not None, "the task is a script"
-    values = found.arguments | {
-        "epochs": found.arguments["initial_epoch"] + epochs,
-        "callbacks": [*found.callbacks(folder), *callbacks],
-        "validation_data": ready.validation,
-        "validation_steps": None,
-        "validation_batch_size": None,
-        "verbose": verbosity(),
-    }
-    found.call.fit(found.call.model, **values)

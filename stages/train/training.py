@@ -30,8 +30,8 @@ from stages.tasks.ready import ReadyTask, first_weights
 from stages.tasks.scoring import NotFiniteError
 from stages.tasks.spec import TaskSpec
 from stages.tensorflow_import import keras, tf
-from stages.train.callbacks import Epoch, EpochRecorder, Failure, StopWhenNotFinite
-from stages.train.fitting import Callbacks, Fit, fit_script
+from stages.train.callbacks import Epoch, EpochRecorder, Failure, StopWhenNotFinite, verbosity
+from stages.train.fitting import Callbacks, Fit
 from stages.train.numerics import located_overflow, located_underflow
 from stages.train.resume import Arrays, CheckpointCallback, Session, capture_state, state_variables
 
@@ -170,11 +170,17 @@ def _fit(
     """Trains."""
     callbacks = _callbacks(listeners, session, spec.train, ready)
     with session.interruption.deferred(), _explain_own_code(spec, session), _explain_out_of_memory(spec):
-        if folder is not None and (ready.scripted is not None or ready.task.callbacks):
+        if folder is not None and (ready.own_fit is not None or ready.task.callbacks):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-        if ready.scripted is not None:
-            fit_script(ready, spec.train.epochs, callbacks, folder)
+        if ready.own_fit is not None:
+            ready.own_fit(
+                epochs=spec.train.epochs,
+                callbacks=callbacks,
+                validation=ready.validation,
+                folder=folder,
+                verbose=verbosity(),
+            )
         else:
             Fit(ready, spec.train.epochs, callbacks, folder).resume(session.start)
     return callbacks
@@ -183,7 +189,7 @@ def _fit(
 def _callbacks(
     listeners: tuple[Callable[[Epoch], None], ...], session: Session, settings: TrainParams, ready: ReadyTask
 ) -> Callbacks:
-    steps = 1 if ready.scripted else ready.training.steps_per_epoch  # a script's epochs may differ
+    steps = 1 if ready.own_fit else ready.training.steps_per_epoch  # a script's epochs may differ
     recorder = EpochRecorder(listeners, steps, session.start.epochs, session.start.epoch_time_s)
     nan_guard = StopWhenNotFinite(steps, session.start.not_finite_step)
     checkpointer = CheckpointCallback(recorder, nan_guard, session, settings, ready.training)

@@ -13,8 +13,15 @@ from typing import Any
 import numpy as np
 
 from stages.errors import ProfileError
-from stages.profile.records import ArmConfig, ArmSettings, Calibration, TracedPart, TracedStretch, TraceRecord
-from stages.profile.worker_process import OutOfMemory
+from stages.profile.records import (
+    ArmConfig,
+    ArmSettings,
+    Calibration,
+    OutOfMemory,
+    TracedPart,
+    TracedStretch,
+    TraceRecord,
+)
 from stages.results.audit import ModelAudit, Totals
 from stages.results.profile import Configuration, InForce
 
