@@ -6,11 +6,9 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -144,53 +142,50 @@ def inner_model(field: FieldInfo) -> type[BaseModel] | None:
     return next((kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
+_allowed: dict[int, str] = {}
+
+
 def allowed_values(field: FieldInfo) -> str:
-    """Describes the type and the range of a field, such as "an integer of at least 1"."""
-    return _describe(field.annotation, field.metadata)
+    """Describes the type and the range of a field, such as "an integer of at least 1", by pydantic's JSON schema."""
+    if id(field) not in _allowed:  # the fields of the sections live as long as the process
+        annotated: Any = Annotated[field.annotation, field]
+        schema = TypeAdapter(annotated).json_schema()
+        _allowed[id(field)] = _words(schema, schema.get("$defs", {}))
+    return _allowed[id(field)]
 
 
-def _describe(annotation: Any, constraints: Sequence[Any]) -> str:
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    non_empty = any(isinstance(limit, MinLen) for limit in constraints)
-    if origin is Literal:
-        return "one of " + ", ".join(str(choice) for choice in arguments)
-    if origin is tuple:
-        return f"a {'non-empty ' if non_empty else ''}list, each item {_describe(*_unwrapped(arguments[0]))}"
-    if origin in (Union, UnionType):
-        bare = [_unwrapped(kind) for kind in arguments if kind is not type(None)]
-        null = ["null"] if type(None) in arguments else []
-        return " or ".join([_describe(kind, [*limits, *constraints]) for kind, limits in bare] + null)
-    if origin is list:
-        return "a list"
-    if origin is dict or (isinstance(annotation, type) and issubclass(annotation, (BaseModel, Mapping))):
-        return "a mapping" + _keys_of(annotation) + (" with at least one entry" if non_empty else "")
-    string = "a non-empty string" if non_empty else "a string"
-    words = {bool: "true or false", int: "an integer", float: "a number", str: string}
-    return words.get(annotation, str(annotation)) + _range(constraints)
+def _words(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        return " or ".join(_words(kind, definitions) for kind in schema["anyOf"])
+    if "const" in schema:
+        return str(schema["const"])
+    if "enum" in schema:
+        return "one of " + ", ".join(map(str, schema["enum"]))
+    kind = schema.get("type")
+    if kind == "array":
+        each = f", each item {_words(schema['items'], definitions)}" if schema.get("items") else ""
+        return f"a {'non-empty ' if schema.get('minItems') or schema.get('minLength') else ''}list{each}"
+    if kind == "object":
+        keys = f" with the keys {', '.join(schema['properties'])}" if "properties" in schema else ""
+        return f"a mapping{keys}{' with at least one entry' if schema.get('minProperties') else ''}"
+    limits = [text.format(schema[key]) for key, text in _LIMITS.items() if key in schema]
+    word = "a non-empty string" if schema.get("minLength") else _WORDS[str(kind)]
+    return " ".join([word, *([" and ".join(limits)] if limits else [])])
 
 
-def _unwrapped(annotation: Any) -> tuple[Any, list[Any]]:
-    metadata = getattr(annotation, "__metadata__", ())
-    limits = [limit for extra in metadata for limit in (extra.metadata if isinstance(extra, FieldInfo) else [extra])]
-    return (get_args(annotation)[0], limits) if metadata else (annotation, [])
-
-
-def _keys_of(annotation: Any) -> str:
-    fields = getattr(annotation, "model_fields", None)
-    return f" with the keys {', '.join(fields)}" if fields else ""
-
-
-def _range(constraints: Sequence[Any]) -> str:
-    words = []
-    for limit in constraints:
-        if isinstance(limit, Ge):
-            words.append(f"of at least {limit.ge:,}")
-        elif isinstance(limit, Gt):
-            words.append(f"above {limit.gt:,}")
-        elif isinstance(limit, Le):
-            words.append(f"at most {limit.le:,}")
-        elif isinstance(limit, Lt):
-            words.append(f"below {limit.lt:,}")
-        elif isinstance(limit, MaxLen):
-            words.append(f"of at most {limit.max_length} characters")
-    return (" " + " and ".join(words)) if words else ""
+_WORDS = {
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "string": "a string",
+    "null": "null",
+}
+_LIMITS = {
+    "minimum": "of at least {:,}",
+    "exclusiveMinimum": "above {:,}",
+    "maximum": "at most {:,}",
+    "exclusiveMaximum": "below {:,}",
+    "maxLength": "of at most {:,} characters",
+}
