@@ -13,9 +13,9 @@ from stages.params import Variant
 from stages.profile.audit import audit
 from stages.results.audit import ModelAudit
 from stages.tasks import float32_layers, own, user_code
+from stages.tasks.fit_call import FitCall, captured
 from stages.tasks.images import models
 from stages.tasks.ready import from_task
-from stages.tasks.scripted import Scripted, captured
 from stages.tasks.spec import TaskSpec
 from stages.tasks.variables import create_variables
 from stages.tensorflow_import import keras, reset_uids, tf
@@ -59,7 +59,7 @@ def _built(
         return models.build(spec.model, shape, classes), np.zeros((1, *shape), np.uint8)
     if spec.task.script is not None:
         log = spec.script_log(seed, "audit-")
-        found = Scripted(captured(spec, variant, seed, log, keeps=False), spec.train.batch_size)
+        found = FitCall(captured(spec, variant, seed, log, keeps=False), spec.train.batch_size)
         found.build()
         return found.call.model, found.first_batch[0] if isinstance(found.first_batch, tuple) else found.first_batch
     task = own.build(spec.task, batch_size=spec.train.batch_size, seed=seed, quiet=True)

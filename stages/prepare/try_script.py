@@ -21,10 +21,10 @@ from stages.params import Variant
 from stages.prepare.trials import Failure
 from stages.prepare.try_task import COMPARED_BATCHES, message_of
 from stages.stats.resampling import check_metric
-from stages.tasks import compiling, examples, script, script_files, script_score, scripted, traced_types, user_code
+from stages.tasks import compiling, examples, fit_call, script, script_files, script_score, traced_types, user_code
 from stages.tasks.examples import Batch
+from stages.tasks.fit_call import FitCall
 from stages.tasks.ready import ReadyTask, first_weights, test_metrics
-from stages.tasks.scripted import Scripted
 from stages.tasks.spec import TaskSpec
 from stages.tasks.task import Task
 from stages.tasks.variables import random_state_kept
@@ -122,7 +122,7 @@ def look(
     named = [files.resolve_data_path(name).absolute() for name in spec.task.depends]
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     no_strategy = tf.distribute.get_strategy()  # not at the import: it starts a thread, with which nothing is forked
-    call = scripted.captured(spec, variant, seed, log)
+    call = fit_call.captured(spec, variant, seed, log)
     at_line = f"{spec.subject}, line {call.line},"
     if type(strategy := call.model.distribute_strategy) is not type(no_strategy):
         raise TaskError(
@@ -174,10 +174,10 @@ def look(
     )
 
 
-def _data(call: script.Call, spec: TaskSpec, at_line: str) -> tuple[Scripted, int]:
+def _data(call: script.Call, spec: TaskSpec, at_line: str) -> tuple[FitCall, int]:
     """The call's data, and the number of examples in the first batch; errors as of `look`."""
     with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
-        found = Scripted(call, spec.train.batch_size)
+        found = FitCall(call, spec.train.batch_size)
         batch_size = len(keras.tree.flatten(found.first_batch)[0])
     if spec.train.batch_size is not None and not found.takes_batch_size:
         raise TaskError(
@@ -205,7 +205,7 @@ def _unnamed(read: Iterable[str], named: Iterable[Path]) -> tuple[str, ...]:
     return tuple(sorted(path for path in read if not any(Path(path).is_relative_to(folder) for folder in folders)))
 
 
-def _can_infer(found: Scripted) -> bool:
+def _can_infer(found: FitCall) -> bool:
     x, *_ = keras.utils.unpack_x_y_sample_weight(found.first_batch)
     try:
         with random_state_kept():
@@ -215,7 +215,7 @@ def _can_infer(found: Scripted) -> bool:
     return True
 
 
-def _quality(found: Scripted, spec: TaskSpec, directory: Path | None, first: Look | None) -> _Quality:
+def _quality(found: FitCall, spec: TaskSpec, directory: Path | None, first: Look | None) -> _Quality:
     """Reads the validation examples, and writes them; all of them also where the first ones are not as expected."""
     if found.validation is None:
         return _Quality(speed_only="it gives fit no validation data")
@@ -237,10 +237,10 @@ def _quality(found: Scripted, spec: TaskSpec, directory: Path | None, first: Loo
     model, given = found.call.model, spec.task.score
     if given is not None and ":" not in given:
         return _metric(model, read, given, seen, directory)
-    scored = scripted.score(found, read[0], given)
+    scored = fit_call.score(found, read[0], given)
     if scored is None:
         return replace(seen, speed_only="its model has no loss that depends on outputs and targets")
-    read = [Batch(batch.x, batch.y, batch.sample_weight, scripted.mask_of(model, batch.x)) for batch in read]
+    read = [Batch(batch.x, batch.y, batch.sample_weight, fit_call.mask_of(model, batch.x)) for batch in read]
     outputs = model.predict_on_batch(read[0].x)
     subject = "its loss" if given is None else f"task.score = {given}"
     with user_code.explained(subject, "cannot be computed for single examples", TaskError, is_script=True):
@@ -260,7 +260,7 @@ def _quality(found: Scripted, spec: TaskSpec, directory: Path | None, first: Loo
 def _metric(model: keras.Model, read: list[Batch], given: str, seen: _Quality, directory: Path | None) -> _Quality:
     """The quality by a metric of all examples, which is computed once."""
     name, metric = script_score.metric_of(model, given)
-    read = [Batch(batch.x, batch.y, batch.sample_weight, scripted.mask_of(model, batch.x)) for batch in read]
+    read = [Batch(batch.x, batch.y, batch.sample_weight, fit_call.mask_of(model, batch.x)) for batch in read]
     whole = [(script_score.targets(batch), model.predict_on_batch(batch.x)) for batch in read]
     y, predicted = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *whole)
     with user_code.explained(f"task.score = {given}", "cannot be computed", TaskError, is_script=True):
@@ -271,12 +271,12 @@ def _metric(model: keras.Model, read: list[Batch], given: str, seen: _Quality, d
     return replace(seen, score_name=name, score_kind="metric", examples=total - total // 2)
 
 
-def _ready(found: Scripted, steps: int) -> ReadyTask:
+def _ready(found: FitCall, steps: int) -> ReadyTask:
     """The model and the batches, without a test."""
     task = Task(model=found.call.model, compile={}, train=None, test=None, score=lambda *_: None, score_name="none")
     return ReadyTask(
         task=task,
-        training=scripted.training_of(found, steps),
+        training=fit_call.training_of(found, steps),
         validation=None,
         test=found.batches,
         keeps_predictions=False,
@@ -286,7 +286,7 @@ def _ready(found: Scripted, steps: int) -> ReadyTask:
     )
 
 
-def _train_a_step(found: Scripted) -> None:
+def _train_a_step(found: FitCall) -> None:
     """Trains one step as `fit` does, without the script's callbacks."""
     values = found.arguments | {"callbacks": None, "verbose": 0, "steps_per_epoch": 1, "validation_steps": None}
     values |= {"epochs": values["initial_epoch"] + 1}

@@ -9,7 +9,7 @@ from stages import files, precision
 from stages.errors import TaskError
 from stages.params import Variant
 from stages.results.task import TASK_INFO, TaskInfo
-from stages.tasks import compiling, float32_layers, own, scripted, user_code
+from stages.tasks import compiling, fit_call, float32_layers, own, user_code
 from stages.tasks.images import task as images
 from stages.tasks.ready import ReadyTask, from_task
 from stages.tasks.spec import TaskSpec
@@ -49,7 +49,7 @@ def build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = Fals
 def _build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool) -> ReadyTask:
     keras.utils.set_random_seed(seed)
     if spec.task.script is not None:
-        return scripted.build(spec, variant, seed)
+        return fit_call.build(spec, variant, seed)
     if not spec.is_images:
         return _own(spec, seed)
     return images.build(spec, seed, one_image=one_image)

@@ -32,7 +32,7 @@ from stages.tensorflow_import import data_adapters, keras, tf, train_validation_
 HELD_OUT = 0.2  # of training arrays without validation data: a tenth for validation and one for the test
 
 
-class Scripted:
+class FitCall:
     """The data and the model of a captured call.
 
     Attributes:
@@ -210,7 +210,7 @@ def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
     directory = spec.directory.absolute()
     digest = spec.prepared_sha256 or files.verify_manifest(directory)
     info = TaskInfo.read(directory / TASK_INFO.name)
-    found = Scripted(captured(spec, variant, seed, spec.script_log(seed)), spec.train.batch_size)
+    found = FitCall(captured(spec, variant, seed, spec.script_log(seed)), spec.train.batch_size)
     found.build()
     split = _split(found, info, directory, spec.task.score)
     task = Task(
@@ -239,18 +239,18 @@ def captured(spec: TaskSpec, variant: Variant, seed: int, log: Path, *, keeps: b
     def build(arguments: dict[str, Any]) -> None:
         model = arguments["self"]
         given = {name: value for name, value in arguments.items() if name != "self"}
-        Scripted(script.Call(model, model.fit, given, 0, 0, (), False, 0.0, ())).build()
+        FitCall(script.Call(model, model.fit, given, 0, 0, (), False, 0.0, ())).build()
 
     earlier = EarlierFits(spec.directory / FITS / str(seed), build, keeps=keeps)
     return script.run(spec.task, variant.policy, seed, log, earlier)
 
 
-def training_of(found: Scripted, steps: int) -> TrainingData:
+def training_of(found: FitCall, steps: int) -> TrainingData:
     """The batches of the script again and again, for the timing."""
     return TrainingData(steps, lambda first, count: from_step(found.batches.repeat(), first, count))
 
 
-def _split(found: Scripted, info: TaskInfo, directory: Path, given: str | None) -> _Split:
+def _split(found: FitCall, info: TaskInfo, directory: Path, given: str | None) -> _Split:
     if info.speed_only is not None:
         return _Split(None, untested(found.first_batch), info.score_name, _no_score)
     validation, test = examples.halves(examples.read(directory))
@@ -272,7 +272,7 @@ def _no_score(*_: Any) -> NDArray[np.float64]:
     raise TaskError("nothing is scored")
 
 
-def score(found: Scripted, batch: Batch, given: str | None) -> tuple[str, script_score.Score] | None:
+def score(found: FitCall, batch: Batch, given: str | None) -> tuple[str, script_score.Score] | None:
     """The name and function of the score: `given` is `task.score`, or else the outputs for a batch tell."""
     with random_state_kept():
         predicted = keras.tree.map_structure(np.asarray, found.call.model.predict_on_batch(batch.x))
