@@ -71,7 +71,7 @@ class Progress:
 
     def _print(self, what: str) -> None:
         self._printed_s = time.monotonic()
-        left_s = self._schedule.left_s
+        left_s = self._schedule.expected_left_s
         left = f"; about {duration(left_s)} left" if left_s > 0 else ""
         print(f"profile: {what}{left}", flush=True)
 

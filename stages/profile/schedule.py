@@ -77,9 +77,22 @@ class Schedule:
 
     @property
     def expected_s(self) -> float:
-        """Seconds that the measurement takes if it ends when the time is up."""
+        """Seconds that the measurement takes if it ends when the time is up, or after the fewest repeats."""
         starts_s = self.plan.fewest_repeats * self.plan.start_s if self._profile.max_seconds else 0.0
-        return max(self.left_s + starts_s, self.plan.start_s)
+        started_s = self.plan.start_s if self.plan.interleaved and not self.repeats else 0.0
+        return max(self.left_s + starts_s, self._fewest_left_s - started_s, self.plan.start_s)
+
+    @property
+    def expected_left_s(self) -> float:
+        """Seconds until measuring should end, not before the fewest repeats; 0 or less where the time is up."""
+        return max(self.left_s, self._fewest_left_s)
+
+    @property
+    def _fewest_left_s(self) -> float:
+        """Seconds of the repeats that come whatever time they take; 0 where parameters set their lengths."""
+        if self._profile.max_seconds or self._profile.rounds:
+            return 0.0
+        return max(0, self.plan.fewest_repeats - self.repeats) * self.plan.shortest_repeat_s
 
     def out_of(self) -> OutOf | None:
         """What is used up; None if there is time for another repeat.

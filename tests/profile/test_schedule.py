@@ -62,6 +62,15 @@ def test_fewest_repeats_are_measured_whatever_they_take(clock: Clock) -> None:
     assert clock.now_s > found.plan.stage_s
 
 
+@pytest.mark.parametrize("start_s", [6.0, 20.0, 80.0])
+def test_expected_time_is_about_what_the_measurement_takes(clock: Clock, start_s: float) -> None:
+    begun = Schedule(plan(50.0, start_s=start_s, trainings_s=120.0), ProfileParams())
+    expected_s, left_s = begun.expected_s, begun.expected_left_s
+    run(clock, start_s=start_s)
+    assert expected_s <= left_s
+    assert clock.now_s - start_s == pytest.approx(expected_s, rel=0.4)
+
+
 def test_seconds_in_the_parameters_are_those_of_the_timing(clock: Clock) -> None:
     found, rounds = run(clock, max_seconds=20.0)
     assert found.timing_s == pytest.approx(20.0, abs=0.5)
