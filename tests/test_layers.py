@@ -80,30 +80,34 @@ def test_misplaced_import_is_detected(path: str, line: str, names: list[str]) ->
     assert misplaced(Path(path), line) == names
 
 
+def graph_of(root: Path) -> dict[str, set[str]]:
+    """The modules that each module imports itself, as dotted names."""
+    names = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): root / path for path in sources(root)}
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        parts = list(imported(ast.parse(path.read_text(encoding="utf-8"))))
+        graph[name] = {".".join(part[:end]) for part in parts for end in (len(part), len(part) - 1)} & names.keys()
+    return graph
+
+
 def reached(root: Path, start: str) -> set[str]:
     """Modules that a package imports, directly or through others, as dotted names."""
-    names = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): root / path for path in sources(root)}
-    found: set[str] = set()
-    waiting = [name for name in names if name == start or name.startswith(f"{start}.")]
+    graph, found = graph_of(root), set[str]()
+    waiting = [name for name in graph if name == start or name.startswith(f"{start}.")]
     while waiting:
         name = waiting.pop()
-        if name in found:
-            continue
-        found.add(name)
-        for parts in imported(ast.parse(names[name].read_text(encoding="utf-8"))):
-            whole, module = ".".join(parts), ".".join(parts[:-1])
-            waiting += [known for known in (whole, module) if known in names]
+        if name not in found:
+            found.add(name)
+            waiting += graph[name]
     return found
 
 
 def test_no_modules_import_each_other(root: Path) -> None:
     """Not in a circle either, also not in functions and for types alone. A package does not count for its modules."""
-    names = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): root / path for path in sources(root)}
-    graph: dict[str, set[str]] = {}
-    for name, path in names.items():
-        parts = [parts for parts in imported(ast.parse(path.read_text(encoding="utf-8"))) if parts]
-        found = {".".join(part[:length]) for part in parts for length in (len(part), len(part) - 1)} & names.keys()
-        graph[name] = {other for other in found if not f"{name}.".startswith(f"{other}.")}
+    graph = {
+        name: {other for other in found if not f"{name}.".startswith(f"{other}.")}
+        for name, found in graph_of(root).items()
+    }
     TopologicalSorter(graph).prepare()
     graph["stages.text"].add("stages.compare.judge")
     with pytest.raises(CycleError):

@@ -39,7 +39,7 @@ def main() -> None:
     files.write_json(files.ENVIRONMENT_FILE, machine)
     files.write_json(files.TRACKING_FILE, store.identity(params.tracking))
     for stage in own_code.STARTS:
-        files.write_json(files.KEYS / stage, own_code.key(stage))
+        files.write_json(files.KEYS / stage, own_code.key(own_code.contents(stage)))
     write_digests(params) if head is None else write_head_digests(head)
     remove_unlisted_arms(params.train)
 

@@ -66,11 +66,6 @@ WITHOUT_EFFECT: Mapping[str, str] = {
 }
 
 
-def key(stage: str) -> dict[str, str]:
-    """Content of the file in `data/keys` with the name of the stage."""
-    return {"sha256": code_digest(stage)}
-
-
 def code_digest(stage: str, root: Path = ROOT) -> str:
     """Digest of the names and contents of the code that a stage's result depends on.
 
@@ -78,7 +73,17 @@ def code_digest(stage: str, root: Path = ROOT) -> str:
         stage: a key of `STARTS`.
         root: the folder that contains `stages`.
     """
-    return of_files(sorted(code_files(stage, root).items()))
+    return of_contents(contents(stage, root))
+
+
+def contents(stage: str, root: Path = ROOT) -> dict[str, str]:
+    """The sha256 of each file of `code_files`, in the order of their names."""
+    return {name: sha256_file(path) for name, path in sorted(code_files(stage, root).items())}
+
+
+def key(contents: Mapping[str, str]) -> dict[str, str]:
+    """What the file in `data/keys` with the name of a stage contains, if its code does."""
+    return {"sha256": of_contents(contents)}
 
 
 def code_files(stage: str, root: Path = ROOT) -> dict[str, Path]:
@@ -93,5 +98,10 @@ def code_files(stage: str, root: Path = ROOT) -> dict[str, Path]:
 
 def of_files(named: Iterable[tuple[str, Path]]) -> str:
     """Digest of the names and contents of files, in this order."""
-    lines = [f"{name}\0{sha256_file(path)}\n" for name, path in named]
+    return of_contents({name: sha256_file(path) for name, path in named})
+
+
+def of_contents(contents: Mapping[str, str]) -> str:
+    """The same, by the sha256 of each file."""
+    lines = [f"{name}\0{sha256}\n" for name, sha256 in contents.items()]
     return hashlib.sha256("".join(lines).encode()).hexdigest()

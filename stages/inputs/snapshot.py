@@ -53,9 +53,9 @@ class Snapshot:
         self._status = _status(self._params)
         self._values = self._read()
         self._digests = {name: _digest(name) for name in self._files}
-        self._code = _code(stage)
-        key = files.KEYS / stage
-        if key.is_file() and files.read_json(key) != own_code.key(stage):
+        self._code = own_code.contents(stage)
+        path = files.KEYS / stage
+        if path.is_file() and files.read_json(path) != own_code.key(self._code):
             raise ChangedInputsError(f"{stage}: its code has changed since `environment` ran; run `dvc repro`")
 
     def edited_parameters(self) -> str | None:
@@ -93,7 +93,7 @@ class Snapshot:
 
     def _changed_files(self) -> Iterator[str]:
         yield from (name for name in self._files if _digest(name) != self._digests[name])
-        if (now := _code(self._stage)) != self._code:
+        if (now := own_code.contents(self._stage)) != self._code:
             yield from sorted(name for name in {*now, *self._code} if now.get(name) != self._code.get(name))
 
 
@@ -131,10 +131,6 @@ def _named(found: list[str]) -> str | None:
     """The first few of them, in words."""
     more = [f"{len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
     return joined([*found[:_SHOWN], *more]) if found else None
-
-
-def _code(stage: str) -> dict[str, str]:
-    return {name: files.sha256_file(path) for name, path in own_code.code_files(stage).items()}
 
 
 def _digest(name: str) -> str | None:

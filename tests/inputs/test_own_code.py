@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from stages import files
 from stages.inputs import closure
 from stages.inputs.own_code import STARTS, WITHOUT_EFFECT, code_digest, code_files
 from tests import warm
@@ -159,4 +158,3 @@ def test_what_is_remembered_changes_nothing(copied: Path, tmp_path: Path, monkey
         memory.write_text(damaged)
         assert code_files("compare", copied) == fresh
         assert json.loads(memory.read_text()) == remembered
-    files.write_text(memory, memory.read_text())

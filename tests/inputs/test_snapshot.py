@@ -144,7 +144,7 @@ def test_code_that_changes_while_the_stage_runs_is_named(tmp_path: Path, monkeyp
     code = {name: tmp_path / name for name in ("one.py", "two.py")}
     for path in code.values():
         path.write_text("")
-    there = lambda stage: {name: path for name, path in code.items() if path.exists()}  # noqa: E731
+    there = lambda *_: {name: path for name, path in code.items() if path.exists()}  # noqa: E731
     monkeypatch.setattr(own_code, "code_files", there)
     snapshot = Snapshot("train", variant="float32", seed="0")
     assert problem(snapshot) is None
@@ -156,7 +156,7 @@ def test_code_that_changes_while_the_stage_runs_is_named(tmp_path: Path, monkeyp
 
 @pytest.mark.usefixtures("here")
 def test_code_of_another_environment_is_refused_before_any_work() -> None:
-    files.write_json(files.KEYS / "train", own_code.key("train"))
+    files.write_json(files.KEYS / "train", own_code.key(own_code.contents("train")))
     Snapshot("train", variant="float32", seed="0")
     files.write_json(files.KEYS / "train", {"sha256": "0" * 64})
     with pytest.raises(ChangedInputsError, match="its code has changed since `environment` ran; run `dvc repro`"):

@@ -7,6 +7,7 @@ instructions the operation that they were made from. The schema is `xla/service/
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from math import prod
@@ -84,6 +85,7 @@ def program_name(module: str) -> str:
     return _CONFIGURATION.sub("__", module)
 
 
+@functools.lru_cache(maxsize=8)  # both functions read each program, and so does each short trace of a worker
 def _module(program: bytes) -> Any:
     try:
         return _HLO.FromString(program).hlo_module
