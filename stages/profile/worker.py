@@ -53,6 +53,7 @@ from stages.tasks.variables import optimizers_of
 from stages.tensorflow_import import is_op_determinism_enabled, keras, tf
 
 COMPILING_STEPS = 2
+MOST_HALVINGS = 24  # of a loss scale, which starts at 2**15; gradients that overflow at any scale stay so
 IDLE_S, IDLE_SHARE, MAX_FILLING_S = 0.01, 0.2, 1.0  # a process is idle that uses less of one core for so long
 CALIBRATION_MS, INFERENCE_CALIBRATION_MS = 120.0, 60.0
 MIN_CALIBRATION_CALLS, MAX_CALIBRATION_CALLS = 4, 64
@@ -112,7 +113,19 @@ class Worker:
             self._train(1)
         self._startup_s = IMPORT_S + time.process_time()
         self._train(steps - 1)
+        self._apply_an_update()
         self._take_batches(max(drained_batches, self._task.training.first_pass))  # from then on all are in memory
+
+    def _apply_an_update(self) -> None:
+        """Trains until loss scaling has applied a first update.
+
+        It starts at a scale at which gradients may overflow, and skips updates while it halves the scale. The first
+        update that is applied takes seconds on a GPU, which loads the code of the optimizer for it.
+        """
+        for _ in range(MOST_HALVINGS):
+            if all(int(item.inner_optimizer.iterations) for item in self._loss_scaling):
+                return
+            self._train(1)
 
     def calibrate(self, batch_sizes: Sequence[int]) -> Calibration:
         """What a step, a batch and a call cost, and the peak memory of training steps after the warm-up.
@@ -260,6 +273,11 @@ class Worker:
             self._parts[work] = TracedPart(*place, dtype)
         return self._parts[work]
 
+    @property
+    def _loss_scaling(self) -> list[keras.optimizers.LossScaleOptimizer]:
+        """The optimizers that scale the loss."""
+        return [item for item in optimizers_of(self._model) if isinstance(item, keras.optimizers.LossScaleOptimizer)]
+
     @cached_property
     def _graph_dtypes(self) -> dict[str, str]:
         """The data types of the training step's operations."""
@@ -268,8 +286,7 @@ class Worker:
     @cached_property
     def _layers(self) -> Layers:
         """What the names in the model's graph stand for."""
-        optimizers = optimizers_of(self._model)
-        scaled = [item for item in optimizers if isinstance(item, keras.optimizers.LossScaleOptimizer)]
+        optimizers, scaled = optimizers_of(self._model), self._loss_scaling
         return Layers(
             classes={path: type(layer).__name__ for path, layer in with_model(self._model).items()},
             scopes=self._scopes,

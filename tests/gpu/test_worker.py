@@ -1,6 +1,6 @@
 """Worker processes on a GPU: cycle, memory that grows on demand, one arm measured at a time, largest batch.
 
-Not run on a GPU yet: what ran on one is the pipeline itself (docs/gpus.md).
+The first two have run on an H100 (docs/gpus.md).
 """
 
 from __future__ import annotations

@@ -265,6 +265,16 @@ def test_turn_after_one_on_a_cached_batch_waits_for_its_input_as_a_training_does
     assert worker.train_round(4, 1, 1000) / 4 == pytest.approx(30, rel=0.3)  # after a turn of training it uses up none
 
 
+def test_warm_up_lasts_until_an_update_is_applied(folder: Path) -> None:
+    """Loss scaling skips updates while gradients overflow; a GPU loads code for the first one that is applied."""
+    worker = Worker(config(Variant(policy="mixed_float16")))
+    scaled = worker._model.optimizer
+    scaled.dynamic_scale.assign(2.0**30)
+    worker.warm_up(2)
+    assert int(scaled.inner_optimizer.iterations) == 1
+    assert float(scaled.dynamic_scale) < 2.0**28
+
+
 def test_cached_batch_passes_through_the_training_step_that_was_compiled(folder: Path) -> None:
     """A training step that takes a tensor is called in another way, which is 10 % faster for a small network."""
     worker = Worker(config(ENTRIES["float32"]))

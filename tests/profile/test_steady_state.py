@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stages.profile.records import ArmRecord
-from stages.profile.steady_state import FEWEST_VALUES, mark_counted, warm_up_length
+from stages.profile.steady_state import FEWEST_VALUES, first_steady, mark_counted, warm_up_length
 from stages.results.profile import Call, Round
 from tests.profile.arm_records import arm_record
 
@@ -81,6 +81,30 @@ def test_warm_up_is_dropped_in_all_arms_and_processes() -> None:
     assert mark_counted(records) == 0
     for found in records.values():
         assert [(row.process, row.round) for row in found.times.rounds if not row.counted] == [(p, 0) for p in range(4)]
+
+
+def test_slower_first_round_of_a_few_is_dropped() -> None:
+    """Of four rounds a process, as on a GPU, where the first update that is applied takes seconds."""
+    steady = {process: list(10 * np.exp(noisy([0.0] * 4, seed=process))) for process in range(3)}
+    warming = {process: [19.0, *times_ms[1:]] for process, times_ms in steady.items()}
+    records = {"float32": record(steady), "mixed_float16": record(warming)}
+    mark_counted(records)
+    for found in records.values():
+        assert [(row.process, row.round) for row in found.times.rounds if not row.counted] == [(p, 0) for p in range(3)]
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_first_of_a_few_steady_rounds_is_hardly_ever_dropped(processes: int) -> None:
+    draws = 0.01 * np.random.default_rng(3).normal(size=(2000, processes, 4))
+    assert np.mean([first_steady(list(draw)) for draw in draws]) <= 0.005
+
+
+def test_stall_in_the_first_of_a_few_rounds_counts() -> None:
+    times_ms = {process: list(10 * np.exp(noisy([0.0] * 4, seed=process))) for process in range(4)}
+    times_ms[0][0] *= 1.9
+    records = {"float32": record(times_ms)}
+    mark_counted(records)
+    assert all(row.counted for row in records["float32"].times.rounds)
 
 
 def test_stall_that_comes_first_in_one_of_several_processes_counts() -> None:

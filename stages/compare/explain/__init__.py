@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from stages.compare.explain.emulation import emulated_float16, no_16bit_instructions, slow_16bit_ops
+from stages.compare.explain.emulation import emulated_float16, no_16bit_instructions, slow_16bit_ops, slower_in_16bit
 from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.headroom import at_limit, memory_bound
 from stages.compare.explain.overhead import cast_overhead, input_bound, kernel_launch, model_too_small
@@ -39,6 +39,7 @@ TRAIN_RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
     emulated_float16,
     no_16bit_instructions,
     slow_16bit_ops,
+    slower_in_16bit,
     no_tensor_cores,
     tensor_cores_idle,
     no_16bit_ops,
@@ -74,6 +75,7 @@ RULES: tuple[Callable[[Evidence, str], Reason | None], ...] = (
 _AFTER: Mapping[Rule, tuple[Rule, ...]] = {
     no_16bit_instructions: (emulated_float16,),
     slow_16bit_ops: (emulated_float16,),
+    slower_in_16bit: (emulated_float16, slow_16bit_ops),
     onednn_differs: (settings_not_precision,),
     xla_differs: (settings_not_precision, xla_not_in_force),
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -202,16 +203,13 @@ def moved_to_16bit(accounts: Accounts) -> tuple[PartChange, list[dict[str, Any]]
         The change of all, and for each op type its `type`, `baseline_ms` and `candidate_ms`, the largest loss first.
     """
 
-    def in_16bit(table: pd.DataFrame) -> pd.Series[bool]:
-        return table["dtype"].isin(SIXTEEN_BIT) & (table["kind"] != "cast")
-
     candidate, baseline = accounts.candidate, accounts.baseline
-    types = set(candidate["operation"][in_16bit(candidate)]) & set(baseline["operation"])
+    types = set(candidate["operation"][_in_16bit(candidate)]) & set(baseline["operation"])
     change = accounts.change(
         lambda table: table["operation"].isin(types),
-        lambda table: in_16bit(table) & table["operation"].isin(types),
+        lambda table: _in_16bit(table) & table["operation"].isin(types),
     )
-    chosen = (baseline, candidate[in_16bit(candidate)])
+    chosen = (baseline, candidate[_in_16bit(candidate)])
     means = [
         table[table["operation"].isin(types)].groupby("operation")["time_ms"].sum() / whole["process"].nunique()
         for table, whole in zip(chosen, (baseline, candidate), strict=True)
@@ -221,6 +219,37 @@ def moved_to_16bit(accounts: Accounts) -> tuple[PartChange, list[dict[str, Any]]
         for op_type in types
     ]
     return change, sorted(rows, key=lambda row: (row["baseline_ms"] - row["candidate_ms"], row["type"]))
+
+
+def slower_types(accounts: Accounts) -> list[tuple[str, PartChange]]:
+    """The types of operations that the candidate computes in 16 bit and that take longer there, beyond noise.
+
+    Returns:
+        Them and their changes, conversions left out, those that lose most first.
+    """
+    moved = _in_16bit(accounts.candidate)
+    types = set(accounts.candidate["operation"][moved]) & set(accounts.baseline["operation"])
+    both = [accounts.baseline, accounts.candidate[moved], *([] if accounts.copy is None else [accounts.copy])]
+    tables = [table[table["operation"].isin(types)] for table in both]
+    of_types = replace(accounts, baseline=tables[0], candidate=tables[1], copy=tables[2] if tables[2:] else None)
+    times, changes = of_types.changes(["operation"])
+    places = _listed(changes, _step_ms(accounts), np.ones(len(times), dtype=bool), only_slower=True)
+    found = [(str(times.index[place]), PartChange(**fields_of(times, changes, place))) for place in places]
+    return sorted(found, key=lambda item: -item[1].delta)
+
+
+def layers_of(accounts: Accounts, op_type: str) -> list[str]:
+    """Where a type of operation runs, such as `53 Conv2D`: the classes with most of its time first."""
+    rows = accounts.candidate[accounts.candidate["operation"] == op_type]
+    rows = rows[rows["layer_class"] != ""]
+    groups = rows.groupby("layer_class")
+    order = groups["time_ms"].sum().sort_values(ascending=False).index
+    counts = groups["layer"].nunique()
+    return [f"{counts[name]} {name}" for name in order]
+
+
+def _in_16bit(table: pd.DataFrame) -> pd.Series[bool]:
+    return table["dtype"].isin(SIXTEEN_BIT) & (table["kind"] != "cast")
 
 
 def stayed_in_32bit(accounts: Accounts) -> PartChange:

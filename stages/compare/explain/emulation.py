@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stages.compare.explain.account import layers_of, slower_types
 from stages.compare.explain.evidence import Evidence, change_text, changes_of, interval_evidence
 from stages.compare.explain.hardware import instruction_sets, peak_ratios
 from stages.compare.explain.layer_sets import slower_sets
 from stages.compare.explain.limit import best_speedup, work_of
 from stages.policies import FLOAT16
-from stages.results.comparison import Reason, Remedy
+from stages.results.comparison import PartChange, Reason, Remedy
 from stages.stats.speedup import Speedup
-from stages.text import ms_text, number_text
+from stages.text import joined, ms_text, number_text
 
 EMULATION_RATIO = 1.2  # hardware with 16-bit arithmetic is not slower at all
 GAINING_RATIO = 0.9  # of the time before; above it, an operation has not become notably faster
-OPERATIONS_SHOWN = 3
+SLOWER_SHARE = 0.05  # of the step, by which one type of operation is slower in 16 bit
+OPERATIONS_SHOWN, CLASSES_SHOWN = 3, 2
 
 
 def emulated_float16(data: Evidence) -> Reason | None:
@@ -99,6 +101,36 @@ def slow_16bit_ops(data: Evidence) -> Reason | None:
         time_ms=max(0.0, min(change.delta, _slower_ms(precision))),
         **changes_of(slower_sets(data)),
     )
+
+
+def slower_in_16bit(data: Evidence) -> Reason | None:
+    """One type of operation takes a notable part of the step longer in 16 bit than before, whatever the others gain."""
+    if not data.is_16bit or data.lacks_instructions or data.accounts is None or data.is_account_void:
+        return None
+    least_ms = SLOWER_SHARE * data.accounts.traced[0]["candidate_ms"].iloc[0]
+    slower = [(op_type, change) for op_type, change in slower_types(data.accounts) if change.delta >= least_ms]
+    if not slower:
+        return None
+    op_type, change = slower[0]
+    layers = layers_of(data.accounts, op_type)
+    where = f" (of {joined(layers[:CLASSES_SHOWN])})" if layers else ""
+    bias = "A layer before a normalization needs no bias (use_bias=False). " if op_type == "BiasAddGrad" else ""
+    has_xla = data.candidate.summary.in_force.xla
+    return Reason(
+        code="slower_in_16bit",
+        text=f"{op_type}{where} takes {ms_text(change.candidate_ms)} a step in {data.compute.name}, "
+        f"{change_text(change)}.",
+        evidence={"operations": [_row(*item) for item in slower[:OPERATIONS_SHOWN]]} | interval_evidence(change),
+        advice=bias
+        + ("" if has_xla else "XLA (xla: true in both entries of variants) compiles other code for it. ")
+        + "Or keep such layers in float32 (float32_layers).",
+        time_ms=change.delta,
+        change=None if has_xla else data.changed("xla", True),
+    )
+
+
+def _row(op_type: str, change: PartChange) -> dict[str, Any]:
+    return {"type": op_type, "baseline_ms": change.baseline_ms, "candidate_ms": change.candidate_ms}
 
 
 def _slower_ms(speedup: Speedup) -> float:

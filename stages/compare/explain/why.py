@@ -28,6 +28,7 @@ _LIMITS = (
     "memory_bound",
     "at_limit",
 )
+_OPERATION = "slower_in_16bit"  # said beside what the traces show of all kinds
 _OTHER_SETTINGS = ("onednn_differs", "xla_differs")  # whose effect on a step was not measured
 
 _SINGULAR = {"input", "loss_scaling", "optimizer", "normalization", HOST}
@@ -62,6 +63,8 @@ def why(variant: str, reasons: Sequence[Reason], account: Account | None) -> str
     if account is None:
         return None
     found = account_text(variant, account)
+    if account.is_sound and _OPERATION in causes:
+        return f"{found} {causes[_OPERATION].text} {causes[_OPERATION].advice}"
     other = next((causes[code] for code in _OTHER_SETTINGS if code in causes), None)
     return found if account.is_sound or other is None else f"{found} {other.text}"
 

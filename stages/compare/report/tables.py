@@ -63,7 +63,7 @@ def metric_rows(study: Study, score: Score | None) -> list[MetricRow]:
         *_train_rows(study),
         *chain.from_iterable(_inference_rows(study, size) for size in study.inference_batch_sizes),
         _row(study, PEAK_MEMORY, "peak memory of training steps", "MiB"),
-        _row(study, "memory/allocator_peak_mib", "peak of oneDNN's allocator", "MiB"),
+        _row(study, "memory/allocator_peak_mib", _allocator_text(study), "MiB"),
         _row(study, LARGEST_BATCH, "largest batch that trains", study.task.examples_word, 0),
         _row(study, "profiler/step_time_ms", "traced step", "ms"),
         *(_row(study, f"profiler/{part}_ms", f"traced step: {part.replace('_', ' ')}", "ms") for part in STEP_PARTS),
@@ -78,6 +78,12 @@ def metric_rows(study: Study, score: Score | None) -> list[MetricRow]:
         _row(study, "profiler/overhead_percent", "overhead of the profiler", "%"),
     ]
     return [item for item in rows if item.values]
+
+
+def _allocator_text(study: Study) -> str:
+    """The allocator whose memory a trace shows."""
+    on_gpu = any(item.profile.on_gpu for item in study.variants if item.profile is not None)
+    return "peak of the GPU's allocator in the trace" if on_gpu else "peak of oneDNN's allocator"
 
 
 def _score_rows(study: Study, score: Score | None) -> Iterator[MetricRow]:

@@ -30,6 +30,9 @@ _PART_COLUMNS = {
     "other_ms": "otherTimeMs",
 }
 _DEVICE_PARTS = frozenset({"device_compute_ms", "kernel_launch_ms", "device_to_device_ms", "device_collectives_ms"})
+# What xprof takes from events of the host. Where there is a GPU it looks at the GPU's events alone, and gives 0
+# (`xplane_to_op_stats.cc`).
+_HOST_PARTS = frozenset({"host_compute_ms", "kernel_launch_ms", "input_ms", "output_ms"})
 _XPROF_ROWS = 1000
 _COMPLETE_STEPS = 5  # of more, xprof drops the first and the last
 _GPU_TRACES = re.compile(r"^gpu_|^GPU_\d+|tf_gpu_|GPU_Event_Manager", re.IGNORECASE)
@@ -92,8 +95,8 @@ def _steps_of_host(overview: Overview, has_device: bool) -> tuple[StepBreakdown,
 
 def _step(row: Mapping[str, Any], has_device: bool) -> StepBreakdown:
     parts = {name: float(row[column]) for name, column in _PART_COLUMNS.items() if row.get(column) is not None}
-    if not has_device:
-        parts = {name: value for name, value in parts.items() if value or name not in _DEVICE_PARTS}
+    unseen = _HOST_PARTS if has_device else _DEVICE_PARTS
+    parts = {name: value for name, value in parts.items() if value or name not in unseen}
     return StepBreakdown(step_time_ms=float(row["stepTimeMs"]), **parts)
 
 

@@ -95,6 +95,15 @@ SAME: dict[str, Any] = {
     "after_ops": [("Conv2D", 9.5, "bfloat16"), ("Transpose", 0.9, "float32")],
     "before_ops": [("Conv2D", 10.0, "float32")],
 }
+FASTER_ONES: tuple[OpRow, ...] = (("Conv2D", 30.0, "float16"), ("Mean", 22.0, "float32"))
+ONE_SLOWER: dict[str, Any] = {
+    "ratio": 0.9,
+    "before_ops": [("Conv2D", 60.0, "float32"), ("BiasAddGrad", 2.0, "float32")],
+    "after_ops": [*FASTER_ONES, ("BiasAddGrad", 17.0, "float16")],
+}
+ONE_SLOWER_IN_ALL_FASTER = {**ONE_SLOWER, "ratio": 62 / 47, "after_ops": [FASTER_ONES[0], ONE_SLOWER["after_ops"][-1]]}
+A_LITTLE_SLOWER = {**ONE_SLOWER, "ratio": 62 / 55, "after_ops": [*FASTER_ONES, ("BiasAddGrad", 3.0, "float16")]}
+SLOWER_IN_FLOAT32 = {**ONE_SLOWER, "after_ops": [*FASTER_ONES, ("BiasAddGrad", 17.0, "float32")]}
 CONTRADICTION: dict[str, Any] = {
     "ratio": 0.95,
     "after_ops": [("Conv2D", 50.0, "bfloat16"), ("Cast", 6.0, "float32"), ("Relu", 30.0, "float32")],
@@ -167,6 +176,12 @@ CASES = [
     ),
     Case("slow_16bit_ops", False, "emulated, which is the other reason", **SLOW),
     Case("slow_16bit_ops", False, "not in 16 bit", policy=FP32, **SAME),
+    Case("slower_in_16bit", True, "one operation", device="GPU", **ONE_SLOWER),
+    Case("slower_in_16bit", True, "although all together gain", device="GPU", **ONE_SLOWER_IN_ALL_FASTER),
+    Case("slower_in_16bit", False, "by less than 5 % of the step", device="GPU", **A_LITTLE_SLOWER),
+    Case("slower_in_16bit", False, "it stays in float32", device="GPU", **SLOWER_IN_FLOAT32),
+    Case("slower_in_16bit", False, "emulated, which is the other reason", **SLOW),
+    Case("slower_in_16bit", False, "not in 16 bit", policy=FP32, device="GPU", **ONE_SLOWER),
     Case("onednn_differs", True, "off", entry={"onednn": False}),
     Case("onednn_differs", False, "on in both", entry={"onednn": True}),
     Case(
