@@ -29,7 +29,6 @@ WAIT_S = 10.0  # a stage whose pipeline was killed ends within this time
 _TEMPORARY_FOLDERS = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108  only names are shared
 _POLL_S = 0.5
 _FLOCK_UNSUPPORTED = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK})
-_held: set[Path] = set()
 
 
 @contextmanager
@@ -44,11 +43,7 @@ def stage_lock(stage: str) -> Iterator[None]:
     if lock is None:
         raise BusyError(f"{stage} is being run by {_holder(path)}; wait for it or end it: both would write its results")
     with lock:
-        _held.add(path.resolve())
-        try:
-            yield
-        finally:
-            _held.discard(path.resolve())
+        yield
 
 
 @contextmanager
@@ -103,18 +98,6 @@ def private_folder() -> Path:
 def lock_file(stage: str, folder: Path = Path()) -> Path:
     """The lock file of a stage that runs in `folder`."""
     return folder / WORK_DIR / "locks" / f"{stage}.lock"
-
-
-def is_unlocked(stage: str, folder: Path = Path()) -> bool:
-    """Whether no other process runs a stage in `folder`."""
-    path = lock_file(stage, folder)
-    if path.resolve() in _held or not path.exists():
-        return True
-    lock = try_lock(path)
-    if lock is None:
-        return False
-    with lock:
-        return True
 
 
 def try_lock(path: Path, wait_s: float = 0.0) -> AbstractContextManager[object] | None:

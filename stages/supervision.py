@@ -2,7 +2,7 @@
 
 A crash in a library, a limit of the system, and `os._exit(0)` in the user's code end a process without a word, and the
 last even with success. The process that DVC starts therefore forks at once, before it imports anything large. Its child
-is the stage. Whatever kills the parent kills the child. The parent also ends the MLflow run that the child has left.
+is the stage. Whatever kills the parent kills the child.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _CAUSES = {
     signal.SIGXFSZ: "a file became larger than `ulimit -f` allows",
     signal.SIGKILL: "the system may have lacked memory; or somebody ended it",
 }
-_ENDED, _LOGS = b"e", b"l"  # what a stage tells its parent
-_END_RUNS_S = 60.0
+_ENDED = b"e"  # what a stage tells its parent
 _end: int | None = None  # of a pipe to the parent
 
 
@@ -79,21 +78,11 @@ def stage_name() -> str:
 def ended() -> None:
     """Tells the parent that the stage has come to its own end, and has reported what went wrong."""
     global _end
-    _tell(_ENDED)
-    if _end is not None:
-        os.close(_end)
-        _end = None
-
-
-def logs_a_run() -> None:
-    """Tells the parent that the stage has an MLflow run, which somebody must end."""
-    _tell(_LOGS)
-
-
-def _tell(word: bytes) -> None:
     if _end is not None:
         with suppress(OSError):
-            os.write(_end, word)
+            os.write(_end, _ENDED)
+        os.close(_end)
+        _end = None
 
 
 def _wait(child: int, reading: int) -> NoReturn:
@@ -114,18 +103,7 @@ def _wait(child: int, reading: int) -> NoReturn:
         status = _INTERRUPTED
     if status < 0 or (not has_ended and status != _INTERRUPTED):
         print(f"{stage_name()}: {description_of_end(status)}", file=sys.stderr, flush=True)
-        if _LOGS in told:
-            _end_runs()
     os._exit(128 - status if status < 0 else status or int(not has_ended))
-
-
-def _end_runs() -> None:
-    """Ends the runs that the stage left RUNNING, in a process that may import MLflow."""
-    import subprocess  # rarely needed
-
-    command = [sys.executable, "-m", "stages.tracking.abandoned"]
-    with suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_END_RUNS_S, check=False)
 
 
 def description_of_end(status: int) -> str:

@@ -20,7 +20,7 @@ import pytest
 
 from stages import locking
 from stages.errors import BusyError, HalfstepError, ProfileError
-from stages.locking import is_unlocked, lock_file, machine_lock, stage_lock, try_lock
+from stages.locking import lock_file, machine_lock, stage_lock, try_lock
 
 HOLD = """
     import sys, time
@@ -73,16 +73,14 @@ def test_second_process_is_refused_with_the_name_of_the_first(holder: subprocess
     with pytest.raises(BusyError, match=message), stage_lock("train@float32-0"):
         pass
     with stage_lock("train@float32-1"), stage_lock("profile"):
-        assert not is_unlocked("train@float32-0")
+        assert try_lock(lock_file("train@float32-0")) is None
 
 
 def test_lock_is_free_after_its_holder_is_killed(holder: subprocess.Popen[str]) -> None:
     holder.kill()
     holder.wait()
-    assert is_unlocked("train@float32-0")
     with stage_lock("train@float32-0"):
         assert json.loads(lock_file("train@float32-0").read_text())["pid"] == os.getpid()
-        assert is_unlocked("train@float32-0")  # for this process
 
 
 def test_stage_waits_for_a_holder_that_is_about_to_end(
@@ -95,8 +93,8 @@ def test_stage_waits_for_a_holder_that_is_about_to_end(
 
 
 def test_each_working_directory_has_its_own_locks(holder: subprocess.Popen[str], tmp_path: Path) -> None:
-    assert is_unlocked("train@float32-0", tmp_path / "temporary")
-    assert not is_unlocked("train@float32-0", tmp_path)
+    assert try_lock(lock_file("train@float32-0", tmp_path / "temporary")) is not None
+    assert try_lock(lock_file("train@float32-0", tmp_path)) is None
 
 
 @pytest.mark.parametrize("content", ["{", "", "[1]", '{"pid": 1}'])
@@ -272,7 +270,7 @@ def test_stage_ends_when_its_pipeline_is_killed(root: Path, tmp_path: Path) -> N
     pipeline.stdout.close()
     assert not alive
     assert len(gone) == len(family)
-    assert is_unlocked("train@float32-0")
+    assert try_lock(lock_file("train@float32-0")) is not None
 
 
 def test_stage_started_by_hand_outlives_its_shell(root: Path, tmp_path: Path) -> None:

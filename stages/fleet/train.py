@@ -50,7 +50,6 @@ def train() -> None:
         except KeyboardInterrupt:
             print("fleet: ended what was running; the same command continues it", file=sys.stderr)
             raise
-        _close_abandoned(settings, jobs)
     failed = [outcome for outcome in outcomes if outcome.status]
     print(
         f"fleet: {len(outcomes) - len(failed)} of {len(outcomes)} trainings are done, in "
@@ -121,17 +120,3 @@ def _notices(settings: Params, nodes: Sequence[cluster.Node]) -> Iterator[str]:
             "no tracking server is set here: trainings on nodes without one log to a store of their own, and `compare` "
             "logs them here from their files"
         )
-
-
-def _close_abandoned(settings: Params, jobs: Sequence[Job]) -> None:
-    """Ends the runs that lost machines have left RUNNING. Those in the nodes' own stores cannot be reached."""
-    if store.sqlite_path(store.resolve_uri(settings.tracking)) is not None:
-        return
-    from stages.tracking.abandoned import close_abandoned
-
-    names = {job.name for job in jobs}
-    for variant in settings.train.variants:
-        for seed in settings.train.seeds:
-            identity = run_logging.training(variant, seed)
-            if identity.name in names:
-                close_abandoned(settings.tracking, identity)

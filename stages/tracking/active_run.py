@@ -1,4 +1,4 @@
-"""An MLflow run that is being written. No result is lost if the tracking store fails, and no epoch if it restarts."""
+"""An MLflow run that is being written. No result is lost if the tracking store fails."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,49 +19,30 @@ from mlflow.entities import Metric, RunTag
 from mlflow.exceptions import MlflowException
 
 from stages.errors import one_line
-from stages.tracking.deadline import DeadlineError
 from stages.tracking.store import is_locked
 
 RESULT_TAG = "result.sha256"
 FAILURE_TAG = "failure"  # why a training failed
-PATIENCE_S = 60.0  # for a server that restarts
-RETRY_S = 1.0
 PAUSE_FACTOR = 9.0  # seconds until the next try, for each second that the last one took
 _BATCH = 900  # metrics in one call; the server's limit is 1,000
-_OF_SERVERS = (MlflowException, OSError, DeadlineError)  # OSError: all exceptions of `requests`
 _LONGEST_NAME = 250  # of a metric, in MLflow
 _LOOKS_ESCAPED = re.compile(r"_x(?=[0-9a-f]+_)")
 _NOT_IN_A_PATH, _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_. /-]"), re.compile(r"[^A-Za-z0-9_ -]")
 _OF_A_CAUSE = re.compile(r"^\w+\(\W?HTTPS?Connection(?:Pool)?\([^)]*\): ")  # before what urllib3 says
-_TEMPORARY = {408, 425, 429}  # status codes from 400 to 499 after which a request may be repeated
 
 
 @dataclass
 class StoreState:
-    """What is known of a store. The runs of one process share it: each further call to a failed one takes seconds.
+    """Whether logging has stopped; the runs of a process share it: each call to a failed store takes seconds."""
 
-    Attributes:
-        can_recover: whether to keep metrics and to wait after an error, because a server may answer again.
-        has_failed: whether logging has stopped, so that something is missing.
-        is_late: whether the user has been told that something is kept until the store answers again.
-        patience_s: seconds that calls may still wait for the store, all together.
-    """
-
-    can_recover: bool = False
     has_failed: bool = False
-    is_late: bool = False
-    patience_s: float = field(default_factory=lambda: PATIENCE_S)
 
 
 class ActiveRun:
     """A run that has started and not ended.
 
     If the store fails, one line on standard error reports it, and nothing more is logged to the runs that share
-    `state`. `compare` logs the rest from the files. Until then, or until its stage runs again, the run stays RUNNING.
-
-    If `state.can_recover`, metrics that a server does not accept are kept, and sent with the next ones, with the time
-    at which they were logged: a training does not wait for a server that restarts. All other calls wait for it, all
-    together at most `PATIENCE_S` seconds, unless it rejects a call.
+    `state`. The next `compare` logs the result from the files, in a run of its own, and ends this one.
     """
 
     def __init__(self, client: mlflow.MlflowClient, run_id: str, state: StoreState | None = None) -> None:
@@ -69,50 +50,67 @@ class ActiveRun:
         self.run_id = run_id
         self.status = "FINISHED"
         self._state = state or StoreState()
-        self._kept: list[Metric] = []  # what the store has not confirmed, oldest first
-        self._next_try_s = 0.0  # of time.monotonic()
+        self._rows: dict[int, list[Metric]] = {}  # by epoch: what the store has not confirmed
+        self._seen: set[int] = set()
+        self._is_late, self._next_try_s = False, 0.0  # of time.monotonic()
 
     @property
     def is_incomplete(self) -> bool:
         """Whether logging has stopped, so that something may be missing in the run."""
         return self._state.has_failed
 
-    def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Logs metrics at a step, without values that are not finite, because MLflow shows NaN as 0.
+    def metrics(self, values: Mapping[str, float]) -> None:
+        """Logs metrics, without values that are not finite, because MLflow shows NaN as 0."""
+        self.attempt(lambda: self._send(_as_metrics(values)))
 
-        Does not wait for a server that has failed: until it answers, one tenth of the time is spent on asking it.
+    def epochs(self, rows: Iterable[Mapping[str, float]]) -> None:
+        """Logs the epochs that the run has not got: rows with the key `epoch`."""
+        self._keep(rows)
+        self.attempt(self._send_rows)
+
+    def live_epochs(self, rows: Iterable[Mapping[str, float]]) -> None:
+        """As `epochs`, while a training goes on: it does not wait for a server that restarts.
+
+        What the server does not accept is sent after a later epoch, with the time at which its own ended. Until the
+        server answers, one tenth of the time is spent on asking it.
         """
-        now_ms, started_s = int(time.time() * 1000), time.monotonic()
-        finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}
-        self._kept += [Metric(logged_name(name), value, now_ms, step) for name, value in finite.items()]
-        if self.is_incomplete or not self._kept or started_s < self._next_try_s:
+        self._keep(rows)
+        started_s = time.monotonic()
+        if self.is_incomplete or started_s < self._next_try_s:
             return
         try:
-            self._deliver()
+            self._send_rows()
         except Exception as error:  # MLflow does not wrap the exceptions of its store's driver
             ended_s = time.monotonic()
             self._next_try_s = ended_s + PAUSE_FACTOR * (ended_s - started_s)
-            self._report(error, is_final=not self._may_recover(error))
-        else:
-            self._report_recovery()
+            if not self._is_late:
+                print(
+                    f"MLflow: the store does not answer ({first_line(error)}); epochs are sent later", file=sys.stderr
+                )
+            self._is_late = True
 
-    def _deliver(self) -> None:
-        """Sends the metrics that are kept. The store recognises those whose answer was lost, and keeps them once."""
-        while self._kept:
-            batch = self._kept[:_BATCH]
-            self.client.log_batch(self.run_id, metrics=batch)
-            del self._kept[: len(batch)]
+    def _keep(self, rows: Iterable[Mapping[str, float]]) -> None:
+        for row in rows:
+            number = int(row["epoch"])
+            if number not in self._seen:
+                self._seen.add(number)
+                values = {name: value for name, value in row.items() if name != "epoch"}
+                self._rows[number] = _as_metrics(values, number)
+
+    def _send_rows(self) -> None:
+        """Sends what is kept. The store recognises epochs whose answer was lost, and has them once."""
+        for number in sorted(self._rows):
+            self._send(self._rows[number])
+            del self._rows[number]
+
+    def _send(self, metrics: Sequence[Metric]) -> None:
+        for first in range(0, len(metrics), _BATCH):
+            self.client.log_batch(self.run_id, metrics=metrics[first : first + _BATCH])
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Sets tags, in one batch."""
         tags = [RunTag(name, text) for name, text in values.items()]
         self.attempt(lambda: self.client.log_batch(self.run_id, tags=tags))
-
-    def logged_steps(self, name: str) -> set[int]:
-        """The steps at which a resumed run already has a metric."""
-        found: list[Metric] = []
-        self.attempt(lambda: found.extend(self.client.get_metric_history(self.run_id, name)))
-        return {metric.step for metric in found}
 
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Logs a file, or a folder and everything in it."""
@@ -132,59 +130,36 @@ class ActiveRun:
 
     def mark_complete(self, result_sha256: str) -> None:
         """Marks the run as complete with the sha256 of the result's manifest, unless the store has failed."""
-        if not self.is_incomplete:
-            self.tags({RESULT_TAG: result_sha256})
+        self.tags({RESULT_TAG: result_sha256})
 
     def fail(self) -> None:
         """Makes the run end as FAILED although the stage continues without an error."""
         self.status = "FAILED"
 
     def end(self, status: str) -> None:
-        """Ends the run as FINISHED, FAILED or KILLED. After a signal, which gives KILLED, it does not wait."""
-        if status == "KILLED":
-            self._state.patience_s = 0.0
+        """Ends the run as FINISHED, FAILED or KILLED."""
         self.attempt(lambda: self.client.set_terminated(self.run_id, status))
 
     def attempt(self, log: Callable[[], Any]) -> None:
-        """Delivers what is kept and calls `log()`, unless logging has stopped. Waits for a server that may recover.
-
-        `log()` is called again if its answer was lost. The last error is printed instead of being raised.
-        """
-        while not self.is_incomplete:
-            started_s = time.monotonic()
-            try:
-                self._deliver()
-                log()
-            except Exception as error:  # MLflow does not wrap the exceptions of its store's driver
-                self._state.patience_s -= time.monotonic() - started_s + RETRY_S
-                has_time = self._state.patience_s > 0
-                self._report(error, is_final=not (has_time and self._may_recover(error)))
-                if has_time and not self.is_incomplete:
-                    time.sleep(RETRY_S)
-            else:
-                self._report_recovery()
-                return
-
-    def _may_recover(self, error: Exception) -> bool:
-        return self._state.can_recover and isinstance(error, _OF_SERVERS) and not is_rejection(error)
-
-    def _report(self, error: Exception, *, is_final: bool) -> None:
-        if is_final:
+        """Calls `log()`, unless logging has stopped. An error stops it, and is printed instead of being raised."""
+        if self.is_incomplete:
+            return
+        try:
+            log()
+        except Exception as error:  # MLflow does not wrap the exceptions of its store's driver
             self._state.has_failed = True
             print(
                 f"MLflow: logging stopped ({first_line(error)}); "
                 "the results are in the files, and the next `compare` logs them",
                 file=sys.stderr,
             )
-        elif not self._state.is_late:
-            self._state.is_late = True
-            reason = f"MLflow: the store does not answer ({first_line(error)})"
-            print(f"{reason}; what it misses is kept and sent when it does", file=sys.stderr)
 
-    def _report_recovery(self) -> None:
-        if self._state.is_late:
-            self._state.is_late = False
-            print("MLflow: the store answers again, and has everything that was kept", file=sys.stderr)
+
+def _as_metrics(values: Mapping[str, float], step: int = 0) -> list[Metric]:
+    now_ms = int(time.time() * 1000)
+    return [
+        Metric(logged_name(name), float(value), now_ms, step) for name, value in values.items() if math.isfinite(value)
+    ]
 
 
 def logged_name(name: str) -> str:
@@ -198,11 +173,6 @@ def logged_name(name: str) -> str:
     if len(shown) <= _LONGEST_NAME:
         return shown
     return f"{shown[: _LONGEST_NAME - 17]}_{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-
-
-def is_rejection(error: Exception) -> bool:
-    """Whether a server answered that it will not do what was asked: it would answer the same again."""
-    return 400 <= http_status(error) < 500 and http_status(error) not in _TEMPORARY
 
 
 def http_status(error: Exception) -> int:

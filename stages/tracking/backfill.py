@@ -59,7 +59,6 @@ def _training(tracker: Tracker, settings: Params, variant: str, seed: int) -> st
         if read_metrics(variant, seed).not_trained:
             run_logging.log_not_trained(run, directory, digest)
             return
-        run_logging.log_history(run, directory)
         run.artifact(saved_model(directory), "model")
         run_logging.log_training(run, directory, digest)
 
@@ -83,7 +82,7 @@ def _found_or_logged(
     found = tracker.find(digest, identity)
     if found is not None:
         return found
-    with tracker.run(identity, settings, run_id=tracker.unfinished(identity, settings)) as run:
+    with tracker.run(identity, settings) as run:
         log(run)
     if run.is_incomplete:
         raise IncompleteRunError("a run is incomplete")  # with the next run, the store would fail again

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-import uuid
+import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 from stages import files
@@ -15,51 +17,38 @@ from stages.machine import fingerprint
 
 CHECKOUT_TAG = "halfstep.checkout"
 FOLDER_TAG = "halfstep.folder"
-FLEET_TAG = "halfstep.fleet"
 
 
 def writer_tags() -> dict[str, str]:
-    """The checkout that writes a run, and the working folder relative to it, which has the lock of the process.
-
-    A run that a fleet writes also has the identifier of the checkout that the fleet works for.
+    """The checkout for which a run is written, and the working folder relative to it.
 
     Raises:
         CorruptFileError: `.halfstep/fleet.json` is not what the fleet writes.
     """
-    return checkout_tag() | {FOLDER_TAG: os.path.relpath(Path.cwd(), files.original_root())} | _fleet_tag()
+    return checkout_tag() | {FOLDER_TAG: _folder()}
 
 
 def checkout_tag() -> dict[str, str]:
-    """The random identifier of the user's checkout as a tag."""
-    return {CHECKOUT_TAG: checkout_id()}
+    """The user's checkout as a tag: on a node of a fleet, the one that the fleet works for."""
+    head = read_head_digests()
+    return {CHECKOUT_TAG: head.checkout if head is not None else checkout_id()}
 
 
 def checkout_id() -> str:
-    """The random identifier of the user's checkout; created if it has none."""
-    path = files.original_root() / files.WORK_DIR / "checkout"
-    return _known_id(path) or _new_id(path)
+    """Identifies the user's checkout by its machine and its path, so that a copy is another one."""
+    place = f"{socket.gethostname()} {files.original_root().resolve()}"
+    return hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def _fleet_tag() -> dict[str, str]:
-    head = read_head_digests()
-    return {FLEET_TAG: head.checkout} if head is not None else {}
+def is_of_this_folder(tags: Mapping[str, str]) -> bool:
+    """Whether a run of this checkout was written in this working folder, or in one that is gone."""
+    folder = tags.get(FOLDER_TAG, ".")
+    return folder == _folder() or not (files.original_root() / folder).is_dir()
 
 
-def _known_id(path: Path) -> str | None:
-    """The stored identifier; None in a copy of a checkout, which must not close the runs of the original."""
-    try:
-        identifier, inode = path.read_text(encoding="utf-8").split()
-        return identifier if inode == str(path.stat().st_ino) else None
-    except (OSError, ValueError):
-        return None
-
-
-def _new_id(path: Path) -> str:
-    identifier = uuid.uuid4().hex
-    with files.atomic_path(path) as temporary_path:
-        temporary_path.touch()
-        temporary_path.write_text(f"{identifier} {temporary_path.stat().st_ino}", encoding="utf-8")
-    return identifier
+def _folder() -> str:
+    """The working folder relative to the checkout; on a node, where each job has another, that of the head."""
+    return "." if read_head_digests() is not None else os.path.relpath(Path.cwd(), files.original_root())
 
 
 def context_tags() -> dict[str, str]:

@@ -74,17 +74,13 @@ def _log_images(run: ActiveRun, directory: Path) -> None:
         run.describe("Synthetic images: they measure speed only, and their accuracy has no meaning.")
 
 
-def log_history(run: ActiveRun, directory: Path) -> None:
-    """Logs the epochs of `history.csv` that are missing in the run."""
-    logged = run.logged_steps("epoch_time_s")
-    for row in pd.read_csv(directory / HISTORY).to_dict(orient="records"):
-        if row["epoch"] not in logged:
-            run.metrics({str(name): value for name, value in row.items() if name != "epoch"}, step=int(row["epoch"]))
-
-
 def log_training(run: ActiveRun, directory: Path, result_sha256: str) -> None:
-    """Logs `metrics.json`, the history and, of images, the confusion matrix. A failed training's run ends as FAILED."""
+    """Logs `metrics.json`, the epochs that are missing and, of images, the confusion matrix.
+
+    A failed training's run ends as FAILED.
+    """
     metrics = TrainingMetrics.read(directory / METRICS)
+    run.epochs(pd.read_csv(directory / HISTORY).to_dict(orient="records"))
     run.metrics(metrics.tracked())
     run.artifact(directory / HISTORY)
     run.artifact(directory / METRICS)

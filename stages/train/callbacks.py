@@ -40,6 +40,10 @@ class Epoch:
         others = {name: value for name, value in vars(self).items() if name not in ("epoch", "logs")}
         return {name: value for name, value in (self.logs | others).items() if value is not None}
 
+    def as_dict(self) -> dict[str, float]:
+        """The row of `history.csv`."""
+        return {"epoch": self.epoch, **self.metrics()}
+
 
 def _ordered(logs: dict[str, Any]) -> dict[str, float]:
     """The logs as numbers: the loss, the metrics, then both of the validation."""

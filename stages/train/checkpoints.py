@@ -43,7 +43,6 @@ class Checkpoint:
         train_time_s: seconds in `fit` so far, over all sessions.
         epoch_time_s: the part of `train_time_s` that belongs to the current epoch.
         not_finite_step: first step of the current epoch, from 0, whose loss was not finite; None if all were.
-        run_id: MLflow run of the training.
         arrays: values of all variables of the network, the optimizer and the metrics.
     """
 
@@ -52,7 +51,6 @@ class Checkpoint:
     train_time_s: float = 0.0
     epoch_time_s: float = 0.0
     not_finite_step: int | None = None
-    run_id: str | None = None
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:

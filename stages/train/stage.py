@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 from stages import files
@@ -23,7 +22,7 @@ from stages.tracking.active_run import ActiveRun
 from stages.tracking.tracker import Tracker
 from stages.train import checkpoints, saving
 from stages.train.callbacks import Epoch, epoch_line, verbosity
-from stages.train.checkpoints import Checkpoint, Checkpoints
+from stages.train.checkpoints import Checkpoint
 from stages.train.interruption import Interruption
 from stages.train.not_trained import leave_out
 from stages.train.resume import Session
@@ -34,9 +33,10 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
     """Trains, writes `data/train/<variant>-<seed>/`, and logs to MLflow. A numerical failure is a result, not an error.
 
     So is a failure of the user's own code under a candidate: the others go on. An interrupted training resumes from its
-    last checkpoint, in the same MLflow run. With `inputs`, nothing is written if they have changed.
+    last checkpoint, in a new MLflow run that has the earlier epochs, too. With `inputs`, nothing is written if they
+    have changed.
     """
-    tracker, root = Tracker(settings.tracking, waits=True), Path.cwd()
+    tracker, root = Tracker(settings.tracking), Path.cwd()
     digest = files.verify_manifest(files.PREPARED)
     spec = TaskSpec.of(settings, variant, digest)
     directory, identity = files.train_dir(variant, seed), run_logging.training(variant, seed)
@@ -46,10 +46,10 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
     kept = nullcontext() if starts_anew else checkpoints.opened(directory.name, key)
     with interruption.time_limit(), kept as store:
         start = (store.newest() if store else None) or Checkpoint()
-        with tracker.run(identity, settings, run_id=start.run_id) as run:
+        with tracker.run(identity, settings) as run:
             interruption.on_timeout = lambda: run.end("KILLED")
             _log_start(run, start, spec, settings, identity.name)
-            session = Session(start, _saver(store, run), interruption)
+            session = Session(start, store.save if store else None, interruption)
             try:
                 trained = _train(spec, settings, variant, seed, run, session, inputs)
             except TrainingCodeError as error:
@@ -68,7 +68,7 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
 
 
 def _log_start(run: ActiveRun, start: Checkpoint, spec: TaskSpec, settings: Params, name: str) -> None:
-    if run.run_id != start.run_id and spec.is_images:
+    if spec.is_images:
         prepared = open_prepared(verified_sha256=spec.prepared_sha256)
         images, labels = prepared.train.images, prepared.train.labels
         models.log_dataset(run, images, labels, source=settings.data.source, sha256=prepared.sha256)
@@ -76,15 +76,7 @@ def _log_start(run: ActiveRun, start: Checkpoint, spec: TaskSpec, settings: Para
         epochs = settings.train.epochs
         epoch = min(len(start.epochs) + 1, epochs)
         say(name, f"resumed from step {start.step}, in epoch {epoch}/{epochs}")
-        _log_missed_epochs(run, start.epochs)
-
-
-def _log_missed_epochs(run: ActiveRun, epochs: tuple[Epoch, ...]) -> None:
-    """Logs the epochs of earlier sessions that the tracking store did not receive."""
-    logged = run.logged_steps("epoch_time_s")
-    for row in epochs:
-        if row.epoch not in logged:
-            run.metrics(row.metrics(), step=row.epoch)
+        run.live_epochs(row.as_dict() for row in start.epochs)
 
 
 def _train(
@@ -97,7 +89,7 @@ def _train(
     inputs: Snapshot | None,
 ) -> Trained:
     def log_epoch(row: Epoch) -> None:
-        run.metrics(row.metrics(), step=row.epoch)
+        run.live_epochs([row.as_dict()])
 
     name = run_logging.training(variant, seed).name
     listeners: list[Callable[[Epoch], None]] = [log_epoch]
@@ -133,10 +125,6 @@ def _warning_of_edits(name: str, inputs: Snapshot) -> Callable[[Epoch], None]:
     return warn
 
 
-def _saver(store: Checkpoints | None, run: ActiveRun) -> Callable[[Checkpoint], None] | None:
-    return None if store is None else lambda checkpoint: store.save(replace(checkpoint, run_id=run.run_id))
-
-
 def _write_results(trained: Trained, directory: Path, run: ActiveRun) -> None:
     model, is_images = trained.model, trained.ready.keeps_predictions
     name = MODEL if is_images else saving.model_file(model)
@@ -147,7 +135,7 @@ def _write_results(trained: Trained, directory: Path, run: ActiveRun) -> None:
     digest = write_training(
         directory,
         trained.metrics(),
-        [{"epoch": row.epoch, **row.metrics()} for row in trained.epochs],
+        [row.as_dict() for row in trained.epochs],
         lambda path: saving.save(model, path),
         trained.outputs,
         model=name,

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-from mlflow import MlflowClient
 
 from stages import files
 from stages.machine.fingerprint import fingerprint
@@ -72,21 +71,6 @@ def test_end_without_a_word_is_said(project: Project, call: str, said: str) -> N
     (line,) = done.stderr.splitlines()
     assert line.startswith("task.name = ")
     assert f": the process of float32-0: {said}" in line
-
-
-def test_run_of_a_stage_that_crashed_is_ended(project: Project, store_template: Path) -> None:
-    end = "os.kill(os.getpid(), 9)"
-    shutil.copy(store_template, project.root / "mlflow.db")
-    lines = f"global PASSES\nPASSES = globals().get('PASSES', 0) + 1\nif PASSES > 20: {end}\nyield X, Y\nyield X, Y"
-    params = {"train": {"batch_size": 8, "epochs": 60, "variants": ["float32"]}}
-    project.write(params, data=from_generator(lines))
-    assert project.run().returncode == 0
-    done = project.run("train", "--variant", "float32", "--seed", "0")
-    assert done.returncode != 0
-    assert [line[:9] for line in done.stderr.splitlines()] == ["train: SI"]
-    client = MlflowClient(f"sqlite:///{project.root}/mlflow.db")
-    status = {run.info.run_name: run.info.status for run in client.search_runs(["0", "1"])}
-    assert status == {"prepare": "FINISHED", "train float32 seed 0": "KILLED"}
 
 
 def test_limit_of_processor_time(project: Project) -> None:

@@ -1,8 +1,7 @@
-"""A training keeps what a server does not accept, and the server gets it once, with the time at which it was logged."""
+"""A training keeps epochs that a server does not accept, and the server gets them once, with the time of their end."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -24,9 +23,8 @@ TRAINING = run_logging.training("float32", 0)
 @pytest.fixture
 def tracker(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> Tracker:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr(active_run, "RETRY_S", 0.1)
     files.write_json(files.ENVIRONMENT_FILE, fingerprint())
-    return Tracker(params(server).tracking, waits=True)
+    return Tracker(params(server).tracking)
 
 
 def params(server: FaultyServer) -> Params:
@@ -52,22 +50,21 @@ def test_epochs_are_kept_and_delivered_with_the_next_one(
 ) -> None:
     monkeypatch.setattr(active_run, "PAUSE_FACTOR", 0.0)
     with tracker.run(TRAINING, params(server)) as run:
-        run.metrics({"loss": 3.0}, step=0)
+        run.live_epochs([{"epoch": 0, "loss": 3.0}])
         fail(server, trouble)
         failed_ms = time.time() * 1000
         for epoch in (1, 2):
-            run.metrics({"loss": 2.0}, step=epoch)
+            run.live_epochs([{"epoch": epoch, "loss": 2.0}])
         server.trouble_from = None
         back_ms = time.time() * 1000
         assert steps(server, run) == [0]
-        run.metrics({"loss": 1.0}, step=3)
+        run.live_epochs([{"epoch": 3, "loss": 1.0}])
         assert steps(server, run) == [0, 1, 2, 3]
     history = MlflowClient(server.uri).get_metric_history(run.run_id, "loss")
     times_ms = {metric.step: metric.timestamp for metric in history}
     assert failed_ms - 1 <= times_ms[1] <= times_ms[2] <= back_ms
-    first, second = capfd.readouterr().err.splitlines()
-    assert first.startswith("MLflow: the store does not answer (")
-    assert second == "MLflow: the store answers again, and has everything that was kept"
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("MLflow: the store does not answer (")
     assert MlflowClient(server.uri).get_run(run.run_id).info.status == "FINISHED"
 
 
@@ -78,57 +75,34 @@ def test_epoch_whose_answer_was_lost_is_stored_once(server: FaultyServer, tracke
 
     with tracker.run(TRAINING, params(server)) as run:
         fail(server, answer_is_lost)
-        run.metrics({"loss": 2.0, "accuracy": 0.5}, step=0)
+        run.live_epochs([{"epoch": 0, "loss": 2.0, "accuracy": 0.5}])
         server.trouble_from = None
     assert steps(server, run) == [0]
 
 
-def test_end_of_a_training_waits_for_the_server(server: FaultyServer, tracker: Tracker) -> None:
+def test_end_sends_what_is_kept(server: FaultyServer, tracker: Tracker) -> None:
     with tracker.run(TRAINING, params(server)) as run:
         fail(server, refuse)
-        run.metrics({"loss": 2.0}, step=0)
-        threading.Timer(0.5, setattr, (server, "trouble_from", None)).start()
+        run.live_epochs([{"epoch": 0, "loss": 2.0}])
+        server.trouble_from = None
+        run.epochs([{"epoch": 0, "loss": 2.0}, {"epoch": 1, "loss": 1.0}])
         run.mark_complete("abc")
+    assert steps(server, run) == [0, 1]
     found = MlflowClient(server.uri).get_run(run.run_id)
-    assert (found.info.status, found.data.tags["result.sha256"], found.data.metrics) == ("FINISHED", "abc", {"loss": 2})
+    assert (found.info.status, found.data.tags["result.sha256"]) == ("FINISHED", "abc")
 
 
-def test_wait_is_bounded(
-    server: FaultyServer, tracker: Tracker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("trouble", [refuse, noise])
+def test_end_does_not_wait_for_the_server(
+    trouble: Any, server: FaultyServer, tracker: Tracker, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tracker._state.patience_s = 0.5
     started_s = time.monotonic()
     with tracker.run(TRAINING, params(server)) as run:
-        fail(server, refuse)
-        run.metrics({"loss": 2.0}, step=0)
+        fail(server, trouble)
+        run.epochs([{"epoch": 0, "loss": 2.0}])
         run.mark_complete("abc")
         assert run.is_incomplete
     assert time.monotonic() - started_s < 5
-    first, second = capfd.readouterr().err.splitlines()
-    assert first.startswith("MLflow: the store does not answer (")
-    assert second.startswith("MLflow: logging stopped (")
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
-def test_signal_ends_the_wait(error: BaseException, server: FaultyServer, tracker: Tracker) -> None:
-    started_s = time.monotonic()
-
-    def interrupted() -> None:
-        with tracker.run(TRAINING, params(server)) as run:
-            fail(server, refuse)
-            run.metrics({"loss": 2.0}, step=0)
-            raise error
-
-    with pytest.raises(type(error)):
-        interrupted()
-    assert time.monotonic() - started_s < 5
-
-
-def test_rejection_is_final(server: FaultyServer, tracker: Tracker, capfd: pytest.CaptureFixture[str]) -> None:
-    with tracker.run(TRAINING, params(server)) as run:
-        fail(server, noise)  # 400
-        run.metrics({"loss": 2.0}, step=0)
-        assert run.is_incomplete
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("MLflow: logging stopped (")
 
@@ -156,7 +130,7 @@ def test_server_that_is_slow_to_fail_costs_a_tenth_of_the_time(
         server.delay_s = 0.2
         started_s, asked = time.monotonic(), server.requests
         for epoch in range(60):
-            run.metrics({"loss": 2.0}, step=epoch)
+            run.live_epochs([{"epoch": epoch, "loss": 2.0}])
             time.sleep(0.03)
         assert time.monotonic() - started_s < 3.5
         assert 1 <= server.requests - asked <= 2

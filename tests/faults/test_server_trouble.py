@@ -22,7 +22,7 @@ from stages.params import Params
 from stages.prepare import __main__ as prepare
 from stages.profile import __main__ as profile
 from stages.profile import stage as profile_stage_module
-from stages.tracking import active_run, deadline
+from stages.tracking import deadline
 from tests.faults import servers
 from tests.faults.servers import SMALL, FaultyServer
 from tests.small_study import complete_data  # noqa: F401  (a fixture)
@@ -31,7 +31,6 @@ TROUBLES = (servers.refuse, servers.hang, servers.drip, servers.later, servers.h
 # With how many kinds of trouble each kind of request is tried, in turn; all of them took five minutes on 2 cores.
 TRIED = {"prepare": 2, "train": 1, "profile": 1, "compare": 1}
 DEADLINE_S = 0.4
-PATIENCE_S = 1.0
 CALLS = 2  # that may each take the deadline, because a server that hangs also delays the end of a run
 SLACK_S = 6.0
 NAMES = ("float32", "mixed_float16")
@@ -186,7 +185,6 @@ def test_trouble_costs_seconds_and_one_line(
     assert (stage.run(), capfd.readouterr().err) == (0, "")
     healthy_s, log = time.monotonic() - started_s, list(server.log)
     monkeypatch.setattr(deadline, "DEADLINE_S", DEADLINE_S)
-    monkeypatch.setattr(active_run, "PATIENCE_S", PATIENCE_S)
     for place, number in enumerate(first_of_each_kind(log)):
         for trouble in [TROUBLES[(place + turn) % len(TROUBLES)] for turn in range(TRIED[name])]:
             case = f"{name}: {trouble.__name__} from request {number} of {len(log)} on, {kind(log[number - 1])}"
@@ -198,7 +196,7 @@ def test_trouble_costs_seconds_and_one_line(
             duration_s = time.monotonic() - started_s
             stderr = capfd.readouterr().err
             server.trouble_from = None
-            assert duration_s < healthy_s + CALLS * DEADLINE_S + PATIENCE_S + SLACK_S, case
+            assert duration_s < healthy_s + CALLS * DEADLINE_S + SLACK_S, case
             lines = stderr.splitlines()
             if name == "train" and len(lines) == 2:
                 assert lines.pop(0).startswith("MLflow: the store does not answer ("), stderr
@@ -232,7 +230,8 @@ def test_next_pipeline_logs_what_compare_could_not_log(
     changed = identity()
     assert changed != before
     assert compare.main() == 0
-    assert project_runs("incomplete") == project_runs("healthy")
+    ended = [row for row in project_runs("incomplete") if row[1] != "KILLED"]  # what was logged in part
+    assert ended == project_runs("healthy")
     assert identity() == changed  # nothing to do
 
 

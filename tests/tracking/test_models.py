@@ -51,7 +51,7 @@ def test_trainings_that_start_at_once_all_have_their_data_set(project: Path) -> 
         log_dataset(run, np.zeros((4, 2)), np.zeros(4), source="digits", sha256=sha256)
 
     with mlflow_server(project) as server:
-        tracker = Tracker(TrackingParams(uri=server.uri), waits=True)
+        tracker = Tracker(TrackingParams(uri=server.uri))
         for number in range(10):
             runs = [
                 ActiveRun(tracker.client, tracker.client.create_run(tracker._experiment_id).info.run_id)

@@ -17,8 +17,9 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from stages import locking
+from stages import files
 from stages.errors import HalfstepError, TrackingError
+from stages.inputs.head_digests import HeadDigests
 from stages.params import CompareParams, Params, TaskParams, TrackingParams, TrainParams, Variant
 from stages.tracking import provenance, run_logging
 from stages.tracking.active_run import ActiveRun, StoreState
@@ -48,7 +49,7 @@ def runs(client: MlflowClient) -> list[Run]:
 
 def test_run_without_an_error_is_finished(tracker: Tracker, client: MlflowClient, project: Path) -> None:
     with tracker.run(TRAINING, PARAMS) as run:
-        run.metrics({"loss": 1.5, "val_loss": float("nan"), "accuracy": float("inf")}, step=2)
+        run.epochs([{"epoch": 2, "loss": 1.5, "val_loss": float("nan"), "accuracy": float("inf")}])
         (project / "table.csv").write_text("a\n1\n")
         run.artifact(project / "table.csv")
         run.mark_complete("abc")
@@ -247,7 +248,7 @@ def left_running(tracker: Tracker, identity: RunIdentity = TRAINING, params: Par
     manager = tracker.run(identity, params)
     run = manager.__enter__()
     KILLED.append(manager)
-    run.metrics({"loss": 1.0}, step=0)
+    run.live_epochs([{"epoch": 0, "loss": 1.0}])
     run._state = StoreState(has_failed=True)  # a killed process logs nothing
     return run.run_id
 
@@ -263,42 +264,50 @@ def test_next_start_closes_the_run_of_a_killed_process(tracker: Tracker, client:
     assert sorted(run.info.status for run in runs(client)) == ["FINISHED", "KILLED", "KILLED"]
 
 
-def test_run_of_a_live_process_is_not_closed(tracker: Tracker, client: MlflowClient, project: Path) -> None:
+def test_run_of_another_working_folder_is_closed_when_the_folder_is_gone(
+    tracker: Tracker, client: MlflowClient, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as that of an experiment of DVC, which may still run."""
+    monkeypatch.setenv("DVC_ROOT", str(project))
+    shutil.copytree(project / "data", project / ".dvc/tmp/exps/a/data")
+    monkeypatch.chdir(project / ".dvc/tmp/exps/a")
     left = left_running(tracker)
-    lock = locking.try_lock(locking.lock_file("train@mixed_float16-3", project))
-    assert lock is not None
-    with lock:
-        tracker.close_abandoned()
-        assert tracker.unfinished(TRAINING, PARAMS) is None
-        assert client.get_run(left).info.status == "RUNNING"
-    assert tracker.unfinished(TRAINING, PARAMS) == left
-    other = Params(train=TrainParams(learning_rate=0.5))
-    assert tracker.unfinished(TRAINING, other) is None
+    monkeypatch.chdir(project)
+    tracker.close_abandoned()
+    assert client.get_run(left).info.status == "RUNNING"
+    shutil.rmtree(project / ".dvc")
+    tracker.close_abandoned()
+    assert client.get_run(left).info.status == "KILLED"
+
+
+def test_node_of_a_fleet_writes_for_the_checkout_of_its_head(
+    tracker: Tracker, client: MlflowClient, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, colleague = provenance.checkout_id(), "of-a-colleague"
+    left = {}
+    for name, checkout in (("node1", head), ("node2", colleague)):
+        shutil.copytree(project / "data", project / name / "data")
+        digests = HeadDigests(git={}, source={}, model={}, task={}, checkout=checkout)
+        files.write_json(project / name / ".halfstep/fleet.json", digests.model_dump())
+        monkeypatch.chdir(project / name)
+        left[name] = left_running(tracker)
+    monkeypatch.chdir(project)
+    tracker.close_abandoned()
+    assert {name: client.get_run(run_id).info.status for name, run_id in left.items()} == {
+        "node1": "KILLED",
+        "node2": "RUNNING",
+    }
 
 
 def test_copy_of_a_checkout_does_not_close_runs_of_the_original(
     tracker: Tracker, client: MlflowClient, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = left_running(tracker)
-    shutil.copytree(project / ".halfstep", project / "copy/.halfstep")
     shutil.copytree(project / "data", project / "copy/data")
     monkeypatch.chdir(project / "copy")
     tracker.close_abandoned()
     assert client.get_run(left).info.status == "RUNNING"
     monkeypatch.chdir(project)
-    tracker.close_abandoned()
-    assert client.get_run(left).info.status == "KILLED"
-
-
-def test_run_of_a_deleted_temporary_checkout_is_closed(
-    tracker: Tracker, client: MlflowClient, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DVC_ROOT", str(project))
-    shutil.copytree(project / "data", project / ".dvc/tmp/exps/a/data")
-    monkeypatch.chdir(project / ".dvc/tmp/exps/a")
-    left = left_running(tracker)
-    monkeypatch.chdir(project)
-    shutil.rmtree(project / ".dvc")
     tracker.close_abandoned()
     assert client.get_run(left).info.status == "KILLED"
 
@@ -311,40 +320,6 @@ def test_checkout_of_another_user_is_said_with_the_remedy_of_git(
     assert provenance.git_tags() == {}
     line = "git: this checkout belongs to another user, and runs have no commit: run `git config --global --add "
     assert capsys.readouterr().out == f"{line}safe.directory {project}`\n"
-
-
-@pytest.mark.parametrize("status", ["RUNNING", "KILLED", "FAILED"])
-def test_run_is_resumed(tracker: Tracker, client: MlflowClient, status: str) -> None:
-    left = left_running(tracker)
-    if status != "RUNNING":
-        client.set_terminated(left, status)
-    with tracker.run(TRAINING, PARAMS, run_id=left) as run:
-        assert run.run_id == left
-        assert run.logged_steps("loss") == {0}
-        assert client.get_run(left).info.status == "RUNNING"
-    assert [run.info.status for run in runs(client)] == ["FINISHED"]
-
-
-def test_deleted_or_complete_run_is_not_resumed(tracker: Tracker, client: MlflowClient) -> None:
-    with tracker.run(TRAINING, PARAMS) as complete:
-        complete.mark_complete("abc")
-    deleted = left_running(tracker)
-    client.delete_run(deleted)
-    for run_id in (complete.run_id, deleted, "0" * 32):
-        with tracker.run(TRAINING, PARAMS, run_id=run_id) as run:
-            assert run.run_id != run_id
-
-
-def test_resumed_run_gets_its_missing_parameters(tracker: Tracker, client: MlflowClient, project: Path) -> None:
-    left = left_running(tracker)
-    with sqlite3.connect(project / "mlflow.db") as connection:
-        connection.execute("delete from params where key like 'train.%'")
-    changed = PARAMS.model_copy(update={"compare": CompareParams(min_speedup=1.5)})
-    with tracker.run(TRAINING, changed, run_id=left):
-        pass
-    logged = client.get_run(left).data.params
-    assert set(logged) == set(run_params(PARAMS, "mixed_float16"))
-    assert logged["compare.min_speedup"] == "1.05"  # as at its start
 
 
 class _BadRequest(BaseHTTPRequestHandler):

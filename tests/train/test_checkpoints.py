@@ -29,7 +29,7 @@ def saved(kept: Checkpoints, *steps: int) -> list[Path]:
 
 def checkpoint(step: int) -> Checkpoint:
     epochs = (ROW,) * (step // 10)
-    return Checkpoint(step, epochs, 1.25, 0.5, 2, "abc", {"model/0": np.full((2, 3), step / 7, np.float32)})
+    return Checkpoint(step, epochs, 1.25, 0.5, 2, {"model/0": np.full((2, 3), step / 7, np.float32)})
 
 
 @pytest.fixture
