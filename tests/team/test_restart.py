@@ -15,7 +15,7 @@ from tests.pipeline.conftest import Checkout, child_environment
 from tests.team.conftest import Team, wait_until
 
 pytestmark = pytest.mark.fleet
-EPOCHS = 40
+EPOCHS = 90  # so many that the server is back before the end
 EXPERIMENT = "restart"
 SEEDS = {"ann": 0, "bob": 1}
 PARAMETERS = {
@@ -47,8 +47,7 @@ def test_no_epoch_is_lost_while_the_server_restarts(
     for user, run in zip(SEEDS, two(client), strict=True):
         assert trainings[user].returncode == 0, errors[user]
         lines = [line for line in errors[user].splitlines() if line.startswith("MLflow: ")]
-        beginnings = ("MLflow: the store does not answer (", "MLflow: the store answers again, and has")
-        assert [line.startswith(begin) for line, begin in zip(lines, beginnings, strict=True)] == [True, True], lines
+        assert [line.startswith("MLflow: the store does not answer (") for line in lines] == [True], lines
         assert (run.info.status, "result.sha256" in run.data.tags) == ("FINISHED", True)
         assert {"history.csv", "metrics.json"} <= {entry.path for entry in client.list_artifacts(run.info.run_id)}
         for name in ("loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s"):
