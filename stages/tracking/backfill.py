@@ -32,17 +32,18 @@ def backfill(tracker: Tracker, settings: Params) -> list[str]:
         TrackingError: the store cannot be used.
         IncompleteRunError: the store failed while a run was logged.
     """
-    runs = [_preparation(tracker, settings)]
+    runs = [preparation(tracker, settings)]
     runs += [
-        _training(tracker, settings, name, seed) for name in settings.train.variants for seed in settings.train.seeds
+        training(tracker, settings, name, seed) for name in settings.train.variants for seed in settings.train.seeds
     ]
     measured = [name for name in settings.train.variants if files.profile_dir(name).is_dir()]
-    runs += [_profiling(tracker, settings, name) for name in measured]
+    runs += [profiling(tracker, settings, name) for name in measured]
     tracker.close_abandoned()
     return runs
 
 
-def _preparation(tracker: Tracker, settings: Params) -> str:
+def preparation(tracker: Tracker, settings: Params) -> str:
+    """The identifier of the run of `prepare`, which is logged unless the store has it."""
     digest = files.verify_manifest(files.PREPARED)
 
     def log(run: ActiveRun) -> None:
@@ -51,7 +52,8 @@ def _preparation(tracker: Tracker, settings: Params) -> str:
     return _found_or_logged(tracker, settings, run_logging.preparation(), digest, log)
 
 
-def _training(tracker: Tracker, settings: Params, variant: str, seed: int) -> str:
+def training(tracker: Tracker, settings: Params, variant: str, seed: int) -> str:
+    """The identifier of the run of a training, which is logged unless the store has it."""
     directory = files.train_dir(variant, seed)
     digest = files.verify_manifest(directory)
 
@@ -65,7 +67,8 @@ def _training(tracker: Tracker, settings: Params, variant: str, seed: int) -> st
     return _found_or_logged(tracker, settings, run_logging.training(variant, seed), digest, log)
 
 
-def _profiling(tracker: Tracker, settings: Params, variant: str) -> str:
+def profiling(tracker: Tracker, settings: Params, variant: str) -> str:
+    """The identifier of the run of the measurements of a variant, which is logged unless the store has it."""
     directory = files.profile_dir(variant)
     digest = files.verify_manifest(directory)
 

