@@ -17,7 +17,6 @@ BUSY_SHARE = 0.05  # of the machine's cores; if other programs keep more than th
 
 def protocol_of(
     state: State,
-    records: Mapping[str, ArmRecord],
     baseline: str,
     *,
     drifting: int,
@@ -29,13 +28,14 @@ def protocol_of(
 
     Args:
         state: what is known of it.
-        records: everything that was measured, by arm.
         baseline: name of the baseline's arm.
         drifting: number of repeats that still drift.
         load: of other programs, in this session.
         gpus: what the GPUs did, in this session.
         repeated: warnings about rounds that were repeated.
     """
+    assert state.plan is not None, "nothing was measured"
+    records = state.records
     bridges = [seconds for name, seconds in state.seconds.items() if name.startswith(files.BRIDGE_PREFIX)]
     first = records.get(baseline) or next(iter(records.values()))
     return Protocol(

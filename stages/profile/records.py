@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
 
 from stages.params import Variant
 from stages.results.audit import ModelAudit
@@ -122,7 +124,7 @@ class ArmRecord:
     entry: Variant
     settings: ArmSettings
     calibration: Calibration | None = None
-    times: RawTimes = field(default_factory=RawTimes)
+    times: Annotated[RawTimes, Field(exclude=True)] = field(default_factory=RawTimes)  # written by repeat
     trace: TraceRecord | None = None
     same_weights: dict[int, Path] = field(default_factory=dict)
     audit: ModelAudit | None = None

@@ -24,10 +24,9 @@ from pydantic import TypeAdapter
 from stages import files, locking
 from stages.errors import BusyError, DataError
 from stages.inputs.own_code import code_digest
-from stages.params import Params, ProfileParams, Variant
+from stages.params import Params, ProfileParams
 from stages.profile.plan import Plan
-from stages.profile.records import ArmRecord, ArmSettings, Calibration, TraceRecord
-from stages.results.audit import ModelAudit
+from stages.profile.records import ArmRecord
 from stages.results.profile import Ending, LargestBatch, RawTimes
 
 FOLDER = files.WORK_DIR / "profile"
@@ -38,40 +37,27 @@ _STATE, _LARGEST_FILE = "measurement.json", "largest_batches.json"
 
 
 @dataclass
-class ArmState:
-    """What is known of an arm beside its times; fields as of `ArmRecord`."""
-
-    entry: Variant
-    settings: ArmSettings
-    calibration: Calibration | None = None
-    trace: TraceRecord | None = None
-    same_weights: dict[int, Path] = field(default_factory=dict)
-    audit: ModelAudit | None = None
-    failed: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
 class State:
-    """A measurement so far.
+    """A measurement so far: what the runner works with, and what is written after each repeat.
 
     Attributes:
-        plan: lengths of turns and repeats.
         asked: the parameters that say how much is measured.
+        plan: lengths of turns and repeats; None before an arm has run.
         repeats: number of complete repeats.
         timing_s, account_s, stage_s: seconds of timing, of short traces, and of the stage, in all sessions.
-        arms: by name.
+        records: what is known of each arm, by name; its times are in files of their own.
         endings, looks, last_looks: by candidate and measure.
         seconds: spent on each arm.
         finished: whether its results were written.
     """
 
-    plan: Plan
     asked: dict[str, float | None]
+    plan: Plan | None = None
     repeats: int = 0
     timing_s: float = 0.0
     account_s: float = 0.0
     stage_s: float = 0.0
-    arms: dict[str, ArmState] = field(default_factory=dict)
+    records: dict[str, ArmRecord] = field(default_factory=dict)
     endings: dict[str, dict[str, Ending]] = field(default_factory=dict)
     looks: dict[str, dict[str, int]] = field(default_factory=dict)
     last_looks: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -92,40 +78,37 @@ class Repeats:
         asked: the parameters that say how much is measured.
 
     Attributes:
-        state: of an earlier session that this one goes on from, or as it was last written; None before.
-        times: what it timed, by arm.
+        state: of an earlier session that this one goes on from, with the times of its repeats; or a new one.
     """
 
     def __init__(self, folder: Path, asked: Mapping[str, float | None]) -> None:
         self._folder, self.asked = folder, dict(asked)
-        self.state = self._earlier()
-        self.times: dict[str, RawTimes] = {}
-        if self.state is None:
+        found = self._earlier()
+        self.state = found or State(self.asked)
+        if found is None:
             self._clear()
         else:
-            self._read_times(self.state)
+            self._read_times(found)
 
     @property
     def traces(self) -> Path:
         """The folder of the traces."""
         return self._folder / "traces"
 
-    def save(self, state: State) -> None:
+    def save(self) -> None:
         """Writes what is known so far. A full disk gives a warning, and the measurement continues."""
-        self.state = state
-        self._write(_STATE, _STATES.dump_json(state))
+        self._write(_STATE, _STATES.dump_json(self.state))
 
-    def add(self, number: int, records: Mapping[str, ArmRecord], state: State) -> None:
+    def add(self, number: int) -> None:
         """Writes a complete repeat, and then the state that counts it."""
-        times = {name: _of_repeat(record.times, number) for name, record in records.items()}
+        times = {name: _of_repeat(record.times, number) for name, record in self.state.records.items()}
         self._write(_repeat(number), _TIMES.dump_json(times))
-        self.save(state)
+        self.save()
 
     def finish(self) -> None:
         """Notes that the results are written: the next measurement starts anew, unless it asks for more."""
-        if self.state is not None:
-            self.state.finished = True
-            self.save(self.state)
+        self.state.finished = True
+        self.save()
 
     def keep_array(self, name: str, seed: int, outputs: NDArray[Any]) -> Path:
         """Writes what the baseline's weights give in an arm's precision, and returns the file."""
@@ -165,7 +148,8 @@ class Repeats:
                 state.repeats, state.endings = number, {}
                 return
             for name, times in found.items():
-                _extend(self.times.setdefault(name, RawTimes()), times)
+                if name in state.records:
+                    _extend(state.records[name].times, times)
 
     def _clear(self) -> None:
         for path in self._folder.iterdir() if self._folder.is_dir() else ():

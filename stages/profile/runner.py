@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,14 +25,13 @@ from stages.profile.machine_load import OtherLoad
 from stages.profile.plan import Costs, Plan, make_plan
 from stages.profile.progress import Progress
 from stages.profile.protocol import protocol_of
-from stages.profile.records import ArmConfig, ArmRecord, Measurement
-from stages.profile.repeats import ArmState, Repeats, State, asks_for_more
+from stages.profile.records import ArmConfig, Measurement
+from stages.profile.repeats import Repeats, asks_for_more
 from stages.profile.schedule import Schedule
 from stages.profile.steady_state import mark_counted
 from stages.profile.stopping_rule import Key, StoppingRule, Target
 from stages.profile.turns import order_of_arms, use_rounds_as_steps
 from stages.profile.worker_process import Serve, serve_worker
-from stages.results.profile import RawTimes
 from stages.text import TRAIN
 
 _Value = TypeVar("_Value")
@@ -109,13 +108,12 @@ class _Runner:
         gpus: GpuMonitor,
     ) -> None:
         self._baseline, self._profile, self._context, self._repeats = baseline, profile, context, repeats
-        self._records: dict[str, ArmRecord] = {}
+        self._state = repeats.state
+        self._records = self._state.records
         self.arms = Arms(configs, baseline, profile, self._records, serve)
         self._extras = Extras(self._records, baseline, context.wanted, repeats)
         self._gpus, self._load = gpus, OtherLoad()
-        self._state = repeats.state
-        self._resumed = 0
-        self._earlier_s, self._earlier_seconds, self._earlier_account_s = 0.0, dict[str, float](), 0.0
+        self._resumed, self._earlier_s = self._state.repeats, self._state.stage_s
         self.interleaved = True
 
     def run(self) -> Measurement:
@@ -129,13 +127,10 @@ class _Runner:
 
     def _resume(self) -> None:
         """Takes over what an earlier session measured."""
-        if self._state is None:
+        if self._state.plan is None:
             return
-        self._resumed, self._earlier_s = self._state.repeats, self._state.stage_s
-        self._earlier_seconds, self._earlier_account_s = dict(self._state.seconds), self._state.account_s
-        for name, state in self._state.arms.items():
-            times = self._repeats.times.get(name, RawTimes())
-            self._records[name] = ArmRecord(**vars(state), times=times)
+        self.arms.turns.seconds.update(self._state.seconds)
+        self.arms.turns.account_s = self._state.account_s
         if self._state.finished or asks_for_more(self._repeats.asked, self._state.asked):
             for name, by_measure in self._state.endings.items():
                 for measure, ending in by_measure.items():
@@ -148,11 +143,10 @@ class _Runner:
         self._schedule.learn(self._rule.speedups().values())
 
     def _goes_on(self) -> bool:
-        return self._state is None or (self._rule.has_open and self._schedule.out_of() is None)
+        return self._state.plan is None or (self._rule.has_open and self._schedule.out_of() is None)
 
     def _ready(self, plan: Plan) -> None:
         """Makes the schedule and the rule for a plan."""
-        assert self._state is not None, "the plan is part of the state"
         sizes, state = self._profile.inference_batch_sizes, self._state
         self.arms.drained_batches = plan.drained_batches
         self._schedule = Schedule(plan, self._profile, state.repeats, state.timing_s, self._spent_s)
@@ -168,7 +162,7 @@ class _Runner:
         self._progress = Progress(plan, self._schedule, self.arms.names, self._baseline)
 
     def _run_repeat(self) -> None:
-        number = self._state.repeats if self._state else 0
+        number = self._state.repeats
         self._gpus.between_processes()
         if self.interleaved:
             self._in_turns(number)
@@ -178,7 +172,7 @@ class _Runner:
     def _in_turns(self, number: int) -> None:
         with self.arms.repeat(number):
             self.arms.start(self._needed())
-            if self._state is None:
+            if self._state.plan is None:
                 self._plan()
                 needed, running = self._rule.needed(with_control=True), {worker.name for worker in self.arms.workers}
                 self.arms.start({name: needed[name] for name in needed if name not in running})  # bridging arms
@@ -187,7 +181,7 @@ class _Runner:
             self._beside(number)
             self._end_repeat()
             self._extras.run(self.arms, self._schedule.plan)
-            self._repeats.save(self._saved())
+            self._save()
 
     def _one_at_a_time(self, number: int) -> None:
         """Measures each arm in a process that has the machine for itself; all run as many rounds."""
@@ -197,7 +191,7 @@ class _Runner:
             with self.arms.repeat(number):
                 self.arms.start({left[0]: self._needed()[left[0]]})
                 self.arms.calibrate()
-                if self._state is None:
+                if self._state.plan is None:
                     self._plan()
                 rounds = rounds or self._schedule.fixed_rounds()
                 with self._load.counted(), self._gpus.measuring():
@@ -220,7 +214,7 @@ class _Runner:
 
     def _needed(self) -> dict[str, set[str]]:
         """The measures by arm; before all arms are known, all measures of all arms but bridging ones."""
-        if self._state is None or not self._records.keys() >= set(self.arms.names):
+        if self._state.plan is None or not self._records.keys() >= set(self.arms.names):
             return {name: set(self.arms.measures(name)) for name in self.arms.names}
         return self._rule.needed(with_control=self._takes_control)
 
@@ -231,7 +225,7 @@ class _Runner:
 
     @property
     def _takes_control(self) -> bool:
-        control_s = self.arms.turns.seconds.get(files.CONTROL, 0.0) + self._earlier_seconds.get(files.CONTROL, 0.0)
+        control_s = self.arms.turns.seconds.get(files.CONTROL, 0.0)
         return self._schedule.takes_control(control_s, self._schedule.spent_s + self._earlier_s)
 
     def _plan(self) -> None:
@@ -256,7 +250,7 @@ class _Runner:
             spent_s=self._spent_s,
         )
         plan = make_plan(self._profile, costs, interleaved=self.interleaved)
-        self._state = State(plan, self._repeats.asked)
+        self._state.plan = plan
         self._ready(plan)
         self._progress.begin()
 
@@ -279,18 +273,18 @@ class _Runner:
     def _beside(self, number: int) -> None:
         """What is measured beside the timing in every repeat."""
         self._extras.separate_input(self.arms, self._schedule.plan)
-        spent_s = self.arms.turns.account_s + self._earlier_account_s
-        self._extras.account(self.arms, self._schedule.plan, number, self._schedule.most_account_s - spent_s)
+        left_s = self._schedule.most_account_s - self.arms.turns.account_s
+        self._extras.account(self.arms, self._schedule.plan, number, left_s)
 
     def _end_repeat(self) -> None:
         """Counts the repeat, writes it, and looks at the intervals."""
-        assert self._state is not None, "a repeat has a plan"
         number = self._schedule.repeats
         self._schedule.repeats = self._state.repeats = number + 1
         mark_counted(self._records)
         self._look()
         self._schedule.learn(self._rule.speedups().values())
-        self._repeats.add(number, self._records, self._saved())
+        self._note()
+        self._repeats.add(number)
         self._progress.after_repeat(self._rule)
 
     def _look(self) -> None:
@@ -301,40 +295,33 @@ class _Runner:
             self._schedule.go_on()
             self._progress.goes_on(len(self._rule.open()))
 
-    def _saved(self) -> State:
-        """The state with what is known now."""
-        assert self._state is not None, "nothing was measured"
-        state = self._state
+    def _note(self) -> None:
+        """Takes over into the state what the schedule, the turns and the rule know."""
+        state, turns = self._state, self.arms.turns
         state.timing_s, state.stage_s = self._schedule.timing_s, self._schedule.spent_s + self._earlier_s
-        state.account_s = self.arms.turns.account_s + self._earlier_account_s
-        known = [field.name for field in fields(ArmState)]
-        state.arms = {
-            name: ArmState(**{field: getattr(record, field) for field in known})
-            for name, record in self._records.items()
-        }
+        state.account_s, state.seconds = turns.account_s, dict(turns.seconds)
         state.endings, state.looks = _nested(self._rule.endings), _nested(self._rule.looks)
         state.last_looks = _nested(self._rule.last_looks)
-        spent, before = self.arms.turns.seconds, self._earlier_seconds
-        state.seconds = {name: spent.get(name, 0.0) + before.get(name, 0.0) for name in {**before, **spent}}
-        return state
+
+    def _save(self) -> None:
+        self._note()
+        self._repeats.save()
 
     def _finish(self) -> None:
         """Starts the arms once more that lack a trace, or the evaluation of the baseline's weights."""
-        assert self._state is not None, "nothing was measured"
         missing = self._extras.missing()
         together = [missing] if missing and self.interleaved else [{name: missing[name]} for name in missing]
         for names in together:
             with self.arms.repeat(self._state.repeats):
                 self.arms.start(names)
                 self._extras.run(self.arms, self._schedule.plan)
-        self._repeats.save(self._saved())
+        self._save()
 
     def _measurement(self) -> Measurement:
         use_rounds_as_steps(self._records)
         drifting = mark_counted(self._records)
         protocol = protocol_of(
-            self._saved(),
-            self._records,
+            self._state,
             self._baseline,
             drifting=drifting,
             load=self._load,
