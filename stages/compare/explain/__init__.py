@@ -6,10 +6,10 @@ rule whose numbers were not measured returns None, and so does one whose measure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
-from stages.compare.explain.emulation import emulated_float16, no_16bit_instructions, slow_16bit_ops, slower_in_16bit
+from stages.compare.explain.emulation import operations_in_16bit
 from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.headroom import at_limit, memory_bound
 from stages.compare.explain.overhead import cast_overhead, input_bound, kernel_launch, model_too_small
@@ -31,15 +31,10 @@ from stages.results.comparison import Reason
 from stages.results.profile import Profile
 from stages.text import TRAIN
 
-Rule = Callable[..., Reason | None]
+__all__ = ["arm_failed", "explain", "explain_profile"]
 
-__all__ = ["RULES", "TRAIN_RULES", "arm_failed", "explain", "explain_profile"]
-
-TRAIN_RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
-    emulated_float16,
-    no_16bit_instructions,
-    slow_16bit_ops,
-    slower_in_16bit,
+_TRAIN_RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
+    operations_in_16bit,
     no_tensor_cores,
     tensor_cores_idle,
     no_16bit_ops,
@@ -61,7 +56,7 @@ TRAIN_RULES: tuple[Callable[[Evidence], Reason | None], ...] = (
     small_batch,
     onednn_off,
 )
-RULES: tuple[Callable[[Evidence, str], Reason | None], ...] = (
+_RULES: tuple[Callable[[Evidence, str], Reason | None], ...] = (
     throttled,
     control_differs,
     stalls,
@@ -71,14 +66,6 @@ RULES: tuple[Callable[[Evidence, str], Reason | None], ...] = (
     fixed_overhead,
     same_weights_missing,
 )
-# A rule says nothing about a measure for which one of these has found a reason already.
-_AFTER: Mapping[Rule, tuple[Rule, ...]] = {
-    no_16bit_instructions: (emulated_float16,),
-    slow_16bit_ops: (emulated_float16,),
-    slower_in_16bit: (emulated_float16, slow_16bit_ops),
-    onednn_differs: (settings_not_precision,),
-    xla_differs: (settings_not_precision, xla_not_in_force),
-}
 
 
 def explain(data: Evidence) -> tuple[Reason, ...]:
@@ -86,22 +73,11 @@ def explain(data: Evidence) -> tuple[Reason, ...]:
 
     What makes a measure void comes before all others of it.
     """
-    of_training = _found(TRAIN_RULES, data)
     measures = list(dict.fromkeys((TRAIN, *data.speedups)))
-    found = [*of_training.values()]
-    for measure in measures:
-        found += _found(RULES, data, measure, before=of_training).values()
-    return tuple(sorted(found, key=lambda reason: (measures.index(reason.measure), *_order(reason))))
-
-
-def _found(rules: Iterable[Rule], *arguments: Any, before: Collection[Rule] = ()) -> dict[Rule, Reason]:
-    """The reasons of these rules, by rule; `before` are rules that have found one."""
-    found: dict[Rule, Reason] = {}
-    for rule in rules:
-        earlier = {*before, *found}
-        if earlier.isdisjoint(_AFTER.get(rule, ())) and (reason := rule(*arguments)) is not None:
-            found[rule] = reason
-    return found
+    found = [rule(data) for rule in _TRAIN_RULES]
+    found += [rule(data, measure) for measure in measures for rule in _RULES]
+    reasons = [reason for reason in found if reason is not None]
+    return tuple(sorted(reasons, key=lambda reason: (measures.index(reason.measure), *_order(reason))))
 
 
 def _order(reason: Reason) -> tuple[bool, float]:

@@ -21,6 +21,11 @@ SLOWER_SHARE = 0.05  # of the step, by which one type of operation is slower in 
 OPERATIONS_SHOWN, CLASSES_SHOWN = 3, 2
 
 
+def operations_in_16bit(data: Evidence) -> Reason | None:
+    """Why operations are slow in 16 bit: the first of the rules below that holds says why the others would, too."""
+    return emulated_float16(data) or no_16bit_instructions(data) or slow_16bit_ops(data) or slower_in_16bit(data)
+
+
 def emulated_float16(data: Evidence) -> Reason | None:
     """On a CPU, the operations that moved to float16 take longer than before, and so does training.
 

@@ -167,8 +167,8 @@ def xla_chosen_differently(data: Evidence) -> Reason | None:
 
 
 def xla_differs(data: Evidence, measure: str) -> Reason | None:
-    """XLA differs from the baseline."""
-    return _setting_differs(data, measure, "xla")
+    """XLA differs from the baseline, as its entry says."""
+    return None if xla_not_in_force(data) else _setting_differs(data, measure, "xla")
 
 
 def onednn_differs(data: Evidence, measure: str) -> Reason | None:
@@ -200,7 +200,9 @@ def settings_not_precision(data: Evidence, measure: str) -> Reason | None:
 
 
 def _setting_differs(data: Evidence, measure: str, key: Literal["xla", "onednn"]) -> Reason | None:
-    """A setting that differs; not given where its effect was measured and may be none."""
+    """A setting that differs; not given where its effect was measured and may be none, or is the whole speed-up."""
+    if settings_not_precision(data, measure):
+        return None
     differing = _differing(data.baseline, data.candidate, measure) if data.baseline else {}
     if data.baseline is None or key not in differing:
         return None
