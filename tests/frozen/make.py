@@ -93,10 +93,8 @@ def say(name: str) -> None:
     """Writes what this commit says of a frozen study: the document, the terminal, the page and the Markdown."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         comparison, study = judged(name, Path(folder))
-        texts = texts_of(comparison, study)
+        (FOLDER / f"{name}.txt").write_text(texts_of(comparison, study), encoding="utf-8")
     comparison.write(FOLDER / f"{name}.json")
-    for kind, text in texts.items():
-        (FOLDER / f"{name}.{kind}.txt").write_text(text, encoding="utf-8")
 
 
 def _params(root: Path) -> str:

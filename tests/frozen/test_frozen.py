@@ -32,16 +32,17 @@ def judged(name: str, folder: Path) -> tuple[Comparison, Study]:
     return judge(study, settings), study
 
 
-def texts_of(comparison: Comparison, study: Study) -> dict[str, str]:
-    """What the terminal, the page and the Markdown say."""
+def texts_of(comparison: Comparison, study: Study) -> str:
+    """What the terminal, the page and the Markdown say, one after the other."""
     console = Console(width=COLUMNS, color_system=None)
     with console.capture() as capture:
         console.print(render(comparison))
-    return {
+    parts = {
         "terminal": capture.get(),
         "page": text_of_page(render_report(comparison, study)),
-        "markdown": render_markdown(comparison),
+        "Markdown": render_markdown(comparison),
     }
+    return "\n".join(f"======== {name} ========\n{text}" for name, text in parts.items())
 
 
 def differences(frozen: Any, found: Any, where: str = "") -> list[str]:
@@ -76,8 +77,7 @@ def test_every_key_and_sentence_is_as_it_was(name: str, tmp_path: Path, monkeypa
     comparison, study = judged(name, tmp_path)
     frozen = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     assert differences(frozen, comparison.as_json()) == []
-    for kind, text in texts_of(comparison, study).items():
-        assert lost((FOLDER / f"{name}.{kind}.txt").read_text(encoding="utf-8"), text) == [], kind
+    assert lost((FOLDER / f"{name}.txt").read_text(encoding="utf-8"), texts_of(comparison, study)) == []
 
 
 def test_difference_is_found() -> None:
