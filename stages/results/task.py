@@ -90,14 +90,12 @@ class TaskInfo(Document):
 
 
 def resolved(settings: Params) -> Params:
-    """The parameters with what `prepare` has found of a script or a task of the user's own.
+    """The parameters with what `prepare` has found of the task.
 
     Raises:
         DataError: `prepare` has not run.
         CorruptFileError: its file is damaged.
     """
-    if not settings.task.is_own:
-        return settings
     info = TaskInfo.read(TASK_INFO)
     numbers: dict[str, int] = {"epochs": 0} if info.speed_only else {}
     if info.script is not None:
@@ -112,9 +110,9 @@ def resolved(settings: Params) -> Params:
     return settings.model_copy(update={"task": task, "train": train, "profile": profile})
 
 
-def left_out(settings: Params, variant: str) -> str | None:
+def left_out(variant: str) -> str | None:
     """Why the user's task or script fails under a variant, as `prepare` has found; None if it does not."""
-    return TaskInfo.read(TASK_INFO).left_out.get(variant) if settings.task.is_own else None
+    return TaskInfo.read(TASK_INFO).left_out.get(variant)
 
 
 def images_task(test_images: int) -> TaskInfo:

@@ -35,7 +35,7 @@ def main() -> None:
     settings = resolved(settings)
     with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
         with ended_by_ctrl_c(), quick_imports():
-            if reason := left_out(settings, arguments.variant):
+            if reason := left_out(arguments.variant):
                 from stages.train.not_trained import run_failed
 
                 run_failed(settings, arguments.variant, arguments.seed, reason, inputs)

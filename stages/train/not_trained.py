@@ -28,7 +28,8 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
         if inputs:
             inputs.require_unchanged()
         run_logging.log_not_trained(run, directory, write_not_trained(directory, metrics))
-    print(f"{identity.name}: not trained ({_why(settings)}); the comparison is of speed only")
+    why = TaskInfo.read(TASK_INFO).speed_only or "train.epochs is 0"
+    print(f"{identity.name}: not trained ({why}); the comparison is of speed only")
 
 
 def run_failed(settings: Params, variant: str, seed: int, reason: str, inputs: Snapshot | None = None) -> None:
@@ -58,8 +59,3 @@ def _metrics(
         data_sha256=files.verify_manifest(files.PREPARED),
         environment=fingerprint.trained_on(),
     )
-
-
-def _why(settings: Params) -> str:
-    reason = TaskInfo.read(TASK_INFO).speed_only if settings.task.is_own else None
-    return reason or "train.epochs is 0"

@@ -42,8 +42,7 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
     directory, identity = files.train_dir(variant, seed), run_logging.training(variant, seed)
     key = checkpoints.checkpoint_key(settings, variant, seed, digest)
     interruption = Interruption()
-    starts_anew = settings.task.is_own and TaskInfo.read(TASK_INFO).restarts
-    kept = nullcontext() if starts_anew else checkpoints.opened(directory.name, key)
+    kept = nullcontext() if TaskInfo.read(TASK_INFO).restarts else checkpoints.opened(directory.name, key)
     with interruption.time_limit(), kept as store:
         start = (store.newest() if store else None) or Checkpoint()
         with tracker.run(identity, settings) as run:
@@ -102,7 +101,7 @@ def _train(
         entry = settings.variants[variant]
         return train(spec, entry, seed, listeners=tuple(listeners), session=session, folder=folder)
     except (KeyboardInterrupt, SystemExit):
-        if session.interruption.requested and (session.save or settings.task.is_own):
+        if session.interruption.requested:
             then = "resumes it" if session.save else "starts it anew"
             print(f"{name}: interrupted; the next `dvc repro` {then}", file=sys.stderr)
         raise
@@ -126,8 +125,8 @@ def _warning_of_edits(name: str, inputs: Snapshot) -> Callable[[Epoch], None]:
 
 
 def _write_results(trained: Trained, directory: Path, run: ActiveRun) -> None:
-    model, is_images = trained.model, trained.ready.keeps_predictions
-    name = MODEL if is_images else saving.model_file(model)
+    model, keeps_predictions = trained.model, trained.ready.keeps_predictions
+    name = MODEL if keeps_predictions else saving.model_file(model)
     if trained.ready.float32.paths and name == MODEL and (lost := saving.lost_on_loading(model)):
         name = WEIGHTS
         shown = f"{', '.join(lost[:3])}{' and others' if len(lost) > 3 else ''}"
@@ -139,10 +138,11 @@ def _write_results(trained: Trained, directory: Path, run: ActiveRun) -> None:
         lambda path: saving.save(model, path),
         trained.outputs,
         model=name,
-        outputs_file=PREDICTIONS if is_images else SCORES,
+        outputs_file=PREDICTIONS if keeps_predictions else SCORES,
     )
     if not trained.failure:
-        models.log_model(run, model) if name == MODEL and is_images else run.artifact(directory / name, "model")
+        in_mlflow_format = name == MODEL and keeps_predictions
+        models.log_model(run, model) if in_mlflow_format else run.artifact(directory / name, "model")
     run_logging.log_training(run, directory, digest)
 
 

@@ -42,8 +42,8 @@ def test_variant_that_fails_is_left_out(own: Own, capfd: pytest.CaptureFixture[s
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("prepare: mixed_float16 is left out: task.name = ")
     assert line.endswith("compute them of `self.optimizer.scale_loss(loss)`")
-    assert left_out(found, "mixed_float16") == info.left_out["mixed_float16"]
-    assert left_out(found, "mixed_bfloat16") is None
+    assert left_out("mixed_float16") == info.left_out["mixed_float16"]
+    assert left_out("mixed_bfloat16") is None
     assert resolved(found).profile.inference_batch_sizes == ()
 
 
