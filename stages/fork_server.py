@@ -9,7 +9,6 @@ noise of rounds; servers may differ by 2 % (docs/evidence.md), which is in the 1
 from __future__ import annotations
 
 import atexit
-import ctypes
 import multiprocessing
 import os
 import shutil
@@ -24,9 +23,9 @@ from typing import Any
 
 from stages.imports import search_path
 from stages.locking import private_folder
+from stages.supervision import die_with_parent
 
 PRELOADED = ["stages.profile.worker"]  # it imports TensorFlow
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _servers: dict[frozenset[tuple[str, str]], forkserver.ForkServer] = {}
 
@@ -79,8 +78,7 @@ def _in_own_group(folder: str, target: Callable[..., None], *arguments: Any) -> 
     if (alive := getattr(server, "_forkserver_alive_fd", None)) is not None:
         os.close(alive)
         setattr(server, "_forkserver_alive_fd", None)  # noqa: B010
-    with suppress(OSError, AttributeError):  # on Linux
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent(signal.SIGKILL)
     tempfile.tempdir = folder
     target(*arguments)
 
