@@ -77,13 +77,3 @@ POLICIES = {
         DTypePolicy("bfloat16", BFLOAT16, BFLOAT16),
     )
 }
-
-
-def computes_in(policy: str) -> Precision:
-    """The precision that layers compute in under a policy."""
-    return POLICIES[policy].compute
-
-
-def lowers_precision(before: str, after: str) -> bool:
-    """Whether a policy computes in fewer bits than another."""
-    return computes_in(after).bits < computes_in(before).bits

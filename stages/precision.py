@@ -14,7 +14,7 @@ from stages.machine import gpu_failures, gpus
 from stages.machine.gpu_failures import Explanation
 from stages.params import Variant
 from stages.params.derived import GPU_THREAD_MODE
-from stages.policies import POLICIES, PRECISIONS
+from stages.policies import PRECISIONS
 from stages.tensorflow_import import captured_stderr, is_onednn_enabled, keras, tf
 from stages.text import yaml_text
 
@@ -153,7 +153,7 @@ def _problems(model: keras.Model, variant: Variant) -> Iterator[str]:
     if model.dtype_policy.name != variant.policy:
         yield f"the model's policy is {model.dtype_policy.name}; build it after the policy is set"
     wrapped = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-    if wrapped != POLICIES[variant.policy].scales_loss:
+    if wrapped != variant.dtype_policy.scales_loss:
         yield f"the optimizer {'has' if wrapped else 'has no'} loss scaling"
     if variant.xla is not None and bool(model.jit_compile) != variant.xla:
         yield f"jit_compile is {model.jit_compile}" + (f": {_XLA_OFF}" if variant.xla else "")
@@ -180,7 +180,7 @@ def _image_problems(
     model: keras.Model, variant: Variant, kept: Collection[str], outputs: Collection[str]
 ) -> Iterator[str]:
     """Layers with a kernel that use another type; the last of these may compute in float32, and the output must."""
-    expected = variant.compute_dtype
+    expected = variant.dtype_policy.compute.name
     kernels = _layers_with_kernel(model)
     if kernels and all(layer.compute_dtype != expected for layer in kernels):
         yield f"no layer computes in {expected}"

@@ -217,4 +217,4 @@ def test_layer_with_a_quantized_dtype_policy_is_refused(mode: str) -> None:
 )
 def test_compute_dtypes_agree_with_keras(policy: str, dtype: str) -> None:
     variant = Variant(policy=policy)
-    assert variant.compute_dtype == dtype == keras.dtype_policies.get(policy).compute_dtype
+    assert variant.dtype_policy.compute.name == dtype == keras.dtype_policies.get(policy).compute_dtype

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stages import files
 from stages.compare.study import Study, VariantResult
 from stages.errors import ComparisonError
-from stages.policies import FLOAT32, POLICIES
+from stages.policies import FLOAT32
 from stages.results.artifact import corrupt
 from stages.results.profile import same_weights_file
 from stages.results.training import SCORES
@@ -65,7 +65,7 @@ def check_initial_weights(study: Study) -> None:
     for result in study.variants:
         for training in result.trainings:
             found = training.metrics.initial_weights
-            if found is None or result.profile is None or POLICIES[result.profile.policy].variables is not FLOAT32:
+            if found is None or result.profile is None or result.profile.dtype_policy.variables is not FLOAT32:
                 continue
             weights = np.array([float(value) for value in found.split()])
             code = result.profile.summary.in_force.task_path

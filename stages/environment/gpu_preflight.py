@@ -80,7 +80,7 @@ def check(params: Params, machine: Mapping[str, Any]) -> None:
 def operations(params: Params, device: str = "GPU") -> list[str]:
     """The command that tries a device: in float32, in the types of the listed variants, under XLA if one may use it."""
     listed = [params.variants[name] for name in params.train.variants]
-    dtypes = dict.fromkeys(["float32", *(variant.compute_dtype for variant in listed)])
+    dtypes = dict.fromkeys(["float32", *(variant.dtype_policy.compute.name for variant in listed)])
     xla = ["--xla"] if any(variant.xla is not False for variant in listed) else []
     return [sys.executable, "-m", "stages.environment.gpu_operations", "--device", device, *xla, *dtypes]
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidato
 
 from stages.files import resolve_data_path
 from stages.params import derived
-from stages.policies import POLICIES, computes_in
+from stages.policies import POLICIES, DTypePolicy
 
 if TYPE_CHECKING:
     Policy = str
@@ -301,9 +301,9 @@ class Variant(Section):
         return derived.jit_compile_of(self.xla)
 
     @property
-    def compute_dtype(self) -> str:
-        """Data type that layers compute in."""
-        return computes_in(self.policy).name
+    def dtype_policy(self) -> DTypePolicy:
+        """The policy, with what depends on its precision."""
+        return POLICIES[self.policy]
 
 
 class ProfileParams(Section):

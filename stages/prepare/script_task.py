@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from stages import files
 from stages.errors import ALL_OF_IT, TaskError, one_line
 from stages.params import Params, Variant
-from stages.policies import POLICIES
 from stages.prepare.plain_python import raised_in_plain_python
 from stages.prepare.trials import Failure, candidates_left_out, run_trial, servers
 from stages.results.task import TASK_INFO, ScriptInfo, TaskInfo
@@ -229,4 +228,4 @@ class _Looks:
 
 
 def _has_float32_variables(variant: Variant) -> bool:
-    return POLICIES[variant.policy].variables.name == "float32"
+    return variant.dtype_policy.variables.name == "float32"

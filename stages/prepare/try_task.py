@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from stages import precision
 from stages.errors import HalfstepError, TaskError
 from stages.params import Variant
-from stages.policies import POLICIES
 from stages.results.task import TaskInfo
 from stages.tasks import compiling, examples, own, scoring, traced_types, user_code
 from stages.tasks.ready import ReadyTask, from_task
@@ -63,7 +62,7 @@ def message_of(error: Exception, spec: TaskSpec, variant: Variant) -> str:
     """The message of what the user's code has raised under a variant, with a cure if its type may be the cause."""
     text = str(error) if isinstance(error, HalfstepError) else f"{spec.subject}: {user_code.describe(error)}"
     raised_by_user = not isinstance(error, HalfstepError) or error.__cause__ is not None
-    return f"{text}{_CURE}" if raised_by_user and POLICIES[variant.policy].compute.bits < 32 else text
+    return f"{text}{_CURE}" if raised_by_user and variant.dtype_policy.compute.bits < 32 else text
 
 
 def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:

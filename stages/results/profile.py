@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from stages import files
 from stages.params import Variant
 from stages.params.measures import OF_TRAINING
+from stages.policies import POLICIES, DTypePolicy
 from stages.results.artifact import Document, Record, read_array, read_table, write_table
 from stages.results.audit import AUDIT, ModelAudit
 from stages.text import TRAIN
@@ -472,6 +473,11 @@ class Profile:
     def policy(self) -> str:
         """Keras dtype policy in force."""
         return self.summary.in_force.policy
+
+    @property
+    def dtype_policy(self) -> DTypePolicy:
+        """The policy in force, with what depends on its precision."""
+        return POLICIES[self.policy]
 
     @property
     def on_gpu(self) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 from stages import precision
 from stages.errors import TaskError
 from stages.params import Variant
-from stages.policies import POLICIES
 from stages.tasks import traced_types, user_code
 from stages.tasks.batches import TrainingData
 from stages.tasks.float32_layers import Float32Layers, verified
@@ -34,7 +33,7 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
             _compile(model, found.task.compile, variant.jit_compile)
         elif variant.xla is not None:
             model.jit_compile = variant.xla
-        if is_own and scales_its_loss(model) and not POLICIES[variant.policy].scales_loss:
+        if is_own and scales_its_loss(model) and not variant.dtype_policy.scales_loss:
             model.optimizer = model.optimizer.inner_optimizer  # the user's code has wrapped it, under every policy
         if not model.built:  # it has a step of its own
             create_variables(model, found.training.from_step(0, 1).element_spec)
@@ -50,7 +49,7 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
     if variant.float32_layers:
         float32 = verified(model, variant.float32_layers, found.training.from_step(0, 1).element_spec)
     precision.verify(model, variant, is_own=is_own, kept=float32.paths, outputs=float32.outputs)
-    if is_own and POLICIES[variant.policy].scales_loss and not has_step_of_keras(model):
+    if is_own and variant.dtype_policy.scales_loss and not has_step_of_keras(model):
         with user_code.explained(spec.subject, "cannot be trained", TaskError):
             scales = _scales_its_loss(model, found.training)
         if not scales:

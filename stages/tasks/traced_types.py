@@ -108,7 +108,7 @@ def verify(model: keras.Model, variant: Variant, types: TracedTypes) -> None:
         PrecisionError: nothing is computed in the variant's type, or matrix products are computed in another one of 16
             bits; the message names the layers and what to do.
     """
-    expected = variant.compute_dtype
+    expected = variant.dtype_policy.compute.name
     problems = [
         f"layers compute in {dtype}: {_first(paths)}"
         for dtype, paths in types.products.items()

@@ -23,7 +23,7 @@ from stages.files import require_free_space
 from stages.inputs.own_model import OWN_MODEL
 from stages.machine import fingerprint, free_memory
 from stages.params import TrainParams, Variant
-from stages.policies import FLOAT32, POLICIES
+from stages.policies import FLOAT32
 from stages.results.training import Overflow, TrainingMetrics
 from stages.tasks import building, scoring, user_code
 from stages.tasks.ready import ReadyTask, first_weights
@@ -121,7 +121,7 @@ def train(
     ready = building.ready(spec, variant, seed)
     _require_space_for(ready)
     initial_weights = first_weights(ready.model)
-    is_watched = POLICIES[variant.policy].compute.bits < FLOAT32.bits
+    is_watched = variant.dtype_policy.compute.bits < FLOAT32.bits
     initial = capture_state(state_variables(ready.model)) if is_watched else {}
     callbacks = _fit(ready, spec, listeners, session, folder)
     trained = _test(ready, spec.train, callbacks, callbacks.checkpointer.train_time_s, initial_weights)

@@ -17,7 +17,7 @@ from stages.gallery import results
 from stages.gallery.results import NAME, GalleryError, Result, Results
 from stages.params import Params, parse
 from stages.params.reading import dotted, parse_tree
-from stages.policies import FLOAT16, FLOAT32, computes_in
+from stages.policies import FLOAT16, FLOAT32, POLICIES
 
 STUDIES = Path("gallery/studies.yaml")
 MEASURED = files.DATA / "gallery"  # what was measured here; ignored by git and DVC
@@ -69,7 +69,7 @@ class Study(BaseModel):
     def lowers_precision(self, variant: str) -> bool:
         """Whether a variant computes in fewer bits than float32, and is no other change of the baseline."""
         entry = self.parameters.get(f"variants.{variant}") or _default_variants().get(variant) or {"policy": variant}
-        return computes_in(entry["policy"]).bits < FLOAT32.bits
+        return POLICIES[entry["policy"]].compute.bits < FLOAT32.bits
 
     def sha256(self, environment: Mapping[str, Any]) -> str:
         """Identifies the edits and what is compared on a machine; the same on each occasion."""
@@ -93,7 +93,7 @@ def _is_computed(policy: str, environment: Mapping[str, Any]) -> bool:
 
     Without them, each number is converted to float32 and back: one study more would say the same.
     """
-    if computes_in(policy) is not FLOAT16:
+    if POLICIES[policy].compute is not FLOAT16:
         return True
     gpus = [float(gpu.get("compute_capability") or 0) for gpu in environment["gpus"]]
     if gpus:

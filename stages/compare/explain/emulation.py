@@ -10,7 +10,7 @@ from stages.compare.explain.evidence import Evidence, change_text, changes_of, i
 from stages.compare.explain.hardware import instruction_sets, peak_ratios
 from stages.compare.explain.layer_sets import slower_sets
 from stages.compare.explain.limit import best_speedup, work_of
-from stages.policies import FLOAT16
+from stages.policies import FLOAT16, POLICIES
 from stages.results.comparison import PartChange, Reason, Remedy
 from stages.stats.speedup import Speedup
 from stages.text import joined, ms_text, number_text
@@ -58,7 +58,7 @@ def _other_policy(data: Evidence) -> Remedy | None:
     """The policy to try here, and what it may bring over this variant by the limit of the baseline's trace."""
     if data.policy_to_try is None or data.baseline is None or data.speedup is None:
         return None
-    ratios = peak_ratios(data.policy_to_try, data.environment, on_gpu=data.on_gpu)
+    ratios = peak_ratios(POLICIES[data.policy_to_try].compute, data.environment, on_gpu=data.on_gpu)
     work = work_of(data.baseline)
     at_most = best_speedup(work, ratios) / data.speedup.ratio if work and ratios else None
     return data.changed("policy", data.policy_to_try, at_most)

@@ -11,7 +11,7 @@ from stages.compare.explain.accounts import Accounts
 from stages.compare.explain.hardware import compute_capability, has_16bit_matrix_work, instruction_sets
 from stages.compare.explain.limit import compute_ms, train_limit
 from stages.operations.op_types import plain_type
-from stages.policies import Precision, computes_in
+from stages.policies import POLICIES, Precision
 from stages.results.comparison import Account, KindChange, PartChange, Remedy
 from stages.results.profile import OperationTime, Profile, Setting
 from stages.results.training import Training
@@ -117,7 +117,7 @@ class Evidence:
     @property
     def compute(self) -> Precision:
         """The precision that the candidate's layers compute in."""
-        return computes_in(self.policy)
+        return self.candidate.dtype_policy.compute
 
     @property
     def is_about_16bit(self) -> bool:
@@ -146,17 +146,18 @@ class Evidence:
         None also if the report rejects that policy.
         """
         policy = "mixed_float16" if self.on_gpu else "mixed_bfloat16"
-        return None if self.has_hardware_for(policy) is False or policy in self.rejected else policy
+        has_hardware = self.has_hardware_for(POLICIES[policy].compute)
+        return None if has_hardware is False or policy in self.rejected else policy
 
     @property
     def lacks_instructions(self) -> bool:
         """Whether the CPU is known to have no instructions for the candidate's 16-bit type."""
         is_known = bool(instruction_sets(self.environment)) and not self.on_gpu and self.is_16bit
-        return is_known and self.has_hardware_for(self.policy) is False
+        return is_known and self.has_hardware_for(self.compute) is False
 
-    def has_hardware_for(self, policy: str) -> bool | None:
-        """Whether the device has hardware for matrix products in the policy's type; None if unknown."""
-        return has_16bit_matrix_work(policy, self.environment, on_gpu=self.on_gpu)
+    def has_hardware_for(self, precision: Precision) -> bool | None:
+        """Whether the device has hardware for matrix products in a precision; None if unknown."""
+        return has_16bit_matrix_work(precision, self.environment, on_gpu=self.on_gpu)
 
     @property
     def before(self) -> Profile:

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from stages.policies import computes_in
+from stages.policies import Precision
 
 MEMORY_TRAFFIC_RATIO = 2.0
 
@@ -73,40 +73,40 @@ class PeakRatios:
     memory: float = MEMORY_TRAFFIC_RATIO
 
 
-def peak_ratios(policy: str, environment: dict[str, Any], *, on_gpu: bool) -> PeakRatios | None:
-    """What a policy can bring on this machine; None if unknown, or if the CPU has no instructions for its type."""
+def peak_ratios(precision: Precision, environment: dict[str, Any], *, on_gpu: bool) -> PeakRatios | None:
+    """What a precision can bring on this machine; None if unknown, or if the CPU has no instructions for it."""
     if on_gpu:
-        return _gpu_ratios(policy, environment)
+        return _gpu_ratios(precision, environment)
     known = instruction_sets(environment)
-    ratios = [ratio for name, ratio in computes_in(policy).cpu_ratios.items() if name in known]
+    ratios = [ratio for name, ratio in precision.cpu_ratios.items() if name in known]
     return PeakRatios(max(ratios), max(ratios)) if ratios else None
 
 
-def _gpu_ratios(policy: str, environment: dict[str, Any]) -> PeakRatios | None:
+def _gpu_ratios(precision: Precision, environment: dict[str, Any]) -> PeakRatios | None:
     capability, rates = compute_capability(environment), _rates(environment)
-    if capability is not None and capability < tensor_cores_from(policy):
-        ratio = computes_in(policy).arithmetic_ratios.get(capability, 1.0)
+    if capability is not None and capability < tensor_cores_from(precision):
+        ratio = precision.arithmetic_ratios.get(capability, 1.0)
         return PeakRatios(ratio, ratio)
     if rates is None:
         return None
     return PeakRatios(rates.float16 / rates.float32, rates.float16 / (rates.tf32 or rates.float32))
 
 
-def has_16bit_matrix_work(policy: str, environment: dict[str, Any], *, on_gpu: bool) -> bool | None:
-    """Whether the processor has hardware for matrix products in the policy's type; None if unknown."""
+def has_16bit_matrix_work(precision: Precision, environment: dict[str, Any], *, on_gpu: bool) -> bool | None:
+    """Whether the processor has hardware for matrix products in a precision; None if unknown."""
     if not on_gpu:
-        return peak_ratios(policy, environment, on_gpu=False) is not None
+        return peak_ratios(precision, environment, on_gpu=False) is not None
     capability, rates = compute_capability(environment), _rates(environment)
-    if capability is not None and capability < tensor_cores_from(policy):
+    if capability is not None and capability < tensor_cores_from(precision):
         return False
     if rates is not None:
         return rates.tensor_cores
     return None if capability in (None, _SOME_WITHOUT) else True
 
 
-def tensor_cores_from(policy: str) -> float:
-    """Compute capability from which tensor cores support the policy's type; infinite if none do."""
-    return computes_in(policy).tensor_cores_from or math.inf
+def tensor_cores_from(precision: Precision) -> float:
+    """Compute capability from which tensor cores support a precision; infinite if none do."""
+    return precision.tensor_cores_from or math.inf
 
 
 def compute_capability(environment: dict[str, Any]) -> float | None:

@@ -26,7 +26,6 @@ from stages.compare.explain.accounts import calm_steps_ms
 from stages.compare.explain.hardware import PeakRatios, peak_ratios
 from stages.compare.explain.waiting import waiting
 from stages.operations.op_types import op_category
-from stages.policies import lowers_precision
 from stages.results.comparison import Waiting
 from stages.results.profile import HOST, InForce, OperationTime, Profile
 
@@ -55,7 +54,7 @@ def train_limit(baseline: Profile, candidate: Profile, environment: dict[str, An
     """
     if not _differs_in_precision_only(baseline, candidate):
         return None
-    work, ratios = work_of(baseline), peak_ratios(candidate.policy, environment, on_gpu=baseline.on_gpu)
+    work, ratios = work_of(baseline), peak_ratios(candidate.dtype_policy.compute, environment, on_gpu=baseline.on_gpu)
     by_trace = [best_speedup(work, ratios)] if work and ratios else []
     found = waiting(baseline.input_rounds)
     by_input = [input_limit(found, work, ratios)] if found is not None and found.bound is not None else []
@@ -74,11 +73,11 @@ def possible_ratios(baseline: Profile, candidate: Profile, environment: dict[str
     """What the processor can gain from the candidate's precision; None if unknown, or if other settings differ too."""
     if not _differs_in_precision_only(baseline, candidate):
         return None
-    return peak_ratios(candidate.policy, environment, on_gpu=baseline.on_gpu)
+    return peak_ratios(candidate.dtype_policy.compute, environment, on_gpu=baseline.on_gpu)
 
 
 def _differs_in_precision_only(baseline: Profile, candidate: Profile) -> bool:
-    is_lower = lowers_precision(baseline.policy, candidate.policy)
+    is_lower = candidate.dtype_policy.compute.bits < baseline.dtype_policy.compute.bits
     return is_lower and _other_settings(baseline) == _other_settings(candidate)
 
 

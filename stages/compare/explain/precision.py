@@ -19,7 +19,7 @@ from stages.compare.explain.hardware import gpu_name, peak_ratios, tensor_cores_
 from stages.compare.explain.limit import compute_operations, is_matrix, limit_if_compute_faster
 from stages.compare.explain.settings import odd_sizes
 from stages.operations.op_types import is_cast, plain_type
-from stages.policies import FLOAT16, computes_in
+from stages.policies import FLOAT16, POLICIES
 from stages.results.comparison import Reason
 from stages.results.profile import OperationTime
 from stages.text import ms_text, number_text
@@ -36,12 +36,12 @@ _OPTIMIZERS = ("adam", "sgd", "rmsprop", "momentum", "optimizer", "apply")
 
 def no_tensor_cores(data: Evidence) -> Reason | None:
     """The GPU has no tensor cores, or none for bfloat16."""
-    policy = data.policy if data.is_16bit else "mixed_float16"  # which the oldest tensor cores multiply
-    capability, required = data.compute_capability, tensor_cores_from(policy)
-    if not data.on_gpu or data.has_hardware_for(policy) is not False or not data.is_about_16bit:
+    precision = data.compute if data.is_16bit else FLOAT16  # which the oldest tensor cores multiply
+    capability, required = data.compute_capability, tensor_cores_from(precision)
+    if not data.on_gpu or data.has_hardware_for(precision) is not False or not data.is_about_16bit:
         return None
-    dtype = "16 bit" if computes_in(policy) is FLOAT16 else computes_in(policy).name
-    ratios = peak_ratios(policy, data.environment, on_gpu=True)
+    dtype = "16 bit" if precision is FLOAT16 else precision.name
+    ratios = peak_ratios(precision, data.environment, on_gpu=True)
     matrix = f"{ratios.matrix:g} times faster at most" if ratios and ratios.matrix > 1 else "no faster"
     return Reason(
         code="no_tensor_cores",
@@ -58,7 +58,7 @@ def tensor_cores_idle(data: Evidence) -> Reason | None:
 
     What the kernels' names do not show counts as neither used nor idle. With too much of it there is no reason.
     """
-    if not data.on_gpu or not data.is_16bit or not data.has_hardware_for(data.policy):
+    if not data.on_gpu or not data.is_16bit or not data.has_hardware_for(data.compute):
         return None
     return _idle_operations(data) or _idle_percent(data)
 
@@ -151,7 +151,8 @@ def no_16bit_ops(data: Evidence) -> Reason | None:
         text = f"Only {percent:.1f}{most} % of the compute time is 16-bit although the policy is {data.policy}."
         advice = "Remove dtypes that are set on single layers: those layers do not follow the policy."
     else:
-        device, known = "GPU" if data.on_gpu else "CPU", data.has_hardware_for(str(data.policy_to_try))
+        known = data.policy_to_try and data.has_hardware_for(POLICIES[data.policy_to_try].compute)
+        device = "GPU" if data.on_gpu else "CPU"
         text = f"{percent:.1f} % of the compute time is 16-bit, and this {device} {'has' if known else 'may have'} "
         text += "hardware for 16 bit."
         advice = f"Try a variant with policy: {data.policy_to_try}."

@@ -68,7 +68,7 @@ def _multiple(data: Evidence) -> int | None:
     if not data.on_gpu:
         return None
     if data.is_16bit:
-        return None if data.has_hardware_for(data.policy) is False else _MULTIPLE_BITS // data.compute.bits
+        return None if data.has_hardware_for(data.compute) is False else _MULTIPLE_BITS // data.compute.bits
     in_force = data.candidate.summary.in_force
     return _MULTIPLE_TF32 if _has_tf32(data) and in_force.policy == "float32" and in_force.tf32 else None
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from stages.compare.explain.evidence import Evidence
 from stages.compare.study import VariantResult
+from stages.policies import BFLOAT16
 from stages.results.comparison import Reason, Remedy
 from stages.results.training import LARGEST_FLOAT16, Overflow, Training
 from stages.text import MEASURE_AGAIN, TRAIN, measure_text, number_text
@@ -21,7 +22,7 @@ def loss_scale_collapse(data: Evidence) -> Reason | None:
     collapsed = {seed: scale for seed, scale in scales.items() if scale < 1}
     if not collapsed:
         return None
-    bf16 = data.has_hardware_for("mixed_bfloat16") is not False and "mixed_bfloat16" not in data.rejected
+    bf16 = data.has_hardware_for(BFLOAT16) is not False and "mixed_bfloat16" not in data.rejected
     by_seed = ", ".join(f"{seed}: {scale:.2g}" for seed, scale in collapsed.items())
     return Reason(
         code="loss_scale_collapse",

@@ -12,6 +12,7 @@ import pytest
 from stages.compare.explain.hardware import PeakRatios, peak_ratios
 from stages.compare.explain.limit import Work, best_speedup, limit_if_compute_faster, train_limit, work_of
 from stages.compare.explain.waiting import waiting
+from stages.policies import BFLOAT16, FLOAT16, POLICIES
 from stages.results.profile import OperationTime
 from tests.small_study import environment, operation, profile
 
@@ -120,7 +121,7 @@ GPUS = [
 
 @pytest.mark.parametrize(("name", "capability", "matrix", "from_tf32"), GPUS, ids=[row[0] for row in GPUS])
 def test_peak_ratios_by_gpu_model(name: str, capability: str, matrix: float | None, from_tf32: float | None) -> None:
-    found = peak_ratios("mixed_float16", environment(gpu={"name": name, "compute_capability": capability}), on_gpu=True)
+    found = peak_ratios(FLOAT16, environment(gpu={"name": name, "compute_capability": capability}), on_gpu=True)
     if matrix is None or from_tf32 is None:
         assert found is None
     else:
@@ -130,7 +131,7 @@ def test_peak_ratios_by_gpu_model(name: str, capability: str, matrix: float | No
 
 def test_bfloat16_gains_no_matrix_work_without_tensor_cores_for_it() -> None:
     t4 = environment(gpu={"name": "Tesla T4", "compute_capability": "7.5"})
-    assert peak_ratios("mixed_bfloat16", t4, on_gpu=True) == PeakRatios(1.0, 1.0)
+    assert peak_ratios(BFLOAT16, t4, on_gpu=True) == PeakRatios(1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_bfloat16_gains_no_matrix_work_without_tensor_cores_for_it() -> None:
     ],
 )
 def test_peak_ratios_of_cpus(policy: str, machine: dict[str, Any], matrix: float | None) -> None:
-    found = peak_ratios(policy, machine, on_gpu=False)
+    found = peak_ratios(POLICIES[policy].compute, machine, on_gpu=False)
     assert (found and found.matrix) == matrix
 
 

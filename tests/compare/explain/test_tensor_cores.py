@@ -13,6 +13,7 @@ from stages.compare.explain import explain
 from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.hardware import peak_ratios
 from stages.compare.explain.limit import train_limit
+from stages.policies import FLOAT16
 from stages.profile.trace import Kernel, Trace
 from stages.profile.trace.kernels import kernel_dtype, uses_tensor_cores
 from stages.results.comparison import Reason
@@ -316,7 +317,7 @@ def test_layout_changes_of_the_baseline_are_named() -> None:
 def test_limit_takes_tf32_work_for_what_it_is(generation: Generation) -> None:
     """By Amdahl's law: the matrix kernels become faster by the ratio of the peak rates, the memory-bound one by 2."""
     gpu = environment(gpu={"name": generation.gpu, "compute_capability": generation.capability})
-    ratios = peak_ratios("mixed_float16", gpu, on_gpu=True)
+    ratios = peak_ratios(FLOAT16, gpu, on_gpu=True)
     assert ratios is not None
     for names, ratio in ((generation.tf32, ratios.matrix_from_tf32), (generation.float32, ratios.matrix)):
         if names:
