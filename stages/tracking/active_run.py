@@ -50,8 +50,8 @@ class ActiveRun:
         self.run_id = run_id
         self.status = "FINISHED"
         self._state = state or StoreState()
-        self._rows: dict[int, list[Metric]] = {}  # by epoch: what the store has not confirmed
-        self._seen: set[int] = set()
+        self._kept: list[Metric] = []  # of epochs: what the store has not confirmed
+        self._epochs: set[int] = set()
         self._is_late, self._next_try_s = False, 0.0  # of time.monotonic()
 
     @property
@@ -92,16 +92,14 @@ class ActiveRun:
     def _keep(self, rows: Iterable[Mapping[str, float]]) -> None:
         for row in rows:
             number = int(row["epoch"])
-            if number not in self._seen:
-                self._seen.add(number)
-                values = {name: value for name, value in row.items() if name != "epoch"}
-                self._rows[number] = _as_metrics(values, number)
+            if number not in self._epochs:
+                self._epochs.add(number)
+                self._kept += _as_metrics({name: value for name, value in row.items() if name != "epoch"}, number)
 
     def _send_rows(self) -> None:
         """Sends what is kept. The store recognises epochs whose answer was lost, and has them once."""
-        for number in sorted(self._rows):
-            self._send(self._rows[number])
-            del self._rows[number]
+        self._send(self._kept)
+        self._kept.clear()
 
     def _send(self, metrics: Sequence[Metric]) -> None:
         for first in range(0, len(metrics), _BATCH):
