@@ -195,7 +195,7 @@ def compare(study: Study, params: CompareParams) -> Judging:
     rejected = _rejected_policies(judged)
     candidates = tuple(_explained(study, item, params, control, void, throttled, rejected) for item in judged)
     tried = {profile.policy for item in study.candidates if (profile := item.profile) is not None}
-    baseline_reasons = explain_profile(baseline, study.environment, tried) if baseline else ()
+    baseline_reasons = explain_profile(baseline, study.environment, tried, study.classes) if baseline else ()
     return Judging(study, params, control, void, candidates, baseline_reasons, throttled)
 
 
@@ -313,7 +313,7 @@ def _explained(
         speedups=candidate.speedups,
         environment=study.environment,
         min_speedup=params.min_speedup,
-        classes=None if study.data is None else len(study.data.classes),
+        classes=study.classes,
         control=control,
         void=void,
         throttled=throttled,

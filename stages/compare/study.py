@@ -134,6 +134,11 @@ class Study:
         return percent_text(mean, 1) if self.task.is_images else number_text(mean)
 
     @property
+    def classes(self) -> int | None:
+        """Number of the images' classes, which decides about a layer's width; None for other tasks."""
+        return None if self.data is None else len(self.data.classes)
+
+    @property
     def score_name(self) -> str:
         """Name of the score."""
         return self.task.score_name

@@ -84,6 +84,8 @@ def _order(reason: Reason) -> tuple[bool, float]:
     return reason.code not in ("throttled", "control_differs"), -(reason.time_ms or 0.0)
 
 
-def explain_profile(profile: Profile, environment: dict[str, Any], tried: Collection[str] = ()) -> tuple[Reason, ...]:
+def explain_profile(
+    profile: Profile, environment: dict[str, Any], tried: Collection[str] = (), classes: int | None = None
+) -> tuple[Reason, ...]:
     """What limits one profile by itself, without a comparison; `tried` are policies that are no advice."""
-    return explain(Evidence(None, profile, (), {}, environment, rejected=tried))
+    return explain(Evidence(None, profile, (), {}, environment, rejected=tried, classes=classes))

@@ -98,11 +98,15 @@ def layout_changes(data: Evidence) -> Reason | None:
     }
     if max(percents.values(), default=0.0) < LAYOUT_PERCENT:
         return None
-    before = f", {percents['baseline']:.0f} % in the baseline" if "baseline" in percents else ""
+    here, before = percents["candidate"], percents.get("baseline")
+    if before is not None and here < before:
+        share = f"{before:.0f} % of the compute time in the baseline, and {here:.0f} % here"
+    else:
+        share = f"{here:.0f} % of the compute time"
+        share += "" if before is None else f", {before:.0f} % in the baseline"
     return Reason(
         code="layout_changes",
-        text=f"Changing the layout of convolutions' tensors between NCHW and NHWC takes {percents['candidate']:.0f} % "
-        f"of the compute time{before}.",
+        text=f"Changing the layout of convolutions' tensors between NCHW and NHWC takes {share}.",
         evidence={f"{name}_layout_percent": percent for name, percent in percents.items()},
         advice="XLA (xla: true in both entries of variants) chooses one layout for the whole step.",
         change=None if data.candidate.summary.in_force.xla else data.changed("xla", True),

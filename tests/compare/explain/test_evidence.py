@@ -133,6 +133,12 @@ def test_odd_batch_size_is_named_with_the_next_multiple_of_8() -> None:
     assert "train.batch_size to 8." in reason.advice
 
 
+def test_number_of_classes_is_no_odd_size() -> None:
+    odd = profile(policy="mixed_float16", device="GPU", configuration={"layer_widths": (10, 32)})
+    assert [reason.code for reason in explain_profile(odd, A100)] == ["sizes_not_multiple_of_8"]
+    assert explain_profile(odd, A100, classes=10) == ()
+
+
 def test_limit_below_min_speedup_is_named() -> None:
     work = {"profiler/device_compute_ms": 10.0, "profiler/matrix_percent": 50.0, "profiler/memory_bound_percent": 0.0}
     before = profile({"profiler/step_time_ms": 100.0, **work}, device="GPU")

@@ -310,7 +310,7 @@ def test_layout_changes_of_the_baseline_are_named() -> None:
     after = traced(kernels_ms(*ampere.float16), policy="mixed_float16", by_operation=True)
     found = reasons(ampere, after, before)["layout_changes"]
     assert found.evidence == {"baseline_layout_percent": pytest.approx(100 * 10 / 45), "candidate_layout_percent": 0}
-    assert "22 % in the baseline" in found.text
+    assert "22 % of the compute time in the baseline, and 0 % here" in found.text
 
 
 @EACH
