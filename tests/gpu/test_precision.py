@@ -69,7 +69,7 @@ def run(script: str, *arguments: str) -> str:
     """What a script prints on a fresh interpreter."""
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
         text=True,
         check=False,
