@@ -19,7 +19,7 @@ from tests.params_file import set_parameters
 
 ROOT = Path(__file__).parents[2]
 _STAGE = re.compile(r"Running stage '(.+)':")
-_SPEEDUP = re.compile(r"profile: .*\b\d\.\d\d ± ")  # of `profile`, after its first repeat, or its second process
+_SPEEDUP = re.compile(r"profile: .*\b\d\.\d\d(?:×| ± )")  # of `profile`, after its first repeat, or its second process
 
 
 @dataclass(frozen=True)
