@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from stages.operations.op_types import plain_type, unversioned
 
@@ -28,43 +28,17 @@ _INNER_SCOPES |= {"truediv", "div_no_nan", "MatMul", "BiasAdd"}
 Key = tuple[str, str]  # layer, such as `cnn/conv2d` (empty outside layers), and op type, such as `Mul (gradient)`
 
 
-class TimedOperation(Protocol):
+class TimedOperation(NamedTuple):
     """An operation of a trace: its op type, its name in the graph, its time in milliseconds and its data type."""
 
-    @property
-    def type(self) -> str: ...  # noqa: D102
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def self_time_ms_per_step(self) -> float: ...  # noqa: D102
-    @property
-    def dtype(self) -> str | None: ...  # noqa: D102
+    type: str
+    name: str
+    time_ms: float
+    dtype: str | None = None
 
 
-@dataclass
-class PairedTime:
-    """Time of one op type in one layer, in milliseconds, by data type."""
-
-    by_dtype_ms: dict[str | None, float] = field(default_factory=dict)
-
-    def add(self, operation: TimedOperation) -> None:
-        """Adds the time of an operation."""
-        time_ms = self.by_dtype_ms.get(operation.dtype, 0.0) + operation.self_time_ms_per_step
-        self.by_dtype_ms[operation.dtype] = time_ms
-
-    @property
-    def total_ms(self) -> float:
-        """Sum over the data types."""
-        return sum(self.by_dtype_ms.values())
-
-    @property
-    def dtype(self) -> str | None:
-        """The data type with the most time."""
-        return max(self.by_dtype_ms, key=self.by_dtype_ms.__getitem__)
-
-
-def paired_times(*traces: Sequence[TimedOperation]) -> list[dict[Key, PairedTime]]:
-    """Times of the operations of each trace, under the same keys in all of them."""
+def paired_times(*traces: Sequence[TimedOperation]) -> list[dict[Key, dict[str | None, float]]]:
+    """Milliseconds of the operations of each trace by layer and op type, and then by data type."""
     names = _Names.of([operation for trace in traces for operation in trace])
     return [_times(trace, names) for trace in traces]
 
@@ -98,10 +72,11 @@ class _Names:
         return stem in _INNER_SCOPES or stem in self.types
 
 
-def _times(operations: Iterable[TimedOperation], names: _Names) -> dict[Key, PairedTime]:
-    times: dict[Key, PairedTime] = {}
+def _times(operations: Iterable[TimedOperation], names: _Names) -> dict[Key, dict[str | None, float]]:
+    times: dict[Key, dict[str | None, float]] = {}
     for operation in operations:
-        times.setdefault(names.key(operation), PairedTime()).add(operation)
+        by_dtype = times.setdefault(names.key(operation), {})
+        by_dtype[operation.dtype] = by_dtype.get(operation.dtype, 0.0) + operation.time_ms
     return times
 
 

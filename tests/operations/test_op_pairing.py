@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from stages.operations.op_pairing import Key, paired_times
-from tests.small_study import operation
+from stages.operations.op_pairing import Key, TimedOperation, paired_times
 
 RUN = "StatefulPartitionedCall"
 GRADIENT = f"{RUN}/gradient_tape/cnn_1"
@@ -25,20 +24,13 @@ class Pair:
 
 
 def _changes(before: list[Row], after: list[Row]) -> dict[Key, Pair]:
-    sides = [
-        [operation(op_type, time_ms, dtype, name=name) for op_type, name, time_ms, dtype in rows]
-        for rows in (before, after)
-    ]
-    first, second = paired_times(*sides)
+    sides = paired_times(*([TimedOperation(*row) for row in rows] for rows in (before, after)))
     found = {}
-    for key in first | second:
-        one, other = first.get(key), second.get(key)
-        found[key] = Pair(
-            one.total_ms if one else None,
-            other.total_ms if other else None,
-            one.dtype if one else None,
-            other.dtype if other else None,
-        )
+    for key in sides[0] | sides[1]:
+        both = [side.get(key, {}) for side in sides]
+        before_ms, after_ms = (sum(by_dtype.values()) or None for by_dtype in both)
+        dtypes = [max(by_dtype, key=by_dtype.__getitem__, default=None) for by_dtype in both]
+        found[key] = Pair(before_ms, after_ms, *dtypes)
     return found
 
 

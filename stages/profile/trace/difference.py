@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stages.operations.op_pairing import PairedTime, paired_times
+from stages.operations.op_pairing import TimedOperation, paired_times
 from stages.profile.trace.model import Kernel, Operation, Trace
 
 NOISE = (
@@ -75,7 +75,7 @@ def difference(before: Trace, after: Trace) -> Difference:
     per_step = bool(before.marked_steps and after.marked_steps)
     rows = (_rows(before, per_step), _rows(after, per_step))
     times, times_after = paired_times(*rows)
-    changes = [_change(*key, times.get(key), times_after.get(key)) for key in times | times_after]
+    changes = [_change(*key, times.get(key, {}), times_after.get(key, {})) for key in times | times_after]
     return Difference(
         before=before,
         after=after,
@@ -86,39 +86,33 @@ def difference(before: Trace, after: Trace) -> Difference:
     )
 
 
-@dataclass(frozen=True)
-class _Row:
-    """An operation as `paired_times` takes it; `self_time_ms_per_step` may be of the whole trace."""
-
-    type: str
-    name: str
-    self_time_ms_per_step: float
-    dtype: str | None
-
-
-def _rows(trace: Trace, per_step: bool) -> list[_Row]:
+def _rows(trace: Trace, per_step: bool) -> list[TimedOperation]:
+    """The operations of a step, or of the whole trace."""
     found = trace.compute or tuple(item for item in trace.operations if item.host_or_device == "Device")
     return [_row(item, trace, trace.marked_steps if per_step else 1) for item in found]
 
 
-def _row(item: Kernel | Operation, trace: Trace, steps: int) -> _Row:
+def _row(item: Kernel | Operation, trace: Trace, steps: int) -> TimedOperation:
     on_device = isinstance(item, Kernel) or item.host_or_device == "Device"
     time_ms = item.self_time_us / 1e3 / steps / ((trace.device_count or 1) if on_device else 1)
     if isinstance(item, Operation):
-        return _Row(item.type, item.name, time_ms, item.dtype)
+        return TimedOperation(item.type, item.name, time_ms, item.dtype)
     if not item.operation:  # its name depends on the precision: only what it computes can be paired
-        return _Row(f"{item.category} kernels without an operation", "", time_ms, item.dtype)
-    return _Row(item.operation_type, item.operation, time_ms, item.dtype)
+        return TimedOperation(f"{item.category} kernels without an operation", "", time_ms, item.dtype)
+    return TimedOperation(item.operation_type, item.operation, time_ms, item.dtype)
 
 
-def _change(layer: str, operation: str, before: PairedTime | None, after: PairedTime | None) -> OperationChange:
+def _change(
+    layer: str, operation: str, before: Mapping[str | None, float], after: Mapping[str | None, float]
+) -> OperationChange:
+    """From the times by data type; empty for a trace without the operations."""
     return OperationChange(
         layer,
         operation,
-        before_ms=before.total_ms if before else None,
-        after_ms=after.total_ms if after else None,
-        before_dtype=before.dtype if before else None,
-        after_dtype=after.dtype if after else None,
+        before_ms=sum(before.values()) if before else None,
+        after_ms=sum(after.values()) if after else None,
+        before_dtype=max(before, key=before.__getitem__, default=None),
+        after_dtype=max(after, key=after.__getitem__, default=None),
     )
 
 
