@@ -28,7 +28,6 @@ from stages.compare.report.terminal import render
 from stages.compare.study import Study, load_study
 from stages.operations.op_kinds import Layers
 from stages.params import CompareParams, Variant
-from stages.profile.records import TracedPart
 from stages.results import comparison as document
 from stages.results.artifact import Document, write_table
 from stages.results.prepared import PreparedInfo
@@ -542,12 +541,12 @@ def account_rows(operations: Iterable[OperationTime], step_ms: float, name: str)
     """Calm steps in which each operation takes its time; the host has the rest."""
     layers, rows = Layers(classes={"model": "Model"}, scopes={"model": "model"}), []
     parts = [
-        TracedPart(*layers.place(item.name, item.type), item.dtype or "", item.self_time_ms_per_step)
+        AccountRow(0, *layers.place(item.name, item.type), item.dtype or "", item.self_time_ms_per_step)
         for item in operations
     ]
-    parts += [TracedPart(HOST, time_ms=step_ms - sum(part.time_ms for part in parts))]
+    parts += [AccountRow(0, HOST, time_ms=step_ms - sum(part.time_ms for part in parts))]
     for process, factor in enumerate(_of_repeats(name)):
-        rows += [AccountRow(process, **part._replace(time_ms=factor * part.time_ms)._asdict()) for part in parts]
+        rows += [replace(part, process=process, time_ms=factor * part.time_ms) for part in parts]
     return rows
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from stages.errors import HalfstepError, ProfileError
 from stages.params.measures import measures_of
 from stages.profile.arms import Arms
 from stages.profile.plan import Plan
-from stages.profile.records import ArmRecord, TracedPart, TracedStretch
+from stages.profile.records import ArmRecord, TracedStretch
 from stages.profile.repeats import Repeats
 from stages.profile.worker_process import WorkerProcess
 from stages.results.profile import AccountRow
@@ -184,11 +184,11 @@ class Extras:
 
 def account_rows(repeat: int, stretches: Sequence[TracedStretch]) -> list[AccountRow]:
     """What the calm stretches of an arm's traced steps were spent on in a repeat: their weighted mean."""
-    times_ms: dict[TracedPart, float] = defaultdict(float)
+    times_ms: dict[AccountRow, float] = defaultdict(float)
     for stretch, weight in zip(stretches, calm_weights([one.step_ms for one in stretches]), strict=True):
-        for part in stretch.parts if weight else ():
-            times_ms[part._replace(time_ms=0.0)] += float(weight) * part.time_ms
-    return [AccountRow(repeat, **part._replace(time_ms=time_ms)._asdict()) for part, time_ms in times_ms.items()]
+        for row in stretch.rows if weight else ():
+            times_ms[replace(row, process=repeat, time_ms=0.0)] += float(weight) * row.time_ms
+    return [replace(row, time_ms=time_ms) for row, time_ms in times_ms.items()]
 
 
 def find_trace(directory: Path) -> Path:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from stages.params import Variant
 from stages.results.audit import ModelAudit
-from stages.results.profile import Configuration, InForce, Protocol, RawTimes
+from stages.results.profile import AccountRow, Configuration, InForce, Protocol, RawTimes
 from stages.tasks.spec import TaskSpec
 from stages.text import MIB
 
@@ -53,22 +53,11 @@ class TraceRecord:
     graph_dtypes: Mapping[str, str]
 
 
-class TracedPart(NamedTuple):
-    """What the operations of one place and data type take of a training step; fields as of `AccountRow`."""
-
-    kind: str
-    layer: str = ""
-    layer_class: str = ""
-    operation: str = ""
-    dtype: str = ""
-    time_ms: float = 0.0
-
-
 class TracedStretch(NamedTuple):
-    """Traced steps one after the other: the mean time of a step, and the parts that add up to it."""
+    """Traced steps one after the other: the mean time of a step, and the rows that add up to it."""
 
     step_ms: float
-    parts: list[TracedPart]
+    rows: list[AccountRow]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -37,7 +38,6 @@ from stages.profile.records import (
     ArmSettings,
     Calibration,
     OutOfMemory,
-    TracedPart,
     TracedStretch,
     TraceRecord,
 )
@@ -45,7 +45,7 @@ from stages.profile.steady_state import warm_up_length
 from stages.profile.trace.timeline import TracedStep, Work, traced_steps
 from stages.results.artifact import read_array
 from stages.results.audit import ModelAudit
-from stages.results.profile import HOST, Configuration, InForce
+from stages.results.profile import HOST, AccountRow, Configuration, InForce
 from stages.results.training import SCORES, saved_model
 from stages.tasks import building, user_code
 from stages.tasks.layers import recorded_scopes, with_model
@@ -99,7 +99,7 @@ class Worker:
         self._had_time_to_fill = False
         self._startup_s = 0.0
         self._scopes: dict[str, str] = {}
-        self._parts: dict[Work, TracedPart] = {}
+        self._rows: dict[Work, AccountRow] = {}
         self._times_continued = 0
         signal.signal(signal.SIGCONT, self._count_continued)
         self._predict = self._prediction(self._model)
@@ -257,21 +257,21 @@ class Worker:
 
     def _stretch(self, steps: Sequence[TracedStep]) -> TracedStretch:
         """The mean of traced steps, by layer and kind."""
-        parts: dict[TracedPart, float] = defaultdict(float)
+        times_ms: dict[AccountRow, float] = defaultdict(float)
         for step in steps:
             for work, share_ms in step.shares_ms.items():
-                parts[self._part(work)] += share_ms / len(steps)
-            parts[TracedPart(HOST)] += step.host_ms / len(steps)
+                times_ms[self._row(work)] += share_ms / len(steps)
+            times_ms[AccountRow(0, HOST)] += step.host_ms / len(steps)
         step_ms = fmean(step.step_ms for step in steps)
-        return TracedStretch(step_ms, [part._replace(time_ms=time_ms) for part, time_ms in parts.items()])
+        return TracedStretch(step_ms, [replace(row, time_ms=time_ms) for row, time_ms in times_ms.items()])
 
-    def _part(self, work: Work) -> TracedPart:
+    def _row(self, work: Work) -> AccountRow:
         """The layer, kind and data type of an operation, which are the same in each step."""
-        if work not in self._parts:
+        if work not in self._rows:
             place = self._layers.place(work.name, work.type, is_input=work.is_input)
             dtype = work.dtype or self._graph_dtypes.get(node_name(work.name), "")
-            self._parts[work] = TracedPart(*place, dtype)
-        return self._parts[work]
+            self._rows[work] = AccountRow(0, *place, dtype)
+        return self._rows[work]
 
     @property
     def _loss_scaling(self) -> list[keras.optimizers.LossScaleOptimizer]:

@@ -89,7 +89,7 @@ class AccountRow:
     Each instant of the traced steps is shared equally by the operations that run then.
 
     Attributes:
-        process: the repeat.
+        process: the repeat; 0 before it is known.
         kind: of `stages.operations.op_kinds`, or `HOST` for instants without an operation.
         layer, layer_class: path of the layer and its class; empty for operations outside layers.
         operation: op type, such as `Conv2D` or `Mul (gradient)`.
@@ -99,11 +99,11 @@ class AccountRow:
 
     process: int
     kind: str
-    layer: str
-    layer_class: str
-    operation: str
-    dtype: str
-    time_ms: float
+    layer: str = ""
+    layer_class: str = ""
+    operation: str = ""
+    dtype: str = ""
+    time_ms: float = 0.0
 
 
 NOTABLE_MOVE = 0.01  # of a speed-up, by a trend: what rises or falls in all arms alike does not matter

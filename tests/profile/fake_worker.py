@@ -18,12 +18,11 @@ from stages.profile.records import (
     ArmSettings,
     Calibration,
     OutOfMemory,
-    TracedPart,
     TracedStretch,
     TraceRecord,
 )
 from stages.results.audit import ModelAudit, Totals
-from stages.results.profile import Configuration, InForce
+from stages.results.profile import AccountRow, Configuration, InForce
 
 GIB = 2**30
 FOLDER = "HALFSTEP_TEST_FOLDER"  # where workers leave what they did, and find what fails
@@ -110,7 +109,7 @@ class FakeWorker:
 
     def account(self, steps: int, stretch: int, lead_in: int) -> list[TracedStretch]:
         step_ms = self.noisy(self.step_ms)
-        return [TracedStretch(step_ms, [TracedPart("host", time_ms=step_ms)])]
+        return [TracedStretch(step_ms, [AccountRow(0, "host", time_ms=step_ms)])]
 
     def audit(self) -> ModelAudit:
         return ModelAudit(layers=(), totals=Totals(parameters=1))

@@ -21,37 +21,36 @@ from stages.compare.explain.account import (
 from stages.compare.explain.accounts import Accounts, part_change
 from stages.compare.explain.hardware import PeakRatios
 from stages.compare.explain.why import account_text, why
-from stages.profile.records import TracedPart
 from stages.results.comparison import Account, Reason
 from stages.results.profile import AccountRow, read_profile
 from stages.stats.speedup import ProcessTimes, Speedup
 from tests.small_study import SmallStudy
 
-CONVOLUTION = TracedPart("convolution", "net/conv", "Conv2D", "Conv2D", "float32", 60.0)
-NORM = TracedPart("normalization", "net/norm", "BatchNormalization", "FusedBatchNormV3", "float32", 20.0)
-HOST = TracedPart("host", time_ms=25.0)
+CONVOLUTION = AccountRow(0, "convolution", "net/conv", "Conv2D", "Conv2D", "float32", 60.0)
+NORM = AccountRow(0, "normalization", "net/norm", "BatchNormalization", "FusedBatchNormV3", "float32", 20.0)
+HOST = AccountRow(0, "host", time_ms=25.0)
 BASELINE = (CONVOLUTION, NORM, HOST)  # a traced step takes 105 ms
 FASTER = (
-    CONVOLUTION._replace(dtype="bfloat16", time_ms=30.0),
-    TracedPart("cast", "net/norm", "BatchNormalization", "Cast", "bfloat16", 8.0),
-    TracedPart("cast", "net/norm", "BatchNormalization", "Cast (gradient)", "float32", 2.0),
+    replace(CONVOLUTION, dtype="bfloat16", time_ms=30.0),
+    AccountRow(0, "cast", "net/norm", "BatchNormalization", "Cast", "bfloat16", 8.0),
+    AccountRow(0, "cast", "net/norm", "BatchNormalization", "Cast (gradient)", "float32", 2.0),
     NORM,
     HOST,
 )
-SLOWER = (CONVOLUTION, NORM._replace(time_ms=50.0), HOST)
+SLOWER = (CONVOLUTION, replace(NORM, time_ms=50.0), HOST)
 RATIOS = PeakRatios(matrix=4.0, matrix_from_tf32=2.0)
 PROFILER_MS = 5.0  # that a traced step takes longer
 REPEATS = 4
 
 
-def table(parts: tuple[TracedPart, ...], *, drift: float = 0.0, copies: int = 1) -> pd.DataFrame:
+def table(parts: tuple[AccountRow, ...], *, drift: float = 0.0, copies: int = 1) -> pd.DataFrame:
     """Four repeats, each slower than the one before; of layers with numbers, if there are copies."""
     rows = []
     for process in range(REPEATS):
         for part in parts:
-            own = part._replace(time_ms=(1 + drift * (process - 1.5)) * part.time_ms / copies)
+            own = replace(part, time_ms=(1 + drift * (process - 1.5)) * part.time_ms / copies)
             names = [own.layer + f"_{n}" * bool(n and own.layer) for n in range(copies)]
-            rows += [AccountRow(process, **own._replace(layer=name)._asdict()) for name in names]
+            rows += [replace(own, process=process, layer=name) for name in names]
     return pd.DataFrame(list(map(asdict, rows)))
 
 
@@ -59,15 +58,15 @@ def calm(step_ms: float, spread: float = 0.001) -> pd.Series:
     return step_ms * (1 + spread * pd.Series([-1.0, 1.0, 1.0, -1.0]))
 
 
-def step_of(parts: tuple[TracedPart, ...]) -> float:
+def step_of(parts: tuple[AccountRow, ...]) -> float:
     """The calm step of an arm whose traced steps have these parts."""
     return sum(part.time_ms for part in parts) - PROFILER_MS
 
 
 def of(
-    after: tuple[TracedPart, ...],
+    after: tuple[AccountRow, ...],
     *,
-    copy: tuple[TracedPart, ...] | None = BASELINE,
+    copy: tuple[AccountRow, ...] | None = BASELINE,
     after_ms: float | None = None,
     copy_ms: float = 100.0,
     drift: float = 0.0,
@@ -132,7 +131,7 @@ def scaled(accounts: Accounts, factors: Mapping[str, float]) -> Accounts:
         (BASELINE, {"normalization": 5.0}),
     ],
 )
-def test_false_trace_explains_nothing(true: tuple[TracedPart, ...], factors: dict[str, float]) -> None:
+def test_false_trace_explains_nothing(true: tuple[AccountRow, ...], factors: dict[str, float]) -> None:
     """The timing and the untraced steps are as they were."""
     accounts, timed_ms = of(true), step_of(true)
     honest, false = (accounted(item, timed_ms) for item in (accounts, scaled(accounts, factors)))
@@ -150,7 +149,7 @@ def test_changes_are_paired_by_repeat_or_independent() -> None:
 
 
 def test_copy_whose_traces_differ_makes_the_account_void() -> None:
-    slower = (CONVOLUTION._replace(time_ms=66.0), NORM, HOST)
+    slower = (replace(CONVOLUTION, time_ms=66.0), NORM, HOST)
     void = accounted(of(FASTER, copy=slower, copy_ms=106.0), 80.0)
     assert (void.void, void.is_sound) == (True, False)
     assert "by them, the two copies of the baseline, which are equal, differ by +6" in account_text("x", void)
@@ -255,13 +254,13 @@ def test_operations_that_moved_to_16_bit_and_that_stayed() -> None:
         ),
         (BASELINE, 100.0, ") ms, which may be noise, and the traces are too noisy to say more."),
         (
-            (CONVOLUTION, NORM._replace(time_ms=23.0), HOST),
+            (CONVOLUTION, replace(NORM, time_ms=23.0), HOST),
             93.0,
             ". The traces do not say why: −10.0",
         ),
     ],
 )
-def test_account_in_words(after: tuple[TracedPart, ...], after_ms: float, sentence: str) -> None:
+def test_account_in_words(after: tuple[AccountRow, ...], after_ms: float, sentence: str) -> None:
     assert sentence in account_text("x", accounted(of(after), after_ms))
 
 

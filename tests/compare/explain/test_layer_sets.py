@@ -10,7 +10,6 @@ import pytest
 from stages.compare.explain.accounts import Accounts
 from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.layer_sets import casting_sets, slower_sets
-from stages.profile.records import TracedPart
 from stages.results.audit import LayerAudit, ModelAudit, Totals
 from stages.results.comparison import ClassChange
 from stages.results.profile import AccountRow, read_profile
@@ -30,7 +29,7 @@ LAYERS: dict[str, tuple[str, str, int, float, float]] = {
 
 def account(of: int) -> pd.DataFrame:
     rows = [
-        AccountRow(process, **TracedPart("matmul", path, name, "MatMul", dtype, times_ms[of])._asdict())
+        AccountRow(process, "matmul", path, name, "MatMul", dtype, times_ms[of])
         for process in range(4)
         for path, (name, dtype, _, *times_ms) in LAYERS.items()
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,7 @@ def test_kinds_of_a_real_trace_add_up_to_the_step_and_name_what_was_planted(own:
     assert "adam" in "".join(layers.optimizers)
     kinds = {part.kind for part in parts}
     assert {"cast", "loss_scaling", "optimizer", "normalization", "matrix_product", "memory", "input"} <= kinds
-    assert len({part[:-1] for part in parts}) == len(parts)
+    assert len({replace(part, time_ms=0.0) for part in parts}) == len(parts)
     longest = max((part for part in parts if part.kind != HOST), key=lambda part: part.time_ms)
     assert (longest.kind, longest.layer, longest.layer_class) == ("matrix_product", "planted", "Planted")
     assert (longest.operation.removesuffix(" (gradient)"), longest.dtype) == ("MatMul", "float32")
