@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import socket
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from stages import files
@@ -35,9 +35,16 @@ def checkout_tag() -> dict[str, str]:
 
 
 def checkout_id() -> str:
-    """Identifies the user's checkout by its machine and its path, so that a copy is another one."""
-    place = f"{socket.gethostname()} {files.original_root().resolve()}"
-    return hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    """The random identifier of the user's checkout; created if it has none, or if it is a copy of one elsewhere."""
+    path, here = files.original_root() / files.WORK_DIR / "checkout", str(files.original_root().resolve())
+    with suppress(OSError, ValueError):
+        identifier, root = path.read_text(encoding="utf-8", errors="surrogateescape").split(" ", 1)
+        if root == here:
+            return identifier
+    identifier = uuid.uuid4().hex
+    with files.atomic_path(path) as temporary_path:
+        temporary_path.write_text(f"{identifier} {here}", encoding="utf-8", errors="surrogateescape")
+    return identifier
 
 
 def is_of_this_folder(tags: Mapping[str, str]) -> bool:

@@ -303,6 +303,7 @@ def test_copy_of_a_checkout_does_not_close_runs_of_the_original(
     tracker: Tracker, client: MlflowClient, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = left_running(tracker)
+    shutil.copytree(project / ".halfstep", project / "copy/.halfstep")
     shutil.copytree(project / "data", project / "copy/data")
     monkeypatch.chdir(project / "copy")
     tracker.close_abandoned()
