@@ -102,7 +102,7 @@ PROFILE = files.profile_dir("float32")
 
 CASES = [
     trained("an argument is not a variant", "--variant is 'float8'; allowed are", None, "float8", status=2),
-    trained("the images are missing", "data/prepared/manifest.json is missing", removed(files.PREPARED)),
+    trained("the images are missing", "data/prepared/task.json is missing: run `dvc repro`", removed(files.PREPARED)),
     trained("a file of images is damaged", "train_images.npy is damaged", one_bit(files.PREPARED / "train_images.npy")),
     trained("the labels are missing", "train_labels.npy is missing", removed(files.PREPARED / "train_labels.npy")),
     trained(
