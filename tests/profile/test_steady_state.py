@@ -99,17 +99,10 @@ def test_first_of_a_few_steady_rounds_is_hardly_ever_dropped(processes: int) -> 
     assert np.mean([first_steady(list(draw)) for draw in draws]) <= 0.005
 
 
-def test_stall_in_the_first_of_a_few_rounds_counts() -> None:
-    times_ms = {process: list(10 * np.exp(noisy([0.0] * 4, seed=process))) for process in range(4)}
-    times_ms[0][0] *= 1.9
-    records = {"float32": record(times_ms)}
-    mark_counted(records)
-    assert all(row.counted for row in records["float32"].times.rounds)
-
-
-def test_stall_that_comes_first_in_one_of_several_processes_counts() -> None:
-    times_ms = {process: list(10 * np.exp(noisy([0.0] * 8, seed=process))) for process in range(8)}
-    times_ms[0][0] *= 1.3
+@pytest.mark.parametrize(("processes", "rounds", "stall"), [(8, 8, 1.3), (4, 4, 1.9)])
+def test_stall_that_comes_first_in_one_of_several_processes_counts(processes: int, rounds: int, stall: float) -> None:
+    times_ms = {process: list(10 * np.exp(noisy([0.0] * rounds, seed=process))) for process in range(processes)}
+    times_ms[0][0] *= stall
     records = {"float32": record(times_ms)}
     mark_counted(records)
     assert all(row.counted for row in records["float32"].times.rounds)

@@ -204,7 +204,7 @@ def moved_to_16bit(accounts: Accounts) -> tuple[PartChange, list[dict[str, Any]]
     """
 
     candidate, baseline = accounts.candidate, accounts.baseline
-    types = set(candidate["operation"][_in_16bit(candidate)]) & set(baseline["operation"])
+    types = _moved_types(accounts)
     change = accounts.change(
         lambda table: table["operation"].isin(types),
         lambda table: _in_16bit(table) & table["operation"].isin(types),
@@ -227,9 +227,8 @@ def slower_types(accounts: Accounts) -> list[tuple[str, PartChange]]:
     Returns:
         Them and their changes, conversions left out, those that lose most first.
     """
-    moved = _in_16bit(accounts.candidate)
-    types = set(accounts.candidate["operation"][moved]) & set(accounts.baseline["operation"])
-    both = [accounts.baseline, accounts.candidate[moved], *([] if accounts.copy is None else [accounts.copy])]
+    types, moved = _moved_types(accounts), accounts.candidate[_in_16bit(accounts.candidate)]
+    both = [accounts.baseline, moved, *([] if accounts.copy is None else [accounts.copy])]
     tables = [table[table["operation"].isin(types)] for table in both]
     of_types = replace(accounts, baseline=tables[0], candidate=tables[1], copy=tables[2] if tables[2:] else None)
     times, changes = of_types.changes(["operation"])
@@ -246,6 +245,11 @@ def layers_of(accounts: Accounts, op_type: str) -> list[str]:
     order = groups["time_ms"].sum().sort_values(ascending=False).index
     counts = groups["layer"].nunique()
     return [f"{counts[name]} {name}" for name in order]
+
+
+def _moved_types(accounts: Accounts) -> set[str]:
+    """The types of operations that the candidate computes in 16 bit and the baseline has, too."""
+    return set(accounts.candidate["operation"][_in_16bit(accounts.candidate)]) & set(accounts.baseline["operation"])
 
 
 def _in_16bit(table: pd.DataFrame) -> pd.Series[bool]:
