@@ -114,7 +114,7 @@ def verify(
     model: keras.Model,
     variant: Variant,
     *,
-    is_own: bool = False,
+    all_layers: bool = True,
     kept: Collection[str] = (),
     outputs: Collection[str] = (),
 ) -> None:
@@ -123,8 +123,8 @@ def verify(
     Args:
         model: the compiled model.
         variant: the variant that should be in force.
-        is_own: whether the model belongs to a task of the user's own. It may have layers and outputs of another type;
-            `traced_types.verify` looks at what is computed.
+        all_layers: whether each layer must compute as the variant says, and the output be float32. A model of the
+            user's own may have others; `traced_types.verify` looks at what it computes.
         kept: paths of the layers that stay in float32 because the variant says so.
         outputs: data types of the model's outputs, where they are not those of its symbolic outputs.
 
@@ -132,8 +132,8 @@ def verify(
         PrecisionError: it does not; the message names the variant's settings, the layers and what was found.
     """
     problems = [*_problems(model, variant), *_quantized(model)]
-    if not is_own:
-        problems += _image_problems(model, variant, kept, outputs)
+    if all_layers:
+        problems += _problems_of_layers(model, variant, kept, outputs)
     if problems:
         raise PrecisionError(f"the variant ({_description(variant)}) is not in force: {'; '.join(problems)}")
 
@@ -176,7 +176,7 @@ def _quantized(model: keras.Model) -> Iterator[str]:
         )
 
 
-def _image_problems(
+def _problems_of_layers(
     model: keras.Model, variant: Variant, kept: Collection[str], outputs: Collection[str]
 ) -> Iterator[str]:
     """Layers with a kernel that use another type; the last of these may compute in float32, and the output must."""

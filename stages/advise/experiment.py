@@ -24,7 +24,6 @@ from stages import files
 from stages.commands import dvc, git, run_dvc
 from stages.errors import AdviceError, CommandError
 from stages.inputs import digests
-from stages.inputs.own_model import own_model_files
 from stages.locking import stage_lock
 from stages.params import Params, Variant
 from stages.results.comparison import COMPARISON, Comparison
@@ -164,12 +163,9 @@ def untracked(settings: Params) -> list[str]:
 
     Data and scripts are found in the original checkout; modules are imported from the clone.
     """
-    tasks = [] if settings.task.script is not None else [*settings.tasks.values()]
-    own = [path for task in tasks for path in digests.task_files(task).values()]
-    if settings.task.is_own is False:
-        own = [*own_model_files(settings.model.name).values()]
     root = Path.cwd().resolve()
-    inside = [path.resolve() for path in own if path.resolve().is_relative_to(root)]
+    own = [path.resolve() for name, path in digests.own_sources(settings) if name != "task.script"]
+    inside = [path for path in own if path.is_relative_to(root)]
     if not inside:
         return []
     names = [path.relative_to(root).as_posix() for path in inside]

@@ -20,7 +20,7 @@ def audits_of(settings: Params) -> dict[str, ModelAudit]:
         DataError: the folder of the images cannot be listed.
     """
     shape, classes, seed = None, 0, settings.train.seeds[0]
-    if not settings.task.is_own:
+    if settings.task.uses_data_and_model:
         form = image_form(settings.data)
         shape, classes = form.shape, len(open_source(settings.data, form).classes)
     found: dict[str, ModelAudit] = {}

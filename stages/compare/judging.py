@@ -139,7 +139,7 @@ class Judging:
     def is_fraction(self) -> bool:
         """Whether the score is a share of the test examples, such as accuracy."""
         changes = [change for item in self.candidates for change in (item.quality, item.quality_same_weights) if change]
-        return all(change.is_fraction for change in changes) if changes else self.study.task.is_images
+        return all(change.is_fraction for change in changes) if changes else self.study.task.has_classes
 
     @property
     def number_of_tests(self) -> int:

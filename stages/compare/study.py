@@ -131,7 +131,7 @@ class Study:
         """A mean over the baseline's trainings, in percent where it is one of images."""
         values = [value for item in self.baseline.trainings if (value := getattr(item.metrics, name)) is not None]
         mean = sum(values) / len(values)
-        return percent_text(mean, 1) if self.task.is_images else number_text(mean)
+        return percent_text(mean, 1) if self.task.has_classes else number_text(mean)
 
     @property
     def classes(self) -> int | None:
@@ -179,7 +179,7 @@ def load_study(
         ComparisonError: a training was tested on another test set.
     """
     task = TaskInfo.read(files.verified(files.PREPARED, TASK_INFO.name))
-    labels = _read_labels() if task.is_images else None
+    labels = _read_labels() if task.has_classes else None
     before = _load_variant(baseline, seeds, task, labels, ())
     trained = [training.seed for training in before.trainings if not training.metrics.not_trained]
     same_weights = () if before.failures else trained
@@ -191,7 +191,7 @@ def load_study(
         candidates=candidates,
         control=None if before.failures else read_profile(files.CONTROL),
         task=task,
-        data=PreparedInfo.read(files.verified(files.PREPARED, PREPARED_INFO.name)) if task.is_images else None,
+        data=PreparedInfo.read(files.verified(files.PREPARED, PREPARED_INFO.name)) if task.has_classes else None,
         environment=fingerprint.read(),
         inference_batch_sizes=tuple(inference_batch_sizes),
         bridges=_load_bridges(before, candidates),

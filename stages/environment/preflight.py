@@ -79,10 +79,9 @@ def input_problems(params: Params, *, has_data: bool = True) -> list[str]:
         params: all parameters.
         has_data: whether `data.path` must be on this machine. A copy that the fleet made receives prepared images.
     """
-    own_task = params.task.is_own  # it does not use `data` and `model`
     images = _data_path(params.data) if has_data else ()
     tasks = (line for key, task in params.tasks.items() for line in task_problems(task, key))
-    inputs = tasks if own_task else [*images, *_model(params.model.name)]
+    inputs = [*images, *_model(params.model.name)] if params.task.uses_data_and_model else tasks
     return [
         *inputs,
         *_gpu(params.train),

@@ -15,7 +15,6 @@ from stages.errors import CommandError, FleetError, one_line
 from stages.fleet import remote
 from stages.inputs import digests
 from stages.inputs.head_digests import HEAD_DIGESTS, HeadDigests
-from stages.inputs.own_model import own_model_files
 from stages.params import Params
 from stages.tracking import provenance
 
@@ -74,14 +73,10 @@ def _listed() -> list[str]:
 
 def _sources(settings: Params) -> list[str]:
     """Files of the user's model or task, relative to the checkout."""
-    task, here = settings.task, Path.cwd().resolve()
-    if not task.is_own:
-        named = [("model.name", path) for path in own_model_files(settings.model.name).values()]
-    else:
-        subject = "task.name" if task.script is None else "task.script"
-        sources = [digests.task_files(found) for found in settings.tasks.values()]
-        named = [(subject, path) for found in sources for path in found.values()]
-        named += [("task.depends", path) for name in task.depends for path in _below(files.resolve_data_path(name))]
+    here, named = Path.cwd().resolve(), digests.own_sources(settings)
+    if not settings.task.uses_data_and_model:
+        depends = [files.resolve_data_path(name) for name in settings.task.depends]
+        named += [("task.depends", path) for top in depends for path in _below(top)]
     if outside := [(subject, path) for subject, path in named if not path.resolve().is_relative_to(here)]:
         raise FleetError(
             *(

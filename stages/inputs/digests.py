@@ -66,7 +66,7 @@ def task_digest(task: TaskParams, batch_size: int, seed: int) -> dict[str, Any]:
     Raises:
         DataError: a path of `task.depends` does not exist, or cannot be read.
     """
-    if not task.is_own:
+    if task.uses_data_and_model:
         return {"name": task.name}
     return {
         "name": task.shown,
@@ -93,9 +93,17 @@ def task_files(task: TaskParams) -> dict[str, Path]:
     return own_model_files(task.name, task.module_folder, only_root=task.path is not None)
 
 
+def own_sources(params: Params) -> list[tuple[str, Path]]:
+    """Source files of the user's own model, or of the task under each variant, with the parameter that names them."""
+    if params.task.uses_data_and_model:
+        return [("model.name", path) for path in own_model_files(params.model.name).values()]
+    subject = "task.name" if params.task.script is None else "task.script"
+    return [(subject, path) for task in params.tasks.values() for path in task_files(task).values()]
+
+
 def prepare_inputs_digest(params: Params) -> dict[str, Any]:
     """Identifies what `prepare` reads: the images, or the variants and seeds that it tries a task or script with."""
-    if not params.task.is_own:
+    if params.task.uses_data_and_model:
         return source_digest(params.data)
     seeds = params.train.seeds if params.task.script is not None else params.train.seeds[:1]
     return {
@@ -178,6 +186,6 @@ def _is_removed(error: OSError) -> bool:
 # `model`.
 INPUTS: Mapping[Path, Callable[[Params], dict[str, Any]]] = {
     files.SOURCE_FILE: prepare_inputs_digest,
-    files.MODEL_FILE: lambda params: {"name": None} if params.task.is_own else model_digest(params.model),
+    files.MODEL_FILE: lambda params: model_digest(params.model) if params.task.uses_data_and_model else {"name": None},
     files.TASK_FILE: tasks_digest,
 }

@@ -66,13 +66,13 @@ def _baseline_is_trained(params: Params) -> Iterator[str]:
 
 def _margin_fits_accuracy(params: Params) -> Iterator[str]:
     margin = params.compare.quality_margin
-    if not params.task.is_own and margin is not None and margin >= 1:
+    if params.task.uses_data_and_model and margin is not None and margin >= 1:
         yield accuracy_margin_line(margin)
 
 
 def _training_set_is_not_empty(params: Params) -> Iterator[str]:
     held_out = params.data.test_fraction + params.data.validation_fraction
-    if held_out >= 1 and not params.task.is_own:
+    if held_out >= 1 and params.task.uses_data_and_model:
         yield (
             f"data.test_fraction + data.validation_fraction is {held_out:g}; it must be below 1, "
             "so that the training set is not empty"
@@ -118,7 +118,7 @@ def _speed_only_decides_on_no_model(params: Params) -> Iterator[str]:
 
 def _enough_synthetic_images(params: Params) -> Iterator[str]:
     data = params.data
-    if params.task.is_own:
+    if not params.task.uses_data_and_model:
         return
     if data.source == "synthetic" and data.synthetic_images < 4 * data.synthetic_classes:
         yield (
@@ -162,9 +162,9 @@ def _listed(params: Params) -> list[tuple[str, Variant]]:
 def _tasks_follow_the_variants(params: Params) -> Iterator[str]:
     """What an entry cannot change, because the user's own code decides it."""
     task, deciders = params.task, dict[str, str]()
-    if not task.is_own or task.script is not None:
+    if task.uses_data_and_model or task.script is not None:
         deciders = {"task_path": "which has no module in a folder"}
-    if task.is_own:
+    if not task.uses_data_and_model:
         deciders |= {"learning_rate": "whose optimizer is its own", "input_threads": "whose input pipeline is its own"}
     if task.script is not None:
         deciders |= dict.fromkeys(("batch_size", "cache_input", "prefetch_to_device"), "whose batches are its own")

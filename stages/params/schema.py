@@ -98,9 +98,9 @@ class TaskParams(Section):
     depends: Paths = Field((), description="files and folders that the results of your task also depend on")
 
     @property
-    def is_own(self) -> bool:
-        """Whether the task is the user's own function or script."""
-        return self.script is not None or self.name != "images"
+    def uses_data_and_model(self) -> bool:
+        """Whether the sections `data` and `model` describe what is trained; else a function or script does."""
+        return self.script is None and self.name == "images"
 
     @property
     def shown(self) -> str:

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _prepare(settings: Params) -> None:
-    if not settings.task.is_own:
+    if settings.task.uses_data_and_model:
         prepare(settings.data, directory=files.PREPARED)
         return
     if settings.task.script is not None:
@@ -69,7 +69,7 @@ def _summary(settings: Params) -> list[str]:
     if train.epochs and verdicts and is_known:  # with the baseline alone, nothing is to be shown
         margin = quality_margin_for(task.score_name, settings.compare)
         too_few = too_few_examples(task.examples, task.score_name, margin, len(train.seeds), verdicts)
-    if not task.is_images:
+    if not task.has_classes:
         return [task.summary_line, *([f"prepare: {too_few}"] if too_few else [])]
     info = PreparedInfo.read(PREPARED_INFO)
     found = [conflicts_line(files.PREPARED), None if info.synthetic else too_few]

@@ -44,7 +44,7 @@ def kept_if_inputs_change(settings: Params, inputs: Snapshot) -> Iterator[bool]:
 def _key(settings: Params) -> str:
     """Digest of all that decides what is prepared."""
     named = [path.read_text(encoding="utf-8") for path in (files.SOURCE_FILE, files.TASK_FILE) if path.is_file()]
-    own = [settings.train.batch_size, settings.train.seeds[0]] if settings.task.is_own else []
+    own = [] if settings.task.uses_data_and_model else [settings.train.batch_size, settings.train.seeds[0]]
     decides = [settings.task.model_dump(), settings.data.model_dump(), own, named, code_digest("prepare")]
     return hashlib.sha256(json.dumps(decides, default=str).encode()).hexdigest()[:16]
 

@@ -13,7 +13,7 @@ import resource
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
 
@@ -137,19 +137,12 @@ def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:
 
 
 def _train_steps(config: ArmConfig, batch_size: int) -> float:
-    """Runs steps as `train` does, and returns examples per second.
-
-    Images are views of one random image, which take no memory until batched. Of another task, whose data may decide
-    about the size themselves, the examples of the first batch are repeated.
-    """
+    """Runs steps as `train` does, and returns examples per second."""
     from stages.tasks import building
     from stages.tensorflow_import import tf
 
-    spec = config.spec
-    if spec.is_images:
-        spec = replace(spec, train=spec.train.model_copy(update={"batch_size": batch_size}))
-    task = building.ready(spec, config.variant, config.seed, one_image=True)
-    batches = iter(task.training.equal_batches() if spec.is_images else task.training.of_size(batch_size))
+    task = building.ready(config.spec, config.variant, config.seed, trial_batch=batch_size)
+    batches = iter(task.training.equal_batches())
     task.model.make_train_function()
     for _ in range(STEPS):
         task.model.train_function(batches)

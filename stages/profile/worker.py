@@ -374,7 +374,7 @@ class Worker:
             tf32=tf.config.experimental.tensor_float_32_execution_enabled(),
             onednn=precision.onednn_is_on(),
             batch_size=training.examples_per_step(spec.train.batch_size),
-            learning_rate=spec.train.learning_rate if spec.is_images else None,
+            learning_rate=self._task.learning_rate,
             threads=tf.config.threading.get_intra_op_parallelism_threads(),
             threads_between=tf.config.threading.get_inter_op_parallelism_threads(),
             gpu_thread_mode=os.environ.get(GPU_THREAD_MODE),

@@ -69,14 +69,14 @@ class TaskInfo(Document):
         return self.steps_by_batch.get(batch_size, self.steps_per_epoch)
 
     @property
-    def is_images(self) -> bool:
-        """Whether images are classified: class names, labels and probabilities are known."""
+    def has_classes(self) -> bool:
+        """Whether the names of the classes, the labels and the probabilities are known, as of images."""
         return self.name == IMAGES
 
     @property
     def examples_word(self) -> str:
         """What the examples are called."""
-        return "images" if self.is_images else "examples"
+        return "images" if self.has_classes else "examples"
 
     @property
     def summary_line(self) -> str:

@@ -218,7 +218,7 @@ def read_training(variant: str, seed: int, task: TaskInfo, labels: NDArray[np.in
     metrics = TrainingMetrics.read(directory / METRICS)
     if metrics.not_trained:
         return Training(seed, metrics)
-    columns = HISTORY_COLUMNS if task.is_images else OWN_HISTORY_COLUMNS
+    columns = HISTORY_COLUMNS if task.has_classes else OWN_HISTORY_COLUMNS
     history = read_table(directory / HISTORY, columns, may_be_empty=metrics.failed)
     if metrics.failed:
         return Training(seed, metrics, None if history.empty else history)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 from dataclasses import replace
 
@@ -10,13 +11,14 @@ from stages.errors import TaskError
 from stages.params import Variant
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.tasks import compiling, fit_call, float32_layers, own, user_code
+from stages.tasks.batches import TrainingData, from_step
 from stages.tasks.images import task as images
 from stages.tasks.ready import ReadyTask, from_task
 from stages.tasks.spec import TaskSpec
 from stages.tensorflow_import import keras, reset_uids
 
 
-def ready(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = False) -> ReadyTask:
+def ready(spec: TaskSpec, variant: Variant, seed: int, *, trial_batch: int | None = None) -> ReadyTask:
     """A task with a compiled model, of which it is verified that the variant is in force; arguments as of `build`.
 
     Raises:
@@ -24,35 +26,39 @@ def ready(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = Fals
         DataError, CorruptFileError: the prepared data are missing or damaged.
         PrecisionError: the variant is not in force, or `train.require_gpu` is true and there is no GPU.
     """
-    found = build(spec, variant, seed, one_image=one_image)
+    found = build(spec, variant, seed, trial_batch=trial_batch)
     float32 = compiling.put_in_force(found, spec, variant)
     return replace(compiling.with_input_of(found, variant), float32=float32)
 
 
-def build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool = False) -> ReadyTask:
+def build(spec: TaskSpec, variant: Variant, seed: int, *, trial_batch: int | None = None) -> ReadyTask:
     """Activates a variant, and builds the model and the data of a task.
 
     Args:
         spec: the task.
         variant: an entry of `variants`.
         seed: seed of the initial weights, which are the same under every policy, and of the order of the examples.
-        one_image: for `images`, use views of one random image, which take no memory, instead of the prepared images.
+        trial_batch: train on endless batches of this size, to find out whether they fit into memory: of views of one
+            random image, which take no memory, or else of the examples of the first batch, repeated.
     """
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     reset_uids()  # so that the layers of a second model in this process have the names of the first one's
-    found = _build(spec, variant, seed, one_image=one_image)
+    found = _build(spec, variant, seed, trial_batch)
     if isinstance(found.model, keras.Model):
         float32_layers.keep(found.model, variant.float32_layers)
     return found
 
 
-def _build(spec: TaskSpec, variant: Variant, seed: int, *, one_image: bool) -> ReadyTask:
+def _build(spec: TaskSpec, variant: Variant, seed: int, trial_batch: int | None) -> ReadyTask:
     keras.utils.set_random_seed(seed)
-    if spec.task.script is not None:
-        return fit_call.build(spec, variant, seed)
-    if not spec.is_images:
-        return _own(spec, seed)
-    return images.build(spec, seed, one_image=one_image)
+    if spec.task.uses_data_and_model:
+        train = spec.train if trial_batch is None else spec.train.model_copy(update={"batch_size": trial_batch})
+        return images.build(replace(spec, train=train), seed, one_image=trial_batch is not None)
+    found = _own(spec, seed) if spec.task.script is None else fit_call.build(spec, variant, seed)
+    if trial_batch is None:
+        return found
+    batches = found.training.of_size(trial_batch)
+    return replace(found, training=TrainingData(1, functools.partial(from_step, batches), is_indexed=True))
 
 
 def _own(spec: TaskSpec, seed: int) -> ReadyTask:

@@ -27,7 +27,7 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
     Returns:
         The layers that stay in float32, because the variant says so.
     """
-    model, is_own = found.model, not spec.is_images
+    model, is_own = found.model, not spec.task.uses_data_and_model
     with user_code.explained(spec.subject, "cannot be compiled", TaskError):
         if found.own_fit is None:
             _compile(model, found.task.compile, variant.jit_compile)
@@ -48,7 +48,7 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
     float32 = Float32Layers()
     if variant.float32_layers:
         float32 = verified(model, variant.float32_layers, found.training.from_step(0, 1).element_spec)
-    precision.verify(model, variant, is_own=is_own, kept=float32.paths, outputs=float32.outputs)
+    precision.verify(model, variant, all_layers=not is_own, kept=float32.paths, outputs=float32.outputs)
     if is_own and variant.dtype_policy.scales_loss and not has_step_of_keras(model):
         with user_code.explained(spec.subject, "cannot be trained", TaskError):
             scales = _scales_its_loss(model, found.training)

@@ -56,6 +56,7 @@ class ReadyTask:
         own_fit: trains as the user's code says, which has compiled the model itself; None where halfstep compiles it
             and trains by `Task.compile` and `training`.
         float32: the layers that a mixed policy leaves in float32 because the variant says so.
+        learning_rate: largest learning rate, where the parameters decide it.
     """
 
     task: Task
@@ -67,6 +68,7 @@ class ReadyTask:
     data_sha256: str
     own_fit: OwnFit | None = None
     float32: Float32Layers = field(default_factory=Float32Layers)
+    learning_rate: float | None = None
 
     @property
     def model(self) -> keras.Model:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages import files
+from stages.inputs.own_model import OWN_MODEL
 from stages.params import ModelParams, Params, TaskParams, TrainParams
 
 FITS = "fits"  # in the folder of the prepared data: what a script trains before the call of `fit` that is judged
@@ -47,13 +48,13 @@ class TaskSpec:
         """Names the task in messages."""
         if self.task.script is not None:
             return f"task.script = {self.task.script}"
-        return f"model.name = {self.model.name}" if self.is_images else f"task.name = {self.task.name}"
+        return f"model.name = {self.model.name}" if self.task.uses_data_and_model else f"task.name = {self.task.name}"
 
     def script_log(self, seed: int, prefix: str = "") -> Path:
         """The file for what a script prints in this process."""
         return (files.WORK_DIR / "script" / f"{prefix}{self.name}-{seed}.txt").absolute()
 
     @property
-    def is_images(self) -> bool:
-        """Whether `data` and `model` describe the task."""
-        return not self.task.is_own
+    def runs_own_code(self) -> bool:
+        """Whether code of the user's own runs in the training."""
+        return not self.task.uses_data_and_model or OWN_MODEL.fullmatch(self.model.name) is not None

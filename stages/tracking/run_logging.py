@@ -55,7 +55,7 @@ def comparison() -> RunIdentity:
 def log_preparation(run: ActiveRun, directory: Path, result_sha256: str) -> None:
     """Logs the description of the task and, of images, their numbers, the sample grid and the rejected files."""
     task = TaskInfo.read(directory / TASK_INFO.name)
-    if task.is_images:
+    if task.has_classes:
         _log_images(run, directory)
     else:
         run.artifact(directory / TASK_INFO.name)

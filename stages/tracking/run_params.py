@@ -7,8 +7,8 @@ from typing import Any
 
 from stages.params import Params
 
-# Parameters that only `images` has, as dotted names of sections or values.
-_OF_IMAGES = {"data", "model"} | {
+# What a task of the user's own decides itself, as dotted names of sections or values.
+_NOT_USED = {"data", "model"} | {
     f"train.{name}" for name in ("optimizer", "learning_rate", "schedule", "warmup_epochs", "augment", "input_threads")
 }
 
@@ -27,7 +27,7 @@ def run_params(params: Params, variant: str | None) -> dict[str, str]:
     del tree["tracking"], tree["fleet"]  # they affect no result; the first may contain a password
     if variant is not None:
         tree["variant"] = entries[variant]
-    absent = _OF_IMAGES if params.task.is_own else set()
+    absent = set() if params.task.uses_data_and_model else _NOT_USED
     return {name: _as_text(value) for name, value in flattened(tree, absent=absent)}
 
 

@@ -67,7 +67,7 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
 
 
 def _log_start(run: ActiveRun, start: Checkpoint, spec: TaskSpec, settings: Params, name: str) -> None:
-    if spec.is_images:
+    if TaskInfo.read(TASK_INFO).has_classes:
         prepared = open_prepared(verified_sha256=spec.prepared_sha256)
         images, labels = prepared.train.images, prepared.train.labels
         models.log_dataset(run, images, labels, source=settings.data.source, sha256=prepared.sha256)

@@ -20,7 +20,6 @@ from scipy import stats
 from stages import files, precision
 from stages.errors import HalfstepError, ModelError, TaskError, TrainingCodeError
 from stages.files import require_free_space
-from stages.inputs.own_model import OWN_MODEL
 from stages.machine import fingerprint, free_memory
 from stages.params import TrainParams, Variant
 from stages.policies import FLOAT32
@@ -236,7 +235,7 @@ def _explain_own_code(spec: TaskSpec, session: Session) -> Iterator[None]:
     except BaseException as error:
         if isinstance(error, OSError) and spec.task.script is None:  # what halfstep writes meanwhile
             raise
-        if session.interruption.requested or (spec.is_images and not OWN_MODEL.fullmatch(spec.model.name)):
+        if session.interruption.requested or not spec.runs_own_code:
             raise
         in_callback = f" in its callback {name}" if (name := user_code.callback_of(error)) else ""
         text = f"{spec.subject} cannot be trained{user_code.under_policy()}{in_callback}: {user_code.describe(error)}"

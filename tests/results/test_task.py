@@ -15,13 +15,13 @@ def test_task_is_read_as_it_was_written(tmp_path: Path) -> None:
     task = TaskInfo(name="mine:build", score_name="mean_iou", score_kind="metric", examples=500)
     task.write(tmp_path / "task.json")
     assert TaskInfo.read(tmp_path / "task.json") == task
-    assert not task.is_images
+    assert not task.has_classes
     assert task.examples_word == "examples"
 
 
 def test_task_of_images() -> None:
     task = images_task(539)
-    assert task.is_images
+    assert task.has_classes
     assert task.examples_word == "images"
     assert (task.name, task.score_name, task.score_kind, task.examples) == ("images", "accuracy", "score", 539)
 

@@ -65,6 +65,7 @@ def build(spec: TaskSpec, seed: int, *, one_image: bool = False) -> ReadyTask:
         keeps_predictions=True,
         test_metrics=functools.partial(_test_metrics, prepared.test.labels),
         data_sha256=prepared.sha256,
+        learning_rate=train.learning_rate,
     )
 
 

@@ -32,7 +32,7 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def compiled(named: ModelParams, train: TrainParams, policy: str, seed: int) -> keras.Model:
     variant = Variant(policy=policy)
-    return building.ready(TaskSpec(TaskParams(), named, train), variant, seed, one_image=True).model
+    return building.ready(TaskSpec(TaskParams(), named, train), variant, seed, trial_batch=train.batch_size).model
 
 
 def model(policy: str = "float32", seed: int = 0, **train: Any) -> keras.Model:
