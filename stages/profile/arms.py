@@ -17,7 +17,7 @@ from stages.params import ProfileParams
 from stages.params.measures import measures_of
 from stages.profile.differences import bridging_arms, check_configurations
 from stages.profile.plan import BUFFER_SHARE
-from stages.profile.records import ArmConfig, ArmRecord
+from stages.profile.records import ArmConfig, ArmRecord, Measurement
 from stages.profile.turns import Turns
 from stages.profile.worker_process import Serve, WorkerProcess
 from stages.text import TRAIN, batch_size_of
@@ -26,14 +26,14 @@ WARM_UP_STEPS = 3  # the first one compiles; where the steady state begins is fo
 
 
 class Arms:
-    """The arms and the records to which their times are added.
+    """The arms of a measurement.
 
     Args:
         configs: what each arm's workers need, by the arm's name. Bridging arms are added when it is known that they
             are needed.
         baseline: name of the arm that the others are compared with.
         profile: the timing protocol.
-        records: everything that was measured, by arm.
+        measurement: to which what is measured is added.
         serve: what a worker process runs.
 
     Attributes:
@@ -48,14 +48,14 @@ class Arms:
         configs: Mapping[str, ArmConfig],
         baseline: str,
         profile: ProfileParams,
-        records: dict[str, ArmRecord],
+        measurement: Measurement,
         serve: Serve,
     ) -> None:
         self._configs, self._baseline, self._profile, self._serve = dict(configs), baseline, profile, serve
-        self._records, self._repeat = records, 0
+        self._records, self._repeat = measurement.records, 0
         self._stack = ExitStack()
         self._workers: list[WorkerProcess] = []
-        self.turns = Turns(records, profile.order_seed, profile.rounds)
+        self.turns = Turns(measurement, profile.order_seed, profile.rounds)
         self.start_s = 0.0
         self.drained_batches = 0
         self.on_gpu = False

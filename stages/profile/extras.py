@@ -46,14 +46,14 @@ class Extras:
     """Runs what is still missing, in the worker processes that run.
 
     Args:
-        records: everything that was measured, by arm.
         baseline: name of the baseline's arm.
         wanted: what is measured.
-        repeats: where traces and arrays are kept.
+        repeats: the measurement, and where traces and arrays are kept.
     """
 
-    def __init__(self, records: Mapping[str, ArmRecord], baseline: str, wanted: Wanted, repeats: Repeats) -> None:
-        self._records, self._baseline, self._wanted, self._repeats = records, baseline, wanted, repeats
+    def __init__(self, baseline: str, wanted: Wanted, repeats: Repeats) -> None:
+        self._baseline, self._wanted, self._repeats = baseline, wanted, repeats
+        self._measurement, self._records = repeats.measurement, repeats.measurement.records
 
     def missing(self) -> dict[str, set[str]]:
         """The arms that lack something that has not failed, each with the measures that its process must have."""
@@ -99,11 +99,11 @@ class Extras:
         for turn in range(plan.account_turns_in(repeat) if self._wanted.traces else 0):
             if left_s < turn_s:
                 break
-            before_s = arms.turns.account_s
+            before_s = self._measurement.account_s
             for worker in arms.turns.in_order(turn, ACCOUNT, workers):
                 if ACCOUNT not in self._records[worker.name].failed:
                     self._attempt(worker, ACCOUNT, partial(trace, worker))
-            turn_s = arms.turns.account_s - before_s
+            turn_s = self._measurement.account_s - before_s
             left_s -= turn_s
         for name, stretches in found.items():
             times = self._records[name].times

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from stages import files
-from stages.profile.plan import Plan
+from stages.profile.records import Measurement
 from stages.profile.schedule import Schedule
 from stages.profile.stopping_rule import StoppingRule
 from stages.stats.speedup import CONFIDENCE, Speedup
@@ -26,27 +26,27 @@ _ENDED = {
 class Progress:
     """Prints the plan at once, then the ratios after each repeat, and a line every 15 s."""
 
-    def __init__(self, plan: Plan, schedule: Schedule, arms: Sequence[str], baseline: str) -> None:
-        self._plan, self._schedule = plan, schedule
+    def __init__(self, measurement: Measurement, schedule: Schedule, arms: Sequence[str], baseline: str) -> None:
+        self._measurement, self._schedule = measurement, schedule
         self._arms, self._baseline = arms, baseline
         self._printed_s = time.monotonic()
 
     def begin(self) -> None:
         """Prints the plan."""
         tell(MEASURES)
-        how = "in turns" if self._plan.interleaved else "one at a time"
+        how = "in turns" if self._schedule.plan.interleaved else "one at a time"
         copies = " (twice, as a control)" if files.CONTROL in self._arms else ""
         others = [name for name in self._arms if files.is_variant(name) and name != self._baseline]
         print(
             f"profile: timing {joined([f'{self._baseline}{copies}', *others])} {how}; usually "
-            f"{self._plan.fewest_repeats} repeats, about {duration(self._schedule.expected_s)}",
+            f"{self._schedule.plan.fewest_repeats} repeats, about {duration(self._schedule.expected_s)}",
             flush=True,
         )
 
     def tick(self) -> None:
         """Prints a line if the last one is old."""
         if time.monotonic() - self._printed_s > INTERVAL_S:
-            self._print(f"repeat {self._schedule.repeats + 1}")
+            self._print(f"repeat {self._measurement.repeats + 1}")
 
     def after_repeat(self, rule: StoppingRule) -> None:
         """Prints the ratios so far, each with half the width of its 95 % interval, and what has ended."""
@@ -57,7 +57,7 @@ class Progress:
             print(
                 f"profile:   {candidate}, {measure_label(measure)}: {speedup.ratio:.2f}×{_half_width(speedup)}{state}"
             )
-        count = self._schedule.repeats
+        count = self._measurement.repeats
         self._print(f"{count} {'repeats' if count > 1 else 'repeat, a first answer'} measured")
 
     def goes_on(self, measures: int) -> None:

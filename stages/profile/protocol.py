@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from stages import files
 from stages.profile import extras, gpu_conditions
 from stages.profile.machine_load import OtherLoad
-from stages.profile.records import ArmRecord
-from stages.profile.repeats import State
+from stages.profile.records import ArmRecord, Measurement
 from stages.profile.steady_state import unsteady_measures
 from stages.results.profile import GpuConditions, Protocol, largest_move
 
@@ -16,7 +15,7 @@ BUSY_SHARE = 0.05  # of the machine's cores; if other programs keep more than th
 
 
 def protocol_of(
-    state: State,
+    measurement: Measurement,
     baseline: str,
     *,
     drifting: int,
@@ -27,31 +26,31 @@ def protocol_of(
     """The protocol of a measurement that has ended.
 
     Args:
-        state: what is known of it.
+        measurement: what is known of it.
         baseline: name of the baseline's arm.
         drifting: number of repeats that still drift.
         load: of other programs, in this session.
         gpus: what the GPUs did, in this session.
         repeated: warnings about rounds that were repeated.
     """
-    assert state.plan is not None, "nothing was measured"
-    records = state.records
-    bridges = [seconds for name, seconds in state.seconds.items() if name.startswith(files.BRIDGE_PREFIX)]
+    assert measurement.plan is not None, "nothing was measured"
+    records = measurement.records
+    bridges = [seconds for name, seconds in measurement.seconds.items() if name.startswith(files.BRIDGE_PREFIX)]
     first = records.get(baseline) or next(iter(records.values()))
     return Protocol(
-        processes=state.repeats,
+        processes=measurement.repeats,
         rounds=sum(row.counted for row in first.times.rounds),
-        steps_per_round=state.plan.steps_of(first.settings.in_force.batch_size),
-        timing_seconds=state.timing_s,
+        steps_per_round=measurement.plan.steps_of(first.settings.in_force.batch_size),
+        timing_seconds=measurement.timing_s,
         bridge_seconds=sum(bridges) if bridges else None,
-        control_seconds=state.seconds.get(files.CONTROL),
-        account_seconds=state.account_s or None,
-        stage_seconds=state.stage_s,
-        interleaved=state.plan.interleaved,
-        endings=state.endings,
+        control_seconds=measurement.seconds.get(files.CONTROL),
+        account_seconds=measurement.account_s or None,
+        stage_seconds=measurement.stage_s,
+        interleaved=measurement.plan.interleaved,
+        endings=measurement.endings,
         drifting_processes=drifting,
         unsteady=unsteady_measures(records),
-        target_precision=state.asked["target_precision"] or 0.0,
+        target_precision=measurement.asked["target_precision"] or 0.0,
         other_load_cores=load.cores(),
         gpus=gpus,
         warnings=(
@@ -60,7 +59,7 @@ def protocol_of(
             *repeated,
             *load.warnings(BUSY_SHARE),
             *gpu_conditions.warnings(gpus),
-            *_drift_warnings(drifting, state.repeats, records, baseline),
+            *_drift_warnings(drifting, measurement.repeats, records, baseline),
         ),
     )
 

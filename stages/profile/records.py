@@ -1,4 +1,4 @@
-"""The input of a worker, and the raw records of a measurement."""
+"""The input of a worker, and a measurement with the raw records of its arms."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from stages.params import Variant
+from stages.profile.plan import Plan
 from stages.results.audit import ModelAudit
-from stages.results.profile import AccountRow, Configuration, InForce, Protocol, RawTimes
+from stages.results.profile import AccountRow, Configuration, Ending, InForce, Protocol, RawTimes
 from stages.tasks.spec import TaskSpec
 from stages.text import MIB
 
@@ -120,11 +121,73 @@ class ArmRecord:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The records by arm, the protocol, the steps of a trace, and how many repeats were taken over."""
+@dataclass
+class Looks:
+    """How often the interval of one measure of a candidate was inspected, and how the measure ended.
 
-    records: dict[str, ArmRecord]
-    protocol: Protocol
-    trace_steps: int
-    resumed: int = 0
+    Attributes:
+        interim: looks before the time was up.
+        last: looks when it was up; after all but the last one the measure went on.
+        ending: None while it goes on.
+    """
+
+    interim: int = 0
+    last: int = 0
+    ending: Ending | None = None
+
+
+@dataclass
+class Measurement:
+    """A measurement so far: what the schedule, the turns and the rule work with, and what is kept after each repeat.
+
+    Attributes:
+        asked: the parameters that say how much is measured.
+        plan: lengths of turns and repeats; None before an arm has run.
+        repeats: number of complete repeats.
+        timing_s, account_s, stage_s: seconds of timing, of short traces, and of the stage, in all sessions.
+        records: what is known of each arm, by name; its times are in files of their own.
+        looks: by candidate and measure.
+        seconds: spent on each arm: its turns, and its share of the start-up; without short traces.
+        finished: whether its results were written.
+        resumed: how many of the repeats were taken over from an earlier session.
+        ended: how it went; None before its end.
+    """
+
+    asked: dict[str, float | None]
+    plan: Plan | None = None
+    repeats: int = 0
+    timing_s: float = 0.0
+    account_s: float = 0.0
+    stage_s: float = 0.0
+    records: dict[str, ArmRecord] = field(default_factory=dict)
+    looks: dict[str, dict[str, Looks]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    finished: bool = False
+    resumed: Annotated[int, Field(exclude=True)] = 0
+    ended: Annotated[Protocol | None, Field(exclude=True)] = None
+
+    @property
+    def endings(self) -> dict[str, dict[str, Ending]]:
+        """Why and when measures ended, by candidate and measure."""
+        found = {
+            candidate: {measure: looks.ending for measure, looks in of_one.items() if looks.ending is not None}
+            for candidate, of_one in self.looks.items()
+        }
+        return {candidate: endings for candidate, endings in found.items() if endings}
+
+    @property
+    def protocol(self) -> Protocol:
+        """How it went."""
+        assert self.ended is not None, "it has not ended"
+        return self.ended
+
+    @property
+    def trace_steps(self) -> int:
+        """Training steps in a trace."""
+        return self.plan.trace_steps if self.plan else 0
+
+    def reopen(self) -> None:
+        """All measures go on; the looks that were taken stay paid for."""
+        for of_one in self.looks.values():
+            for looks in of_one.values():
+                looks.ending = None

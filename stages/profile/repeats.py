@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,47 +23,17 @@ from stages import files, locking
 from stages.errors import BusyError, DataError
 from stages.inputs.own_code import code_digest
 from stages.params import Params, ProfileParams
-from stages.profile.plan import Plan
-from stages.profile.records import ArmRecord
-from stages.results.profile import Ending, LargestBatch, RawTimes
+from stages.profile.records import Measurement
+from stages.results.profile import LargestBatch, RawTimes
 
 FOLDER = files.WORK_DIR / "profile"
 MAX_FOLDERS = 4  # of measurements, the newest
 _AMOUNTS = ("target_precision", "max_seconds", "processes", "rounds")  # how much is measured, not what
 _RELEASES = ("tensorflow", "keras", "numpy", "xprof", "tensorboard-plugin-profile")
-_STATE, _LARGEST_FILE = "measurement.json", "largest_batches.json"
+_FILE, _LARGEST_FILE = "measurement.json", "largest_batches.json"
 
 
-@dataclass
-class State:
-    """A measurement so far: what the runner works with, and what is written after each repeat.
-
-    Attributes:
-        asked: the parameters that say how much is measured.
-        plan: lengths of turns and repeats; None before an arm has run.
-        repeats: number of complete repeats.
-        timing_s, account_s, stage_s: seconds of timing, of short traces, and of the stage, in all sessions.
-        records: what is known of each arm, by name; its times are in files of their own.
-        endings, looks, last_looks: by candidate and measure.
-        seconds: spent on each arm.
-        finished: whether its results were written.
-    """
-
-    asked: dict[str, float | None]
-    plan: Plan | None = None
-    repeats: int = 0
-    timing_s: float = 0.0
-    account_s: float = 0.0
-    stage_s: float = 0.0
-    records: dict[str, ArmRecord] = field(default_factory=dict)
-    endings: dict[str, dict[str, Ending]] = field(default_factory=dict)
-    looks: dict[str, dict[str, int]] = field(default_factory=dict)
-    last_looks: dict[str, dict[str, int]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    finished: bool = False
-
-
-_STATES = TypeAdapter(State)
+_MEASUREMENTS = TypeAdapter(Measurement)
 _TIMES = TypeAdapter(dict[str, RawTimes])
 _LARGEST = TypeAdapter(dict[str, LargestBatch])
 
@@ -78,13 +46,13 @@ class Repeats:
         asked: the parameters that say how much is measured.
 
     Attributes:
-        state: of an earlier session that this one goes on from, with the times of its repeats; or a new one.
+        measurement: of an earlier session that this one goes on from, with the times of its repeats; or a new one.
     """
 
     def __init__(self, folder: Path, asked: Mapping[str, float | None]) -> None:
         self._folder, self.asked = folder, dict(asked)
         found = self._earlier()
-        self.state = found or State(self.asked)
+        self.measurement = found or Measurement(self.asked)
         if found is None:
             self._clear()
         else:
@@ -97,17 +65,17 @@ class Repeats:
 
     def save(self) -> None:
         """Writes what is known so far. A full disk gives a warning, and the measurement continues."""
-        self._write(_STATE, _STATES.dump_json(self.state))
+        self._write(_FILE, _MEASUREMENTS.dump_json(self.measurement))
 
     def add(self, number: int) -> None:
-        """Writes a complete repeat, and then the state that counts it."""
-        times = {name: _of_repeat(record.times, number) for name, record in self.state.records.items()}
+        """Writes a complete repeat, and then the measurement that counts it."""
+        times = {name: _of_repeat(record.times, number) for name, record in self.measurement.records.items()}
         self._write(_repeat(number), _TIMES.dump_json(times))
         self.save()
 
     def finish(self) -> None:
         """Notes that the results are written: the next measurement starts anew, unless it asks for more."""
-        self.state.finished = True
+        self.measurement.finished = True
         self.save()
 
     def keep_array(self, name: str, seed: int, outputs: NDArray[Any]) -> Path:
@@ -129,27 +97,28 @@ class Repeats:
         """Writes the largest batches so far."""
         self._write(_LARGEST_FILE, _LARGEST.dump_json(found))
 
-    def _earlier(self) -> State | None:
+    def _earlier(self) -> Measurement | None:
         """A measurement whose results were not written, or from which more is asked than before."""
         try:
-            found = _STATES.validate_json(self._read(_STATE))
+            found = _MEASUREMENTS.validate_json(self._read(_FILE))
         except (OSError, ValueError):
             return None
         goes_on = not found.finished or asks_for_more(self.asked, found.asked)
         return found if goes_on and found.repeats else None
 
-    def _read_times(self, state: State) -> None:
+    def _read_times(self, measurement: Measurement) -> None:
         """Reads the repeats; from the first damaged one on they are measured again."""
-        for number in range(state.repeats):
+        for number in range(measurement.repeats):
             try:
                 found = _TIMES.validate_json(self._read(_repeat(number)))
             except (OSError, ValueError):
                 print(f"profile: {self._folder / _repeat(number)} is damaged; measured again from there", flush=True)
-                state.repeats, state.endings = number, {}
+                measurement.repeats = number
+                measurement.reopen()
                 return
             for name, times in found.items():
-                if name in state.records:
-                    _extend(state.records[name].times, times)
+                if name in measurement.records:
+                    _extend(measurement.records[name].times, times)
 
     def _clear(self) -> None:
         for path in self._folder.iterdir() if self._folder.is_dir() else ():
@@ -158,21 +127,12 @@ class Repeats:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _read(self, name: str) -> bytes:
-        """The content of a file, compressed after the line with its sha256.
-
-        Raises:
-            ValueError: the sha256 differs.
-        """
-        digest, _, content = (self._folder / name).read_bytes().partition(b"\n")
-        if hashlib.sha256(content).hexdigest().encode() != digest:
-            raise ValueError(f"{name} is damaged")
-        return zlib.decompress(content)
+        return (self._folder / name).read_bytes()
 
     def _write(self, name: str, content: bytes) -> None:
-        compressed = zlib.compress(content)
         try:
             with files.atomic_path(self._folder / name) as temporary_path:
-                temporary_path.write_bytes(hashlib.sha256(compressed).hexdigest().encode() + b"\n" + compressed)
+                temporary_path.write_bytes(content)
         except DataError as error:
             print(f"profile: warning: {error}; the measurement goes on, and is lost if it is interrupted", flush=True)
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from stages import files
 from stages.fork_server import stop_servers
@@ -29,12 +28,11 @@ from stages.profile.records import ArmConfig, Measurement
 from stages.profile.repeats import Repeats, asks_for_more
 from stages.profile.schedule import Schedule
 from stages.profile.steady_state import mark_counted
-from stages.profile.stopping_rule import Key, StoppingRule, Target
+from stages.profile.stopping_rule import StoppingRule, Target
 from stages.profile.turns import order_of_arms, use_rounds_as_steps
 from stages.profile.worker_process import Serve, serve_worker
+from stages.results.profile import Protocol
 from stages.text import TRAIN
-
-_Value = TypeVar("_Value")
 
 
 def _process_began_s() -> float:
@@ -108,12 +106,12 @@ class _Runner:
         gpus: GpuMonitor,
     ) -> None:
         self._baseline, self._profile, self._context, self._repeats = baseline, profile, context, repeats
-        self._state = repeats.state
-        self._records = self._state.records
-        self.arms = Arms(configs, baseline, profile, self._records, serve)
-        self._extras = Extras(self._records, baseline, context.wanted, repeats)
+        self._measurement = repeats.measurement
+        self._records = self._measurement.records
+        self.arms = Arms(configs, baseline, profile, self._measurement, serve)
+        self._extras = Extras(baseline, context.wanted, repeats)
         self._gpus, self._load = gpus, OtherLoad()
-        self._resumed, self._earlier_s = self._state.repeats, self._state.stage_s
+        self._measurement.resumed, self._earlier_s = self._measurement.repeats, self._measurement.stage_s
         self.interleaved = True
 
     def run(self) -> Measurement:
@@ -123,33 +121,29 @@ class _Runner:
         while self._goes_on():
             self._run_repeat()
         self._finish()
-        return self._measurement()
+        self._measurement.ended = self._protocol()
+        return self._measurement
 
     def _resume(self) -> None:
         """Takes over what an earlier session measured."""
-        if self._state.plan is None:
+        measurement = self._measurement
+        if measurement.plan is None:
             return
-        self.arms.turns.seconds.update(self._state.seconds)
-        self.arms.turns.account_s = self._state.account_s
-        if self._state.finished or asks_for_more(self._repeats.asked, self._state.asked):
-            for name, by_measure in self._state.endings.items():
-                for measure, ending in by_measure.items():
-                    self._state.looks.setdefault(name, {})[measure] = ending.looks - ending.last_looks
-                    self._state.last_looks.setdefault(name, {})[measure] = ending.last_looks
-            self._state.endings = {}
-        self._state.finished, self._state.asked = False, self._repeats.asked
-        self._ready(self._state.plan)
-        print(f"profile: goes on after {self._resumed} repeats of an earlier measurement", flush=True)
+        if measurement.finished or asks_for_more(self._repeats.asked, measurement.asked):
+            measurement.reopen()
+        measurement.finished, measurement.asked = False, self._repeats.asked
+        self._ready(measurement.plan)
+        print(f"profile: goes on after {measurement.resumed} repeats of an earlier measurement", flush=True)
         self._schedule.learn(self._rule.speedups().values())
 
     def _goes_on(self) -> bool:
-        return self._state.plan is None or (self._rule.has_open and self._schedule.out_of() is None)
+        return self._measurement.plan is None or (self._rule.has_open and self._schedule.out_of() is None)
 
     def _ready(self, plan: Plan) -> None:
         """Makes the schedule and the rule for a plan."""
-        sizes, state = self._profile.inference_batch_sizes, self._state
+        sizes = self._profile.inference_batch_sizes
         self.arms.drained_batches = plan.drained_batches
-        self._schedule = Schedule(plan, self._profile, state.repeats, state.timing_s, self._spent_s)
+        self._schedule = Schedule(self._measurement, self._profile, self._spent_s)
         candidates = [name for name in self.arms.names if files.is_variant(name) and name != self._baseline]
         target = Target(
             precision=self._profile.target_precision,
@@ -157,12 +151,11 @@ class _Runner:
             verdicts=max(1, sum(len(self.arms.measures(name)) for name in candidates)),
             interleaved=plan.interleaved,
         )
-        earlier = _flat(state.endings), _flat(state.looks), _flat(state.last_looks)
-        self._rule = StoppingRule(self._records, self._baseline, sizes, target, *earlier)
-        self._progress = Progress(plan, self._schedule, self.arms.names, self._baseline)
+        self._rule = StoppingRule(self._measurement, self._baseline, sizes, target)
+        self._progress = Progress(self._measurement, self._schedule, self.arms.names, self._baseline)
 
     def _run_repeat(self) -> None:
-        number = self._state.repeats
+        number = self._measurement.repeats
         self._gpus.between_processes()
         if self.interleaved:
             self._in_turns(number)
@@ -172,7 +165,7 @@ class _Runner:
     def _in_turns(self, number: int) -> None:
         with self.arms.repeat(number):
             self.arms.start(self._needed())
-            if self._state.plan is None:
+            if self._measurement.plan is None:
                 self._plan()
                 needed, running = self._rule.needed(with_control=True), {worker.name for worker in self.arms.workers}
                 self.arms.start({name: needed[name] for name in needed if name not in running})  # bridging arms
@@ -191,7 +184,7 @@ class _Runner:
             with self.arms.repeat(number):
                 self.arms.start({left[0]: self._needed()[left[0]]})
                 self.arms.calibrate()
-                if self._state.plan is None:
+                if self._measurement.plan is None:
                     self._plan()
                 rounds = rounds or self._schedule.fixed_rounds()
                 with self._load.counted(), self._gpus.measuring():
@@ -214,7 +207,7 @@ class _Runner:
 
     def _needed(self) -> dict[str, set[str]]:
         """The measures by arm; before all arms are known, all measures of all arms but bridging ones."""
-        if self._state.plan is None or not self._records.keys() >= set(self.arms.names):
+        if self._measurement.plan is None or not self._records.keys() >= set(self.arms.names):
             return {name: set(self.arms.measures(name)) for name in self.arms.names}
         return self._rule.needed(with_control=self._takes_control)
 
@@ -225,7 +218,7 @@ class _Runner:
 
     @property
     def _takes_control(self) -> bool:
-        control_s = self.arms.turns.seconds.get(files.CONTROL, 0.0)
+        control_s = self._measurement.seconds.get(files.CONTROL, 0.0)
         return self._schedule.takes_control(control_s, self._schedule.spent_s + self._earlier_s)
 
     def _plan(self) -> None:
@@ -250,7 +243,7 @@ class _Runner:
             spent_s=self._spent_s,
         )
         plan = make_plan(self._profile, costs, interleaved=self.interleaved)
-        self._state.plan = plan
+        self._measurement.plan = plan
         self._ready(plan)
         self._progress.begin()
 
@@ -273,17 +266,17 @@ class _Runner:
     def _beside(self, number: int) -> None:
         """What is measured beside the timing in every repeat."""
         self._extras.separate_input(self.arms, self._schedule.plan)
-        left_s = self._schedule.most_account_s - self.arms.turns.account_s
+        left_s = self._schedule.most_account_s - self._measurement.account_s
         self._extras.account(self.arms, self._schedule.plan, number, left_s)
 
     def _end_repeat(self) -> None:
         """Counts the repeat, writes it, and looks at the intervals."""
-        number = self._schedule.repeats
-        self._schedule.repeats = self._state.repeats = number + 1
+        number = self._measurement.repeats
+        self._measurement.repeats = number + 1
         mark_counted(self._records)
         self._look()
         self._schedule.learn(self._rule.speedups().values())
-        self._note()
+        self._measurement.stage_s = self._schedule.spent_s + self._earlier_s
         self._repeats.add(number)
         self._progress.after_repeat(self._rule)
 
@@ -295,16 +288,8 @@ class _Runner:
             self._schedule.go_on()
             self._progress.goes_on(len(self._rule.open()))
 
-    def _note(self) -> None:
-        """Takes over into the state what the schedule, the turns and the rule know."""
-        state, turns = self._state, self.arms.turns
-        state.timing_s, state.stage_s = self._schedule.timing_s, self._schedule.spent_s + self._earlier_s
-        state.account_s, state.seconds = turns.account_s, dict(turns.seconds)
-        state.endings, state.looks = _nested(self._rule.endings), _nested(self._rule.looks)
-        state.last_looks = _nested(self._rule.last_looks)
-
     def _save(self) -> None:
-        self._note()
+        self._measurement.stage_s = self._schedule.spent_s + self._earlier_s
         self._repeats.save()
 
     def _finish(self) -> None:
@@ -312,32 +297,18 @@ class _Runner:
         missing = self._extras.missing()
         together = [missing] if missing and self.interleaved else [{name: missing[name]} for name in missing]
         for names in together:
-            with self.arms.repeat(self._state.repeats):
+            with self.arms.repeat(self._measurement.repeats):
                 self.arms.start(names)
                 self._extras.run(self.arms, self._schedule.plan)
         self._save()
 
-    def _measurement(self) -> Measurement:
+    def _protocol(self) -> Protocol:
         use_rounds_as_steps(self._records)
-        drifting = mark_counted(self._records)
-        protocol = protocol_of(
-            self._state,
+        return protocol_of(
+            self._measurement,
             self._baseline,
-            drifting=drifting,
+            drifting=mark_counted(self._records),
             load=self._load,
             gpus=self._gpus.conditions(),
             repeated=tuple(self.arms.turns.warnings()),
         )
-        return Measurement(self._records, protocol, self._schedule.plan.trace_steps, self._resumed)
-
-
-def _nested(by_key: Mapping[Key, _Value]) -> dict[str, dict[str, _Value]]:
-    """By candidate and measure."""
-    found: dict[str, dict[str, _Value]] = {}
-    for (candidate, measure), value in by_key.items():
-        found.setdefault(candidate, {})[measure] = value
-    return found
-
-
-def _flat(nested: Mapping[str, Mapping[str, _Value]]) -> dict[Key, _Value]:
-    return {(candidate, measure): value for candidate, by in nested.items() for measure, value in by.items()}

@@ -15,9 +15,9 @@ from stages.profile.plan import (
     MAX_REPEATS,
     REPEAT_SD,
     ROUND_SD,
-    Plan,
     best_rounds,
 )
+from stages.profile.records import Measurement
 from stages.stats.speedup import Speedup
 
 MOST_MORE_S = 120.0  # by which the stage is lengthened
@@ -32,23 +32,18 @@ class Schedule:
     The number of rounds of a repeat depends on the spread of earlier rounds and repeats, never on a ratio.
 
     Args:
-        plan: the timing protocol.
+        measurement: its plan, its repeats and the seconds of timing, to which those of the rounds are added.
         profile: `max_seconds`, `processes` and `rounds` override the plan.
-        repeats: repeats that were measured earlier.
-        timing_s: seconds of timing in them.
         spent_s: seconds of the stage that went by before the measurement began.
 
     Attributes:
-        repeats: repeats that were measured.
-        timing_s: seconds of timing so far.
+        plan: the timing protocol.
         round_sd, repeat_sd: standard deviation of a ratio between rounds, and between repeats.
     """
 
-    def __init__(
-        self, plan: Plan, profile: ProfileParams, repeats: int = 0, timing_s: float = 0.0, spent_s: float = 0.0
-    ) -> None:
-        self.plan, self._profile = plan, profile
-        self.repeats, self.timing_s = repeats, timing_s
+    def __init__(self, measurement: Measurement, profile: ProfileParams, spent_s: float = 0.0) -> None:
+        assert measurement.plan is not None, "it is planned"
+        self.plan, self._measurement, self._profile = measurement.plan, measurement, profile
         self._began_s = time.monotonic() - spent_s
         self.round_sd, self.repeat_sd = ROUND_SD, REPEAT_SD
         self._more_s = 0.0
@@ -72,14 +67,14 @@ class Schedule:
     def left_s(self) -> float:
         """Seconds until measuring should end: of timing with `profile.max_seconds`, else of the stage."""
         if self._profile.max_seconds:
-            return self._profile.max_seconds - self.timing_s
+            return self._profile.max_seconds - self._measurement.timing_s
         return self.plan.stage_s + self._more_s - self.spent_s - self.plan.end_s
 
     @property
     def expected_s(self) -> float:
         """Seconds that the measurement takes if it ends when the time is up, or after the fewest repeats."""
         starts_s = self.plan.fewest_repeats * self.plan.start_s if self._profile.max_seconds else 0.0
-        started_s = self.plan.start_s if self.plan.interleaved and not self.repeats else 0.0
+        started_s = self.plan.start_s if self.plan.interleaved and not self._measurement.repeats else 0.0
         return max(self.left_s + starts_s, self._fewest_left_s - started_s, self.plan.start_s)
 
     @property
@@ -92,21 +87,21 @@ class Schedule:
         """Seconds of the repeats that come whatever time they take; 0 where parameters set their lengths."""
         if self._profile.max_seconds or self._profile.rounds:
             return 0.0
-        return max(0, self.plan.fewest_repeats - self.repeats) * self.plan.shortest_repeat_s
+        return max(0, self.plan.fewest_repeats - self._measurement.repeats) * self.plan.shortest_repeat_s
 
     def out_of(self) -> OutOf | None:
         """What is used up; None if there is time for another repeat.
 
         Before the fewest repeats, only `profile.processes` ends the measurement.
         """
-        if self.repeats >= self.most_repeats:
+        if self._measurement.repeats >= self.most_repeats:
             return "rounds"
         if self._profile.max_seconds:
-            is_up = self.left_s <= 0 and self.repeats >= self.plan.fewest_repeats
+            is_up = self.left_s <= 0 and self._measurement.repeats >= self.plan.fewest_repeats
             return "max_seconds" if is_up else None
         if self._is_given:
             return None
-        is_up = self.left_s < self.plan.shortest_repeat_s and self.repeats >= self.plan.fewest_repeats
+        is_up = self.left_s < self.plan.shortest_repeat_s and self._measurement.repeats >= self.plan.fewest_repeats
         return "time" if is_up else None
 
     def narrowing(self, out_of: OutOf | None) -> float | None:
@@ -134,7 +129,7 @@ class Schedule:
             return 0.0
         if self._profile.processes or self._profile.rounds or self._profile.max_seconds:
             return math.inf
-        return ACCOUNT_SHARE_OF_TIMING * self.timing_s
+        return ACCOUNT_SHARE_OF_TIMING * self._measurement.timing_s
 
     def takes_control(self, control_s: float, stage_s: float) -> bool:
         """Whether the control takes part in the next repeat.
@@ -146,8 +141,8 @@ class Schedule:
             stage_s: seconds of the stage so far, of all sessions.
         """
         if not self.plan.interleaved:
-            return self.repeats // 2 % 2 == 0
-        return self.repeats < FEWEST_WITH_CONTROL or control_s <= CONTROL_SHARE * stage_s
+            return self._measurement.repeats // 2 % 2 == 0
+        return self._measurement.repeats < FEWEST_WITH_CONTROL or control_s <= CONTROL_SHARE * stage_s
 
     def learn(self, speedups: Iterable[Speedup]) -> None:
         """Takes over how much the rounds and the repeats of these speed-ups vary, on average."""
@@ -164,7 +159,7 @@ class Schedule:
 
     def _whole_s(self) -> float:
         """Seconds of timing of the next repeat: the best for its start, as far as time allows."""
-        remaining = max(1, (self._profile.processes or self.plan.fewest_repeats) - self.repeats)
+        remaining = max(1, (self._profile.processes or self.plan.fewest_repeats) - self._measurement.repeats)
         if self._profile.max_seconds:
             return max(0.0, self.left_s) / remaining
         affordable_s = self.left_s / remaining - self.plan.start_s - self.plan.beside_s
@@ -178,7 +173,7 @@ class Schedule:
         `profile.rounds` is their largest number, and with `profile.processes` their number; `fixed` is their number,
         whatever the time.
         """
-        started_s, before_s, number = time.monotonic(), self.timing_s, 0
+        started_s, before_s, number = time.monotonic(), self._measurement.timing_s, 0
         fixed = fixed or (self._profile.rounds if self._is_given else None)
         most = fixed or self._profile.rounds
         try:
@@ -188,7 +183,7 @@ class Schedule:
                 yield number
                 number += 1
         finally:
-            self.timing_s = before_s + time.monotonic() - started_s
+            self._measurement.timing_s = before_s + time.monotonic() - started_s
 
     def fixed_rounds(self) -> tuple[int, int]:
         """Rounds of training and of inference in the next repeat, where each arm runs them by itself."""

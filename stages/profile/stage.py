@@ -87,7 +87,7 @@ def _measure_and_write(
     )
     measurement = runner.measure(configs, settings.compare.baseline, settings.profile, context, kept)
     origin = {"measured_at": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "commit": commit_text()}
-    measurement = replace(measurement, protocol=measurement.protocol.model_copy(update={**occasion, **origin}))
+    measurement.ended = measurement.protocol.model_copy(update={**occasion, **origin})
     _print_protocol(measurement)
     largest = _largest_batches(configs, settings, measurement, kept)
     return {name: _write(name, measurement, largest.get(name)) for name in measurement.records}

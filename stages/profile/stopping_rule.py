@@ -11,7 +11,7 @@ import pandas as pd
 from stages import files
 from stages.params.measures import measures_of
 from stages.profile.differences import bridge_of
-from stages.profile.records import ArmRecord
+from stages.profile.records import ArmRecord, Looks, Measurement
 from stages.profile.schedule import OutOf
 from stages.results.profile import Call, EndedBy, Ending, Round
 from stages.stats.speedup import (
@@ -60,35 +60,26 @@ class StoppingRule:
     Quality plays no part.
 
     Args:
-        records: the records by arm, to which the runner adds the rounds.
+        measurement: its records, to which the runner adds the rounds, and the looks and endings of its measures.
         baseline: name of the baseline's arm.
         sizes: batch sizes of inference.
         target: what ends a measure.
-        endings: those of an earlier session.
-        looks, last_looks: those that earlier sessions took at measures that go on.
-
-    Attributes:
-        endings: why and when each measure ended, by candidate and measure.
-        looks: interim looks so far.
-        last_looks: looks so far when the time was up, after which the measure went on.
     """
 
-    def __init__(
-        self,
-        records: Mapping[str, ArmRecord],
-        baseline: str,
-        sizes: tuple[int, ...],
-        target: Target,
-        endings: Mapping[Key, Ending] | None = None,
-        looks: Mapping[Key, int] | None = None,
-        last_looks: Mapping[Key, int] | None = None,
-    ) -> None:
-        self._records, self._baseline, self._target = records, baseline, target
-        self._sizes = sizes
-        self.endings: dict[Key, Ending] = dict(endings or {})
-        self.looks: dict[Key, int] = dict(looks or {})
-        self.last_looks: dict[Key, int] = dict(last_looks or {})
+    def __init__(self, measurement: Measurement, baseline: str, sizes: tuple[int, ...], target: Target) -> None:
+        self._measurement, self._records = measurement, measurement.records
+        self._baseline, self._target, self._sizes = baseline, target, sizes
         self._gone_on: set[Key] = set()  # although their time was up
+
+    @property
+    def endings(self) -> dict[Key, Ending]:
+        """Why and when each measure ended, by candidate and measure."""
+        found = self._measurement.endings.items()
+        return {(candidate, measure): ending for candidate, of_one in found for measure, ending in of_one.items()}
+
+    def _looks(self, key: Key) -> Looks:
+        candidate, measure = key
+        return self._measurement.looks.setdefault(candidate, {}).setdefault(measure, Looks())
 
     @property
     def candidates(self) -> list[str]:
@@ -105,7 +96,7 @@ class StoppingRule:
         """The candidates and measures that go on; none without a baseline."""
         if self._baseline not in self._records:
             return []
-        return [key for key in self._keys if key not in self.endings]
+        return [key for key in self._keys if self._looks(key).ending is None]
 
     @property
     def _keys(self) -> list[Key]:
@@ -140,21 +131,21 @@ class StoppingRule:
         """
         times = self._times()
         for key in self.open():
-            candidate, measure = key
+            (candidate, measure), looks = key, self._looks(key)
             repeats = self._shared(times, measure, self._baseline, candidate)
             if out_of is not None:
-                confidence = final_confidence(self.looks.get(key, 0), self.last_looks.get(key, 0))
+                confidence = final_confidence(looks.interim, looks.last)
                 found = self._factors(times, key, confidence)
-                self.last_looks[key] = self.last_looks.get(key, 0) + 1
+                looks.last += 1
                 if narrowing is None or self._is_decided(found) or not self._can_be_settled(found, narrowing):
-                    self._end(key, "target_precision" if self._is_narrow(found) else out_of, repeats, confidence)
+                    self._end(looks, "target_precision" if self._is_narrow(found) else out_of, repeats, confidence)
                 else:
                     self._gone_on.add(key)
             elif repeats in LOOKS:
-                self.looks[key] = self.looks.get(key, 0) + 1
+                looks.interim += 1
                 found = self._factors(times, key, INTERIM_CONFIDENCE)
                 if reason := self._interim_reason(found, at_any_width=key in self._gone_on):
-                    self._end(key, reason, repeats, INTERIM_CONFIDENCE)
+                    self._end(looks, reason, repeats, INTERIM_CONFIDENCE)
 
     def speedups(self, confidence: float = CONFIDENCE) -> dict[Key, Speedup]:
         """The speed-ups so far, of one repeat or more."""
@@ -167,11 +158,11 @@ class StoppingRule:
             if self._shared(times, measure, self._baseline, name)
         }
 
-    def _end(self, key: Key, reason: EndedBy, repeats: int, confidence: float) -> None:
-        last = self.last_looks.get(key, 0)
-        looks = self.looks.get(key, 0) + last
-        self.endings[key] = Ending(
-            ended_by=reason, confidence=confidence, looks=looks, repeats=repeats, last_looks=last
+    @staticmethod
+    def _end(looks: Looks, reason: EndedBy, repeats: int, confidence: float) -> None:
+        taken = looks.interim + looks.last
+        looks.ending = Ending(
+            ended_by=reason, confidence=confidence, looks=taken, repeats=repeats, last_looks=looks.last
         )
 
     def _is_narrow(self, found: list[Speedup]) -> bool:

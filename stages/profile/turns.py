@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 from stages import files
 from stages.profile.plan import Plan
-from stages.profile.records import ArmRecord, TracedStretch
+from stages.profile.records import ArmRecord, Measurement, TracedStretch
 from stages.profile.worker_process import WorkerProcess
 from stages.results.profile import Call, InputRound, Round, Step
 from stages.text import TRAIN, inference_measure
@@ -30,27 +29,23 @@ class Turns:
     training has no time for, and take the processor from the arm that is timed.
 
     Args:
-        records: everything that was measured, by arm.
+        measurement: to whose records, and seconds, they are added.
         seed: of the order of the turns.
         rounds: largest number of rounds in a repeat; None if only the time limits it.
 
     Attributes:
         repeated: rounds that were repeated because a process was stopped during them.
-        seconds: spent on each arm: its turns, and its share of the start-up; without short traces.
-        account_s: seconds spent on short traces.
         is_throttled: called after each round; whether the GPU was slowed down during it, None if that is not known.
     """
 
-    def __init__(self, records: Mapping[str, ArmRecord], seed: str, rounds: int | None = None) -> None:
-        self._records, self._seed = records, seed
+    def __init__(self, measurement: Measurement, seed: str, rounds: int | None = None) -> None:
+        self._measurement, self._records, self._seed = measurement, measurement.records, seed
         self._has_few_rounds = rounds is not None and rounds < LEAST_ROUNDS
         self._repeat = 0
         self._workers: Sequence[WorkerProcess] = ()
         self._stand_still = False
         self._was_stopped = False
         self.repeated = 0
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.account_s = 0.0
         self.is_throttled: Callable[[], bool | None] = lambda: None
 
     def begin(
@@ -59,7 +54,7 @@ class Turns:
         """The turns are from here on those of these workers, of which the new ones took so long to start together."""
         self._repeat, self._workers = repeat, workers
         for worker in new:
-            self.seconds[worker.name] += startup_s / len(new)
+            self._add_seconds(worker, startup_s / len(new))
         self._stand_still = len(workers) > 1
         for worker in workers if self._stand_still else ():
             worker.stand_still()
@@ -156,7 +151,7 @@ class Turns:
         started_s = time.monotonic()
         while self._is_stopped_during(trace):
             self.repeated += 1
-        self.account_s += time.monotonic() - started_s
+        self._measurement.account_s += time.monotonic() - started_s
         return stretches
 
     def settling_steps(self, worker: WorkerProcess, input_time_ms: float) -> int:
@@ -218,8 +213,12 @@ class Turns:
         """Calls a method in a worker's turn, and adds its duration to those of the arm."""
         started_s = time.monotonic()
         found = self._watched(worker, method, *arguments)
-        self.seconds[worker.name] += time.monotonic() - started_s
+        self._add_seconds(worker, time.monotonic() - started_s)
         return found
+
+    def _add_seconds(self, worker: WorkerProcess, seconds: float) -> None:
+        spent_s = self._measurement.seconds
+        spent_s[worker.name] = spent_s.get(worker.name, 0.0) + seconds
 
     def _watched(self, worker: WorkerProcess, method: str, *arguments: Any) -> Any:
         """Calls a method of one worker, for which it goes on, and notices if someone stops it meanwhile."""

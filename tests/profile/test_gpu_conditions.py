@@ -17,7 +17,7 @@ import pytest
 from stages.machine.gpus import visible
 from stages.profile import gpu_conditions
 from stages.profile.gpu_conditions import GpuMonitor, warnings
-from stages.profile.records import ArmRecord
+from stages.profile.records import ArmRecord, Measurement
 from stages.profile.turns import Turns
 from stages.results.profile import GpuConditions
 from tests.fake_nvml import Device, FakeNvml, error
@@ -320,7 +320,7 @@ class FakeWorker:
 
 def turns_of(*answers: bool | None) -> tuple[Turns, dict[str, ArmRecord]]:
     records = {name: arm_record() for name in ("float32", "mixed_float16")}
-    turns, workers = Turns(records, "0"), cast(Any, [FakeWorker(name) for name in records])
+    turns, workers = Turns(Measurement({}, records=records), "0"), cast(Any, [FakeWorker(name) for name in records])
     turns.begin(0, workers, workers, 0.0)
     turns.is_throttled = itertools.chain(answers).__next__
     return turns, records

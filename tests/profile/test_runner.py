@@ -495,12 +495,13 @@ import time
 from collections import Counter
 from pathlib import Path
 from stages.profile.arms import Arms
+from stages.profile.records import Measurement
 from stages.profile.worker_process import serve_worker
 from tests.profile.test_plan import plan
 from tests.profile.test_runner import ENTRIES, PROTOCOL, config
 
-records = {}
-arms = Arms({"float32": config(ENTRIES["float32"])}, "float32", PROTOCOL, records, serve_worker)
+measurement = Measurement({})
+arms = Arms({"float32": config(ENTRIES["float32"])}, "float32", PROTOCOL, measurement, serve_worker)
 planned = plan(3.0, {"steps_per_round": 20, "inference_calls_per_round": 2})
 with arms.repeat(0):
     arms.start({"float32": {"train", "inference_b1", "inference_b32"}})
@@ -510,7 +511,7 @@ with arms.repeat(0):
         arms.turns.train(number, planned)
         arms.turns.infer(number, planned)
         number += 1
-    times = records["float32"].times
+    times = measurement.records["float32"].times
     times_ms = [row.round_time_ms for row in times.rounds] + [row.latency_ms for row in times.calls]
     warning = next(arms.turns.warnings(), "")
     print(max(times_ms), arms.turns.repeated, max(Counter(row.round for row in times.rounds).values()), repr(warning))

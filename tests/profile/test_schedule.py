@@ -9,9 +9,17 @@ import pytest
 
 from stages.params import ProfileParams
 from stages.profile import schedule
-from stages.profile.plan import INFERENCE_SHARE, LEAST_TIMING_S, MAX_REPEATS
+from stages.profile.plan import INFERENCE_SHARE, LEAST_TIMING_S, MAX_REPEATS, Plan
+from stages.profile.records import Measurement
 from stages.profile.schedule import Schedule
 from tests.profile.test_plan import plan
+
+
+def schedule_of(
+    planned: Plan, profile: ProfileParams | None = None, repeats: int = 0, timing_s: float = 0.0, spent_s: float = 0.0
+) -> tuple[Schedule, Measurement]:
+    measurement = Measurement({}, planned, repeats=repeats, timing_s=timing_s)
+    return Schedule(measurement, profile or ProfileParams(), spent_s), measurement
 
 
 class Clock:
@@ -29,9 +37,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def run(clock: Clock, start_s: float = 6.0, **profile: Any) -> tuple[Schedule, list[list[int]]]:
+def run(clock: Clock, start_s: float = 6.0, **profile: Any) -> tuple[Schedule, Measurement, list[list[int]]]:
     """Measures rounds of 0.2 s until nothing is left; returns the round numbers of each repeat."""
-    found = Schedule(plan(50.0, profile, start_s=start_s, trainings_s=120.0), ProfileParams(**profile))
+    planned = plan(50.0, profile, start_s=start_s, trainings_s=120.0)
+    found, measurement = schedule_of(planned, ProfileParams(**profile))
     rounds: list[list[int]] = []
     while found.out_of() is None:
         clock.now_s += start_s
@@ -40,31 +49,31 @@ def run(clock: Clock, start_s: float = 6.0, **profile: Any) -> tuple[Schedule, l
         for number in found.rounds_until(training_s):
             rounds[-1].append(number)
             clock.now_s += 0.2
-        found.repeats += 1
-    return found, rounds
+        measurement.repeats += 1
+    return found, measurement, rounds
 
 
 def test_rounds_come_in_pairs_of_an_order_and_its_reverse(clock: Clock) -> None:
-    _, rounds = run(clock)
+    _, _, rounds = run(clock)
     assert all(len(of_repeat) % 2 == 0 and of_repeat == list(range(len(of_repeat))) for of_repeat in rounds)
 
 
 def test_stage_ends_in_its_time(clock: Clock) -> None:
-    found, rounds = run(clock)
+    found, _, rounds = run(clock)
     assert len(rounds) >= found.plan.fewest_repeats
     assert 0.6 * found.plan.stage_s < clock.now_s <= found.plan.stage_s
     assert found.out_of() == "time"
 
 
 def test_fewest_repeats_are_measured_whatever_they_take(clock: Clock) -> None:
-    found, rounds = run(clock, start_s=80.0)
+    found, _, rounds = run(clock, start_s=80.0)
     assert len(rounds) == found.plan.fewest_repeats
     assert clock.now_s > found.plan.stage_s
 
 
 @pytest.mark.parametrize("start_s", [6.0, 20.0, 80.0])
 def test_expected_time_is_about_what_the_measurement_takes(clock: Clock, start_s: float) -> None:
-    begun = Schedule(plan(50.0, start_s=start_s, trainings_s=120.0), ProfileParams())
+    begun, _ = schedule_of(plan(50.0, start_s=start_s, trainings_s=120.0))
     expected_s, left_s = begun.expected_s, begun.expected_left_s
     run(clock, start_s=start_s)
     assert expected_s <= left_s
@@ -72,19 +81,19 @@ def test_expected_time_is_about_what_the_measurement_takes(clock: Clock, start_s
 
 
 def test_seconds_in_the_parameters_are_those_of_the_timing(clock: Clock) -> None:
-    found, rounds = run(clock, max_seconds=20.0)
-    assert found.timing_s == pytest.approx(20.0, abs=0.5)
+    found, measurement, rounds = run(clock, max_seconds=20.0)
+    assert measurement.timing_s == pytest.approx(20.0, abs=0.5)
     assert found.plan.fewest_repeats <= len(rounds) <= MAX_REPEATS
 
 
 def test_numbers_in_the_parameters_hold(clock: Clock) -> None:
-    found, rounds = run(clock, processes=3, rounds=50)  # which take longer than the stage may
+    found, _, rounds = run(clock, processes=3, rounds=50)  # which take longer than the stage may
     assert rounds == [[*range(50)]] * 3
     assert found.out_of() == "rounds"
 
 
 def test_repeats_that_differ_get_fewer_rounds_each(clock: Clock) -> None:
-    found = Schedule(plan(50.0, start_s=6.0, trainings_s=3600.0), ProfileParams())
+    found, _ = schedule_of(plan(50.0, start_s=6.0, trainings_s=3600.0))
     usual, _ = found.seconds(training=True, inference=True)
     found.repeat_sd /= 3
     more, _ = found.seconds(training=True, inference=True)
@@ -95,33 +104,33 @@ def test_repeats_that_differ_get_fewer_rounds_each(clock: Clock) -> None:
 def test_timing_takes_as_long_as_the_starts_and_not_less_than_some_seconds(
     clock: Clock, start_s: float, least_s: float
 ) -> None:
-    found = Schedule(plan(50.0, start_s=start_s, trainings_s=0.0), ProfileParams())
+    found, measurement = schedule_of(plan(50.0, start_s=start_s, trainings_s=0.0))
     while found.out_of() is None:
         clock.now_s += 3 * start_s  # other load
         for _ in found.rounds_until(sum(found.seconds(training=True, inference=True))):
             clock.now_s += 0.2
-        found.repeats += 1
-    assert found.repeats == found.plan.fewest_repeats
-    assert least_s <= found.timing_s < least_s + 3
+        measurement.repeats += 1
+    assert measurement.repeats == found.plan.fewest_repeats
+    assert least_s <= measurement.timing_s < least_s + 3
 
 
 def test_short_traces_take_half_as_long_as_the_timing_at_most() -> None:
-    assert Schedule(plan(5.0), ProfileParams(), timing_s=8.0).most_account_s == 4.0
-    assert Schedule(plan(5.0), ProfileParams(processes=3), timing_s=8.0).most_account_s == math.inf
+    assert schedule_of(plan(5.0), ProfileParams(), timing_s=8.0)[0].most_account_s == 4.0
+    assert schedule_of(plan(5.0), ProfileParams(processes=3), timing_s=8.0)[0].most_account_s == math.inf
 
 
 def test_control_takes_part_as_long_as_it_costs_little() -> None:
-    found = Schedule(plan(5.0), ProfileParams(), repeats=3)
+    found, _ = schedule_of(plan(5.0), repeats=3)
     assert found.takes_control(control_s=3.0, stage_s=50.0)
     assert not found.takes_control(control_s=6.0, stage_s=50.0)
-    assert Schedule(plan(5.0), ProfileParams(), repeats=1).takes_control(control_s=20.0, stage_s=50.0)
+    assert schedule_of(plan(5.0), ProfileParams(), repeats=1)[0].takes_control(control_s=20.0, stage_s=50.0)
     alone = plan(5.0, interleaved=False)
-    taken = [Schedule(alone, ProfileParams(), repeats=number).takes_control(0.0, 1.0) for number in range(8)]
+    taken = [schedule_of(alone, ProfileParams(), repeats=number)[0].takes_control(0.0, 1.0) for number in range(8)]
     assert taken == [True, True, False, False] * 2
 
 
 def test_all_time_is_for_what_is_measured() -> None:
-    found = Schedule(plan(5.0), ProfileParams())
+    found, _ = schedule_of(plan(5.0))
     training_s, inference_s = found.seconds(training=True, inference=True)
     assert inference_s == pytest.approx((training_s + inference_s) * INFERENCE_SHARE)
     assert found.seconds(training=False, inference=True)[0] == 0
@@ -130,6 +139,6 @@ def test_all_time_is_for_what_is_measured() -> None:
 
 def test_earlier_timing_counts_for_the_seconds_and_not_for_the_stage() -> None:
     asked = ProfileParams(max_seconds=20.0)
-    assert Schedule(plan(5.0), asked, repeats=5, timing_s=20.0).out_of() == "max_seconds"
-    assert Schedule(plan(5.0), ProfileParams(), repeats=5, timing_s=200.0).out_of() is None
-    assert Schedule(plan(5.0), ProfileParams(), repeats=5, spent_s=1000.0).out_of() == "time"
+    assert schedule_of(plan(5.0), asked, repeats=5, timing_s=20.0)[0].out_of() == "max_seconds"
+    assert schedule_of(plan(5.0), ProfileParams(), repeats=5, timing_s=200.0)[0].out_of() is None
+    assert schedule_of(plan(5.0), ProfileParams(), repeats=5, spent_s=1000.0)[0].out_of() == "time"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stages import files
-from stages.profile.records import ArmRecord, Calibration
+from stages.profile.records import ArmRecord, Calibration, Measurement
 from stages.profile.stopping_rule import StoppingRule, Target
 from stages.results.profile import Call, Round
 from stages.stats.speedup import INTERIM_CONFIDENCE, LOOKS, final_confidence
@@ -45,7 +45,7 @@ def add_repeat(
 
 
 def rule(found: dict[str, ArmRecord], target: Target = TARGET) -> StoppingRule:
-    return StoppingRule(found, "float32", (1,), target)
+    return StoppingRule(Measurement({}, records=found), "float32", (1,), target)
 
 
 def measured(step_ms: dict[str, float], repeats: int, noise: float = 0.02, target: Target = TARGET) -> StoppingRule:
@@ -100,7 +100,7 @@ def test_measure_goes_on_after_its_time_only_if_that_may_settle_it(
 ) -> None:
     """Also where its interval is wide: what is decided then has ended."""
     found = measured({"float32": 10.5, "mixed_bfloat16": candidate_ms}, 5, noise)
-    found.endings, found.looks = {}, {}
+    found._measurement.looks.clear()
     found.look("time", narrowing=0.7)
     assert {measure for _, measure in found.open()} == ({"train", "inference_b1"} if goes_on else set())
     found.look("time")
@@ -188,9 +188,8 @@ def test_nothing_is_open_without_a_baseline() -> None:
 def test_looks_and_endings_of_an_earlier_session_are_taken_over() -> None:
     step_ms = {"float32": 10.5, "mixed_bfloat16": 10.0}
     first = measured(step_ms, 4, noise=0.2)
-    found = records(**step_ms)
-    for number in range(5):
-        add_repeat(found, number, step_ms, noise=0.2)
-    second = StoppingRule(found, "float32", (1,), TARGET, first.endings, first.looks)
+    found = first._measurement
+    add_repeat(found.records, 4, step_ms, noise=0.2)
+    second = StoppingRule(found, "float32", (1,), TARGET)
     second.look("time")
     assert {ending.looks for ending in second.endings.values()} == {3}

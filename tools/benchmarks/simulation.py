@@ -20,7 +20,7 @@ from stages import files
 from stages.params import CompareParams, ProfileParams, Variant
 from stages.profile import schedule as schedule_module
 from stages.profile.plan import Costs, make_plan
-from stages.profile.records import ArmRecord, ArmSettings, Calibration
+from stages.profile.records import ArmRecord, ArmSettings, Calibration, Measurement
 from stages.profile.schedule import Schedule
 from stages.profile.steady_state import first_steady
 from stages.profile.stopping_rule import Key, StoppingRule, Target
@@ -135,9 +135,9 @@ class RuleOnRounds(StoppingRule):
     """The rule of `profile` on arrays of rounds instead of tables."""
 
     def __init__(
-        self, rounds: Rounds, records: Mapping[str, ArmRecord], target: Target, sizes: tuple[int, ...] = SIZES
+        self, rounds: Rounds, measurement: Measurement, target: Target, sizes: tuple[int, ...] = SIZES
     ) -> None:
-        super().__init__(records, BASELINE, sizes, target)
+        super().__init__(measurement, BASELINE, sizes, target)
         self.rounds = rounds
 
     def _times(self) -> dict[str, Any]:
@@ -231,22 +231,23 @@ def simulate(
     plan = make_plan(profile, costs, interleaved=machine.interleaved)
     rounds: Rounds = {}
     target = Target(target_precision, MIN_SPEEDUP, len(CANDIDATES) * len(MEASURES), machine.interleaved)
-    rule, schedule = RuleOnRounds(rounds, records, target), Schedule(plan, profile, spent_s=8.0)
+    measurement = Measurement({}, plan, records=records)
+    rule, schedule = RuleOnRounds(rounds, measurement, target), Schedule(measurement, profile, spent_s=8.0)
     draws = _Draws(machine, generator, truth)
     while rule.has_open and schedule.out_of() is None:
         takes_control = schedule.takes_control(0.08 * clock.now_s, clock.now_s)
         needed = rule.needed(with_control=takes_control) if rounds else _all(records, rule)
         for name, measure, began_s in _began(schedule, clock, draws, needed):
-            times = draws.rounds(name, measure, schedule.repeats, began_s)
-            rounds.setdefault(name, {}).setdefault(measure, {})[schedule.repeats] = times
+            times = draws.rounds(name, measure, measurement.repeats, began_s)
+            rounds.setdefault(name, {}).setdefault(measure, {})[measurement.repeats] = times
         clock.now_s += plan.account_s
-        schedule.repeats += 1
+        measurement.repeats += 1
         out_of = schedule.out_of()
         rule.look(out_of, schedule.narrowing(out_of))
         if out_of is not None and rule.has_open:
             schedule.go_on()
         schedule.learn(rule.speedups().values())
-    return _found(rule, rounds, schedule, clock.now_s)
+    return _found(rule, rounds, measurement.repeats, clock.now_s)
 
 
 def _speeds(speeds: dict[Key, float], bridges: dict[str, float]) -> dict[Key, float]:
@@ -401,10 +402,10 @@ def _inside(spells: NDArray[np.float64], when_s: NDArray[np.float64]) -> NDArray
     return np.searchsorted(spells, when_s, side="right") % 2 == 1
 
 
-def _found(rule: RuleOnRounds, rounds: Rounds, schedule: Schedule, seconds: float) -> Found:
+def _found(rule: RuleOnRounds, rounds: Rounds, repeats: int, seconds: float) -> Found:
     interleaved = rule._target.interleaved
     bridge = f"{files.BRIDGE_PREFIX}onednn_off"
-    found = Found({}, {}, {}, schedule.repeats, seconds, {key: item.ended_by for key, item in rule.endings.items()})
+    found = Found({}, {}, {}, repeats, seconds, {key: item.ended_by for key, item in rule.endings.items()})
     rounds = steady(rounds)
     for (name, measure), ending in rule.endings.items():
         arm = rounds[name][measure]
