@@ -267,7 +267,7 @@ def small_disk(copied: Checkout) -> Iterator[Path]:
     folder = copied.root / ".halfstep/profile"
     shutil.rmtree(folder)
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
     if os.getuid() or subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("a file system may not be mounted here")
     yield folder
