@@ -24,9 +24,9 @@ if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_
 
 _OLDEST_PYTHON = (3, 11)
 _PACKAGES = (
-    *("filelock", "google", "greenlet", "jinja2", "keras", "matplotlib", "mlflow", "numpy", "pandas", "PIL", "psutil"),
-    *("pydantic", "pynvml", "rich", "ruamel", "scipy", "sklearn", "sqlalchemy", "tensorboard", "tensorflow", "xprof"),
-    "yaml",
+    *("ai_edge_litert", "filelock", "google", "greenlet", "h5py", "jinja2", "keras", "matplotlib", "mlflow", "numpy"),
+    *("pandas", "PIL", "psutil", "pydantic", "pynvml", "rich", "ruamel", "scipy", "sklearn", "sqlalchemy"),
+    *("tensorboard", "tensorflow", "xprof", "yaml"),
 )
 
 

@@ -23,6 +23,7 @@ DATA = Path("data")
 PREPARED = DATA / "prepared"
 TRAIN = DATA / "train"
 PROFILE = DATA / "profile"
+SERVE = DATA / "serve"
 COMPARE = DATA / "compare"
 FLEET = DATA / "fleet"  # what `python -m stages.fleet profile` brings home; ignored by git and DVC
 REPORT = COMPARE / "report.html"
@@ -251,7 +252,7 @@ def stage_of(path: Path) -> str:
     """The DVC stage that writes a file or folder below `data/`."""
     if path.is_relative_to(TRAIN) and path != TRAIN:
         return f"train@{path.relative_to(TRAIN).parts[0]}"
-    return next((stage for stage in ("profile", "compare") if path.is_relative_to(DATA / stage)), "prepare")
+    return next((stage for stage in ("profile", "serve", "compare") if path.is_relative_to(DATA / stage)), "prepare")
 
 
 def command_of(path: Path) -> str:

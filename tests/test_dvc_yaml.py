@@ -27,8 +27,8 @@ def stages(pipeline: dict[str, Any]) -> dict[str, Any]:
     return dict(pipeline["stages"])
 
 
-def test_stages_are_environment_prepare_train_profile_compare(stages: dict[str, Any]) -> None:
-    assert list(stages) == ["environment", "prepare", "train", "profile", "compare"]
+def test_stages_are_those_of_the_pipeline(stages: dict[str, Any]) -> None:
+    assert list(stages) == ["environment", "prepare", "train", "profile", "serve", "compare"]
     assert list(stages["train"]["matrix"]) == ["variant", "seed"]
 
 
@@ -47,6 +47,8 @@ def test_parameters_of_the_other_stages(stages: dict[str, Any]) -> None:
     fields = {f"train.{name}" for name in set(TrainParams.model_fields) - WITHOUT_EFFECT_ON_A_RESULT}
     own = {"task", "model", "variants", "profile", "compare.baseline", "compare.min_speedup"}
     assert set(stages["profile"]["params"]) == own | fields
+    of_training = {f"train.{name}" for name in ("variants", "seeds", "epochs", "batch_size")}
+    assert set(stages["serve"]["params"]) == own | of_training | {"serve"}
     assert "compare" in stages["compare"]["params"]
     assert "params" not in stages["environment"]  # it always runs, and reads all parameters
 
@@ -70,7 +72,7 @@ def test_stages_depend_on_their_code_and_on_nothing_else_of_it(stages: dict[str,
 
 def test_stages_that_run_a_task_depend_on_its_digest(stages: dict[str, Any]) -> None:
     assert [name for name, stage in stages.items() if "data/keys/task" in stage.get("deps", [])] == [
-        *("prepare", "train", "profile")
+        *("prepare", "train", "profile", "serve")
     ]
 
 

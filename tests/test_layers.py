@@ -13,7 +13,7 @@ import pytest
 
 # From the lowest to the highest. Packages of one layer do not import each other.
 LAYERS = (
-    {"errors", "imports", "policies", "supervision", "telling", "terminal"},
+    {"errors", "formats", "imports", "policies", "supervision", "telling", "terminal"},
     {"cache", "cli", "commands", "escaping", "operations", "text"},
     {"files"},
     {"locking", "machine"},
@@ -23,6 +23,7 @@ LAYERS = (
     {"tracking", "precision"},
     {"tasks"},
     {"environment", "prepare", "train", "profile", "compare"},
+    {"serve"},
     {"gallery"},
     {"advise", "audit", "fleet"},
 )

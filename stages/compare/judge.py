@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 from stages.compare.explain.account import op_changes
@@ -17,19 +17,17 @@ from stages.compare.metrics import (
     metric_values,
     train_times_s,
 )
-from stages.compare.next_steps import next_steps, too_few_of
+from stages.compare.next_steps import next_steps
 from stages.compare.notes import notes
+from stages.compare.quality_document import quality_of
 from stages.compare.quality_sentences import quality_sentence, same_weights_sentence
 from stages.compare.sentences import verdict_sentence
+from stages.compare.serving import serving_of
 from stages.compare.study import Study
 from stages.compare.training_curves import time_to_score
 from stages.params import CompareParams
 from stages.results import comparison as document
 from stages.results.profile import Profile, Setting, differing_settings
-from stages.stats.bootstrap import MetricChange
-from stages.stats.proportions import BinaryChange
-from stages.stats.quality import QualityChange
-from stages.stats.speedup import CONFIDENCE
 from stages.text import TRAIN, joined
 
 
@@ -77,6 +75,7 @@ def document_of(judging: Judging) -> document.Comparison:
         startup_s=metric_values(study.variants, STARTUP) or None,
         notes=tuple(notes(judging)) or None,
         setup=_setup(study),
+        serving=serving_of(judging),
         candidates=candidates,
     )
 
@@ -147,9 +146,9 @@ def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candida
             for measure, found in candidate.factors.items()
         }
         or None,
-        quality=_quality(candidate.quality, quality_sentence, candidate.variant, judging),
-        quality_same_weights=_quality(
-            candidate.quality_same_weights, same_weights_sentence, candidate.variant, judging
+        quality=quality_of(candidate.quality, judging, quality_sentence, candidate.variant),
+        quality_same_weights=quality_of(
+            candidate.quality_same_weights, judging, same_weights_sentence, candidate.variant
         ),
         limit=None if candidate.limit is None else {TRAIN: candidate.limit},
         account=None if candidate.account is None else {TRAIN: candidate.account},
@@ -222,36 +221,3 @@ def _disturbances(candidate: JudgedCandidate, measure: str, baseline: str) -> It
             f"{candidate.variant}: {speedup.run_ratio:.2f}× counts stalls. The ratio of typical steps, which stalls do "
             f"not change, is {speedup.typical_ratio:.2f}×."
         )
-
-
-def _quality(
-    change: QualityChange | None, sentence: Callable[[str, QualityChange, Judging], str], variant: str, judging: Judging
-) -> document.Quality | None:
-    """A change of quality, said in this sentence; None if there is none."""
-    if change is None:
-        return None
-    return document.Quality(
-        value=change.delta,
-        low=change.low,
-        high=change.high,
-        confidence=CONFIDENCE,
-        n=change.examples,
-        unit="fraction" if change.is_fraction else None,
-        name=judging.study.score_name,
-        baseline=change.baseline,
-        candidate=change.candidate,
-        margin=judging.margin,
-        seeds=change.seeds,
-        kind=_kind(change),
-        outcome=change.outcome(judging.margin),
-        reason=change.reason(judging.margin),
-        mcnemar_p=change.mcnemar_p,
-        sentence=sentence(variant, change, judging),
-        too_few=too_few_of(change, judging),
-    )
-
-
-def _kind(change: QualityChange) -> Literal["binary", "score", "metric"]:
-    if isinstance(change, BinaryChange):
-        return "binary"
-    return "metric" if isinstance(change, MetricChange) else "score"

@@ -214,7 +214,7 @@ def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
         reasons=(),
         speedups=speedups,
         factors=_factors(study, result.variant, baseline, profile),
-        quality=None if study.speed_only else _quality(study, _scores(result)),
+        quality=None if study.speed_only else quality_change(study, _scores(result)),
         quality_same_weights=_quality_same_weights(study, result),
         waiting=precision_bound(baseline, profile),
         accounts=accounts,
@@ -436,7 +436,7 @@ def _control(study: Study, baseline: Profile, measured: Sequence[JudgedCandidate
     return {measure: replace(speedup, others=others[measure]) for measure, speedup in found.items()}
 
 
-def _quality(study: Study, scores: NDArray[np.float64]) -> QualityChange:
+def quality_change(study: Study, scores: NDArray[np.float64]) -> QualityChange:
     """The change of quality from the baseline's scores to `scores`, `(seeds, ...)`."""
     if study.task.score_kind == "metric":
         return MetricChange(_scores(study.baseline), scores, study.task.examples)
@@ -448,7 +448,7 @@ def _quality_same_weights(study: Study, result: VariantResult) -> QualityChange 
     seeds = [training.seed for training in study.baseline.trainings]
     if study.speed_only or any(seed not in result.same_weights for seed in seeds):
         return None
-    return _quality(study, np.stack([result.same_weights[seed] for seed in seeds]))
+    return quality_change(study, np.stack([result.same_weights[seed] for seed in seeds]))
 
 
 def _scores(result: VariantResult) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from stages.results.artifact import read_array
 from stages.results.occasions import Earlier, read_earlier
 from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.results.profile import Profile, bridge_name, read_profile, same_weights_file
+from stages.results.serving import Served, read_served, read_served_scores, read_times
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.results.training import (
     Training,
@@ -60,6 +61,22 @@ class VariantResult:
 
 
 @dataclass(frozen=True)
+class ServedStudy:
+    """The trained weights in other formats.
+
+    Attributes:
+        info: what was exported.
+        times: by format, Keras and its second copy among them.
+        scores: by variant and format, those of the test examples in `Training`, of all seeds; without those of a
+            format that refuses one of them.
+    """
+
+    info: Served
+    times: Mapping[str, Profile]
+    scores: Mapping[tuple[str, str], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
 class Study:
     """The baseline, the candidates in the order of `train.variants`, and what they were measured on.
 
@@ -71,6 +88,7 @@ class Study:
         manifests: sha256 of the manifest of each folder that was read, by its path.
         earlier: what other occasions found of the same arms.
         model: `model.name` of images.
+        served: the trained weights in other formats; None without any.
     """
 
     baseline: VariantResult
@@ -84,6 +102,7 @@ class Study:
     manifests: Mapping[str, str] = field(default_factory=dict)
     earlier: Earlier = field(default_factory=lambda: Earlier({}))
     model: str | None = None
+    served: ServedStudy | None = None
 
     def bridge(self, candidate: Profile, measure: str) -> Profile | None:
         """The arm between the baseline and a candidate; None where no other setting matters, or it was not needed."""
@@ -197,8 +216,23 @@ def load_study(
         bridges=_load_bridges(before, candidates),
         earlier=read_earlier(before.profile.summary.protocol if before.profile else None),
         model=files.read_json(files.MODEL_FILE).get("name") if files.MODEL_FILE.is_file() else None,
+        served=_load_served(task, labels),
     )
     return replace(study, manifests=_manifests(study))
+
+
+def _load_served(task: TaskInfo, labels: NDArray[np.int64] | None) -> ServedStudy | None:
+    info = read_served()
+    if info is None or not info.exports:
+        return None
+    times = {name: read_times(name) for name in (*info.timed, *([files.CONTROL] if info.timed else []))}
+    scores: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
+    refused = {(item.variant, item.format) for item in info.exports if item.refusal is not None}
+    for item in info.exports if not task.speed_only else ():
+        if (item.variant, item.format) not in refused:
+            found = read_served_scores(item.variant, item.seed, item.format, task, labels)
+            scores.setdefault((item.variant, item.format), []).append(found)
+    return ServedStudy(info, times, {key: np.stack(found) for key, found in scores.items()})
 
 
 def _manifests(study: Study) -> dict[str, str]:
@@ -208,6 +242,7 @@ def _manifests(study: Study) -> dict[str, str]:
         *(files.train_dir(item.variant, training.seed) for item in study.variants for training in item.trainings),
         *(files.profile_dir(name) for name in (*profiled, *study.bridges)),
         *([files.profile_dir(files.CONTROL)] if study.control else []),
+        *([files.SERVE] if study.served else []),
     ]
     return {folder.as_posix(): files.sha256_file(folder / files.MANIFEST) for folder in folders}
 

@@ -210,7 +210,7 @@ def _folder(task: TaskParams, path_key: str) -> str | None:
 
 
 def _depends(paths: Iterable[str]) -> Iterator[str]:
-    results = [folder.resolve() for folder in (files.PREPARED, files.TRAIN, files.PROFILE, files.COMPARE)]
+    results = [folder.resolve() for folder in (files.PREPARED, files.TRAIN, files.PROFILE, files.SERVE, files.COMPARE)]
     for name in paths:
         path, subject = files.resolve_data_path(name), f"task.depends contains '{_shown(name)}', which"
         if not os.path.exists(path):  # noqa: PTH110  Path.exists raises an error for a long name

@@ -25,11 +25,12 @@ from stages.environment.own_code_preflight import (
 )
 from stages.errors import HalfstepError, ParameterError, one_line, without_password
 from stages.files import resolve_data_path
+from stages.formats import FORMATS
 from stages.inputs.own_model import OWN_MODEL
 from stages.machine import gpu_failures, gpus
-from stages.params import DataParams, Params, TrackingParams, TrainParams, examine, read
+from stages.params import DataParams, Params, ServeParams, TrackingParams, TrainParams, examine, read
 from stages.params.rules import did_you_mean
-from stages.text import MIB
+from stages.text import MIB, joined
 from stages.tracking import store
 
 BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
@@ -85,8 +86,19 @@ def input_problems(params: Params, *, has_data: bool = True) -> list[str]:
     return [
         *inputs,
         *_gpu(params.train),
+        *_formats(params.serve),
         *_tracking(params.tracking, store.problem_with(store.resolve_uri(params.tracking))),
     ]
+
+
+def _formats(serve: ServeParams) -> Iterator[str]:
+    for name in serve.exported:
+        if missing := FORMATS[name].missing:
+            packages = joined([found.replace("_", "-") for found in missing])
+            yield (
+                f"serve.formats contains '{name}', which needs {packages}: run `pip install \".[serve]\"`, or leave "
+                "it out"
+            )
 
 
 def require_writable_checkout() -> None:

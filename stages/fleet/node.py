@@ -91,7 +91,7 @@ def measure() -> None:
     except StepError:
         if not (settings.compare.gate and COMPARISON.is_file()):  # a gate that is not passed here is a result
             raise
-    dvc("push", "--run-cache", "profile", "compare")
+    dvc("push", "--run-cache", "profile", "serve", "compare")
 
 
 def dvc(*arguments: str) -> list[str]:

@@ -32,6 +32,15 @@ STARTS: Mapping[str, tuple[str, ...]] = {
         "params/derived",
         "params/measures",
     ),
+    "serve": (
+        "serve/stage",
+        "serve/exporting",
+        "serve/worker",
+        "machine/gpus/driver",
+        "machine/gpus/selection",
+        "params/derived",
+        "params/measures",
+    ),
     "compare": (
         "compare/judge",
         "compare/metrics",

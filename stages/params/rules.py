@@ -16,7 +16,7 @@ from stages.text import yaml_text
 
 VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 ARGUMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")  # MLflow logs it as part of a parameter's name
-RESERVED_NAMES = frozenset({"prepare", "train", "profile", "compare", "control"})
+RESERVED_NAMES = frozenset({"prepare", "train", "profile", "serve", "compare", "control"})
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -50,6 +50,8 @@ def _lists_have_no_duplicates(params: Params) -> Iterator[str]:
         "train.variants": params.train.variants,
         "train.seeds": params.train.seeds,
         "profile.inference_batch_sizes": params.profile.inference_batch_sizes,
+        "serve.formats": params.serve.formats,
+        "serve.batch_sizes": params.serve.batch_sizes or (),
         "task.depends": params.task.depends,
         **{f"variants.{name}.float32_layers": entry.float32_layers for name, entry in params.variants.items()},
     }

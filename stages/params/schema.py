@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator
 
 from stages.files import resolve_data_path
+from stages.formats import FORMATS, KERAS
 from stages.params import derived
 from stages.policies import POLICIES, DTypePolicy
 
 if TYPE_CHECKING:
     Policy = str
+    FormatName = str
 else:
     Policy = Literal[tuple(POLICIES)]
+    FormatName = Literal[tuple(FORMATS)]
 QUANTIZED_POLICIES = ("int8", "float8", "int4", "gptq", "awq")  # how Keras's names of quantized policies begin
 
 
@@ -361,6 +364,26 @@ class ProfileParams(Section):
         return str(self.seed) if self.occasion is None else f"{self.seed} {self.occasion}"
 
 
+class ServeParams(Section):
+    """In which formats the trained models are served: how fast each predicts, and whether its score stays the same."""
+
+    formats: Annotated[tuple[FormatName, ...], BeforeValidator(_tuple_from_list)] = Field(
+        (KERAS, "saved_model", "litert"),
+        description="formats to which the trained weights are exported in float32, and which are timed beside Keras; "
+        "`[]`: none",
+    )
+    batch_sizes: BatchSizes | None = Field(
+        None,
+        description="batch sizes at which they are timed, of which the first decides; `null`: "
+        "`profile.inference_batch_sizes`",
+    )
+
+    @property
+    def exported(self) -> tuple[str, ...]:
+        """The formats without Keras itself, with which they are compared."""
+        return tuple(name for name in self.formats if name != KERAS)
+
+
 class CompareParams(Section):
     """What counts as faster, and as equally good. Choose these before you measure."""
 
@@ -410,6 +433,7 @@ class Params(Section):
         "mixed_bfloat16": Variant(policy="mixed_bfloat16"),
     }
     profile: ProfileParams = ProfileParams()
+    serve: ServeParams = ServeParams()
     compare: CompareParams = CompareParams()
     tracking: TrackingParams = TrackingParams()
     fleet: FleetParams = FleetParams()

@@ -35,6 +35,7 @@ class Arms:
         profile: the timing protocol.
         measurement: to which what is measured is added.
         serve: what a worker process runs.
+        trains: whether training is measured, and so must be the same in all arms.
 
     Attributes:
         turns: the turns of the processes that run.
@@ -50,8 +51,11 @@ class Arms:
         profile: ProfileParams,
         measurement: Measurement,
         serve: Serve,
+        *,
+        trains: bool = True,
     ) -> None:
         self._configs, self._baseline, self._profile, self._serve = dict(configs), baseline, profile, serve
+        self._trains = trains
         self._records, self._repeat = measurement.records, 0
         self._stack = ExitStack()
         self._workers: list[WorkerProcess] = []
@@ -69,7 +73,8 @@ class Arms:
         """What is measured of an arm; everything of the baseline and of what is compared without one."""
         entry = self._configs[name].variant
         before = self._configs.get(self._baseline)
-        return measures_of(entry, before.variant if before else entry, self._profile.inference_batch_sizes)
+        sizes = self._profile.inference_batch_sizes
+        return measures_of(entry, before.variant if before else entry, sizes, trains=self._trains)
 
     @property
     def workers(self) -> list[WorkerProcess]:
@@ -117,7 +122,8 @@ class Arms:
         self._workers += new
         for name, settings in together(new, "settings").items():
             self._records.setdefault(name, ArmRecord(configs[name].variant, settings)).settings = settings
-        check_configurations(self._baseline, self._records)
+        if self._trains:
+            check_configurations(self._baseline, self._records)
         began_s = min(together(new, "began_s").values(), default=started_s)  # after the imports
         self._warm_up(new)
         seconds = time.monotonic() - max(started_s, began_s)
@@ -143,14 +149,14 @@ class Arms:
         """Measures what each arm that runs costs alone, unless that is known."""
         for worker in self._workers:
             record = self._records[worker.name]
-            if record.calibration is None and TRAIN in worker.measures:
+            if record.calibration is None and (TRAIN in worker.measures or not self._trains):
                 record.calibration = self.turns.call(worker, "calibrate", sizes_of(worker.measures))
 
     def settling_steps(self) -> int:
         """As `Turns.settling_steps`, of the first arm that waits for its input."""
         for worker in self._workers:
             cost = self._records[worker.name].calibration
-            if cost and TRAIN in worker.measures and cost.input_time_ms > BUFFER_SHARE * cost.step_time_ms:
+            if cost and cost.step_time_ms and cost.input_time_ms > BUFFER_SHARE * cost.step_time_ms:
                 return self.turns.settling_steps(worker, cost.input_time_ms)
         return 0
 

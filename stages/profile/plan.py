@@ -21,6 +21,7 @@ INPUT_SHARE = 0.05  # of a step; if batches take less, it is not worth measuring
 BUFFER_SHARE = 0.25  # of a step; if batches take more, steps may wait for them, and what start-up buffered is used up
 INFERENCE_SHARE = 1 / 3  # of the timing
 LEAST_TIMING_S = 15.0  # of all repeats together; at least as long as their starts
+LEAST_INFERENCE_S = 6.0  # the same of a session that measures inference alone
 # Turns on the input pipeline and on a cached batch, to see how long a step waits: of each arm so long at most, two
 # rounds of a repeat at least, and more of them if all take less than so many seconds.
 INPUT_TURN_MS, INPUT_S, MOST_INPUT_ROUNDS = 50.0, 1.0, 6
@@ -53,7 +54,7 @@ class Costs:
 
     Attributes:
         start_s: seconds to start one process of every arm, without imports.
-        step_time_ms: time of a training step by arm.
+        step_time_ms: time of a training step by arm; empty where inference alone is measured.
         batch_size: examples of a step by arm.
         input_time_ms: time of the input pipeline for one batch, in all of its threads together.
         latency_ms: time of a call by batch size and arm; without arms that are not measured at it.
@@ -95,7 +96,7 @@ class Plan:
         input_rounds: rounds of a repeat that show what the input pipeline costs; 0 where it is fast.
         input_s: seconds of them in a repeat, for all arms.
         start_s: seconds to start one process of every arm.
-        round_s, inference_round_s: seconds of a round of all arms.
+        round_s, inference_round_s: seconds of a round of all arms; the first is 0 where inference alone is measured.
         stage_s: seconds that the stage may take, unless the fewest repeats take longer.
         end_s: seconds after the last repeat.
         fewest_repeats: before the time decides.
@@ -153,7 +154,8 @@ class Plan:
     @property
     def least_timing_s(self) -> float:
         """Seconds of timing in it: of the fewest repeats together `LEAST_TIMING_S`, and as long as their starts."""
-        return max(self._least_rounds_s, LEAST_TIMING_S / self.fewest_repeats, self.start_s)
+        least_s = LEAST_TIMING_S if self.round_s else LEAST_INFERENCE_S
+        return max(self._least_rounds_s, least_s / self.fewest_repeats, self.start_s if self.round_s else 0.0)
 
     @property
     def _least_rounds_s(self) -> float:
@@ -165,6 +167,16 @@ class Plan:
 
 def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Plan:
     """The protocol for these costs; what `profile` sets stays as it is."""
+    calls = {
+        size: profile.inference_calls_per_round or _calls(min(by_arm.values()), costs.cold_calls[size])
+        for size, by_arm in costs.latency_ms.items()
+    }
+    inference_round_s = 1e-3 * sum(
+        calls[size] * costs.arms * sum(by_arm.values()) / len(costs.batch_size)
+        for size, by_arm in costs.latency_ms.items()
+    )
+    if not costs.step_time_ms:
+        return _inference_plan(profile, costs, calls, inference_round_s, interleaved=interleaved)
     fastest_ms, slowest_ms = min(costs.step_time_ms.values()), max(costs.step_time_ms.values())
     input_share = costs.input_time_ms / fastest_ms
     waits = input_share > BUFFER_SHARE
@@ -174,20 +186,12 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
     # Shorter turns have no lead-in step on a CPU, which would take up to half of the time: their first step took 6 %
     # longer where it takes 10 ms and 1 % where it takes 70 ms, in all arms alike, so that no ratio moved.
     lead_in = max(int(waits), costs.settling_steps, min(steps // 10, 1)) if interleaved else ALONE_LEAD_IN
-    calls = {
-        size: profile.inference_calls_per_round or _calls(min(by_arm.values()), costs.cold_calls[size])
-        for size, by_arm in costs.latency_ms.items()
-    }
     trace_steps = profile.trace_steps or max(MIN_TRACE_STEPS, min(MAX_TRACE_STEPS, int(TRACE_MS / slowest_ms)))
     end_s = END_S + 1e-3 * sum(traced_and_plain_steps(trace_steps, ms) * ms for ms in costs.step_time_ms.values())
     turns_ms = [
         (steps_by_batch[costs.batch_size[name]] + lead_in) * step_ms for name, step_ms in costs.step_time_ms.items()
     ]
     round_s = 1e-3 * costs.arms * fmean(turns_ms)
-    inference_round_s = 1e-3 * sum(
-        calls[size] * costs.arms * sum(by_arm.values()) / len(costs.step_time_ms)
-        for size, by_arm in costs.latency_ms.items()
-    )
     start_s = costs.start_s * costs.arms / len(costs.step_time_ms)
     allowed_s = max(MIN_STAGE_S, min(MAX_STAGE_S, TRAININGS_SHARE * costs.trainings_s))
     least_s = start_s + MIN_ROUNDS * round_s + MIN_INFERENCE_ROUNDS * inference_round_s
@@ -221,6 +225,34 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         inference_round_s=inference_round_s,
         stage_s=allowed_s,
         end_s=end_s,
+        fewest_repeats=fewest,
+    )
+
+
+def _inference_plan(
+    profile: ProfileParams, costs: Costs, calls: dict[int, int], round_s: float, *, interleaved: bool
+) -> Plan:
+    """The protocol of a session in which nothing is trained: `FEWER_REPEATS` short repeats."""
+    start_s = costs.start_s * costs.arms / len(costs.batch_size)
+    fewest = profile.processes or FEWER_REPEATS
+    least_s = max(FEWEST_INFERENCE_ROUNDS * round_s, LEAST_INFERENCE_S / fewest)
+    return Plan(
+        interleaved=interleaved,
+        steps_by_batch=dict.fromkeys(costs.batch_size.values(), 1),
+        lead_in_steps=0,
+        drained_batches=0,
+        calls=calls,
+        trace_steps=0,
+        account_steps=0,
+        account_turns=1,
+        account_s=0.0,
+        input_rounds=0,
+        input_s=0.0,
+        start_s=start_s,
+        round_s=0.0,
+        inference_round_s=round_s,
+        stage_s=costs.spent_s + fewest * (start_s + least_s),
+        end_s=0.0,
         fewest_repeats=fewest,
     )
 

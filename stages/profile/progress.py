@@ -26,8 +26,10 @@ _ENDED = {
 class Progress:
     """Prints the plan at once, then the ratios after each repeat, and a line every 15 s."""
 
-    def __init__(self, measurement: Measurement, schedule: Schedule, arms: Sequence[str], baseline: str) -> None:
-        self._measurement, self._schedule = measurement, schedule
+    def __init__(
+        self, measurement: Measurement, schedule: Schedule, arms: Sequence[str], baseline: str, stage: str
+    ) -> None:
+        self._measurement, self._schedule, self._stage = measurement, schedule, stage
         self._arms, self._baseline = arms, baseline
         self._printed_s = time.monotonic()
 
@@ -38,7 +40,7 @@ class Progress:
         copies = " (twice, as a control)" if files.CONTROL in self._arms else ""
         others = [name for name in self._arms if files.is_variant(name) and name != self._baseline]
         print(
-            f"profile: timing {joined([f'{self._baseline}{copies}', *others])} {how}; usually "
+            f"{self._stage}: timing {joined([f'{self._baseline}{copies}', *others])} {how}; usually "
             f"{self._schedule.plan.fewest_repeats} repeats, about {duration(self._schedule.expected_s)}",
             flush=True,
         )
@@ -54,9 +56,8 @@ class Progress:
         for (candidate, measure), speedup in found:
             ended = rule.endings.get((candidate, measure))
             state = f", {_ENDED[ended.ended_by]}" if ended else ""
-            print(
-                f"profile:   {candidate}, {measure_label(measure)}: {speedup.ratio:.2f}×{_half_width(speedup)}{state}"
-            )
+            ratio = f"{speedup.ratio:.2f}×{_half_width(speedup)}"
+            print(f"{self._stage}:   {candidate}, {measure_label(measure)}: {ratio}{state}")
         count = self._measurement.repeats
         self._print(f"{count} {'repeats' if count > 1 else 'repeat, a first answer'} measured")
 
@@ -64,7 +65,7 @@ class Progress:
         """Says that the planned time is up and that some measures go on."""
         what = "1 verdict is" if measures == 1 else f"{measures} verdicts are"
         print(
-            f"profile: {what} still open: measuring goes on for {duration(self._schedule.left_s)} at most "
+            f"{self._stage}: {what} still open: measuring goes on for {duration(self._schedule.left_s)} at most "
             "(profile.max_seconds sets another time)",
             flush=True,
         )
@@ -73,7 +74,7 @@ class Progress:
         self._printed_s = time.monotonic()
         left_s = self._schedule.expected_left_s
         left = f"; about {duration(left_s)} left" if left_s > 0 else ""
-        print(f"profile: {what}{left}", flush=True)
+        print(f"{self._stage}: {what}{left}", flush=True)
 
 
 def _half_width(speedup: Speedup) -> str:

@@ -75,17 +75,17 @@ class Calibration:
     """Costs of one arm alone, from which the protocol is planned.
 
     Attributes:
-        step_time_ms: time of a training step.
+        step_time_ms: time of a training step; None where training is not measured.
         input_time_ms: time of the input pipeline for one batch, in all of its threads together.
         buffered_batches: batches that the input pipeline had prepared before the first step that waited.
         peak_memory_bytes: peak during these training steps: of the GPU's allocator, on a CPU of the resident memory;
             None if it cannot be read.
         startup_s: processor seconds to import, to build the model and to run the first step.
-        latency_ms: time of a steady call by batch size.
+        latency_ms: time of a steady call by batch size, or of those that are timed together.
         cold_calls: calls by batch size until the latency is steady.
     """
 
-    step_time_ms: float
+    step_time_ms: float | None
     input_time_ms: float
     buffered_batches: int
     peak_memory_bytes: int | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import metadata
@@ -26,7 +27,6 @@ from stages.params import Params, ProfileParams
 from stages.profile.records import Measurement
 from stages.results.profile import LargestBatch, RawTimes
 
-FOLDER = files.WORK_DIR / "profile"
 MAX_FOLDERS = 4  # of measurements, the newest
 _AMOUNTS = ("target_precision", "max_seconds", "processes", "rounds")  # how much is measured, not what
 _RELEASES = ("tensorflow", "keras", "numpy", "xprof", "tensorboard-plugin-profile")
@@ -46,11 +46,12 @@ class Repeats:
         asked: the parameters that say how much is measured.
 
     Attributes:
+        folder: as above; what begins with a dot there is not of the measurement, and stays.
         measurement: of an earlier session that this one goes on from, with the times of its repeats; or a new one.
     """
 
     def __init__(self, folder: Path, asked: Mapping[str, float | None]) -> None:
-        self._folder, self.asked = folder, dict(asked)
+        self.folder, self.asked = folder, dict(asked)
         found = self._earlier()
         self.measurement = found or Measurement(self.asked)
         if found is None:
@@ -61,7 +62,7 @@ class Repeats:
     @property
     def traces(self) -> Path:
         """The folder of the traces."""
-        return self._folder / "traces"
+        return self.folder / "traces"
 
     def save(self) -> None:
         """Writes what is known so far. A full disk gives a warning, and the measurement continues."""
@@ -80,7 +81,7 @@ class Repeats:
 
     def keep_array(self, name: str, seed: int, outputs: NDArray[Any]) -> Path:
         """Writes what the baseline's weights give in an arm's precision, and returns the file."""
-        path = self._folder / f"same_weights-{name}-{seed}.npy"
+        path = self.folder / f"same_weights-{name}-{seed}.npy"
         with files.atomic_path(path) as temporary_path, temporary_path.open("wb") as file:
             np.save(file, outputs)
         return path
@@ -112,7 +113,7 @@ class Repeats:
             try:
                 found = _TIMES.validate_json(self._read(_repeat(number)))
             except (OSError, ValueError):
-                print(f"profile: {self._folder / _repeat(number)} is damaged; measured again from there", flush=True)
+                print(f"profile: {self.folder / _repeat(number)} is damaged; measured again from there", flush=True)
                 measurement.repeats = number
                 measurement.reopen()
                 return
@@ -121,18 +122,26 @@ class Repeats:
                     _extend(measurement.records[name].times, times)
 
     def _clear(self) -> None:
-        for path in self._folder.iterdir() if self._folder.is_dir() else ():
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if path.name.startswith("."):  # the lock
                 continue
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _read(self, name: str) -> bytes:
-        return (self._folder / name).read_bytes()
+        """The content of a file, which is compressed, and so has a checksum.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        try:
+            return zlib.decompress((self.folder / name).read_bytes())
+        except zlib.error as error:
+            raise ValueError(f"{name} is damaged") from error
 
     def _write(self, name: str, content: bytes) -> None:
         try:
-            with files.atomic_path(self._folder / name) as temporary_path:
-                temporary_path.write_bytes(content)
+            with files.atomic_path(self.folder / name) as temporary_path:
+                temporary_path.write_bytes(zlib.compress(content))
         except DataError as error:
             print(f"profile: warning: {error}; the measurement goes on, and is lost if it is interrupted", flush=True)
 
@@ -162,13 +171,16 @@ def amounts(profile: ProfileParams, min_speedup: float) -> dict[str, float | Non
     return {name: getattr(profile, name) for name in _AMOUNTS} | {"min_speedup": min_speedup}
 
 
-def measurement_key(settings: Params, inputs: Mapping[str, Any], *, with_occasion: bool = True) -> str:
+def measurement_key(
+    settings: Params, inputs: Mapping[str, Any], *, with_occasion: bool = True, code: str = "profile"
+) -> str:
     """Digest of all that decides the times: parameters, inputs, code and releases.
 
     Args:
         settings: all parameters.
         inputs: digests of the machine, the data, the user's code, and the trainings whose weights are used.
         with_occasion: whether each `profile.occasion` has another one.
+        code: the stage that measures.
     """
     left_out = {*_AMOUNTS} if with_occasion else {*_AMOUNTS, "occasion"}
     train = settings.train.model_dump(mode="json", exclude={"checkpoint_every", "require_gpu"})
@@ -180,32 +192,33 @@ def measurement_key(settings: Params, inputs: Mapping[str, Any], *, with_occasio
         "profile": settings.profile.model_dump(mode="json", exclude=left_out),
         "baseline": settings.compare.baseline,
         "inputs": dict(inputs),
-        "code": code_digest("profile"),
+        "code": code_digest(code),
         "releases": {name: metadata.version(name) for name in _RELEASES},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
-def opened(key: str, asked: Mapping[str, float | None]) -> Iterator[Repeats]:
+def opened(key: str, asked: Mapping[str, float | None], folder: str = "profile") -> Iterator[Repeats]:
     """Opens the folder of a measurement in the original checkout; one process holds it.
 
     Args:
         key: of `measurement_key`.
         asked: as of `Repeats`.
+        folder: in `.halfstep`.
 
     Raises:
         BusyError: another process measures the same.
     """
-    root = files.original_root() / FOLDER
-    folder = root / key[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = locking.try_lock(folder / ".lock")
+    root = files.original_root() / files.WORK_DIR / folder
+    mine = root / key[:16]
+    mine.mkdir(parents=True, exist_ok=True)
+    lock = locking.try_lock(mine / ".lock")
     if lock is None:
-        raise BusyError(f"{folder} is in use by another process, which measures the same; wait for it or end it")
+        raise BusyError(f"{mine} is in use by another process, which measures the same; wait for it or end it")
     with lock:
-        _remove_oldest(root, folder)
-        yield Repeats(folder, asked)
+        _remove_oldest(root, mine)
+        yield Repeats(mine, asked)
 
 
 def _remove_oldest(root: Path, mine: Path) -> None:

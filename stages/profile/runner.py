@@ -50,12 +50,16 @@ class Context:
         wanted: what is measured beside the timing.
         trainings_s: seconds that all compared trainings took together; 0 if nothing was trained.
         min_speedup: smallest speed-up worth having.
+        trains: whether training is measured, and not inference alone.
+        stage: which measures, for what is printed.
         began_s: when the stage began, by the monotonic clock; by default when this process did.
     """
 
     wanted: Wanted
     trainings_s: float = 0.0
     min_speedup: float = 1.05
+    trains: bool = True
+    stage: str = "profile"
     began_s: float = field(default_factory=_process_began_s)
 
 
@@ -108,7 +112,7 @@ class _Runner:
         self._baseline, self._profile, self._context, self._repeats = baseline, profile, context, repeats
         self._measurement = repeats.measurement
         self._records = self._measurement.records
-        self.arms = Arms(configs, baseline, profile, self._measurement, serve)
+        self.arms = Arms(configs, baseline, profile, self._measurement, serve, trains=context.trains)
         self._extras = Extras(baseline, context.wanted, repeats)
         self._gpus, self._load = gpus, OtherLoad()
         self._measurement.resumed, self._earlier_s = self._measurement.repeats, self._measurement.stage_s
@@ -133,7 +137,9 @@ class _Runner:
             measurement.reopen()
         measurement.finished, measurement.asked = False, self._repeats.asked
         self._ready(measurement.plan)
-        print(f"profile: goes on after {measurement.resumed} repeats of an earlier measurement", flush=True)
+        print(
+            f"{self._context.stage}: goes on after {measurement.resumed} repeats of an earlier measurement", flush=True
+        )
         self._schedule.learn(self._rule.speedups().values())
 
     def _goes_on(self) -> bool:
@@ -150,9 +156,12 @@ class _Runner:
             min_speedup=self._context.min_speedup,
             verdicts=max(1, sum(len(self.arms.measures(name)) for name in candidates)),
             interleaved=plan.interleaved,
+            trains=self._context.trains,
         )
         self._rule = StoppingRule(self._measurement, self._baseline, sizes, target)
-        self._progress = Progress(self._measurement, self._schedule, self.arms.names, self._baseline)
+        self._progress = Progress(
+            self._measurement, self._schedule, self.arms.names, self._baseline, self._context.stage
+        )
 
     def _run_repeat(self) -> None:
         number = self._measurement.repeats
@@ -228,7 +237,7 @@ class _Runner:
         sizes = self._profile.inference_batch_sizes
         costs = Costs(
             start_s=self.arms.start_s,
-            step_time_ms={name: cost.step_time_ms for name, cost in found.items()},
+            step_time_ms={name: cost.step_time_ms for name, cost in found.items() if cost.step_time_ms},
             batch_size={name: self._records[name].settings.in_force.batch_size for name in found},
             input_time_ms=max(cost.input_time_ms for cost in found.values()),
             latency_ms={

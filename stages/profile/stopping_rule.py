@@ -42,12 +42,14 @@ class Target:
         min_speedup: smallest speed-up worth having.
         verdicts: number of verdicts of the report, which share the error.
         interleaved: whether the arms take turns.
+        trains: whether training is measured; without it arms differ in nothing that a bridging arm would separate.
     """
 
     precision: float
     min_speedup: float
     verdicts: int
     interleaved: bool = True
+    trains: bool = True
 
 
 class StoppingRule:
@@ -105,7 +107,7 @@ class StoppingRule:
         return [
             (name, measure)
             for name in self.candidates
-            for measure in measures_of(self._records[name].entry, before, self._sizes)
+            for measure in measures_of(self._records[name].entry, before, self._sizes, trains=self._target.trains)
         ]
 
     def needed(self, *, with_control: bool) -> dict[str, set[str]]:
@@ -211,7 +213,7 @@ class StoppingRule:
         return speedup_of(measure, before, after, confidence, interleaved=self._target.interleaved, fewest=1)
 
     def _bridge(self, candidate: str, measure: str) -> str | None:
-        if candidate == files.CONTROL:
+        if candidate == files.CONTROL or not self._target.trains:
             return None
         return bridge_of(self._records[candidate].settings, self._records[self._baseline].settings, measure)
 
@@ -229,10 +231,10 @@ class StoppingRule:
         if before is None or after is None:
             return None
         size = batch_size_of(measure)
-        if size is None:
+        if size is None and before.step_time_ms and after.step_time_ms:
             sizes = [self._records[name].settings.in_force.batch_size for name in (self._baseline, candidate)]
             return (before.step_time_ms / sizes[0]) / (after.step_time_ms / sizes[1])
-        return before.latency_ms[size] / after.latency_ms[size]
+        return None if size is None else before.latency_ms[size] / after.latency_ms[size]
 
     def _times(self) -> dict[str, Times]:
         return {name: tables(record) for name, record in self._records.items()}

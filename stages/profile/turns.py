@@ -122,7 +122,7 @@ class Turns:
         They follow each other at once, so that both meet the same machine. The worker must be prepared for the batch.
         """
         record = self._records[worker.name]
-        step_ms = record.calibration.step_time_ms if record.calibration else math.inf
+        step_ms = (record.calibration.step_time_ms if record.calibration else None) or math.inf
         steps = plan.input_steps(record.settings.in_force.batch_size, step_ms)
         methods: list[tuple[Literal["pipeline", "cached"], str, tuple[int, ...]]] = [
             ("pipeline", "train_round", (max(1, plan.lead_in_steps), plan.drained_batches)),

@@ -59,13 +59,13 @@ CALIBRATION_MS, INFERENCE_CALIBRATION_MS = 120.0, 60.0
 MIN_CALIBRATION_CALLS, MAX_CALIBRATION_CALLS = 4, 64
 INPUT_BATCHES = 8
 SIGNAL_TIMEOUT_S = 0.5
-_MEMORY_ERRORS = (ValueError, RuntimeError, tf.errors.OpError)  # of an allocator that keeps no statistics
+MEMORY_ERRORS = (ValueError, RuntimeError, tf.errors.OpError)  # of an allocator that keeps no statistics
 IMPORT_S = time.process_time()  # of the fork server, for all of its processes
 
 
-def serve(connection: Connection, make_worker: Callable[[ArmConfig], Worker], config: ArmConfig) -> None:
+def serve(connection: Connection, make_worker: Callable[[Any], InferenceWorker], config: ArmConfig) -> None:
     """Receives `(method, arguments)` and sends `(True, result)` or `(False, message)` until the connection closes."""
-    worker: Worker | None = None
+    worker: InferenceWorker | None = None
     while True:
         try:
             method, arguments = connection.recv()
@@ -86,11 +86,74 @@ def serve(connection: Connection, make_worker: Callable[[ArmConfig], Worker], co
             connection.send(answer)
 
 
-class Worker:
+class InferenceWorker:
+    """Times predictions, each from inputs on the host to outputs on the host."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._times_continued = 0
+        self._calls_together: dict[int, int] = {}  # by batch size; 1 where it is absent
+        signal.signal(signal.SIGCONT, self._count_continued)
+
+    def _prediction_of(self, batch_size: int) -> Callable[[], Any]:
+        """What predicts a batch of this size."""
+        raise NotImplementedError
+
+    def prepare_inference(self, batch_sizes: Sequence[int]) -> None:
+        """Compiles the prediction at each batch size."""
+        for batch_size in batch_sizes:
+            self.infer(batch_size, 2)
+
+    def infer(self, batch_size: int, calls: int) -> list[float]:
+        """Milliseconds of a prediction, `calls` times; where several calls are timed together, their mean."""
+        call, together = self._prediction_of(batch_size), self._calls_together.get(batch_size, 1)
+
+        def calls_together() -> None:
+            for _ in range(together):
+                call()
+
+        return [self._timed(calls_together) / together for _ in range(calls)]
+
+    def _calibrated_latencies(self, batch_sizes: Sequence[int]) -> tuple[dict[int, float], dict[int, int]]:
+        """By batch size, milliseconds of a steady call, and the number of calls before it."""
+        latency_ms, cold_calls = {}, {}
+        for size in batch_sizes:
+            first_ms = self.infer(size, 1)[0]
+            calls = max(MIN_CALIBRATION_CALLS, int(INFERENCE_CALIBRATION_MS / first_ms))
+            times_ms = np.array(self.infer(size, min(calls, MAX_CALIBRATION_CALLS)))
+            cold_calls[size] = warm_up_length(times_ms)
+            latency_ms[size] = float(np.median(times_ms[cold_calls[size] :]))
+        return latency_ms, cold_calls
+
+    def began_s(self) -> float:
+        """When this process began, by the monotonic clock, which all processes share."""
+        return self._began_s
+
+    def times_continued(self, least: int = 0) -> int:
+        """How often this process has been continued after it was stopped, as by Ctrl-Z and `fg`.
+
+        Waits a little until it is at least `least`: a signal may arrive after a call that was sent later.
+        """
+        until_s = time.monotonic() + SIGNAL_TIMEOUT_S
+        while self._times_continued < least and time.monotonic() < until_s:
+            time.sleep(1e-4)
+        return self._times_continued
+
+    def _count_continued(self, *_: object) -> None:
+        self._times_continued += 1
+
+    def _timed(self, work: Callable[[], Any]) -> float:
+        started_s = time.perf_counter()
+        work()
+        return (time.perf_counter() - started_s) * 1e3
+
+
+class Worker(InferenceWorker):
     """A variant with the model and the input pipeline that `train` uses."""
 
     def __init__(self, config: ArmConfig) -> None:
-        self._config, self._began_s, self._root = config, time.monotonic(), Path.cwd()
+        super().__init__()
+        self._config, self._root = config, Path.cwd()
         self._task = building.ready(config.spec, config.variant, config.seed)
         self._model = self._task.model
         self._model.steps_per_execution = 1  # `prepare` has said so where a task or script has more
@@ -100,8 +163,6 @@ class Worker:
         self._startup_s = 0.0
         self._scopes: dict[str, str] = {}
         self._rows: dict[Work, AccountRow] = {}
-        self._times_continued = 0
-        signal.signal(signal.SIGCONT, self._count_continued)
         self._predict = self._prediction(self._model)
         self._inputs: dict[int, Any] = {}
 
@@ -132,7 +193,7 @@ class Worker:
 
         The batches that were buffered before are used up first: steps that wait for their input do so from the start.
         """
-        with suppress(*_MEMORY_ERRORS):
+        with suppress(*MEMORY_ERRORS):
             memory.reset_peak()
         first_ms = [self._timed(lambda: self._take_batches(1)) for _ in range(self._task.training.buffered_batches)]
         batch_ms = [self._timed(lambda: self._take_batches(1)) for _ in range(INPUT_BATCHES)]
@@ -146,20 +207,9 @@ class Worker:
         return Calibration(step_time_ms, input_time_ms, buffered, peak, self._startup_s, latency_ms, cold_calls)
 
     def _peak_bytes(self) -> int | None:
-        with suppress(*_MEMORY_ERRORS):
+        with suppress(*MEMORY_ERRORS):
             return memory.peak_bytes()
         return None
-
-    def _calibrated_latencies(self, batch_sizes: Sequence[int]) -> tuple[dict[int, float], dict[int, int]]:
-        """By batch size, milliseconds of a steady call, and the number of calls before it."""
-        latency_ms, cold_calls = {}, {}
-        for size in batch_sizes:
-            first_ms = self.infer(size, 1)[0]
-            calls = max(MIN_CALIBRATION_CALLS, int(INFERENCE_CALIBRATION_MS / first_ms))
-            times_ms = np.array(self.infer(size, min(calls, MAX_CALIBRATION_CALLS)))
-            cold_calls[size] = warm_up_length(times_ms)
-            latency_ms[size] = float(np.median(times_ms[cold_calls[size] :]))
-        return latency_ms, cold_calls
 
     def train_round(self, steps: int, lead_in: int = 0, buffered_batches: int = 0) -> float:
         """Milliseconds for `steps` training steps, after `lead_in` untimed ones.
@@ -193,22 +243,18 @@ class Worker:
         self._train(lead_in)
         return [self._timed(lambda: self._train(1)) for _ in range(steps)]
 
-    def prepare_inference(self, batch_sizes: Sequence[int]) -> None:
-        """Compiles the prediction at each batch size."""
-        for batch_size in batch_sizes:
-            self.infer(batch_size, 2)
-
     def infer(self, batch_size: int, calls: int) -> list[float]:
-        """Milliseconds of each of `calls` predictions, from inputs on the host to outputs on the host."""
+        """As of `InferenceWorker`; the input pipeline fills its buffers meanwhile."""
         self._had_time_to_fill = True
+        return super().infer(batch_size, calls)
+
+    def _prediction_of(self, batch_size: int) -> Callable[[], Any]:
         if batch_size not in self._inputs:
             self._inputs[batch_size] = self._task.inputs(batch_size)
         inputs = self._inputs[batch_size]
-
-        def call() -> Any:
-            return keras.tree.map_structure(np.asarray, self._predict(keras.tree.map_structure(tf.constant, inputs)))
-
-        return [self._timed(call) for _ in range(calls)]
+        return lambda: keras.tree.map_structure(
+            np.asarray, self._predict(keras.tree.map_structure(tf.constant, inputs))
+        )
 
     def trace(self, directory: Path, steps: int) -> TraceRecord:
         """Traces at least `steps` training steps into `directory`, between two untraced rounds.
@@ -332,28 +378,11 @@ class Worker:
             else _lowest_where_not_finite(outputs, read_array(folder / SCORES, dimensions=1))
         )
 
-    def began_s(self) -> float:
-        """When this process began, by the monotonic clock, which all processes share."""
-        return self._began_s
-
-    def times_continued(self, least: int = 0) -> int:
-        """How often this process has been continued after it was stopped, as by Ctrl-Z and `fg`.
-
-        Waits a little until it is at least `least`: a signal may arrive after a call that was sent later.
-        """
-        until_s = time.monotonic() + SIGNAL_TIMEOUT_S
-        while self._times_continued < least and time.monotonic() < until_s:
-            time.sleep(1e-4)
-        return self._times_continued
-
     def settings(self) -> ArmSettings:
         """How this arm runs."""
         unused = precision.unused_gpu()
         warning = None if unused is None else f"{unused}; measured on the CPU"
         return ArmSettings(self._configuration(), self._in_force(), warning)
-
-    def _count_continued(self, *_: object) -> None:
-        self._times_continued += 1
 
     def _configuration(self) -> Configuration:
         return Configuration(
@@ -440,11 +469,6 @@ class Worker:
             else:
                 self._model.train_function(self._batches)
         tf.test.experimental.sync_devices()
-
-    def _timed(self, work: Callable[[], Any]) -> float:
-        started_s = time.perf_counter()
-        work()
-        return (time.perf_counter() - started_s) * 1e3
 
 
 @contextmanager

@@ -479,6 +479,70 @@ class OtherBatch(Record):
     examples_per_s: BeforeAfter
 
 
+class Latency(Ratio):
+    """Time of Keras / time of a format, for a prediction from inputs on the host to outputs on the host."""
+
+    time_ms: float
+
+
+class ServedRow(Record):
+    """The weights of one variant in one format.
+
+    Attributes:
+        latency: by measure; None for a variant whose model is another one than that which was timed.
+        quality: change of the score from the baseline's predictions by Keras; None without a training.
+        verdict: at the first batch size; None where no verdict was asked for.
+        test: of that verdict.
+        file: in the working folder; None where the format refuses the model, for which `refusal` has the reason.
+        sha256, kib, export_s: of the file of the first seed, and the seconds that it took to export it.
+        difference: largest difference of a prediction from that of Keras in float32, over all seeds.
+        refused_in: the policy of the training, where the model in that precision does not work in this format.
+        own_refusal: why it does not.
+    """
+
+    variant: str
+    format: str
+    latency: dict[str, Latency] | None = None
+    quality: Quality | None = None
+    verdict: Verdict | None = None
+    test: VerdictTest | None = None
+    file: str | None = None
+    sha256: str | None = None
+    kib: float | None = None
+    export_s: float | None = None
+    difference: float | None = None
+    refusal: str | None = None
+    refused_in: str | None = None
+    own_refusal: str | None = None
+
+    @property
+    def timed(self) -> dict[str, Latency]:
+        """The latencies by measure; empty where it was not timed."""
+        return self.latency or {}
+
+
+class Serving(Record):
+    """The trained weights in float32, in the formats in which they can be served, beside Keras.
+
+    Attributes:
+        weights: the variant for which there are verdicts: the adopted one, else the baseline.
+        threads: of each runtime.
+        measures: that were timed; the first one decides.
+        keras_ms: by measure, mean time of a prediction by the baseline's Keras function.
+        control: the ratio of that to its second copy, by measure.
+        rows: by variant and format.
+        sentence: what to serve with.
+    """
+
+    weights: str
+    threads: int | None = None
+    measures: tuple[str, ...] = ()
+    keras_ms: dict[str, float] = Field(default_factory=dict)
+    control: dict[str, Control] = Field(default_factory=dict)
+    rows: tuple[ServedRow, ...] = ()
+    sentence: str
+
+
 class Candidate(Record):
     """One candidate. `verdict` is on training; `verdict_inference_b<n>` are further keys.
 
@@ -575,6 +639,7 @@ class Comparison(Document):
         startup_s: processor seconds to import, to build the model and to run the first step, by variant.
         notes: sentences on what limits all of it, such as a measure that decides nothing.
         setup: what was compared, and how it was measured.
+        serving: the trained weights in other formats; None without `serve.formats`.
     """
 
     VERSION: ClassVar[int] = 5
@@ -596,6 +661,7 @@ class Comparison(Document):
     startup_s: dict[str, float] | None = None
     notes: tuple[str, ...] | None = None
     setup: Setup | None = None
+    serving: Serving | None = None
     candidates: dict[str, Candidate]
 
     def as_json(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-from mlflow.entities import Metric, RunTag
+from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 from stages.errors import one_line
@@ -104,6 +104,11 @@ class ActiveRun:
     def _send(self, metrics: Sequence[Metric]) -> None:
         for first in range(0, len(metrics), _BATCH):
             self.client.log_batch(self.run_id, metrics=metrics[first : first + _BATCH])
+
+    def params(self, values: Mapping[str, str]) -> None:
+        """Logs params beside those of `params.yaml`."""
+        logged = [Param(name, text) for name, text in values.items()]
+        self.attempt(lambda: self.client.log_batch(self.run_id, params=logged))
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Sets tags, in one batch."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from stages import files
 from stages.errors import TrackingError
 from stages.params import Params
+from stages.results.serving import read_served
 from stages.results.task import TASK_INFO, TaskInfo
 from stages.results.training import finished_scores, read_metrics, saved_model
 from stages.tracking import run_logging
@@ -21,7 +22,7 @@ class IncompleteRunError(TrackingError):
 
 
 def backfill(tracker: Tracker, settings: Params) -> list[str]:
-    """Logs the missing runs of `prepare`, of every training and of every measured variant.
+    """Logs the missing runs of `prepare`, of every training, of every measured variant and of what was served.
 
     Returns:
         Identifiers of all these runs.
@@ -38,6 +39,7 @@ def backfill(tracker: Tracker, settings: Params) -> list[str]:
     ]
     measured = [name for name in settings.train.variants if files.profile_dir(name).is_dir()]
     runs += [profiling(tracker, settings, name) for name in measured]
+    runs += serving(tracker, settings)
     tracker.close_abandoned()
     return runs
 
@@ -77,6 +79,21 @@ def profiling(tracker: Tracker, settings: Params, variant: str) -> str:
         run_logging.log_profile(run, directory, TaskInfo.read(TASK_INFO).score_name, scores, digest)
 
     return _found_or_logged(tracker, settings, run_logging.profiling(variant), digest, log)
+
+
+def serving(tracker: Tracker, settings: Params) -> list[str]:
+    """The identifiers of the runs of what was served, which are logged unless the store has them."""
+    served = read_served()
+    if served is None:
+        return []
+    digest, found = files.verify_manifest(files.SERVE), []
+    for variant, name in dict.fromkeys((item.variant, item.format) for item in served.exports):
+
+        def log(run: ActiveRun, variant: str = variant, name: str = name) -> None:
+            run_logging.log_served(run, served, variant, name, digest)
+
+        found.append(_found_or_logged(tracker, settings, run_logging.serving(variant, name), digest, log))
+    return found
 
 
 def _found_or_logged(

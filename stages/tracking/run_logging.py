@@ -19,8 +19,9 @@ from stages.results.artifact import read_array
 from stages.results.audit import AUDIT
 from stages.results.prepared import PREPARED_INFO, PreparedInfo
 from stages.results.profile import SUMMARY, TABLES, ProfileSummary
+from stages.results.serving import Served, read_served_scores, timing_dir
 from stages.results.task import TASK_INFO, TaskInfo
-from stages.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_probabilities
+from stages.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_metrics, read_probabilities
 from stages.tracking.active_run import FAILURE_TAG, ActiveRun, first_line
 from stages.tracking.confusion_matrix import confusion_matrix_png
 from stages.tracking.tracker import RunIdentity
@@ -45,6 +46,11 @@ def training(variant: str, seed: int) -> RunIdentity:
 def profiling(variant: str) -> RunIdentity:
     """The run of the measurements of one variant."""
     return RunIdentity(name=variant, stage="profile", variant=variant)
+
+
+def serving(variant: str, name: str) -> RunIdentity:
+    """The run of the weights of one variant in one format."""
+    return RunIdentity(name=f"serve {variant} {name}", stage="serve", variant=variant, format=name)
 
 
 def comparison() -> RunIdentity:
@@ -119,6 +125,34 @@ def log_profile(run: ActiveRun, directory: Path, score_name: str, scores: Sequen
     if found := [*summary.protocol.warnings, *summary.warnings]:
         lines = "\n".join(f"- {markdown_text(line)}" for line in found)
         run.describe(truncated_markdown(lines, MAX_WARNINGS, "The rest is in summary.json."))
+    run.mark_complete(result_sha256)
+
+
+def log_served(run: ActiveRun, served: Served, variant: str, name: str, result_sha256: str) -> None:
+    """Logs the file of the first seed, its size and the time of its export, the score, and where timed the latencies.
+
+    A format that refuses the model ends as FAILED, with the reason.
+    """
+    exports = [item for item in served.exports if (item.variant, item.format) == (variant, name)]
+    run.params({"serve.format": name, "serve.weights": variant})
+    if (refusal := exports[0].refusal) is not None:
+        run.tags({FAILURE_TAG: refusal})
+        run.describe(f"Not served: {markdown_text(refusal)}.")
+        run.fail()
+        run.mark_complete(result_sha256)
+        return
+    if variant == served.weights and (timing_dir(name) / SUMMARY).is_file():
+        run.metrics(ProfileSummary.read(timing_dir(name) / SUMMARY).metrics)
+    first = exports[0]
+    found = {"file_kib": first.kib, "export_s": first.export_s, "difference": first.difference}
+    run.metrics({key: value for key, value in found.items() if value is not None})
+    if not read_metrics(variant, first.seed).not_trained:
+        task = TaskInfo.read(TASK_INFO)
+        labels = read_array(files.PREPARED / "test_labels.npy", dimensions=1) if task.has_classes else None
+        scores = [read_served_scores(variant, item.seed, name, task, labels) for item in exports if not item.refusal]
+        means = [float(found.mean() if task.score_kind == "score" else found[0]) for found in scores]
+        run.metrics(score_metrics(task.score_name, means))
+    run.artifact(files.SERVE / str(first.file), "model")
     run.mark_complete(result_sha256)
 
 

@@ -37,10 +37,11 @@ class RunIdentity:
     stage: str
     variant: str | None = None
     seed: int | None = None
+    format: str | None = None
 
     def tags(self) -> dict[str, str]:
         """The tags that apply to the run."""
-        values = {"stage": self.stage, "variant": self.variant, "seed": self.seed}
+        values = {"stage": self.stage, "variant": self.variant, "seed": self.seed, "format": self.format}
         return {name: str(value) for name, value in values.items() if value is not None}
 
 

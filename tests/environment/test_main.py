@@ -16,7 +16,7 @@ from stages.environment.__main__ import remove_unlisted_arms
 from stages.inputs.head_digests import HEAD_DIGESTS
 from stages.params import TrainParams
 
-KEYS = ["compare", "model", "prepare", "profile", "source", "task", "tracking", "train"]
+KEYS = ["compare", "model", "prepare", "profile", "serve", "source", "task", "tracking", "train"]
 
 
 @pytest.fixture

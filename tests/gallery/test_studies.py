@@ -94,6 +94,7 @@ def test_what_is_as_in_the_study_is_not_overridden(folder: Path) -> None:
         "variants.float32_batch_128",
         "profile.max_seconds",
         "profile.occasion",
+        "serve.formats",
         "profile.seed",
     }
 

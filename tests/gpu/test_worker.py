@@ -73,6 +73,7 @@ def test_cycle_of_a_worker(spec: TaskSpec, tmp_path: Path) -> None:
         assert (settings.in_force.policy, settings.in_force.xla, settings.in_force.tf32) == ("float32", False, True)
         worker.call("warm_up", 3)
         calibration: Calibration = worker.call("calibrate", (1, 32))
+        assert calibration.step_time_ms is not None
         assert calibration.step_time_ms > 0
         assert set(calibration.latency_ms) == set(calibration.cold_calls) == {1, 32}
         assert worker.call("train_round", 5, 1) > 0

@@ -157,7 +157,7 @@ def test_warm_up_is_ignored_without_a_training() -> None:
 NOT_A_PARAMETER_FILE = {
     "empty": (
         "",
-        "params.yaml must be a mapping with the sections task, data, model, train, variants, profile, compare, track",
+        "params.yaml must be a mapping with the sections task, data, model, train, variants, profile, serve, compare",
     ),
     "a list": ("[1]", "params.yaml must be a mapping with the sections"),
     "a word": ("hello", "params.yaml must be a mapping with the sections"),

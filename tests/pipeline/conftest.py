@@ -41,6 +41,7 @@ SMALL = {
     "profile.warmup_steps": 2,
     "profile.trace_steps": 2,
     "profile.inference_batch_sizes": [1],
+    "serve.formats": [],
     "profile.inference_calls_per_round": 2,
 }
 

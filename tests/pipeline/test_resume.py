@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ class Killed:
     def repeats(self) -> int:
         """Complete repeats."""
         for path in (self.checkout.root / ".halfstep/profile").glob("*/measurement.json"):
-            return int(json.loads(path.read_bytes())["repeats"])
+            return int(json.loads(zlib.decompress(path.read_bytes()))["repeats"])
         return 0
 
     @property
@@ -267,7 +268,7 @@ def small_disk(copied: Checkout) -> Iterator[Path]:
     folder = copied.root / ".halfstep/profile"
     shutil.rmtree(folder)
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
     if os.getuid() or subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("a file system may not be mounted here")
     yield folder

@@ -11,7 +11,7 @@ import pytest
 from stages import files
 from stages.errors import BusyError
 from stages.params import CompareParams, Params, ProfileParams, TrainParams
-from stages.profile.repeats import FOLDER, MAX_FOLDERS, amounts, measurement_key, opened
+from stages.profile.repeats import MAX_FOLDERS, amounts, measurement_key, opened
 
 ASKED = amounts(ProfileParams(), 1.05)
 INPUTS = {"machine": "a CPU", "data": "0" * 64}
@@ -65,7 +65,7 @@ def test_second_process_that_measures_the_same_is_told_so_in_one_line(checkout: 
 def test_newest_folders_stay(checkout: Path) -> None:
     for number, name in enumerate("abcdef"):
         with opened(name * 64, ASKED):
-            os.utime(checkout / FOLDER / (name * 16), (number, number))
+            os.utime(checkout / files.WORK_DIR / "profile" / (name * 16), (number, number))
     found = sorted(path.name[0] for path in (checkout / files.WORK_DIR / "profile").iterdir())
     assert found == list("cdef")
     assert len(found) == MAX_FOLDERS

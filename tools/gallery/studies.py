@@ -55,7 +55,8 @@ class Study(BaseModel):
         """
         tree: dict[str, Any] = {"variants": _default_variants()}
         # the page puts the occasions together: with a seed of its own each is judged by itself
-        own = {"profile.occasion": occasion, "profile.seed": zlib.crc32(occasion.encode()) >> 1}
+        own: dict[str, Any] = {"profile.occasion": occasion, "profile.seed": zlib.crc32(occasion.encode()) >> 1}
+        own |= {"serve.formats": []}  # the studies are about precision
         for name, value in {**self.parameters, **own}.items():
             *sections, key = name.split(".")
             mapping = tree

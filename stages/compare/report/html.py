@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 
-from stages.compare.report import layers, sections, speed, tables
+from stages.compare.report import layers, sections, serving, speed, tables
 from stages.compare.report.answer import answers
 from stages.compare.report.charts import HEIGHT, WIDTH, score_chart
 from stages.compare.report.head import what_was_compared
@@ -74,6 +74,7 @@ def report_view(comparison: Comparison, study: Study | None, run_id: str | None 
         "accounts": [view for name, item in candidates.items() if (view := waterfall(name, comparison.baseline, item))],
         "operations": [view for name, item in candidates.items() if (view := sections.operations(name, item))],
         "memory": sections.memory(comparison, study),
+        "serving": serving.view(comparison),
         "score": comparison.score.name if comparison.score else "score",
         "settings": _settings(comparison),
         "machine": [pair for pair in flat(comparison.environment) if pair[0] != "sha256"],
@@ -90,6 +91,7 @@ _CONTENTS = {
     "speed": "Speed",
     "batches": "At other batches",
     "quality": "Quality",
+    "serving": "Serving",
     "reasons": "Why",
     "accounts": "What changed in a step",
     "details": "Details",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stages.cli import cli_entry
+from stages.compare.report import serving
 from stages.compare.report.answer import answers
 from stages.compare.report.rows import heads, rows
 from stages.compare.report.tables import batch_table
@@ -37,6 +38,11 @@ def render_markdown(comparison: Comparison) -> str:
     for name, of_one in rows(comparison).items():
         lines += _table(heads(comparison, name), [row.cells for row in of_one])
     lines += _table(*batch_table(comparison))
+    if comparison.serving is not None:
+        lines += ["", markdown_text(comparison.serving.sentence)]
+        score = comparison.score.name if comparison.score else "score"
+        lines += _table(serving.heads(comparison.serving, score), serving.cells(comparison))
+        lines += [f"\n{markdown_text(text)}" for text in serving.refusals(comparison.serving)]
     for note in comparison.notes or ():
         lines += ["", markdown_text(note)]
     for name, item in candidates.items():

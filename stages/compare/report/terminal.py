@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stages.compare.report import serving
 from stages.compare.report.answer import answers, next_step
 from stages.compare.report.html import headline_note
 from stages.compare.report.rows import heads, rows
@@ -28,9 +29,15 @@ def render(comparison: Comparison) -> RenderableType:
     batch_heads, batches = batch_table(comparison)
     if batches:
         lines.append(_table(batch_heads, batches, title="At other batches", caption=BATCH_CAPTION))
+    if comparison.serving is not None:
+        served = serving.cells(comparison, best_only=True)
+        columns = serving.heads(comparison.serving, comparison.score.name if comparison.score else "score")
+        lines += [Text(), _table(columns, served, title="Served in float32", caption=serving.CAPTION)]
     lines.append(Text())
     for candidate in comparison.candidates.values():
         lines += [Text(printable(text)) for text in candidate.sentences]
+    if comparison.serving is not None:
+        lines.append(Text(printable(comparison.serving.sentence)))
     lines += [Text(f"Note: {printable(text)}") for text in _notes(comparison)]
     return Group(*lines, *(Text(printable(line)) for line in _where_to_go_on(comparison)))
 

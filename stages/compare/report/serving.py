@@ -1,0 +1,141 @@
+"""The table of the formats in which the trained weights can be served: one list of rows, for every report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stages.compare.report.charts import HEIGHT, WIDTH, Axis
+from stages.compare.scale import Scale
+from stages.formats import FORMATS, KERAS
+from stages.results.comparison import Comparison, Latency, ServedRow, Serving
+from stages.text import batch_size_of, ms_text, number_text
+
+CAPTION = "×: time of Keras in the baseline's precision / time of the format, with its 95 % interval"
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 8, 8, 28  # of the picture, in units of its SVG
+_BEST = 2  # rows in the terminal, beside Keras
+
+
+def heads(serving: Serving, score: str) -> tuple[str, ...]:
+    """The heads of the columns."""
+    sizes = (f"batch {batch_size_of(measure)}" for measure in serving.measures)
+    return ("trained in", "served as", f"{score}, change", *sizes, "KiB", "verdict")
+
+
+def cells(comparison: Comparison, *, best_only: bool = False) -> list[tuple[str, ...]]:
+    """The rows below `heads`: Keras first, then each variant in each format, those of the judged weights first.
+
+    Args:
+        comparison: the document.
+        best_only: leave out all but Keras and the two best rows.
+    """
+    serving = comparison.serving
+    if serving is None:
+        return []
+    rows = sorted(serving.rows, key=lambda row: row.variant != serving.weights)
+    if best_only:
+        rows = sorted(filter(_is_good, rows), key=lambda row: _time_ms(row, serving))[:_BEST]
+        rows = rows or [row for row in serving.rows if row.variant == serving.weights][:_BEST]
+    times = [ms_text(serving.keras_ms[measure]) if measure in serving.keras_ms else "" for measure in serving.measures]
+    keras = (comparison.baseline, FORMATS[KERAS].label, "", *times, "", "")
+    return [keras, *(_cells(row, serving) for row in rows)]
+
+
+def _is_good(row: ServedRow) -> bool:
+    return row.verdict in ("adopt", "faster")
+
+
+def _time_ms(row: ServedRow, serving: Serving) -> float:
+    return row.timed[serving.measures[0]].time_ms
+
+
+def _cells(row: ServedRow, serving: Serving) -> tuple[str, ...]:
+    label = FORMATS[row.format].label
+    if row.refusal is not None:
+        return (row.variant, label, *[""] * (len(serving.measures) + 2), "not possible")
+    quality = "" if row.quality is None else Scale.of(row.quality).change(row.quality)
+    times = (_latency(row.timed.get(measure)) for measure in serving.measures)
+    kib = "" if row.kib is None else number_text(row.kib)
+    return (row.variant, label, quality, *times, kib, row.verdict or "not judged")
+
+
+def _latency(found: Latency | None) -> str:
+    if found is None:
+        return ""
+    ratio, low, high = (f"{value:.3g}" for value in (found.ratio, found.low, found.high))
+    return f"{ms_text(found.time_ms)}, {ratio}× ({low} to {high})"
+
+
+def refusals(serving: Serving) -> Iterator[str]:
+    """What each format refuses, once for all variants of which it says the same."""
+    said: dict[str, list[str]] = {}
+    for row in serving.rows:
+        if row.refusal is not None:
+            said.setdefault(row.refusal, []).append(row.variant)
+        if row.own_refusal is not None:
+            text = f"{row.own_refusal}; in float32 the same weights work"
+            said.setdefault(text, []).append(f"{row.variant} in {row.refused_in}")
+    for text, variants in said.items():
+        yield f"{', '.join(dict.fromkeys(variants))}: {text}."
+
+
+def view(comparison: Comparison) -> dict[str, Any] | None:
+    """What the page shows: the table, what is refused, the picture, and the file to use."""
+    serving = comparison.serving
+    if serving is None:
+        return None
+    score = comparison.score.name if comparison.score else "score"
+    return {
+        "sentence": serving.sentence,
+        "caption": CAPTION,
+        "heads": heads(serving, score),
+        "rows": cells(comparison),
+        "refusals": list(refusals(serving)),
+        "picture": _picture(comparison, serving),
+        "threads": serving.threads,
+        "files": [
+            (f"{row.variant}, {FORMATS[row.format].label}", f"{row.file} (sha256 {row.sha256})")
+            for row in serving.rows
+            if _is_good(row) and row.file is not None
+        ],
+    }
+
+
+def _picture(comparison: Comparison, serving: Serving) -> dict[str, Any] | None:
+    """Latency by change of the score at the first batch size, for the weights that are judged."""
+    rows = [row for row in serving.rows if row.variant == serving.weights and row.timed and row.quality is not None]
+    if not rows or not serving.measures:
+        return None
+    measure = serving.measures[0]
+    times = [serving.keras_ms[measure], *(row.timed[measure].time_ms for row in rows)]
+    qualities = [row.quality for row in rows if row.quality is not None]
+    scale = Scale.of(qualities[0])
+    across = Axis.around([-scale.margin, 0.0, *(end for item in qualities for end in (item.low, item.high))])
+    up = Axis.around(times, logarithmic=True, padding=0.15)
+
+    def x(value: float) -> float:
+        return round(_LEFT + across.at(value) * (WIDTH - _LEFT - _RIGHT) / 100, 1)
+
+    def y(time_ms: float) -> float:
+        return round(HEIGHT - _BOTTOM - up.at(time_ms) * (HEIGHT - _TOP - _BOTTOM) / 100, 1)
+
+    points = [
+        {
+            "label": FORMATS[row.format].label,
+            "x": x(item.delta),
+            "low": x(item.low),
+            "high": x(item.high),
+            "y": y(row.timed[measure].time_ms),
+            "good": _is_good(row),
+        }
+        for row, item in zip(rows, qualities, strict=True)
+    ]
+    keras = {"label": FORMATS[KERAS].label, **dict.fromkeys(("x", "low", "high"), x(0.0)), "y": y(times[0])}
+    return {
+        "points": [{**keras, "good": False}, *points],
+        "margin": x(-scale.margin),
+        "x_ticks": [(x(tick), scale.signed(tick)) for tick in across.ticks()],
+        "y_ticks": [(y(tick), ms_text(tick)) for tick in up.ticks()],
+        **{"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "bottom": HEIGHT - _BOTTOM},
+        "label": f"Change of {scale.name}{scale.points} across, latency at batch size {batch_size_of(measure)} up",
+    }

@@ -1,0 +1,220 @@
+"""Judges the trained weights in other formats: is one faster than Keras, with the same score?
+
+The verdicts on formats share 5 % of their own, beside that of the verdicts on precisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from stages import files
+from stages.compare.judging import Judging, quality_change, ratio_of, speedup_between
+from stages.compare.quality_document import quality_of
+from stages.compare.scale import Scale
+from stages.compare.study import ServedStudy
+from stages.compare.verdict import Parts, decide_speed, run_tests, verdicts, void_measures
+from stages.formats import FORMATS, KERAS
+from stages.results.comparison import Control, Latency, Quality, ServedRow, Serving, Verdict, VerdictTest
+from stages.results.profile import Profile
+from stages.results.serving import Export
+from stages.stats.quality import QualityChange
+from stages.stats.speedup import CONFIDENCE, Speedup, Times, shared_repeats
+from stages.text import batch_size_of, inference_measure, joined
+
+Key = tuple[str, str]  # a variant and a format
+
+
+def serving_of(judging: Judging) -> Serving | None:
+    """The part of `comparison.json` on formats; None without any."""
+    served = judging.study.served
+    if served is None:
+        return None
+    info, weights = served.info, _weights(judging)
+    measures = tuple(map(inference_measure, info.batch_sizes)) if info.timed else ()
+    speedups = {name: _speedups(served, name, measures) for name in info.timed if name != KERAS}
+    control = _control(served, measures, list(speedups.values()))
+    void = void_measures(control)
+    changes = {} if judging.study.speed_only else _changes(served, judging)
+    found, tests = _verdicts(judging, weights, speedups, changes, void)
+    rows = [
+        _row(key, of_one, judging, speedups, quality_of(changes.get(key), judging), found.get(key), tests.get(key))
+        for key, of_one in _by_key(info.exports).items()
+    ]
+    first = next(iter(speedups.values()), {})
+    return Serving(
+        weights=weights,
+        threads=info.threads,
+        measures=measures,
+        keras_ms={measure: speedup.baseline_time_ms for measure, speedup in first.items()},
+        control={
+            measure: Control(**ratio_of(speedup), rounds=speedup.rounds, differs=measure in void)
+            for measure, speedup in control.items()
+        },
+        rows=tuple(rows),
+        sentence=_sentence(rows, weights, speedups, measures, judging),
+    )
+
+
+def _weights(judging: Judging) -> str:
+    """The variant whose weights are judged in the formats: the first one that is adopted for training."""
+    adopted = (item.variant for item in judging.candidates if item.verdict == "adopt")
+    return next(adopted, judging.study.baseline.variant)
+
+
+def _by_key(exports: Sequence[Export]) -> dict[Key, list[Export]]:
+    found: dict[Key, list[Export]] = {}
+    for item in exports:
+        found.setdefault((item.variant, item.format), []).append(item)
+    return found
+
+
+def _speedups(served: ServedStudy, name: str, measures: Sequence[str]) -> dict[str, Speedup]:
+    """By measure, time of Keras / time of a format or of the second copy."""
+    before, after = served.times[KERAS], served.times[name]
+    return {
+        measure: speedup_between(measure, name, before, after)
+        for measure in measures
+        if shared_repeats(measure, _times(before), _times(after)) > 1
+    }
+
+
+def _control(
+    served: ServedStudy, measures: Sequence[str], formats: Sequence[Mapping[str, Speedup]]
+) -> dict[str, Speedup]:
+    """The ratio of Keras to its second copy, by measure."""
+    if files.CONTROL not in served.times:
+        return {}
+    found = _speedups(served, files.CONTROL, measures)
+    others = {measure: tuple(item[measure] for item in formats if measure in item) for measure in found}
+    return {measure: replace(speedup, others=others[measure]) for measure, speedup in found.items()}
+
+
+def _times(profile: Profile) -> Times:
+    return Times(profile.rounds, profile.calls)
+
+
+def _changes(served: ServedStudy, judging: Judging) -> dict[Key, QualityChange]:
+    """The change of the score from the baseline's predictions by Keras, by variant and format."""
+    seeds = len(judging.study.baseline.trainings)
+    return {key: quality_change(judging.study, scores) for key, scores in served.scores.items() if len(scores) == seeds}
+
+
+def _verdicts(
+    judging: Judging,
+    weights: str,
+    speedups: Mapping[str, Mapping[str, Speedup]],
+    changes: Mapping[Key, QualityChange],
+    void: Collection[str],
+) -> tuple[dict[Key, Verdict], dict[Key, VerdictTest]]:
+    """The verdict on each format at the first batch size, for the weights that are judged, and its test."""
+    first = {name: next(iter(of_one.items())) for name, of_one in speedups.items() if of_one}
+    if judging.study.speed_only:
+        return {
+            (weights, name): decide_speed(speedup, None, judging.params, void=measure in void)
+            for name, (measure, speedup) in first.items()
+        }, {}
+    parts = {
+        (name, measure): Parts(speedup, None, changes[weights, name], judging.margin)
+        for name, (measure, speedup) in first.items()
+        if (weights, name) in changes
+    }
+    tests = run_tests(parts, judging.params)
+    found = verdicts(parts, tests, void, judging.params)
+    return (
+        {(weights, name): verdict for (name, _), verdict in found.items()},
+        {(weights, name): test for (name, _), test in tests.items()},
+    )
+
+
+def _row(
+    key: Key,
+    exports: Sequence[Export],
+    judging: Judging,
+    speedups: Mapping[str, Mapping[str, Speedup]],
+    quality: Quality | None,
+    verdict: Verdict | None,
+    test: VerdictTest | None,
+) -> ServedRow:
+    """What is known of one variant in one format; `exports` are of its seeds."""
+    variant, name = key
+    refusal = next((item.refusal for item in exports if item.refusal is not None), None)
+    if refusal is not None:
+        return ServedRow(variant=variant, format=name, refusal=refusal)
+    found = speedups.get(name, {}) if _is_timed_model(judging, variant) else {}
+    latency = {measure: Latency(**ratio_of(item), time_ms=item.candidate_time_ms) for measure, item in found.items()}
+    first = exports[0]
+    differences = [item.difference for item in exports if item.difference is not None]
+    return ServedRow(
+        variant=variant,
+        format=name,
+        latency=latency or None,
+        quality=quality,
+        verdict=verdict,
+        test=test,
+        file=None if first.file is None else (files.SERVE / first.file).as_posix(),
+        sha256=first.sha256,
+        kib=first.kib,
+        export_s=first.export_s,
+        difference=max(differences, default=None),
+        refused_in=first.refused_in,
+        own_refusal=first.own_refusal,
+    )
+
+
+def _is_timed_model(judging: Judging, variant: str) -> bool:
+    """Whether the model of a variant is that of the baseline, but for the values of its weights."""
+    profiles = {item.variant: item.profile for item in judging.study.variants}
+    found, baseline = profiles.get(variant), judging.study.baseline.profile
+    if found is None or baseline is None:
+        return variant == judging.study.baseline.variant
+    return found.summary.in_force.task_path == baseline.summary.in_force.task_path
+
+
+def _sentence(
+    rows: Sequence[ServedRow],
+    weights: str,
+    speedups: Mapping[str, Mapping[str, Speedup]],
+    measures: Sequence[str],
+    judging: Judging,
+) -> str:
+    """What to serve with, in a sentence or two."""
+    mine = {row.format: row for row in rows if row.variant == weights}
+    if not measures or not speedups:
+        reasons = [row.refusal for row in mine.values() if row.refusal is not None]
+        return f"For inference, keep Keras: {'; '.join(reasons) or 'no other format was timed'}."
+    batch = batch_size_of(measures[0])
+    good = {name: row for name, row in mine.items() if row.verdict in ("adopt", "faster")}
+    if not good:
+        return f"For inference, keep Keras: {_why_none(list(mine.values()), measures[0], judging)}."
+    best = min(good, key=lambda name: good[name].timed[measures[0]].time_ms)
+    speedup = speedups[best][measures[0]]
+    # the best was picked, so its interval covers the pick
+    low, high = speedup.interval(1 - (1 - max(CONFIDENCE, speedup.confidence)) / len(speedups))
+    fast = f"{speedup.ratio:.3g}× ({low:.3g} to {high:.3g}) as fast as Keras at batch size {batch}"
+    text = f"For inference, serve the weights of {weights} with {FORMATS[best].label}: {fast}"
+    quality = good[best].quality
+    if quality is None:
+        return f"{text}. Nothing is known of its {judging.study.score_name}."
+    text += f", and its {quality.name} is the same within {Scale.of(quality).margin_text}"
+    others = [row.quality for row in rows if row.format == best and row.variant != weights]
+    if others and all(item is not None and item.outcome == "shown" for item in others):
+        text += "; the precision of the training does not matter for it"
+    return f"{text}."
+
+
+def _why_none(rows: Sequence[ServedRow], measure: str, judging: Judging) -> str:
+    """Why no format is good: none is fast enough, or those that are lose too much, or it is not decided."""
+    required = f"{judging.params.min_speedup:g}×"
+    known = {row.format: row.timed[measure] for row in rows if measure in row.timed}
+    fast = [row for row in rows if row.format in known and known[row.format].low >= judging.params.min_speedup]
+    losing = [row for row in fast if row.quality is not None and row.quality.outcome == "refuted"]
+    if losing:
+        names = joined([FORMATS[row.format].label for row in losing])
+        return f"{names} {'loses' if len(losing) == 1 else 'lose'} more {judging.study.score_name} than the margin"
+    if fast:
+        names = joined([FORMATS[row.format].label for row in fast])
+        return f"of {names} it is not shown that the {judging.study.score_name} stays within the margin"
+    if known and all(item.high < judging.params.min_speedup for item in known.values()):
+        return f"no format is {required} as fast"
+    return f"no format is shown to be {required} as fast"

@@ -1,0 +1,34 @@
+"""`python -m stages.serve`: exports the trained weights, and times and tests each format."""
+
+from __future__ import annotations
+
+from stages.supervision import supervise
+
+supervise(__name__)  # before anything large is imported
+
+from stages import params
+from stages.cli import cli_entry, run
+from stages.imports import quick_imports
+from stages.inputs.snapshot import Snapshot
+from stages.locking import machine_lock, stage_lock
+
+
+@cli_entry
+def main() -> None:
+    """Writes `data/serve/`, and logs one run for each variant and format; an empty table without `serve.formats`."""
+    inputs = Snapshot("serve")
+    settings = params.load()
+    with stage_lock("serve"):
+        if not settings.serve.exported:
+            from stages.results.serving import nothing_served
+
+            nothing_served()
+            return
+        with machine_lock():
+            with quick_imports():
+                from stages.serve import stage
+            stage.run(settings, inputs)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(main))

@@ -1,0 +1,296 @@
+"""One process that exports the weights of one training, in float32, and tests each format. Imports TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from stages import files
+from stages.errors import HalfstepError, TaskError, one_line
+from stages.formats import FORMATS
+from stages.params import Variant
+from stages.policies import SIXTEEN_BIT
+from stages.results.serving import Export, model_path, outputs_file, write_array
+from stages.results.training import saved_model
+from stages.serve import runtimes
+from stages.serve.records import INPUTS, Exported, Request
+from stages.tasks import building, user_code
+from stages.tasks.ready import ReadyTask
+from stages.tasks.spec import TaskSpec
+from stages.tensorflow_import import keras, tf
+
+CALIBRATION_EXAMPLES = 200  # of the training data, for the ranges of int8; never test data
+_LONGEST_REASON = 200
+
+
+def serve(connection: Connection, variant: Variant, spec: TaskSpec, request: Request) -> None:
+    """What the process runs: sends what `export` returns, or the message of an error."""
+    connection.send(user_code.answer_of(spec.subject, lambda: export(spec, variant, request)))
+
+
+def export(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
+    """Exports the weights of a training in float32 to each format, predicts the test data with it, and writes both.
+
+    Args:
+        spec: the task.
+        variant: the baseline's entry, of which this process has the environment variables.
+        request: what is exported.
+
+    Raises:
+        TaskError, ModelError: the model cannot be built.
+        DataError, CorruptFileError: the training's files are missing or damaged.
+    """
+    float32 = variant.model_copy(update={"policy": "float32", "float32_layers": ()})
+    task = building.ready(spec, float32, request.seed)
+    if (refusal := _cannot_be_float32(task.model, request.trained)) is not None:
+        raise TaskError(refusal)
+    inputs = keras.tree.flatten(task.inputs(request.examples))
+    if other := [array.dtype.name for array in inputs if array.dtype.kind not in "fiub"]:
+        raise TaskError(f"an input has the type {other[0]}; a model is exported with inputs that are numbers")
+    np.savez(request.folder / INPUTS, *inputs)
+    tester = _Tester(task, _prediction(task.model))
+    exports = []
+    with tempfile.TemporaryDirectory() as scratch:
+        exporter = _Exporter(task, inputs, Path(scratch))
+        for name in request.formats:
+            exports.append(_one(name, exporter, tester, request))
+    if request.tries_own and request.entry.policy != "float32":
+        own = {"policy": request.entry.policy, "float32_layers": request.entry.float32_layers}
+        exports = _tried_in_own(exports, spec, variant.model_copy(update=own), request, inputs)
+    return Exported(exports=tuple(exports), parameters=task.model.count_params())
+
+
+def _cannot_be_float32(model: keras.Model, trained: Path | None) -> str | None:
+    """Why a model that was built in float32 cannot have these weights in float32; it has them otherwise."""
+    layers = [layer for layer in model._flatten_layers(include_self=False) if not isinstance(layer, keras.Model)]
+    if own := [layer.name for layer in layers if layer.compute_dtype in SIXTEEN_BIT]:
+        return f"layer {own[0]} computes in {_dtype_of(layers, own[0])} by its own dtype, also in a model in float32"
+    if trained is None:
+        return None
+    files.verify_manifest(trained)
+    path = saved_model(trained)
+    with warnings.catch_warnings(action="ignore"):  # of the optimizer, whose state may differ
+        model.load_weights(path)
+    known = set(_digests(path))
+    if other := [found.path for found in model.weights if _digest(_widened(found)) not in known]:
+        return f"{other[0]} differs from what was trained"
+    return None
+
+
+def _dtype_of(layers: Sequence[Any], name: str) -> str:
+    return next(str(layer.compute_dtype) for layer in layers if layer.name == name)
+
+
+def _digests(path: Path) -> Iterator[str]:
+    """A digest of each array of numbers that was saved, widened to float32."""
+    with contextlib.ExitStack() as stack:
+        weights: Any = path
+        if path.suffix == ".keras":
+            from zipfile import ZipFile
+
+            archive = stack.enter_context(ZipFile(path))
+            weights = io.BytesIO(archive.read("model.weights.h5"))
+        store = stack.enter_context(h5py.File(weights, "r"))
+        arrays: list[NDArray[Any]] = []
+        store.visititems(lambda _, item: arrays.append(_array(item)) if isinstance(item, h5py.Dataset) else None)
+    yield from map(_digest, arrays)
+
+
+def _array(item: Any) -> NDArray[Any]:
+    """A saved array; those of bfloat16 are saved as bytes."""
+    array = np.asarray(item)
+    if array.dtype.kind == "V":
+        array = array.view(tf.bfloat16.as_numpy_dtype)
+    return array.astype(np.float32) if array.dtype.kind in "fV" else array
+
+
+def _widened(variable: Any) -> NDArray[Any]:
+    array = keras.ops.convert_to_numpy(variable)
+    return array.astype(np.float32) if array.dtype.kind in "fV" else array
+
+
+def _digest(array: NDArray[Any]) -> str:
+    return hashlib.sha256(f"{array.shape}".encode() + np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def _prediction(model: keras.Model) -> Callable[[Any], Any]:
+    return tf.function(lambda inputs: model(inputs, training=False))
+
+
+class _Tester:
+    """Tests predictions on the test data, and compares them with those of Keras."""
+
+    def __init__(self, task: ReadyTask, keras_predict: Callable[[Any], Any]) -> None:
+        self._task = task
+        self._expected: list[Any] = []
+
+        def kept(x: Any) -> Any:
+            found = keras_predict(x)
+            self._expected.append([keras.ops.convert_to_numpy(leaf) for leaf in keras.tree.flatten(found)])
+            self._structure = found
+            return found
+
+        task.outputs(kept, allow_not_finite=True)
+
+    def outputs(self, predict: runtimes.Predict) -> tuple[NDArray[Any], float]:
+        """What is stored of the test, and the largest difference of a prediction from that of Keras."""
+        expected, largest = iter(self._expected), 0.0
+
+        def predicted(x: Any) -> Any:
+            nonlocal largest
+            found = predict([np.asarray(leaf) for leaf in keras.tree.flatten(x)])
+            for mine, wanted in zip(found, next(expected), strict=True):
+                if mine.shape != wanted.shape:
+                    raise TaskError(f"it gives outputs of shape {mine.shape} in place of {wanted.shape}")
+                largest = max(largest, float(np.max(np.abs(mine.astype(np.float64) - wanted), initial=0.0)))
+            return keras.tree.pack_sequence_as(self._structure, found)
+
+        return self._task.outputs(predicted, allow_not_finite=True), largest
+
+
+class _Exporter:
+    """Writes a model in each format.
+
+    Args:
+        task: with the model, and with training data for the ranges of int8.
+        inputs: flat inputs, of which types and shapes are exported; the number of rows stays open.
+        scratch: a folder for what is made on the way.
+    """
+
+    def __init__(self, task: ReadyTask, inputs: Sequence[NDArray[Any]], scratch: Path) -> None:
+        self._task, self._scratch = task, scratch
+        specs = [
+            keras.InputSpec(shape=(None, *array.shape[1:]), dtype=array.dtype.name, name=runtimes.input_name(number))
+            for number, array in enumerate(inputs)
+        ]
+        structure = task.inputs(1)
+        self._signature = [keras.tree.pack_sequence_as(structure, specs)]
+        self._saved: Path | None = None
+
+    def write(self, name: str, path: Path) -> None:
+        """Writes the model to a file, or for a SavedModel to a folder."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name == "saved_model":
+            shutil.copytree(self._saved_model(), path)
+        elif name in ("onnx", "openvino"):
+            self._task.model.export(path, format=name, verbose=False, input_signature=self._signature)
+        else:
+            path.write_bytes(self._litert(name))
+
+    def _saved_model(self) -> Path:
+        """The model as a SavedModel, which those of LiteRT are made from; written once."""
+        if self._saved is None:
+            path = self._scratch / "saved_model"
+            self._task.model.export(path, format="tf_saved_model", verbose=False, input_signature=self._signature)
+            self._saved = path
+        return self._saved
+
+    def _litert(self, name: str) -> bytes:
+        converter = tf.lite.TFLiteConverter.from_saved_model(str(self._saved_model()))
+        if name != "litert":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if name == "litert_float16":
+            converter.target_spec.supported_types = [tf.float16]
+        if name == "litert_int8_full":
+            converter.representative_dataset = self._examples
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+            converter.inference_input_type = converter.inference_output_type = tf.int8
+        return bytes(converter.convert())
+
+    def _examples(self) -> Iterator[dict[str, NDArray[Any]]]:
+        """Training examples, one at a time, by the name of the input."""
+        given = 0
+        for batch in self._task.training.from_step(0, None):
+            leaves = [np.asarray(leaf) for leaf in keras.tree.flatten(keras.utils.unpack_x_y_sample_weight(batch)[0])]
+            for row in range(len(leaves[0])):
+                yield {runtimes.input_name(number): leaf[row : row + 1] for number, leaf in enumerate(leaves)}
+                given += 1
+                if given == CALIBRATION_EXAMPLES:
+                    return
+
+
+def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request) -> Export:
+    """The export to one format, tested; with the reason where that does not work."""
+    relative = model_path(request.variant, request.seed, name)
+    path, began_s = request.folder / relative, time.monotonic()
+    found = Export(variant=request.variant, seed=request.seed, format=name)
+    try:
+        with runtimes.quiet():
+            exporter.write(name, path)
+            export_s = time.monotonic() - began_s
+            outputs, difference = tester.outputs(runtimes.load(name, path, request.threads))
+    except Exception as error:  # of a converter or a runtime, which is a result
+        _remove(path)
+        return found.model_copy(update={"refusal": f"{FORMATS[name].label}: {_reason(error)}"})
+    write_array(request.folder / outputs_file(request.variant, request.seed, name), outputs)
+    parts = _parts(path)
+    return found.model_copy(
+        update={
+            "file": relative.as_posix(),
+            "sha256": hashlib.sha256("".join(files.sha256_file(part) for part in parts).encode()).hexdigest()
+            if path.is_dir()
+            else files.sha256_file(path),
+            "kib": sum(part.stat().st_size for part in parts) / 1024,
+            "export_s": export_s,
+            "difference": difference,
+        }
+    )
+
+
+def _tried_in_own(
+    exports: Sequence[Export], spec: TaskSpec, variant: Variant, request: Request, inputs: Sequence[NDArray[Any]]
+) -> list[Export]:
+    """The exports with what becomes of the model in the precision that it was trained in: exported, and run once."""
+    task = building.ready(spec, variant, request.seed)
+    found = []
+    with tempfile.TemporaryDirectory() as scratch:
+        exporter = _Exporter(task, inputs, Path(scratch))
+        for item in exports:
+            path = Path(scratch) / f"{item.format}{FORMATS[item.format].suffix}"
+            try:
+                with runtimes.quiet():
+                    exporter.write(item.format, path)
+                    runtimes.load(item.format, path, request.threads)([array[:1] for array in inputs])
+            except Exception as error:  # of a converter or a runtime
+                reason = f"{FORMATS[item.format].label}: {_reason(error)}"
+                item = item.model_copy(update={"refused_in": variant.policy, "own_refusal": reason})
+            found.append(item)
+    return found
+
+
+def _parts(path: Path) -> list[Path]:
+    """The files of an export; beside that of OpenVINO are its weights."""
+    if path.is_dir():
+        return sorted(part for part in path.rglob("*") if part.is_file())
+    return sorted({path, *path.parent.glob(f"{path.stem}.bin")}) if path.suffix == ".xml" else [path]
+
+
+def _remove(path: Path) -> None:
+    for part in (path, path.with_suffix(".bin")):
+        if part.is_dir():
+            shutil.rmtree(part)
+        else:
+            part.unlink(missing_ok=True)
+
+
+def _reason(error: BaseException) -> str:
+    """What a converter or a runtime says, in one line: the line that names the operation, where there is one."""
+    if isinstance(error, HalfstepError):
+        return str(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = [line for line in lines if "error:" in line or "Select TensorFlow op" in line or "Type Error" in line]
+    text = (named or lines or [type(error).__name__])[0]
+    return one_line(text.removeprefix("error: "), _LONGEST_REASON)

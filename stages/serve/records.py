@@ -1,0 +1,94 @@
+"""What the processes of the stage are given, and what they answer. Does not import TensorFlow."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+from stages import files
+from stages.errors import CorruptFileError, DataError
+from stages.formats import KERAS
+from stages.params import Variant
+from stages.profile.records import ArmConfig
+from stages.results.artifact import Document
+from stages.results.serving import Export
+
+INPUTS = "inputs.npz"
+_EXPORTED = "exported.json"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is exported.
+
+    Attributes:
+        variant: name of the variant whose training it is.
+        entry: of that variant.
+        seed: of the training.
+        trained: the folder of the training, absolute; None where nothing was trained.
+        folder: to which the paths of `results.serving` are relative, absolute.
+        formats: to export to, without Keras.
+        examples: rows of the inputs that are written for the timing.
+        threads: of each runtime.
+        tries_own: whether the model is also exported in its own precision, to see whether that works.
+    """
+
+    variant: str
+    entry: Variant
+    seed: int
+    trained: Path | None
+    folder: Path
+    formats: tuple[str, ...]
+    examples: int
+    threads: int
+    tries_own: bool
+
+
+class Exported(Document):
+    """What was exported of one training.
+
+    Attributes:
+        exports: by format.
+        parameters: number of the model's weights.
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    exports: tuple[Export, ...] = ()
+    parameters: int = 0
+
+    def keep(self, folder: Path) -> None:
+        """Writes it beside the files, for a session that goes on after a kill."""
+        self.write(folder / _EXPORTED)
+        files.write_manifest(folder)
+
+    @classmethod
+    def kept(cls, folder: Path) -> Self | None:
+        """What an earlier session has exported to a folder; None if it was interrupted."""
+        with suppress(DataError, CorruptFileError):
+            files.verify_manifest(folder)
+            return cls.read(folder / _EXPORTED)
+        return None
+
+
+@dataclass(frozen=True)
+class ServedConfig(ArmConfig):
+    """What the worker of a format needs.
+
+    Attributes:
+        format: of its file.
+        file: what it predicts with, absolute; None for Keras, which builds the model.
+        inputs: the file with the flat inputs, absolute.
+        threads: of the runtime.
+        parameters: number of the model's weights.
+        data_sha256: sha256 of the manifest of the prepared data.
+    """
+
+    format: str = KERAS
+    file: Path | None = None
+    inputs: Path = Path()
+    threads: int = 1
+    parameters: int = 0
+    data_sha256: str = ""

@@ -1,0 +1,163 @@
+"""Formats are judged by their own times, beside Keras, and by the same margin."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stages import files
+from stages.compare.judge import document_of
+from stages.compare.report import serving as report
+from stages.compare.report.markdown import render_markdown
+from stages.params import Variant
+from stages.results.comparison import Serving
+from stages.results.profile import Call, ProfileSummary, Protocol
+from stages.results.serving import SERVING, Export, Served, outputs_file, write_array, write_times
+from tests.small_study import (
+    CONFIGURATION,
+    SEEDS,
+    SmallStudy,
+    html_of,
+    predictions,
+    settings_in_force,
+    terminal_of,
+)
+from tests.small_study import comparison as comparison
+from tests.small_study import complete_data as complete_data
+from tests.small_study import project as project
+
+SPEEDS = {"keras": 1.0, "_control": 1.0, "litert": 20.0, "litert_int8": 40.0, "saved_model": 1.0}
+WRONG = {"litert": 24, "litert_int8": 200, "saved_model": 24}  # of 1,200 test images; Keras has 24
+TRAINED = ("float32", "mixed_bfloat16")
+REFUSAL = "ONNX Runtime: types bfloat16 and float16 meet in Mul"
+
+
+def calls(speed: float, noise: float = 0.01) -> list[Call]:
+    random = np.random.default_rng(int(speed * 10))
+    return [
+        Call(process, number, 1, call, 1.0 / speed * float(np.exp(noise * random.normal())))
+        for process in range(4)
+        for number in range(4)
+        for call in range(8)
+    ]
+
+
+def write_served(speeds: dict[str, float] | None = None, wrong: dict[str, int] | None = None) -> None:
+    speeds, wrong = SPEEDS | (speeds or {}), WRONG | (wrong or {})
+    protocol = Protocol(processes=4, rounds=0, steps_per_round=1, timing_seconds=6.0, target_precision=0.02)
+    exports = []
+    for name, speed in speeds.items():
+        summary = ProfileSummary(
+            variant=name,
+            entry=Variant(policy="float32"),
+            configuration=CONFIGURATION,
+            in_force=settings_in_force("float32"),
+            protocol=protocol,
+            metrics={"inference/b1/p50_ms": 1 / speed},
+        )
+        write_times(name, summary, calls(speed))
+    for variant in TRAINED:
+        for seed in SEEDS:
+            for name, count in wrong.items():
+                write_array(files.SERVE / outputs_file(variant, seed, name), predictions(count, seed))
+                exports.append(
+                    Export(variant=variant, seed=seed, format=name, file=f"models/{name}", kib=48.0, sha256="e" * 64)
+                )
+            exports.append(Export(variant=variant, seed=seed, format="onnx", refusal=REFUSAL))
+    timed = tuple(name for name in speeds if not name.startswith("_"))
+    served = Served(
+        formats=(*wrong, "onnx"), batch_sizes=(1,), weights="float32", threads=2, timed=timed, exports=tuple(exports)
+    )
+    served.write(SERVING)
+    files.write_manifest(files.SERVE)
+
+
+def served(project: SmallStudy) -> Serving:
+    found = document_of(project.compare()).serving
+    assert found is not None
+    return found
+
+
+def verdicts(found: Serving) -> dict[tuple[str, str], str | None]:
+    return {(row.variant, row.format): row.verdict for row in found.rows if row.verdict is not None}
+
+
+def test_study_without_the_stage_says_nothing_of_it(comparison: object, project: SmallStudy) -> None:
+    assert document_of(project.compare()).serving is None
+
+
+def test_fast_format_with_the_same_score_is_adopted_and_the_others_are_rejected(project: SmallStudy) -> None:
+    """Of 1,200 images, int8 gets 176 more wrong; SavedModel is as fast as Keras. The adopted weights are judged."""
+    write_served()
+    found = served(project)
+    assert found.weights == "mixed_bfloat16"
+    assert verdicts(found) == {
+        ("mixed_bfloat16", "litert"): "adopt",
+        ("mixed_bfloat16", "litert_int8"): "reject",
+        ("mixed_bfloat16", "saved_model"): "reject",
+    }
+    (fast,) = (row for row in found.rows if (row.variant, row.format) == ("mixed_bfloat16", "litert"))
+    assert fast.timed["inference_b1"].ratio == pytest.approx(20, rel=0.01)
+    assert fast.quality is not None
+    assert fast.quality.delta == 0
+    assert found.sentence.startswith("For inference, serve the weights of mixed_bfloat16 with LiteRT: 20× (")
+    assert "its accuracy is the same within 1 percentage point" in found.sentence
+    assert found.sentence.endswith("; the precision of the training does not matter for it.")
+
+
+def test_slow_format_is_rejected(project: SmallStudy) -> None:
+    write_served({"litert": 0.2})
+    found = served(project)
+    assert set(verdicts(found).values()) == {"reject"}
+    assert "keep Keras: LiteRT int8 weights loses more accuracy than the margin" in found.sentence
+
+
+def test_formats_are_not_judged_where_two_copies_of_keras_differ(project: SmallStudy) -> None:
+    write_served({"_control": 1.3})
+    found = served(project)
+    assert found.control["inference_b1"].differs
+    assert set(verdicts(found).values()) == {"inconclusive"}
+    assert "keep Keras" in found.sentence
+
+
+def test_verdicts_on_formats_do_not_change_those_on_precisions(project: SmallStudy) -> None:
+    before = document_of(project.compare())
+    write_served()
+    after = document_of(project.compare())
+    for name, item in before.candidates.items():
+        assert item.tests == after.candidates[name].tests
+        assert item.verdicts == after.candidates[name].verdicts
+
+
+def test_speed_only_says_that_nothing_is_known_of_the_score(project: SmallStudy) -> None:
+    project.make_speed_only()
+    write_served()
+    found = document_of(project.compare_speed_only()).serving
+    assert found is not None
+    assert verdicts(found)["float32", "litert"] == "faster"
+    assert all(row.quality is None for row in found.rows)
+    assert found.sentence.endswith("Nothing is known of its accuracy.")
+
+
+def test_reports_show_every_format_and_the_terminal_the_best(project: SmallStudy) -> None:
+    write_served()
+    judging = project.compare()
+    document = document_of(judging)
+    page, markdown = html_of(judging), render_markdown(document)
+    for text in (page, markdown):
+        assert "LiteRT int8 weights" in text
+        assert "not judged" in text
+        assert "types bfloat16 and float16 meet in Mul" in text
+    assert 'class="points"' in page
+    assert f"data/serve/models/litert (sha256 {'e' * 64})" in page
+    rows = report.cells(document, best_only=True)
+    assert [row[:2] for row in rows] == [("float32", "Keras"), ("mixed_bfloat16", "LiteRT")]
+    assert terminal_of(judging) is not None
+
+
+def test_damaged_file_is_named(project: SmallStudy) -> None:
+    write_served()
+    path = files.SERVE / outputs_file("float32", SEEDS[0], "litert")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(Exception, match=r"outputs/float32-1-litert\.npy is damaged .* `dvc repro -f -s serve`"):
+        project.compare()

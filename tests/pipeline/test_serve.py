@@ -1,0 +1,98 @@
+"""The stage `serve`: what it writes and logs, and that a killed one goes on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.pipeline.conftest import LIMIT_S, child_environment
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Checkout
+
+VARIANTS = ("float32", "mixed_bfloat16")
+
+
+def kill_when(checkout: Checkout, is_due: Callable[[], bool], log: Path) -> str:
+    """Starts the stage, kills its process, and returns what it had printed."""
+    with log.open("w") as stream:
+        stage = subprocess.Popen(
+            ["python", "-m", "stages.serve"],
+            cwd=checkout.root,
+            env=child_environment(checkout.root),
+            stdout=stream,
+            stderr=stream,
+        )
+    ends_s = time.monotonic() + LIMIT_S
+    while not is_due():
+        assert stage.poll() is None, log.read_text()
+        assert time.monotonic() < ends_s, log.read_text()
+        time.sleep(0.005)
+    stage.send_signal(signal.SIGKILL)
+    stage.wait()
+    return log.read_text()
+
+
+def test_without_formats_an_empty_table_is_written_and_tensorflow_is_not_imported(finished: Checkout) -> None:
+    assert finished.json("data/serve/serving.json") == {
+        "schema_version": 1,
+        "formats": [],
+        "batch_sizes": [],
+        "timed": [],
+        "exports": [],
+    }
+    assert "serving" not in finished.json("data/compare/comparison.json")
+    code = "import sys; from stages.serve.__main__ import main; print('tensorflow' in sys.modules)"
+    assert finished.check_output("python", "-c", code).splitlines()[-1] == "False"
+
+
+@pytest.mark.slow
+def test_formats_are_exported_timed_judged_and_logged_also_after_kills(copied: Checkout, tmp_path: Path) -> None:
+    """Killed after the first export, and after the first repeat: what was finished is taken over."""
+    copied.configure({"serve.formats": ["keras", "litert", "litert_int8"], "serve.batch_sizes": [1, 4]})
+    copied.check_output("python", "-m", "stages.environment")
+
+    def kept(pattern: str) -> list[Path]:
+        return list((copied.root / ".halfstep/serve").glob(f"*/{pattern}"))
+
+    kill_when(copied, lambda: bool(kept(".exports/float32-0/manifest.json")), tmp_path / "first")
+    second = kill_when(copied, lambda: bool(kept("repeat-000.json")), tmp_path / "second")
+    assert "serve: float32, seed 0: exported" not in second
+    assert "serve: mixed_bfloat16, seed 0: exported to LiteRT, LiteRT int8 weights" in second
+
+    output = copied.check_output("dvc", "repro")
+    assert "Running stage 'train" not in output
+    assert "Running stage 'profile'" not in output
+    assert "serve: goes on after 1 repeats of an earlier measurement" in output
+    assert "exported to" not in output
+
+    served = copied.json("data/serve/serving.json")
+    assert served["timed"] == ["keras", "litert", "litert_int8"]
+    assert {(item["variant"], item["format"]) for item in served["exports"]} == {
+        (variant, name) for variant in VARIANTS for name in ("litert", "litert_int8")
+    }
+    for item in served["exports"]:
+        assert (copied.root / "data/serve" / item["file"]).is_file()
+    found = copied.json("data/compare/comparison.json")["serving"]
+    assert found["measures"] == ["inference_b1", "inference_b4"]
+    assert {row["format"]: "verdict" in row for row in found["rows"] if row["variant"] == "float32"} == {
+        "litert": True,
+        "litert_int8": True,
+    }
+    assert "For inference, " in found["sentence"]
+    runs = {run.info.run_name: run for run in copied.runs()}
+    assert {name for name in runs if name.startswith("serve ")} == {
+        f"serve {variant} {name}" for variant in VARIANTS for name in ("litert", "litert_int8")
+    }
+    logged = runs["serve float32 litert"].data
+    assert logged.params["serve.format"] == "litert"
+    assert {"inference/b1/p50_ms", "inference/b4/p50_ms", "file_kib", "export_s", "test_accuracy"} <= set(
+        logged.metrics
+    )
+    assert "inference/b1/p50_ms" not in runs["serve mixed_bfloat16 litert"].data.metrics

@@ -1,0 +1,162 @@
+"""Trained weights are exported in float32, bit for bit, and predict as Keras does."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from stages import files
+from stages.errors import HalfstepError, TaskError
+from stages.formats import FORMATS
+from stages.params import ModelParams, TaskParams, TrainParams, Variant
+from stages.results.serving import Export, outputs_file
+from stages.results.training import MODEL
+from stages.serve import runtimes
+from stages.serve.exporting import export
+from stages.serve.records import INPUTS, Exported, Request
+from stages.tasks import building
+from stages.tasks.spec import TaskSpec
+
+FLOAT32 = Variant(policy="float32")
+LITERT = ("litert", "litert_float16", "litert_int8", "litert_int8_full")
+MODELS = """
+import keras
+
+def own_type(shape, classes):
+    pixels = keras.Input(shape, dtype="uint8")
+    hidden = keras.layers.Dense(4, dtype="mixed_bfloat16", name="narrow")(keras.layers.Flatten()(pixels))
+    return keras.Model(pixels, keras.layers.Dense(classes, activation="softmax", dtype="float32")(hidden))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, prepared_template: Path) -> Path:
+    """A working folder with prepared images."""
+    root = tmp_path_factory.mktemp("serve")
+    shutil.copytree(prepared_template, root / files.PREPARED)
+    (root / "halfstep_served_models.py").write_text(MODELS)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def spec(model: str = "cnn") -> TaskSpec:
+    return TaskSpec(TaskParams(), ModelParams(name=model), TrainParams(batch_size=8))
+
+
+def trained(folder: Path, policy: str, seed: int = 0) -> Path:
+    """The folder of a training, of which only the model matters: it has other weights than a new one."""
+    made = building.build(spec(), Variant(policy=policy), seed + 7).model
+    target = folder / f"trained-{policy}"
+    target.mkdir(exist_ok=True)
+    made.save(target / MODEL)
+    files.write_manifest(target)
+    return target
+
+
+def request(folder: Path, target: Path, policy: str, formats: tuple[str, ...]) -> Request:
+    target.mkdir(parents=True)
+    return Request(
+        variant=policy,
+        entry=Variant(policy=policy),
+        seed=0,
+        trained=trained(folder, policy),
+        folder=target,
+        formats=formats,
+        examples=3,
+        threads=1,
+        tries_own=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def exported(folder: Path) -> dict[str, tuple[Exported, Path]]:
+    """A training in float32 in all formats of LiteRT, and one in mixed_bfloat16."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        found = {}
+        for policy, formats in {"float32": ("saved_model", *LITERT), "mixed_bfloat16": ("litert",)}.items():
+            asked = request(folder, folder / "out" / policy, policy, formats)
+            found[policy] = export(spec(), FLOAT32, asked), asked.folder
+        return found
+
+
+def by_format(found: Mapping[str, tuple[Exported, Path]], policy: str) -> dict[str, Export]:
+    return {item.format: item for item in found[policy][0].exports}
+
+
+def test_files_of_all_formats_are_written(exported: dict[str, tuple[Exported, Path]]) -> None:
+    exports, target = by_format(exported, "float32"), exported["float32"][1]
+    assert [item.refusal for item in exports.values()] == [None] * 5
+    for name, item in exports.items():
+        assert (target / str(item.file)).exists(), name
+        assert str(item.file).endswith(f"{name}{FORMATS[name].suffix}")
+        assert item.kib is not None
+        assert item.export_s is not None
+    assert exports["litert_int8"].kib < exports["litert"].kib  # type: ignore[operator]
+
+
+def test_float32_predicts_as_keras_and_integers_differ(exported: dict[str, tuple[Exported, Path]]) -> None:
+    found = {name: item.difference for name, item in by_format(exported, "float32").items()}
+    assert found["saved_model"] < 1e-5  # type: ignore[operator]
+    assert found["litert"] < 1e-5  # type: ignore[operator]
+    for name in ("litert_float16", "litert_int8", "litert_int8_full"):
+        assert 1e-7 < found[name] < 0.1, name  # type: ignore[operator]
+
+
+def test_weights_are_those_of_the_training_and_not_new_ones(
+    folder: Path, exported: dict[str, tuple[Exported, Path]]
+) -> None:
+    _, target = exported["float32"]
+    saved = keras.models.load_model(folder / "trained-float32" / MODEL)
+    pixels = np.load(files.PREPARED / "test_images.npy")
+    expected = np.asarray(saved(pixels, training=False))
+    np.testing.assert_allclose(np.load(target / outputs_file("float32", 0, "litert")), expected, atol=1e-5)
+
+
+def test_what_was_trained_in_16_bits_is_exported_in_float32_and_refused_in_its_own(
+    exported: dict[str, tuple[Exported, Path]],
+) -> None:
+    (item,) = exported["mixed_bfloat16"][0].exports
+    assert item.refusal is None
+    assert item.difference < 1e-5  # type: ignore[operator]
+    assert item.refused_in == "mixed_bfloat16"
+    assert item.own_refusal is not None
+    assert item.own_refusal.startswith("LiteRT: ")
+    assert "\n" not in item.own_refusal
+
+
+def test_runtime_takes_batches_of_any_size(exported: dict[str, tuple[Exported, Path]]) -> None:
+    found, target = exported["float32"]
+    with np.load(target / INPUTS) as stored:
+        inputs = [stored[name] for name in stored.files]
+    assert [array.shape for array in inputs] == [(3, 8, 8, 3)]
+    for item in found.exports:
+        predict = runtimes.load(item.format, target / str(item.file), 1)
+        for size in (1, 5, 1):
+            (outputs,) = predict([np.resize(inputs[0], (size, 8, 8, 3))])
+            assert outputs.shape == (size, 4)
+            assert outputs.dtype == np.float32
+
+
+def test_layer_with_a_type_of_its_own_is_refused_by_its_name(folder: Path) -> None:
+    asked = replace(request(folder, folder / "own", "float32", ("litert",)), trained=None)
+    with pytest.raises(HalfstepError, match=r"narrow \(bfloat16\)"):
+        export(spec("halfstep_served_models:own_type"), FLOAT32, asked)
+
+
+def test_weights_that_are_not_loaded_are_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = request(folder, folder / "other", "float32", ("litert",))
+    monkeypatch.setattr(keras.Model, "load_weights", lambda *_: None)
+    with pytest.raises(TaskError, match="kernel differs from what was trained"):
+        export(spec(), FLOAT32, asked)
