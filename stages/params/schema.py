@@ -368,7 +368,7 @@ class ServeParams(Section):
     """In which formats the trained models are served: how fast each predicts, and whether its score stays the same."""
 
     formats: Annotated[tuple[FormatName, ...], BeforeValidator(_tuple_from_list)] = Field(
-        (KERAS, "saved_model", "litert"),
+        (KERAS, "litert"),
         description="formats to which the trained weights are exported in float32, and which are timed beside Keras; "
         "`[]`: none",
     )

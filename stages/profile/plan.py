@@ -21,7 +21,7 @@ INPUT_SHARE = 0.05  # of a step; if batches take less, it is not worth measuring
 BUFFER_SHARE = 0.25  # of a step; if batches take more, steps may wait for them, and what start-up buffered is used up
 INFERENCE_SHARE = 1 / 3  # of the timing
 LEAST_TIMING_S = 15.0  # of all repeats together; at least as long as their starts
-LEAST_INFERENCE_S = 6.0  # the same of a session that measures inference alone
+LEAST_INFERENCE_S = 3.0  # the same of a session that measures inference alone
 # Turns on the input pipeline and on a cached batch, to see how long a step waits: of each arm so long at most, two
 # rounds of a repeat at least, and more of them if all take less than so many seconds.
 INPUT_TURN_MS, INPUT_S, MOST_INPUT_ROUNDS = 50.0, 1.0, 6

@@ -6,11 +6,15 @@ from stages.supervision import supervise
 
 supervise(__name__)  # before anything large is imported
 
+from contextlib import ExitStack
+
 from stages import params
 from stages.cli import cli_entry, run
+from stages.fork_server import start_server, stop_servers
 from stages.imports import quick_imports
 from stages.inputs.snapshot import Snapshot
 from stages.locking import machine_lock, stage_lock
+from stages.serve.process import EXPORTING
 
 
 @cli_entry
@@ -24,7 +28,10 @@ def main() -> None:
 
             nothing_served()
             return
-        with machine_lock():
+        with machine_lock(), ExitStack() as stack:
+            stack.callback(stop_servers)
+            # it imports TensorFlow while this process imports the rest
+            start_server(settings.variants[settings.compare.baseline].variables, EXPORTING)
             with quick_imports():
                 from stages.serve import stage
             stage.run(settings, inputs)

@@ -1,10 +1,20 @@
-"""What a worker process of `serve` runs. Does not import TensorFlow, which the parent must not do."""
+"""What the processes of `serve` run. Does not import TensorFlow, which the parent must not do."""
 
 from __future__ import annotations
 
 from multiprocessing.connection import Connection
+from typing import Any
 
 from stages.profile.records import ArmConfig
+
+EXPORTING = "stages.serve.exporting"  # what their server imports first
+
+
+def export_training(connection: Connection, *arguments: Any) -> None:
+    """Exports one training, and sends what was exported, or the message of an error."""
+    from stages.serve import exporting
+
+    exporting.serve(connection, *arguments)
 
 
 def serve_format(connection: Connection, config: ArmConfig) -> None:

@@ -9,13 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from stages import files
+from stages.child import Child, ChildDiedError
 from stages.errors import TrackingError
-from stages.fork_server import start_server, stop_servers
 from stages.formats import FORMATS, KERAS
 from stages.inputs.snapshot import Snapshot
 from stages.machine import fingerprint
 from stages.params import Params, ProfileParams
-from stages.prepare.trials import run_trial
 from stages.profile import repeats, runner
 from stages.profile.extras import Wanted
 from stages.profile.records import Measurement
@@ -24,13 +23,12 @@ from stages.profile.summary import Context, summarize
 from stages.results.serving import SERVING, Export, Served, model_path, nothing_served, write_times
 from stages.results.task import TASK_INFO, TaskInfo, resolved
 from stages.results.training import read_metrics
-from stages.serve.process import serve_format
+from stages.serve.process import EXPORTING, export_training, serve_format
 from stages.serve.records import INPUTS, Exported, Request, ServedConfig
 from stages.tasks.spec import TaskSpec
 from stages.tracking import backfill
 from stages.tracking.tracker import Tracker
 
-_EXPORTING = "stages.serve.exporting"  # it imports TensorFlow
 _EXPORTS = ".exports"  # in the folder that a measurement is kept in
 
 
@@ -47,8 +45,6 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
         print(f"serve: nothing is exported: {why}", flush=True)
         return
     with ExitStack() as stack:
-        stack.callback(stop_servers)
-        start_server(settings.variants[settings.compare.baseline].variables, _EXPORTING)
         protocol = _protocol(settings)
         asked = repeats.amounts(protocol, settings.compare.min_speedup)
         kept = stack.enter_context(repeats.opened(_key(settings), asked, folder="serve"))
@@ -117,7 +113,7 @@ def _key(settings: Params) -> str:
 def _serve(settings: Params, protocol: ProfileParams, kept: Repeats) -> None:
     """Exports and times, and writes all files but the manifest."""
     folder, threads = (kept.folder / _EXPORTS).absolute(), _threads(settings)
-    exported = {(name, seed): _exported(settings, name, seed, folder, threads) for name, seed in _trainings(settings)}
+    exported = _exported(settings, folder, threads)
     baseline = settings.compare.baseline
     first = exported[baseline, settings.train.seeds[0]]
     timed = [item.format for item in first.exports if item.refusal is None]
@@ -137,19 +133,40 @@ def _threads(settings: Params) -> int:
     return settings.variants[settings.compare.baseline].threads or fingerprint.usable_cores()
 
 
-def _exported(settings: Params, name: str, seed: int, folder: Path, threads: int) -> Exported:
-    """The exports of one training; those of an earlier session, which a kill has interrupted, are taken over."""
-    mine = folder / f"{name}-{seed}"
-    if (done := Exported.kept(mine)) is not None:
-        return done
+def _exported(settings: Params, folder: Path, threads: int) -> dict[tuple[str, int], Exported]:
+    """The exports of all trainings, as many at once as there are cores.
+
+    Those of an earlier session, which a kill has interrupted, are taken over.
+    """
+    trainings = list(_trainings(settings))
+    kept = {one: Exported.kept(_folder_of(folder, *one)) for one in trainings}
+    found = {one: exported for one, exported in kept.items() if exported is not None}
+    missing, at_once = [one for one in trainings if one not in found], fingerprint.usable_cores()
+    for first in range(0, len(missing), at_once):
+        with ExitStack() as stack:
+            running = {
+                (name, seed): stack.enter_context(_export(settings, name, seed, folder, threads))
+                for name, seed in missing[first : first + at_once]
+            }
+            for (name, seed), child in running.items():
+                found[name, seed] = _answer(child, name, seed, settings.serve.exported, _folder_of(folder, name, seed))
+    return {one: found[one] for one in trainings}
+
+
+def _folder_of(folder: Path, name: str, seed: int) -> Path:
+    return folder / f"{name}-{seed}"
+
+
+def _export(settings: Params, name: str, seed: int, folder: Path, threads: int) -> Child:
+    """Starts the process that exports a training."""
+    mine = _folder_of(folder, name, seed)
     shutil.rmtree(mine, ignore_errors=True)
     mine.mkdir(parents=True)
-    metrics = read_metrics(name, seed)
     request = Request(
         variant=name,
         entry=settings.variants[name],
         seed=seed,
-        trained=None if metrics.not_trained else files.train_dir(name, seed).absolute(),
+        trained=None if read_metrics(name, seed).not_trained else files.train_dir(name, seed).absolute(),
         folder=mine,
         formats=settings.serve.exported,
         examples=max(_batch_sizes(settings)),
@@ -158,16 +175,35 @@ def _exported(settings: Params, name: str, seed: int, folder: Path, threads: int
     )
     baseline = settings.variants[settings.compare.baseline]
     spec = TaskSpec.of(settings, name, files.verify_manifest(files.PREPARED))
-    answer = run_trial(f"serve {name}-{seed}", _EXPORTING, baseline, spec, request)
-    if isinstance(answer, str):
-        refused = (Export(variant=name, seed=seed, format=found, refusal=answer) for found in request.formats)
-        answer = Exported(exports=tuple(refused))
-    for item in answer.exports:
-        if item.refusal is not None:
-            print(f"serve: {name}, seed {seed}: {item.refusal}", flush=True)
-    answer.keep(mine)
-    print(f"serve: {name}, seed {seed}: {_summary(answer.exports)}", flush=True)
-    return answer
+    arguments = (baseline, spec, request)
+    is_script = spec.task.script is not None
+    return Child(
+        f"serve {name}-{seed}",
+        export_training,
+        arguments,
+        baseline.variables,
+        preload=EXPORTING,
+        may_have_children=is_script,
+    )
+
+
+def _answer(child: Child, name: str, seed: int, formats: Sequence[str], folder: Path) -> Exported:
+    """What the process has exported; each format has the reason where it could not. It is kept unless it has died."""
+    try:
+        answer: Exported | str = child.receive()
+    except ChildDiedError as error:
+        exported = _refused(f"the process of the export: {error}", name, seed, formats)
+    else:
+        exported = _refused(answer, name, seed, formats) if isinstance(answer, str) else answer
+        exported.keep(folder)
+    for reason in dict.fromkeys(item.refusal for item in exported.exports if item.refusal is not None):
+        print(f"serve: {name}, seed {seed}: {reason}", flush=True)
+    print(f"serve: {name}, seed {seed}: {_summary(exported.exports)}", flush=True)
+    return exported
+
+
+def _refused(reason: str, name: str, seed: int, formats: Sequence[str]) -> Exported:
+    return Exported(exports=tuple(Export(variant=name, seed=seed, format=found, refusal=reason) for found in formats))
 
 
 def _summary(exports: Sequence[Export]) -> str:
@@ -183,7 +219,7 @@ def _measured(
     """Times the formats beside Keras, and Keras beside its second copy, in turns."""
     baseline, seed = settings.compare.baseline, settings.train.seeds[0]
     digest = files.verify_manifest(files.PREPARED)
-    folder = (kept.folder / _EXPORTS / f"{baseline}-{seed}").absolute()
+    folder = _folder_of((kept.folder / _EXPORTS).absolute(), baseline, seed)
     configs = {
         name: ServedConfig(
             spec=TaskSpec.of(settings, baseline, digest),
