@@ -187,7 +187,7 @@ def _sentence(
     good = {name: row for name, row in mine.items() if row.verdict in ("adopt", "faster")}
     if not good:
         return f"For inference, keep Keras: {_why_none(list(mine.values()), measures[0], judging)}."
-    best = min(good, key=lambda name: good[name].timed[measures[0]].time_ms)
+    best = _best(good, measures[0])
     speedup = speedups[best][measures[0]]
     # the best was picked, so its interval covers the pick
     low, high = speedup.interval(1 - (1 - max(CONFIDENCE, speedup.confidence)) / len(speedups))
@@ -201,6 +201,12 @@ def _sentence(
     if others and all(item is not None and item.outcome == "shown" for item in others):
         text += "; the precision of the training does not matter for it"
     return f"{text}."
+
+
+def _best(good: Mapping[str, ServedRow], measure: str) -> str:
+    """The fastest format, or one that cannot be told apart from it and comes before it in the table of formats."""
+    fastest = max((row.timed[measure] for row in good.values()), key=lambda found: found.ratio)
+    return next(name for name in FORMATS if name in good and good[name].timed[measure].high >= fastest.ratio)
 
 
 def _why_none(rows: Sequence[ServedRow], measure: str, judging: Judging) -> str:

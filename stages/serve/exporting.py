@@ -186,7 +186,7 @@ class _Exporter:
         if name == "saved_model":
             shutil.copytree(self._saved_model(), path)
         elif name in ("onnx", "openvino"):
-            self._task.model.export(path, format=name, verbose=False, input_signature=self._signature)
+            self._task.model.export(str(path), format=name, verbose=False, input_signature=self._signature)
         else:
             path.write_bytes(self._litert(name))
 
