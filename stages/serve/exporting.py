@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import re
 import shutil
 import tempfile
 import time
@@ -33,7 +34,10 @@ from stages.tasks.spec import TaskSpec
 from stages.tensorflow_import import keras, tf
 
 CALIBRATION_EXAMPLES = 200  # of the training data, for the ranges of int8; never test data
-_LONGEST_REASON = 200
+_LONGEST_REASON, _SHOWN = 200, 3
+_NO_OPERATION = re.compile(r"'tf\.(\w+)' op is neither a custom op nor a flex op")
+_PLACES = re.compile(r"\s*(?:Exception from |Check '|Details:)")  # in the code of OpenVINO
+_SAYS = re.compile(r"(?:Type parameter|Unsupported operation|[Nn]o conversion rule|[Nn]o translator).*")
 
 
 def serve(connection: Connection, variant: Variant, spec: TaskSpec, request: Request) -> None:
@@ -259,7 +263,7 @@ def _tried_in_own(
     with tempfile.TemporaryDirectory() as scratch:
         exporter = _Exporter(task, inputs, Path(scratch))
         for item in exports:
-            path = Path(scratch) / f"{item.format}{FORMATS[item.format].suffix}"
+            path = Path(scratch) / "own" / f"{item.format}{FORMATS[item.format].suffix}"
             try:
                 with runtimes.quiet():
                     exporter.write(item.format, path)
@@ -287,10 +291,13 @@ def _remove(path: Path) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """What a converter or a runtime says, in one line: the line that names the operation, where there is one."""
+    """What a converter or a runtime says, in one line: that which names the operation, where there is one."""
     if isinstance(error, HalfstepError):
         return str(error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if "error:" in line or "Select TensorFlow op" in line or "Type Error" in line]
-    text = (named or lines or [type(error).__name__])[0]
-    return one_line(text.removeprefix("error: "), _LONGEST_REASON)
+    text = str(error)
+    if missing := list(dict.fromkeys(_NO_OPERATION.findall(text))):
+        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        return f"it has no operation for {', '.join(missing[:_SHOWN])}{more} in these types"
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _PLACES.match(line)]
+    named = next(filter(None, (_SAYS.search(line) for line in lines)), None)
+    return one_line(named[0] if named else (lines or [type(error).__name__])[0], _LONGEST_REASON)

@@ -18,7 +18,7 @@ from stages.params import ModelParams, TaskParams, TrainParams, Variant
 from stages.results.serving import Export, outputs_file
 from stages.results.training import MODEL
 from stages.serve import runtimes
-from stages.serve.exporting import export
+from stages.serve.exporting import _reason, export
 from stages.serve.records import INPUTS, Exported, Request
 from stages.tasks import building
 from stages.tasks.spec import TaskSpec
@@ -160,3 +160,31 @@ def test_weights_that_are_not_loaded_are_noticed(folder: Path, monkeypatch: pyte
     monkeypatch.setattr(keras.Model, "load_weights", lambda *_: None)
     with pytest.raises(TaskError, match="kernel differs from what was trained"):
         export(spec(), FLOAT32, asked)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            "Could not translate MLIR to FlatBuffer.<unknown>:0: error: loc(x): 'tf.Mul' op is neither a custom op nor a "
+            "flex op\n<unknown>:0: error: loc(y): 'tf.Conv2D' op is neither a custom op nor a flex op",
+            "it has no operation for Mul, Conv2D in these types",
+        ),
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : Load model from /tmp/x/onnx.onnx failed:Type Error: Type parameter (T) of "
+            "Optype (Mul) bound to different types (tensor(float16) and tensor(bfloat16) in node (a/mul).",
+            "Type parameter (T) of Optype (Mul) bound to different types (tensor(float16) and tensor(bfloat16) in node "
+            "(a/mul).",
+        ),
+        (
+            "Exception from src/inference/src/cpp/core.cpp:132:\nCheck 'newNode' failed at src/plugins/node.cpp:1626:\n"
+            "Unsupported operation of type: Convert name: Convert_863\nDetails:\n",
+            "Unsupported operation of type: Convert name: Convert_863",
+        ),
+        ("the model has never been called\nmore", "the model has never been called"),
+        ("", "RuntimeError"),
+    ],
+    ids=["LiteRT", "ONNX Runtime", "OpenVINO", "another", "nothing"],
+)
+def test_reason_of_a_runtime_is_one_line_without_its_places(message: str, said: str) -> None:
+    assert _reason(RuntimeError(message)) == said
