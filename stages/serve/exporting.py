@@ -37,7 +37,9 @@ CALIBRATION_EXAMPLES = 200  # of the training data, for the ranges of int8; neve
 _LONGEST_REASON, _SHOWN = 200, 3
 _NO_OPERATION = re.compile(r"'tf\.(\w+)' op is neither a custom op nor a flex op")
 _PLACES = re.compile(r"\s*(?:Exception from |Check '|Details:)")  # in the code of OpenVINO
-_SAYS = re.compile(r"(?:Type parameter|Unsupported operation|[Nn]o conversion rule|[Nn]o translator).*")
+_SAYS = re.compile(
+    r"(?:'tf\.\w+' op requires|This is an invalid model|Type parameter|Unsupported operation|[Nn]o conversion rule|[Nn]o translator).*"
+)
 
 
 def serve(connection: Connection, variant: Variant, spec: TaskSpec, request: Request) -> None:
@@ -57,6 +59,8 @@ def export(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
         TaskError, ModelError: the model cannot be built.
         DataError, CorruptFileError: the training's files are missing or damaged.
     """
+    if request.in_own:
+        return _tried_in_own(spec, variant, request)
     float32 = variant.model_copy(update={"policy": "float32", "float32_layers": ()})
     task = building.ready(spec, float32, request.seed)
     if (refusal := _cannot_be_float32(task.model, request.trained)) is not None:
@@ -66,15 +70,10 @@ def export(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
         raise TaskError(f"an input has the type {other[0]}; a model is exported with inputs that are numbers")
     np.savez(request.folder / INPUTS, *inputs)
     tester = _Tester(task, _prediction(task.model))
-    exports = []
     with tempfile.TemporaryDirectory() as scratch:
         exporter = _Exporter(task, inputs, Path(scratch))
-        for name in request.formats:
-            exports.append(_one(name, exporter, tester, request))
-    if request.tries_own and request.entry.policy != "float32":
-        own = {"policy": request.entry.policy, "float32_layers": request.entry.float32_layers}
-        exports = _tried_in_own(exports, spec, variant.model_copy(update=own), request, inputs)
-    return Exported(exports=tuple(exports), parameters=task.model.count_params())
+        exports = tuple(_one(name, exporter, tester, request) for name in request.formats)
+    return Exported(exports=exports, parameters=task.model.count_params())
 
 
 def _cannot_be_float32(model: keras.Model, trained: Path | None) -> str | None:
@@ -155,8 +154,10 @@ class _Tester:
 
         def predicted(x: Any) -> Any:
             nonlocal largest
-            found = predict([np.asarray(leaf) for leaf in keras.tree.flatten(x)])
-            for mine, wanted in zip(found, next(expected), strict=True):
+            found, known = predict([np.asarray(leaf) for leaf in keras.tree.flatten(x)]), next(expected)
+            if len(found) != len(known):
+                raise TaskError(f"it gives {len(found)} outputs in place of {len(known)}")
+            for mine, wanted in zip(found, known, strict=True):
                 if mine.shape != wanted.shape:
                     raise TaskError(f"it gives outputs of shape {mine.shape} in place of {wanted.shape}")
                 largest = max(largest, float(np.max(np.abs(mine.astype(np.float64) - wanted), initial=0.0)))
@@ -254,25 +255,29 @@ def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request) -> E
     )
 
 
-def _tried_in_own(
-    exports: Sequence[Export], spec: TaskSpec, variant: Variant, request: Request, inputs: Sequence[NDArray[Any]]
-) -> list[Export]:
-    """The exports with what becomes of the model in the precision that it was trained in: exported, and run once."""
-    task = building.ready(spec, variant, request.seed)
+def _tried_in_own(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
+    """What becomes of the model in the precision that it was trained in: exported with new weights, and run once."""
+    own = {"policy": request.entry.policy, "float32_layers": request.entry.float32_layers}
+    task = building.ready(spec, variant.model_copy(update=own), request.seed)
+    inputs = keras.tree.flatten(task.inputs(1))
     found = []
     with tempfile.TemporaryDirectory() as scratch:
         exporter = _Exporter(task, inputs, Path(scratch))
-        for item in exports:
-            path = Path(scratch) / "own" / f"{item.format}{FORMATS[item.format].suffix}"
+        for name in request.formats:
+            item = Export(variant=request.variant, seed=request.seed, format=name)
+            path = Path(scratch) / "own" / f"{name}{FORMATS[name].suffix}"
             try:
                 with runtimes.quiet():
-                    exporter.write(item.format, path)
-                    runtimes.load(item.format, path, request.threads)([array[:1] for array in inputs])
+                    exporter.write(name, path)
+                    runtimes.load(name, path, request.threads)(inputs)
             except Exception as error:  # of a converter or a runtime
-                reason = f"{FORMATS[item.format].label}: {_reason(error)}"
-                item = item.model_copy(update={"refused_in": variant.policy, "own_refusal": reason})
+                refusal = {
+                    "refused_in": request.entry.policy,
+                    "own_refusal": f"{FORMATS[name].label}: {_reason(error)}",
+                }
+                item = item.model_copy(update=refusal)
             found.append(item)
-    return found
+    return Exported(exports=tuple(found))
 
 
 def _parts(path: Path) -> list[Path]:

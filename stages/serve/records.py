@@ -32,7 +32,7 @@ class Request:
         formats: to export to, without Keras.
         examples: rows of the inputs that are written for the timing.
         threads: of each runtime.
-        tries_own: whether the model is also exported in its own precision, to see whether that works.
+        in_own: whether the model is exported in the precision of its training, to see whether that works, and not kept.
     """
 
     variant: str
@@ -43,7 +43,7 @@ class Request:
     formats: tuple[str, ...]
     examples: int
     threads: int
-    tries_own: bool
+    in_own: bool = False
 
 
 class Exported(Document):
@@ -52,12 +52,14 @@ class Exported(Document):
     Attributes:
         exports: by format.
         parameters: number of the model's weights.
+        has_died: whether the process ended without an answer: the next session tries again.
     """
 
     VERSION: ClassVar[int] = 1
 
     exports: tuple[Export, ...] = ()
     parameters: int = 0
+    has_died: bool = False
 
     def keep(self, folder: Path) -> None:
         """Writes it beside the files, for a session that goes on after a kill."""

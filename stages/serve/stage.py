@@ -141,27 +141,48 @@ def _exported(settings: Params, folder: Path, threads: int) -> dict[tuple[str, i
     trainings = list(_trainings(settings))
     kept = {one: Exported.kept(_folder_of(folder, *one)) for one in trainings}
     found = {one: exported for one, exported in kept.items() if exported is not None}
-    missing, at_once = [one for one in trainings if one not in found], fingerprint.usable_cores()
-    for first in range(0, len(missing), at_once):
+    missing = [one for one in trainings if one not in found]
+    own = [one for one in missing if _is_tried_in_own(settings, *one)]
+    jobs = [*((one, False) for one in missing), *((one, True) for one in own)]
+    answers: dict[tuple[tuple[str, int], bool], Exported] = {}
+    for first in range(0, len(jobs), fingerprint.usable_cores()):
         with ExitStack() as stack:
             running = {
-                (name, seed): stack.enter_context(_export(settings, name, seed, folder, threads))
-                for name, seed in missing[first : first + at_once]
+                (one, in_own): stack.enter_context(_export(settings, *one, folder, threads, in_own=in_own))
+                for one, in_own in jobs[first : first + fingerprint.usable_cores()]
             }
-            for (name, seed), child in running.items():
-                found[name, seed] = _answer(child, name, seed, settings.serve.exported, _folder_of(folder, name, seed))
+            answers |= {(one, in_own): _answer(child, *one, settings) for (one, in_own), child in running.items()}
+    for one in missing:
+        found[one] = _with_own(answers[one, False], answers.get((one, True)))
+        _say(*one, found[one])
+        if not found[one].has_died:
+            found[one].keep(_folder_of(folder, *one))
     return {one: found[one] for one in trainings}
+
+
+def _is_tried_in_own(settings: Params, name: str, seed: int) -> bool:
+    return seed == settings.train.seeds[0] and settings.variants[name].policy != "float32"
+
+
+def _with_own(exported: Exported, own: Exported | None) -> Exported:
+    """The exports with what the formats say of the model in the precision of its training."""
+    if own is None or own.has_died:
+        return exported
+    said = {item.format: {"refused_in": item.refused_in, "own_refusal": item.own_refusal} for item in own.exports}
+    exports = tuple(item.model_copy(update=said.get(item.format, {})) for item in exported.exports)
+    return exported.model_copy(update={"exports": exports})
 
 
 def _folder_of(folder: Path, name: str, seed: int) -> Path:
     return folder / f"{name}-{seed}"
 
 
-def _export(settings: Params, name: str, seed: int, folder: Path, threads: int) -> Child:
+def _export(settings: Params, name: str, seed: int, folder: Path, threads: int, *, in_own: bool) -> Child:
     """Starts the process that exports a training."""
     mine = _folder_of(folder, name, seed)
-    shutil.rmtree(mine, ignore_errors=True)
-    mine.mkdir(parents=True)
+    if not in_own:
+        shutil.rmtree(mine, ignore_errors=True)
+        mine.mkdir(parents=True)
     request = Request(
         variant=name,
         entry=settings.variants[name],
@@ -171,7 +192,7 @@ def _export(settings: Params, name: str, seed: int, folder: Path, threads: int) 
         formats=settings.serve.exported,
         examples=max(_batch_sizes(settings)),
         threads=threads,
-        tries_own=seed == settings.train.seeds[0],
+        in_own=in_own,
     )
     baseline = settings.variants[settings.compare.baseline]
     spec = TaskSpec.of(settings, name, files.verify_manifest(files.PREPARED))
@@ -187,22 +208,23 @@ def _export(settings: Params, name: str, seed: int, folder: Path, threads: int) 
     )
 
 
-def _answer(child: Child, name: str, seed: int, formats: Sequence[str], folder: Path) -> Exported:
-    """What the process has exported; each format has the reason where it could not. It is kept unless it has died."""
+def _answer(child: Child, name: str, seed: int, settings: Params) -> Exported:
+    """What the process has exported; each format has the reason where it could not."""
+    formats = settings.serve.exported
     try:
         answer: Exported | str = child.receive()
     except ChildDiedError as error:
-        exported = _refused(f"the process of the export: {error}", name, seed, formats)
-    else:
-        exported = _refused(answer, name, seed, formats) if isinstance(answer, str) else answer
-        exported.keep(folder)
+        return _refused(f"the process of the export: {error}", name, seed, formats, has_died=True)
+    return _refused(answer, name, seed, formats) if isinstance(answer, str) else answer
+
+
+def _say(name: str, seed: int, exported: Exported) -> None:
     for reason in dict.fromkeys(item.refusal for item in exported.exports if item.refusal is not None):
         print(f"serve: {name}, seed {seed}: {reason}", flush=True)
     print(f"serve: {name}, seed {seed}: {_summary(exported.exports)}", flush=True)
-    return exported
 
 
-def _refused(reason: str, name: str, seed: int, formats: Sequence[str]) -> Exported:
+def _refused(reason: str, name: str, seed: int, formats: Sequence[str], *, has_died: bool = False) -> Exported:
     return Exported(exports=tuple(Export(variant=name, seed=seed, format=found, refusal=reason) for found in formats))
 
 

@@ -64,7 +64,7 @@ def trained(folder: Path, policy: str, seed: int = 0) -> Path:
     return target
 
 
-def request(folder: Path, target: Path, policy: str, formats: tuple[str, ...]) -> Request:
+def request(folder: Path, target: Path, policy: str, formats: tuple[str, ...], *, in_own: bool = False) -> Request:
     target.mkdir(parents=True)
     return Request(
         variant=policy,
@@ -75,7 +75,7 @@ def request(folder: Path, target: Path, policy: str, formats: tuple[str, ...]) -
         formats=formats,
         examples=3,
         threads=1,
-        tries_own=True,
+        in_own=in_own,
     )
 
 
@@ -125,11 +125,14 @@ def test_weights_are_those_of_the_training_and_not_new_ones(
 
 
 def test_what_was_trained_in_16_bits_is_exported_in_float32_and_refused_in_its_own(
+    folder: Path,
     exported: dict[str, tuple[Exported, Path]],
 ) -> None:
     (item,) = exported["mixed_bfloat16"][0].exports
     assert item.refusal is None
     assert item.difference < 1e-5  # type: ignore[operator]
+    asked = request(folder, folder / "out" / "own", "mixed_bfloat16", ("litert",), in_own=True)
+    (item,) = export(spec(), FLOAT32, asked).exports
     assert item.refused_in == "mixed_bfloat16"
     assert item.own_refusal is not None
     assert item.own_refusal.startswith("LiteRT: ")
@@ -166,8 +169,8 @@ def test_weights_that_are_not_loaded_are_noticed(folder: Path, monkeypatch: pyte
     ("message", "said"),
     [
         (
-            "Could not translate MLIR to FlatBuffer.<unknown>:0: error: loc(x): 'tf.Mul' op is neither a custom op nor a "
-            "flex op\n<unknown>:0: error: loc(y): 'tf.Conv2D' op is neither a custom op nor a flex op",
+            "Could not translate MLIR to FlatBuffer.<unknown>:0: error: loc(x): 'tf.Mul' op is neither a custom op nor "
+            "a flex op\n<unknown>:0: error: loc(y): 'tf.Conv2D' op is neither a custom op nor a flex op",
             "it has no operation for Mul, Conv2D in these types",
         ),
         (
