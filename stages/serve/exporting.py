@@ -38,7 +38,7 @@ _LONGEST_REASON, _SHOWN = 200, 3
 _NO_OPERATION = re.compile(r"'tf\.(\w+)' op is neither a custom op nor a flex op")
 _PLACES = re.compile(r"\s*(?:Exception from |Check '|Details:)")  # in the code of OpenVINO
 _SAYS = re.compile(
-    r"(?:'tf\.\w+' op requires|This is an invalid model|Type parameter|Unsupported operation|[Nn]o conversion rule|[Nn]o translator).*"
+    r"(?:'tf\.\w+' op requires|This is an invalid model|Type parameter|Unsupported operation|[Nn]o conversion rule).*"
 )
 
 
@@ -271,11 +271,8 @@ def _tried_in_own(spec: TaskSpec, variant: Variant, request: Request) -> Exporte
                     exporter.write(name, path)
                     runtimes.load(name, path, request.threads)(inputs)
             except Exception as error:  # of a converter or a runtime
-                refusal = {
-                    "refused_in": request.entry.policy,
-                    "own_refusal": f"{FORMATS[name].label}: {_reason(error)}",
-                }
-                item = item.model_copy(update=refusal)
+                reason = f"{FORMATS[name].label}: {_reason(error)}"
+                item = item.model_copy(update={"refused_in": request.entry.policy, "own_refusal": reason})
             found.append(item)
     return Exported(exports=tuple(found))
 

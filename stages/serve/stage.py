@@ -142,8 +142,7 @@ def _exported(settings: Params, folder: Path, threads: int) -> dict[tuple[str, i
     kept = {one: Exported.kept(_folder_of(folder, *one)) for one in trainings}
     found = {one: exported for one, exported in kept.items() if exported is not None}
     missing = [one for one in trainings if one not in found]
-    own = [one for one in missing if _is_tried_in_own(settings, *one)]
-    jobs = [*((one, False) for one in missing), *((one, True) for one in own)]
+    jobs = [(one, in_own) for one in missing for in_own in (False, True) if not in_own or _is_tried(settings, *one)]
     answers: dict[tuple[tuple[str, int], bool], Exported] = {}
     for first in range(0, len(jobs), fingerprint.usable_cores()):
         with ExitStack() as stack:
@@ -152,15 +151,17 @@ def _exported(settings: Params, folder: Path, threads: int) -> dict[tuple[str, i
                 for one, in_own in jobs[first : first + fingerprint.usable_cores()]
             }
             answers |= {(one, in_own): _answer(child, *one, settings) for (one, in_own), child in running.items()}
-    for one in missing:
-        found[one] = _with_own(answers[one, False], answers.get((one, True)))
-        _say(*one, found[one])
-        if not found[one].has_died:
-            found[one].keep(_folder_of(folder, *one))
+        left = {one for one, _ in jobs[first + fingerprint.usable_cores() :]}
+        for one in (one for one in missing if one not in left and one not in found):
+            found[one] = _with_own(answers[one, False], answers.get((one, True)))
+            _say(*one, found[one])
+            if not found[one].has_died:
+                found[one].keep(_folder_of(folder, *one))
     return {one: found[one] for one in trainings}
 
 
-def _is_tried_in_own(settings: Params, name: str, seed: int) -> bool:
+def _is_tried(settings: Params, name: str, seed: int) -> bool:
+    """Whether the model is also exported in the precision of its training, to see what the formats say of it."""
     return seed == settings.train.seeds[0] and settings.variants[name].policy != "float32"
 
 
