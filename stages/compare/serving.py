@@ -13,6 +13,7 @@ from stages.compare.judging import Judging, quality_change, ratio_of, speedup_be
 from stages.compare.quality_document import quality_of
 from stages.compare.scale import Scale
 from stages.compare.study import ServedStudy
+from stages.compare.text import large_ratio_text
 from stages.compare.verdict import Parts, decide_speed, run_tests, verdicts, void_measures
 from stages.formats import FORMATS, KERAS
 from stages.results.comparison import Control, Latency, Quality, ServedRow, Serving, Verdict, VerdictTest
@@ -191,7 +192,7 @@ def _sentence(
     speedup = speedups[best][measures[0]]
     # the best was picked, so its interval covers the pick
     low, high = speedup.interval(1 - (1 - max(CONFIDENCE, speedup.confidence)) / len(speedups))
-    fast = f"{speedup.ratio:.3g}× ({low:.3g} to {high:.3g}) as fast as Keras at batch size {batch}"
+    fast = f"{large_ratio_text(speedup.ratio, low, high)} as fast as Keras at batch size {batch}"
     text = f"For inference, serve the weights of {weights} with {FORMATS[best].label}: {fast}"
     quality = good[best].quality
     if quality is None:

@@ -46,6 +46,12 @@ def ratio_text(speedup: _RatioLike) -> str:
     return f"{speedup.ratio:.2f}× ({interval_text(speedup)})"
 
 
+def large_ratio_text(ratio: float, low: float, high: float) -> str:
+    """A ratio that may be large, with its interval, such as `65.2× (57.0 to 74.5)`: three digits."""
+    digits = 2 if ratio < 10 else 1 if ratio < 100 else 0
+    return f"{ratio:.{digits}f}× ({low:.{digits}f} to {high:.{digits}f})"
+
+
 def time_text(ratio: float) -> str:
     """What a speed-up means in words, which are always about the time, never about the speed.
 

@@ -100,7 +100,7 @@ def test_fast_format_with_the_same_score_is_adopted_and_the_others_are_rejected(
     assert fast.timed["inference_b1"].ratio == pytest.approx(20, rel=0.01)
     assert fast.quality is not None
     assert fast.quality.delta == 0
-    assert found.sentence.startswith("For inference, serve the weights of mixed_bfloat16 with LiteRT: 20× (")
+    assert found.sentence.startswith("For inference, serve the weights of mixed_bfloat16 with LiteRT: 20.0× (")
     assert "its accuracy is the same within 1 percentage point" in found.sentence
     assert found.sentence.endswith("; the precision of the training does not matter for it.")
 

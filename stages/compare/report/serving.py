@@ -7,6 +7,7 @@ from typing import Any
 
 from stages.compare.report.charts import HEIGHT, WIDTH, Axis
 from stages.compare.scale import Scale
+from stages.compare.text import large_ratio_text
 from stages.formats import FORMATS, KERAS
 from stages.results.comparison import Comparison, Latency, ServedRow, Serving
 from stages.text import batch_size_of, ms_text, number_text
@@ -62,8 +63,7 @@ def _cells(row: ServedRow, serving: Serving) -> tuple[str, ...]:
 def _latency(found: Latency | None) -> str:
     if found is None:
         return ""
-    ratio, low, high = (f"{value:.3g}" for value in (found.ratio, found.low, found.high))
-    return f"{ms_text(found.time_ms)}, {ratio}× ({low} to {high})"
+    return f"{ms_text(found.time_ms)}, {large_ratio_text(found.ratio, found.low, found.high)}"
 
 
 def refusals(serving: Serving) -> Iterator[str]:
@@ -130,6 +130,7 @@ def _picture(comparison: Comparison, serving: Serving) -> dict[str, Any] | None:
         }
         for row, item in zip(rows, qualities, strict=True)
     ]
+    in_points = f" in{scale.points}" if scale.points else ""
     keras = {"label": FORMATS[KERAS].label, **dict.fromkeys(("x", "low", "high"), x(0.0)), "y": y(times[0])}
     return {
         "points": [{**keras, "good": False}, *points],
@@ -137,5 +138,5 @@ def _picture(comparison: Comparison, serving: Serving) -> dict[str, Any] | None:
         "x_ticks": [(x(tick), scale.signed(tick)) for tick in across.ticks()],
         "y_ticks": [(y(tick), ms_text(tick)) for tick in up.ticks()],
         **{"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "bottom": HEIGHT - _BOTTOM},
-        "label": f"Change of {scale.name}{scale.points} across, latency at batch size {batch_size_of(measure)} up",
+        "label": f"Change of {scale.name}{in_points} (across) and latency at batch size {batch_size_of(measure)} (up)",
     }
