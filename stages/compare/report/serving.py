@@ -74,9 +74,13 @@ def refusals(serving: Serving) -> Iterator[str]:
             said.setdefault(row.refusal, []).append(row.variant)
         if row.own_refusal is not None:
             text = f"{row.own_refusal}; in float32 the same weights work"
-            said.setdefault(text, []).append(f"{row.variant} in {row.refused_in}")
+            said.setdefault(text, []).append(_in_own(row))
     for text, variants in said.items():
         yield f"{', '.join(dict.fromkeys(variants))}: {text}."
+
+
+def _in_own(row: ServedRow) -> str:
+    return f"the model of {row.variant} in its own precision"
 
 
 def view(comparison: Comparison) -> dict[str, Any] | None:
