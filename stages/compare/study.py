@@ -216,19 +216,20 @@ def load_study(
         bridges=_load_bridges(before, candidates),
         earlier=read_earlier(before.profile.summary.protocol if before.profile else None),
         model=files.read_json(files.MODEL_FILE).get("name") if files.MODEL_FILE.is_file() else None,
-        served=_load_served(task, labels),
+        served=_load_served(task, labels, tests=bool(trained)),
     )
     return replace(study, manifests=_manifests(study))
 
 
-def _load_served(task: TaskInfo, labels: NDArray[np.int64] | None) -> ServedStudy | None:
+def _load_served(task: TaskInfo, labels: NDArray[np.int64] | None, *, tests: bool) -> ServedStudy | None:
+    """What was served; without `tests`, because nothing was trained, its scores are not known."""
     info = read_served()
     if info is None or not info.exports:
         return None
     times = {name: read_times(name) for name in (*info.timed, *([files.CONTROL] if info.timed else []))}
     scores: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
     refused = {(item.variant, item.format) for item in info.exports if item.refusal is not None}
-    for item in info.exports if not task.speed_only else ():
+    for item in info.exports if tests else ():
         if (item.variant, item.format) not in refused:
             found = read_served_scores(item.variant, item.seed, item.format, task, labels)
             scores.setdefault((item.variant, item.format), []).append(found)

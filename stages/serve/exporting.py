@@ -69,7 +69,7 @@ def export(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
     if other := [array.dtype.name for array in inputs if array.dtype.kind not in "fiub"]:
         raise TaskError(f"an input has the type {other[0]}; a model is exported with inputs that are numbers")
     np.savez(request.folder / INPUTS, *inputs)
-    tester = _Tester(task, _prediction(task.model))
+    tester = _Tester(task, _prediction(task.model), None if request.trained else inputs)
     with tempfile.TemporaryDirectory() as scratch:
         exporter = _Exporter(task, inputs, Path(scratch))
         exports = tuple(_one(name, exporter, tester, request) for name in request.formats)
@@ -134,36 +134,42 @@ def _prediction(model: keras.Model) -> Callable[[Any], Any]:
 
 
 class _Tester:
-    """Tests predictions on the test data, and compares them with those of Keras."""
+    """Compares predictions with those of Keras: on the test data, or where nothing was trained on some inputs."""
 
-    def __init__(self, task: ReadyTask, keras_predict: Callable[[Any], Any]) -> None:
-        self._task = task
-        self._expected: list[Any] = []
+    def __init__(self, task: ReadyTask, keras_predict: Callable[[Any], Any], inputs: Sequence[Any] | None) -> None:
+        self._task, self._inputs = task, inputs
+        self._expected: list[list[NDArray[Any]]] = []
+        self._structure: Any = None
 
         def kept(x: Any) -> Any:
-            found = keras_predict(x)
-            self._expected.append([keras.ops.convert_to_numpy(leaf) for leaf in keras.tree.flatten(found)])
-            self._structure = found
-            return found
+            self._structure = keras_predict(x)
+            leaves = keras.tree.flatten(self._structure)
+            self._expected.append([np.asarray(keras.ops.convert_to_numpy(leaf)) for leaf in leaves])
+            return self._structure
 
-        task.outputs(kept, allow_not_finite=True)
+        if inputs is None:
+            task.outputs(kept, allow_not_finite=True)
+        else:
+            kept(keras.tree.pack_sequence_as(task.inputs(1), inputs))
 
-    def outputs(self, predict: runtimes.Predict) -> tuple[NDArray[Any], float]:
-        """What is stored of the test, and the largest difference of a prediction from that of Keras."""
+    def outputs(self, predict: runtimes.Predict) -> tuple[NDArray[Any] | None, float]:
+        """What is stored of the test, None without one, and how far a prediction is from that of Keras at most."""
         expected, largest = iter(self._expected), 0.0
 
         def predicted(x: Any) -> Any:
             nonlocal largest
             found, known = predict([np.asarray(leaf) for leaf in keras.tree.flatten(x)]), next(expected)
-            if len(found) != len(known):
-                raise TaskError(f"it gives {len(found)} outputs in place of {len(known)}")
+            shapes = [array.shape for array in found], [array.shape for array in known]
+            if shapes[0] != shapes[1]:
+                raise TaskError(f"it gives outputs of the shapes {shapes[0]} in place of {shapes[1]}")
             for mine, wanted in zip(found, known, strict=True):
-                if mine.shape != wanted.shape:
-                    raise TaskError(f"it gives outputs of shape {mine.shape} in place of {wanted.shape}")
                 largest = max(largest, float(np.max(np.abs(mine.astype(np.float64) - wanted), initial=0.0)))
             return keras.tree.pack_sequence_as(self._structure, found)
 
-        return self._task.outputs(predicted, allow_not_finite=True), largest
+        if self._inputs is None:
+            return self._task.outputs(predicted, allow_not_finite=True), largest
+        predicted(self._inputs)
+        return None, largest
 
 
 class _Exporter:
@@ -240,7 +246,8 @@ def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request) -> E
     except Exception as error:  # of a converter or a runtime, which is a result
         _remove(path)
         return found.model_copy(update={"refusal": f"{FORMATS[name].label}: {_reason(error)}"})
-    write_array(request.folder / outputs_file(request.variant, request.seed, name), outputs)
+    if outputs is not None:
+        write_array(request.folder / outputs_file(request.variant, request.seed, name), outputs)
     parts = _parts(path)
     return found.model_copy(
         update={

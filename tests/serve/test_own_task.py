@@ -1,0 +1,72 @@
+"""Tasks of the user's own are exported as images are: several inputs, and without a test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stages import files
+from stages.params import ModelParams, TaskParams, TrainParams, Variant
+from stages.results.serving import outputs_file
+from stages.results.training import SCORES, WEIGHTS
+from stages.serve.exporting import export
+from stages.serve.records import INPUTS, Request
+from stages.tasks.spec import TaskSpec
+from stages.train.training import train
+from tests.profile.test_own_task import TWO_INPUTS
+from tests.tasks.conftest import Own, prepare_task
+from tests.tasks.conftest import own as own
+
+TRAIN = TrainParams(batch_size=8, epochs=1)
+FLOAT32 = Variant(policy="float32")
+REQUEST = Request(
+    variant="float32",
+    entry=FLOAT32,
+    seed=0,
+    trained=None,
+    folder=Path(),
+    formats=("saved_model", "litert"),
+    examples=2,
+    threads=1,
+)
+
+
+def spec(task: TaskParams, settings: TrainParams = TRAIN) -> TaskSpec:
+    return TaskSpec(task, ModelParams(), settings, directory=files.PREPARED.absolute())
+
+
+@pytest.mark.slow
+def test_subclassed_model_with_two_inputs_and_named_outputs_is_exported(own: Own, tmp_path: Path) -> None:
+    task = own(TWO_INPUTS)
+    prepare_task(task, TRAIN, files.PREPARED)
+    result = train(spec(task), FLOAT32, 0)
+    trained = tmp_path / "trained"
+    trained.mkdir()
+    result.model.save_weights(trained / WEIGHTS)
+    assert result.outputs is not None
+    np.save(trained / SCORES, result.outputs)
+    files.write_manifest(trained)
+    found = export(spec(task), FLOAT32, replace(REQUEST, trained=trained, folder=tmp_path))
+    assert [item.refusal for item in found.exports] == [None, None]
+    with np.load(tmp_path / INPUTS) as stored:
+        assert [stored[name].shape for name in stored.files] == [(2, 4), (2, 4)]
+    for item in found.exports:
+        assert item.difference is not None
+        assert item.difference < 1e-5
+        scores = np.load(tmp_path / outputs_file("float32", 0, item.format))
+        np.testing.assert_allclose(scores, result.outputs, atol=1e-5)
+
+
+def test_without_a_training_the_speed_alone_is_of_interest_and_nothing_is_tested(own: Own, tmp_path: Path) -> None:
+    task = own(
+        "def build(*, batch_size, seed):\n    return changed(test=None, score=None, score_name=None, validation=None)\n"
+    )
+    nothing = TRAIN.model_copy(update={"epochs": 0})
+    prepare_task(task, nothing, files.PREPARED)
+    found = export(spec(task, nothing), FLOAT32, replace(REQUEST, folder=tmp_path))
+    assert [item.refusal for item in found.exports] == [None, None]
+    assert all(item.difference is not None and item.difference < 1e-5 for item in found.exports)
+    assert not (tmp_path / "outputs").exists()
