@@ -22,6 +22,7 @@ EDITS = {
     "profile/turns.py": {"profile", "serve"},
     "profile/worker.py": {"profile", "serve"},
     "serve/exporting.py": {"serve"},
+    "serve/exports.py": {"serve"},
     "serve/worker.py": {"serve"},
     "serve/__main__.py": set(),
     "formats.py": {"serve", "compare"},
