@@ -114,7 +114,8 @@ def test_larger_limit_gives_larger_batch() -> None:
         # The scaled images of two steps, the largest buffers here, may or may not be in memory at once.
         assert 0.12 * limit_mib < found.peak_mib <= limit_mib
         assert found.examples_per_s is not None
-        assert fitting(found)[-1] == (2 * found.batch_size, False)
+        # it ends at one that does not fit, or, where another program is busy just then, at one that seems slow
+        assert fitting(found)[-1] in ((2 * found.batch_size, False), (found.batch_size, True))
     assert multiprocessing.active_children() == []
 
 
