@@ -41,7 +41,7 @@ def published(team: Team, pristine: Checkout, tmp_path_factory: pytest.TempPathF
     with_password = team.uri.replace("://", f"://ann:{PASSWORDS['ann']}@")
     variables = {**team.variables("ann"), "MLFLOW_TRACKING_URI": with_password}
     printed = checkout.check_output("dvc", "repro", **variables)
-    assert started_stages(printed) == {"environment", "prepare", "train@float32-0", "profile", "compare"}
+    assert started_stages(printed) == {"environment", "prepare", "train@float32-0", "profile", "serve", "compare"}
     checkout.commit("Results")
     printed += checkout.check_output("dvc", "push", **variables)
     return Published(checkout, variables, printed)
