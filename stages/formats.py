@@ -17,13 +17,11 @@ class Format:
         label: what people call it.
         suffix: of the file; that of a folder is empty.
         modules: Python modules that write it or run it, beside TensorFlow.
-        is_exact: whether its numbers are float32, so that predictions agree with those of Keras.
     """
 
     label: str
     suffix: str = ""
     modules: tuple[str, ...] = ()
-    is_exact: bool = True
 
     @property
     def missing(self) -> list[str]:
@@ -36,9 +34,9 @@ FORMATS: Mapping[str, Format] = {
     KERAS: Format("Keras"),  # the compiled function of the baseline, with which the others are compared
     "saved_model": Format("SavedModel"),
     "litert": Format("LiteRT", ".tflite", _LITERT),
-    "litert_float16": Format("LiteRT float16", ".tflite", _LITERT, is_exact=False),
-    "litert_int8": Format("LiteRT int8 weights", ".tflite", _LITERT, is_exact=False),
-    "litert_int8_full": Format("LiteRT int8", ".tflite", _LITERT, is_exact=False),
+    "litert_float16": Format("LiteRT float16", ".tflite", _LITERT),
+    "litert_int8": Format("LiteRT int8 weights", ".tflite", _LITERT),
+    "litert_int8_full": Format("LiteRT int8", ".tflite", _LITERT),
     "onnx": Format("ONNX Runtime", ".onnx", ("onnxruntime", "onnx", "tf2onnx")),
     "openvino": Format("OpenVINO", ".xml", ("openvino",)),
 }

@@ -400,7 +400,7 @@ def _speedups(study: Study, variant: str, before: Profile, after: Profile) -> di
     Raises:
         ComparisonError: two variants have fewer than two repeats of a measure in common.
     """
-    times = _times(before), _times(after)
+    times = times_of(before), times_of(after)
     is_required = all(files.is_variant(profile.summary.variant) for profile in (before, after))
     arms = before.summary.variant, after.summary.variant
     return {
@@ -417,11 +417,12 @@ def speedup_between(measure: str, variant: str, before: Profile, after: Profile)
     """Time of one arm / time of another at a measure, as it is judged; arguments and errors as of `_speedups`."""
     protocol = before.summary.protocol
     confidence = protocol.confidence_of(variant, measure)
-    found = speedup_of(measure, _times(before), _times(after), confidence, interleaved=protocol.interleaved)
+    found = speedup_of(measure, times_of(before), times_of(after), confidence, interleaved=protocol.interleaved)
     return replace(found, run_sd=RUN_SD)
 
 
-def _times(profile: Profile) -> Times:
+def times_of(profile: Profile) -> Times:
+    """The rounds and calls of an arm, as `speedup_of` takes them."""
     return Times(profile.rounds, profile.calls, profile.batch_size)
 
 
@@ -430,10 +431,13 @@ def _control(study: Study, baseline: Profile, measured: Sequence[JudgedCandidate
     if study.control is None:
         return {}
     found = _speedups(study, files.CONTROL, baseline, study.control)
-    others = {
-        measure: tuple(item.speedups[measure] for item in measured if measure in item.speedups) for measure in found
-    }
-    return {measure: replace(speedup, others=others[measure]) for measure, speedup in found.items()}
+    return with_others(found, [item.speedups for item in measured])
+
+
+def with_others(control: Mapping[str, Speedup], candidates: Sequence[Mapping[str, Speedup]]) -> dict[str, Speedup]:
+    """The control's ratios by measure, with those of the candidates, which show how much repeats differ."""
+    others = {measure: tuple(item[measure] for item in candidates if measure in item) for measure in control}
+    return {measure: replace(speedup, others=others[measure]) for measure, speedup in control.items()}
 
 
 def quality_change(study: Study, scores: NDArray[np.float64]) -> QualityChange:

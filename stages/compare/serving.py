@@ -6,10 +6,9 @@ The verdicts on formats share 5 % of their own, beside that of the verdicts on p
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from stages import files
-from stages.compare.judging import Judging, quality_change, ratio_of, speedup_between
+from stages.compare.judging import Judging, quality_change, ratio_of, speedup_between, times_of, with_others
 from stages.compare.quality_document import quality_of
 from stages.compare.scale import Scale
 from stages.compare.study import ServedStudy
@@ -17,10 +16,9 @@ from stages.compare.text import large_ratio_text
 from stages.compare.verdict import Parts, decide_speed, run_tests, verdicts, void_measures
 from stages.formats import FORMATS, KERAS
 from stages.results.comparison import Control, Latency, Quality, ServedRow, Serving, Verdict, VerdictTest
-from stages.results.profile import Profile
 from stages.results.serving import Export
 from stages.stats.quality import QualityChange
-from stages.stats.speedup import CONFIDENCE, Speedup, Times, shared_repeats
+from stages.stats.speedup import CONFIDENCE, Speedup, shared_repeats
 from stages.text import batch_size_of, inference_measure, joined
 
 Key = tuple[str, str]  # a variant and a format
@@ -40,7 +38,7 @@ def serving_of(judging: Judging) -> Serving | None:
     found, tests = _verdicts(judging, weights, speedups, changes, void)
     rows = [
         _row(key, of_one, judging, speedups, quality_of(changes.get(key), judging), found.get(key), tests.get(key))
-        for key, of_one in _by_key(info.exports).items()
+        for key, of_one in info.by_row.items()
     ]
     first = next(iter(speedups.values()), {})
     return Serving(
@@ -63,20 +61,13 @@ def _weights(judging: Judging) -> str:
     return next(adopted, judging.study.baseline.variant)
 
 
-def _by_key(exports: Sequence[Export]) -> dict[Key, list[Export]]:
-    found: dict[Key, list[Export]] = {}
-    for item in exports:
-        found.setdefault((item.variant, item.format), []).append(item)
-    return found
-
-
 def _speedups(served: ServedStudy, name: str, measures: Sequence[str]) -> dict[str, Speedup]:
     """By measure, time of Keras / time of a format or of the second copy."""
     before, after = served.times[KERAS], served.times[name]
     return {
         measure: speedup_between(measure, name, before, after)
         for measure in measures
-        if shared_repeats(measure, _times(before), _times(after)) > 1
+        if shared_repeats(measure, times_of(before), times_of(after)) > 1
     }
 
 
@@ -86,13 +77,7 @@ def _control(
     """The ratio of Keras to its second copy, by measure."""
     if files.CONTROL not in served.times:
         return {}
-    found = _speedups(served, files.CONTROL, measures)
-    others = {measure: tuple(item[measure] for item in formats if measure in item) for measure in found}
-    return {measure: replace(speedup, others=others[measure]) for measure, speedup in found.items()}
-
-
-def _times(profile: Profile) -> Times:
-    return Times(profile.rounds, profile.calls)
+    return with_others(_speedups(served, files.CONTROL, measures), formats)
 
 
 def _changes(served: ServedStudy, judging: Judging) -> dict[Key, QualityChange]:
@@ -145,22 +130,11 @@ def _row(
     found = speedups.get(name, {}) if _is_timed_model(judging, variant) else {}
     latency = {measure: Latency(**ratio_of(item), time_ms=item.candidate_time_ms) for measure, item in found.items()}
     first = exports[0]
-    differences = [item.difference for item in exports if item.difference is not None]
-    return ServedRow(
-        variant=variant,
-        format=name,
-        latency=latency or None,
-        quality=quality,
-        verdict=verdict,
-        test=test,
-        file=None if first.file is None else (files.SERVE / first.file).as_posix(),
-        sha256=first.sha256,
-        kib=first.kib,
-        export_s=first.export_s,
-        difference=max(differences, default=None),
-        refused_in=first.refused_in,
-        own_refusal=first.own_refusal,
-    )
+    values = first.model_dump(exclude={"seed"}) | {
+        "file": None if first.file is None else (files.SERVE / first.file).as_posix(),
+        "difference": max((item.difference for item in exports if item.difference is not None), default=None),
+    }
+    return ServedRow(**values, latency=latency or None, quality=quality, verdict=verdict, test=test)
 
 
 def _is_timed_model(judging: Judging, variant: str) -> bool:

@@ -227,13 +227,12 @@ def _load_served(task: TaskInfo, labels: NDArray[np.int64] | None, *, tests: boo
     if info is None or not info.exports:
         return None
     times = {name: read_times(name) for name in (*info.timed, *([files.CONTROL] if info.timed else []))}
-    scores: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
-    refused = {(item.variant, item.format) for item in info.exports if item.refusal is not None}
-    for item in info.exports if tests else ():
-        if (item.variant, item.format) not in refused:
-            found = read_served_scores(item.variant, item.seed, item.format, task, labels)
-            scores.setdefault((item.variant, item.format), []).append(found)
-    return ServedStudy(info, times, {key: np.stack(found) for key, found in scores.items()})
+    scores = {
+        (variant, name): np.stack([read_served_scores(variant, item.seed, name, task, labels) for item in exports])
+        for (variant, name), exports in info.by_row.items()
+        if tests and all(item.refusal is None for item in exports)
+    }
+    return ServedStudy(info, times, scores)
 
 
 def _manifests(study: Study) -> dict[str, str]:

@@ -104,21 +104,26 @@ class Plan:
 
     interleaved: bool
     steps_by_batch: Mapping[int, int]
-    lead_in_steps: int
-    drained_batches: int
     calls: Mapping[int, int]
-    trace_steps: int
-    account_steps: int
-    account_turns: int
-    account_s: float
-    input_rounds: int
-    input_s: float
     start_s: float
-    round_s: float
     inference_round_s: float
     stage_s: float
-    end_s: float
     fewest_repeats: int
+    lead_in_steps: int = 0
+    drained_batches: int = 0
+    trace_steps: int = 0
+    account_steps: int = 0
+    account_turns: int = 1
+    account_s: float = 0.0
+    input_rounds: int = 0
+    input_s: float = 0.0
+    round_s: float = 0.0
+    end_s: float = 0.0
+
+    @property
+    def trains(self) -> bool:
+        """Whether training is measured, and not inference alone."""
+        return self.round_s > 0
 
     def steps_of(self, batch_size: int) -> int:
         """Training steps in a turn; of a batch that was not planned, as many examples as of the planned ones."""
@@ -154,8 +159,8 @@ class Plan:
     @property
     def least_timing_s(self) -> float:
         """Seconds of timing in it: of the fewest repeats together `LEAST_TIMING_S`, and as long as their starts."""
-        least_s = LEAST_TIMING_S if self.round_s else LEAST_INFERENCE_S
-        return max(self._least_rounds_s, least_s / self.fewest_repeats, self.start_s if self.round_s else 0.0)
+        least_s = LEAST_TIMING_S if self.trains else LEAST_INFERENCE_S
+        return max(self._least_rounds_s, least_s / self.fewest_repeats, self.start_s if self.trains else 0.0)
 
     @property
     def _least_rounds_s(self) -> float:
@@ -239,20 +244,10 @@ def _inference_plan(
     return Plan(
         interleaved=interleaved,
         steps_by_batch=dict.fromkeys(costs.batch_size.values(), 1),
-        lead_in_steps=0,
-        drained_batches=0,
         calls=calls,
-        trace_steps=0,
-        account_steps=0,
-        account_turns=1,
-        account_s=0.0,
-        input_rounds=0,
-        input_s=0.0,
         start_s=start_s,
-        round_s=0.0,
         inference_round_s=round_s,
         stage_s=costs.spent_s + fewest * (start_s + least_s),
-        end_s=0.0,
         fewest_repeats=fewest,
     )
 

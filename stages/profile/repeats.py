@@ -16,15 +16,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from stages import files, locking
 from stages.errors import BusyError, DataError
 from stages.inputs.own_code import code_digest
+from stages.machine import fingerprint
 from stages.params import Params, ProfileParams
 from stages.profile.records import Measurement
+from stages.results.artifact import write_array
 from stages.results.profile import LargestBatch, RawTimes
 
 MAX_FOLDERS = 4  # of measurements, the newest
@@ -82,8 +83,7 @@ class Repeats:
     def keep_array(self, name: str, seed: int, outputs: NDArray[Any]) -> Path:
         """Writes what the baseline's weights give in an arm's precision, and returns the file."""
         path = self.folder / f"same_weights-{name}-{seed}.npy"
-        with files.atomic_path(path) as temporary_path, temporary_path.open("wb") as file:
-            np.save(file, outputs)
+        write_array(path, outputs)
         return path
 
     @property
@@ -169,6 +169,24 @@ def asks_for_more(asked: Mapping[str, float | None], before: Mapping[str, float 
 def amounts(profile: ProfileParams, min_speedup: float) -> dict[str, float | None]:
     """The parameters that say how much is measured."""
     return {name: getattr(profile, name) for name in _AMOUNTS} | {"min_speedup": min_speedup}
+
+
+def inputs_of(prepared_sha256: str | None, trained: Mapping[Any, Path], **others: Any) -> dict[str, Any]:
+    """Digests of what a measurement depends on beside the parameters: machine, data, own code, and weights.
+
+    Args:
+        prepared_sha256: of the manifest of the prepared data.
+        trained: folders of the trainings whose weights are used.
+        others: what else.
+    """
+    own = [path.read_text(encoding="utf-8") for path in (files.MODEL_FILE, files.TASK_FILE) if path.is_file()]
+    return {
+        "machine": fingerprint.read(),
+        "data": prepared_sha256,
+        "own": own,
+        "trained": {key: files.sha256_file(folder / files.MANIFEST) for key, folder in trained.items()},
+        **others,
+    }
 
 
 def measurement_key(

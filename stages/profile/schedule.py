@@ -109,7 +109,7 @@ class Schedule:
 
         Only the plan's own time is lengthened, once, and not that of inference alone.
         """
-        if out_of != "time" or self._more_s or not self.plan.round_s:
+        if out_of != "time" or self._more_s or not self.plan.trains:
             return None
         more_s = min(self.plan.stage_s, MOST_MORE_S)
         return math.sqrt(self.plan.stage_s / (self.plan.stage_s + more_s))
@@ -153,7 +153,7 @@ class Schedule:
     def seconds(self, *, training: bool, inference: bool) -> tuple[float, float]:
         """Seconds of timing of the next repeat: of its rounds of training, and of those of inference."""
         if not training:
-            return 0.0, self._whole_s() * (INFERENCE_SHARE if self.plan.round_s else 1.0)
+            return 0.0, self._whole_s() * (INFERENCE_SHARE if self.plan.trains else 1.0)
         share = INFERENCE_SHARE if inference and self.plan.calls else 0.0
         return self._whole_s() * (1 - share), self._whole_s() * share
 
@@ -164,7 +164,7 @@ class Schedule:
             return max(0.0, self.left_s) / remaining
         affordable_s = self.left_s / remaining - self.plan.start_s - self.plan.beside_s
         round_s, share = self.plan.round_s, INFERENCE_SHARE if self.plan.calls else 0.0
-        if not round_s:  # inference alone
+        if not self.plan.trains:
             round_s, share = self.plan.inference_round_s, 0.0
         best_s = best_rounds(self.plan.start_s, round_s, self.round_sd, self.repeat_sd) * round_s / (1 - share)
         return max(min(best_s, affordable_s), self.plan.least_timing_s)

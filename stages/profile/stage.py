@@ -7,14 +7,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from stages import files
 from stages.errors import HalfstepError
 from stages.inputs.snapshot import Snapshot
-from stages.machine import fingerprint
 from stages.params import Params
 from stages.profile import extras, repeats, runner
 from stages.profile.max_batch import largest_batch
@@ -48,7 +46,8 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
             return
         configs, baseline = _configs(settings, variants), settings.compare.baseline
         trained = _trained(baseline, settings.train.seeds) if baseline in variants else {}
-        inputs_of = _inputs(configs, trained)
+        prepared = next(iter(configs.values())).spec.prepared_sha256
+        inputs_of = repeats.inputs_of(prepared, trained, arms=sorted(configs))
         key = repeats.measurement_key(settings, inputs_of)
         asked = repeats.amounts(settings.profile, settings.compare.min_speedup)
         kept = stack.enter_context(repeats.opened(key, asked))
@@ -91,18 +90,6 @@ def _measure_and_write(
     _print_protocol(measurement)
     largest = _largest_batches(configs, settings, measurement, kept)
     return {name: _write(name, measurement, largest.get(name)) for name in measurement.records}
-
-
-def _inputs(configs: Mapping[str, ArmConfig], trained: Mapping[int, Path]) -> dict[str, Any]:
-    """Digests of what the measurement depends on beside the parameters: machine, data, own code, and weights."""
-    own = [path.read_text(encoding="utf-8") for path in (files.MODEL_FILE, files.TASK_FILE) if path.is_file()]
-    return {
-        "machine": fingerprint.read(),
-        "data": next(iter(configs.values())).spec.prepared_sha256,
-        "own": own,
-        "trained": {seed: files.sha256_file(folder / files.MANIFEST) for seed, folder in trained.items()},
-        "arms": sorted(configs),
-    }
 
 
 def _trained(variant: str, seeds: Sequence[int]) -> dict[int, Path]:

@@ -117,6 +117,16 @@ def read_array(path: Path, dimensions: int, *, may_overflow: bool = False) -> ND
     return np.asarray(array)
 
 
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """Writes a `.npy` file, atomically.
+
+    Raises:
+        DataError: it cannot be written; the previous file is unchanged.
+    """
+    with files.atomic_path(path) as temporary_path, temporary_path.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
 def missing(path: Path) -> DataError:
     """The error for a file that is not there."""
     return DataError(f"{path} is missing: run `{files.command_of(path)}`")

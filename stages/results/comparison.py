@@ -12,6 +12,7 @@ from stages import files
 from stages.results.artifact import Document, Record
 from stages.results.prepared import PreparedInfo
 from stages.results.profile import Configuration, Protocol, Setting
+from stages.results.serving import ExportedFile
 from stages.results.task import TaskInfo
 from stages.text import TRAIN, ms_text, number_text
 
@@ -485,35 +486,23 @@ class Latency(Ratio):
     time_ms: float
 
 
-class ServedRow(Record):
-    """The weights of one variant in one format.
+class ServedRow(ExportedFile):
+    """The weights of one variant in one format, beside Keras.
+
+    The file, its size and the seconds of its export are those of the first seed, `file` from the working folder on, and
+    `difference` is the largest of all seeds.
 
     Attributes:
         latency: by measure; None for a variant whose model is another one than that which was timed.
         quality: change of the score from the baseline's predictions by Keras; None without a training.
         verdict: at the first batch size; None where no verdict was asked for.
         test: of that verdict.
-        file: in the working folder; None where the format refuses the model, for which `refusal` has the reason.
-        sha256, kib, export_s: of the file of the first seed, and the seconds that it took to export it.
-        difference: largest difference of a prediction from that of Keras in float32, over all seeds.
-        refused_in: the policy of the training, where the model in that precision does not work in this format.
-        own_refusal: why it does not.
     """
 
-    variant: str
-    format: str
     latency: dict[str, Latency] | None = None
     quality: Quality | None = None
     verdict: Verdict | None = None
     test: VerdictTest | None = None
-    file: str | None = None
-    sha256: str | None = None
-    kib: float | None = None
-    export_s: float | None = None
-    difference: float | None = None
-    refusal: str | None = None
-    refused_in: str | None = None
-    own_refusal: str | None = None
 
     @property
     def timed(self) -> dict[str, Latency]:

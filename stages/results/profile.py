@@ -18,7 +18,7 @@ from stages import files
 from stages.params import Variant
 from stages.params.measures import OF_TRAINING
 from stages.policies import POLICIES, DTypePolicy
-from stages.results.artifact import Document, Record, read_array, read_table, write_table
+from stages.results.artifact import Document, Record, read_array, read_table, write_array, write_table
 from stages.results.audit import AUDIT, ModelAudit
 from stages.text import TRAIN
 
@@ -542,8 +542,7 @@ def write_profile(
             write_table(directory / file_name, row_type, rows)
     summary.write(directory / SUMMARY)
     for seed, outputs in (same_weights or {}).items():
-        with files.atomic_path(same_weights_file(name, seed)) as temporary_path, temporary_path.open("wb") as file:
-            np.save(file, outputs)
+        write_array(same_weights_file(name, seed), outputs)
     if audit is not None:
         audit.write(directory / AUDIT)
     if trace is not None:

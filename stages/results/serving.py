@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -23,8 +23,8 @@ SERVING = files.SERVE / "serving.json"
 _CALLS = TABLES["calls"][0]
 
 
-class Export(Record):
-    """The weights of one training in one format.
+class ExportedFile(Record):
+    """The weights of one variant in one format.
 
     Attributes:
         file: below `data/serve`; None where they could not be exported or predicted with, for which `refusal` has the
@@ -38,7 +38,6 @@ class Export(Record):
     """
 
     variant: str
-    seed: int
     format: str
     file: str | None = None
     sha256: str | None = None
@@ -48,6 +47,12 @@ class Export(Record):
     refusal: str | None = None
     refused_in: str | None = None
     own_refusal: str | None = None
+
+
+class Export(ExportedFile):
+    """That of one training, with the seed."""
+
+    seed: int
 
 
 class Served(Document):
@@ -73,10 +78,13 @@ class Served(Document):
     exports: tuple[Export, ...] = Field(default=())
     why_none: str | None = None
 
-    def export(self, variant: str, seed: int, name: str) -> Export | None:
-        """The export of one training; None without it."""
-        wanted = (variant, seed, name)
-        return next((item for item in self.exports if (item.variant, item.seed, item.format) == wanted), None)
+    @property
+    def by_row(self) -> dict[tuple[str, str], list[Export]]:
+        """The exports of all seeds, by variant and format."""
+        found: dict[tuple[str, str], list[Export]] = {}
+        for item in self.exports:
+            found.setdefault((item.variant, item.format), []).append(item)
+        return found
 
 
 def model_path(variant: str, seed: int, name: str) -> Path:
@@ -154,9 +162,3 @@ def read_served_scores(
     probabilities = read_array(path, dimensions=2, may_overflow=True)
     check_test_examples(path, len(probabilities), task)
     return correct(probabilities, labels)
-
-
-def write_array(path: Path, outputs: NDArray[Any]) -> None:
-    """Writes an array as a `.npy` file, atomically."""
-    with files.atomic_path(path) as temporary_path, temporary_path.open("wb") as file:
-        np.save(file, outputs)

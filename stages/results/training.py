@@ -15,7 +15,7 @@ from pydantic import ConfigDict, model_validator
 
 from stages import files
 from stages.errors import ComparisonError, DataError
-from stages.results.artifact import Document, Record, read_array, read_table
+from stages.results.artifact import Document, Record, read_array, read_table, write_array
 from stages.results.task import TaskInfo
 
 METRICS, HISTORY = "metrics.json", "history.csv"
@@ -174,8 +174,7 @@ def write_training(
     with files.atomic_path(directory / model) as temporary_path:
         save_model(temporary_path)
     if outputs is not None:
-        with files.atomic_path(directory / outputs_file) as temporary_path:
-            np.save(temporary_path, outputs, allow_pickle=False)
+        write_array(directory / outputs_file, outputs)
     return files.write_manifest(directory)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import h5py
 import numpy as np
@@ -22,9 +23,12 @@ from numpy.typing import NDArray
 from stages import files
 from stages.errors import HalfstepError, TaskError, one_line
 from stages.formats import FORMATS
+from stages.inputs.own_code import of_files
 from stages.params import Variant
 from stages.policies import SIXTEEN_BIT
-from stages.results.serving import Export, model_path, outputs_file, write_array
+from stages.profile.worker import compiled_prediction
+from stages.results.artifact import write_array
+from stages.results.serving import Export, model_path, outputs_file
 from stages.results.training import saved_model
 from stages.serve import runtimes
 from stages.serve.records import INPUTS, Exported, Request
@@ -69,7 +73,7 @@ def export(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
     if other := [array.dtype.name for array in inputs if array.dtype.kind not in "fiub"]:
         raise TaskError(f"an input has the type {other[0]}; a model is exported with inputs that are numbers")
     np.savez(request.folder / INPUTS, *inputs)
-    tester = _Tester(task, _prediction(task.model), None if request.trained else inputs)
+    tester = _Tester(task, compiled_prediction(task.model), None if request.trained else inputs)
     with tempfile.TemporaryDirectory() as scratch:
         exporter = _Exporter(task, inputs, Path(scratch))
         exports = tuple(_one(name, exporter, tester, request) for name in request.formats)
@@ -79,8 +83,8 @@ def export(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
 def _cannot_be_float32(model: keras.Model, trained: Path | None) -> str | None:
     """Why a model that was built in float32 cannot have these weights in float32; it has them otherwise."""
     layers = [layer for layer in model._flatten_layers(include_self=False) if not isinstance(layer, keras.Model)]
-    if own := [layer.name for layer in layers if layer.compute_dtype in SIXTEEN_BIT]:
-        return f"layer {own[0]} computes in {_dtype_of(layers, own[0])} by its own dtype, also in a model in float32"
+    if own := [layer for layer in layers if layer.compute_dtype in SIXTEEN_BIT]:
+        return f"layer {own[0].name} computes in {own[0].compute_dtype} by its own dtype, also in a model in float32"
     if trained is None:
         return None
     files.verify_manifest(trained)
@@ -88,13 +92,10 @@ def _cannot_be_float32(model: keras.Model, trained: Path | None) -> str | None:
     with warnings.catch_warnings(action="ignore"):  # of the optimizer, whose state may differ
         model.load_weights(path)
     known = set(_digests(path))
-    if other := [found.path for found in model.weights if _digest(_widened(found)) not in known]:
-        return f"{other[0]} differs from what was trained"
+    for weight in model.weights:
+        if _digest(_widened(keras.ops.convert_to_numpy(weight))) not in known:
+            return f"{weight.path} differs from what was trained"
     return None
-
-
-def _dtype_of(layers: Sequence[Any], name: str) -> str:
-    return next(str(layer.compute_dtype) for layer in layers if layer.name == name)
 
 
 def _digests(path: Path) -> Iterator[str]:
@@ -102,8 +103,6 @@ def _digests(path: Path) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         weights: Any = path
         if path.suffix == ".keras":
-            from zipfile import ZipFile
-
             archive = stack.enter_context(ZipFile(path))
             weights = io.BytesIO(archive.read("model.weights.h5"))
         store = stack.enter_context(h5py.File(weights, "r"))
@@ -113,24 +112,17 @@ def _digests(path: Path) -> Iterator[str]:
 
 
 def _array(item: Any) -> NDArray[Any]:
-    """A saved array; those of bfloat16 are saved as bytes."""
+    """A saved array in float32; those of bfloat16 are saved as bytes."""
     array = np.asarray(item)
-    if array.dtype.kind == "V":
-        array = array.view(tf.bfloat16.as_numpy_dtype)
-    return array.astype(np.float32) if array.dtype.kind in "fV" else array
+    return _widened(array.view(tf.bfloat16.as_numpy_dtype) if array.dtype.kind == "V" else array)
 
 
-def _widened(variable: Any) -> NDArray[Any]:
-    array = keras.ops.convert_to_numpy(variable)
+def _widened(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float32) if array.dtype.kind in "fV" else array
 
 
 def _digest(array: NDArray[Any]) -> str:
     return hashlib.sha256(f"{array.shape}".encode() + np.ascontiguousarray(array).tobytes()).hexdigest()
-
-
-def _prediction(model: keras.Model) -> Callable[[Any], Any]:
-    return tf.function(lambda inputs: model(inputs, training=False))
 
 
 class _Tester:
@@ -252,7 +244,7 @@ def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request) -> E
     return found.model_copy(
         update={
             "file": relative.as_posix(),
-            "sha256": hashlib.sha256("".join(files.sha256_file(part) for part in parts).encode()).hexdigest()
+            "sha256": of_files((part.relative_to(path).as_posix(), part) for part in parts)
             if path.is_dir()
             else files.sha256_file(path),
             "kib": sum(part.stat().st_size for part in parts) / 1024,

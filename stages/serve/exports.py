@@ -38,7 +38,7 @@ def trainings_of(settings: Params) -> Iterator[tuple[str, int]]:
         yield baseline, settings.train.seeds[0]
 
 
-def exports_of(settings: Params, folder: Path, threads: int) -> dict[tuple[str, int], Exported]:
+def exports_of(settings: Params, folder: Path, threads: int, prepared: str) -> dict[tuple[str, int], Exported]:
     """The exports of all trainings, as many at once as there are cores.
 
     Those of an earlier session, which a kill has interrupted, are taken over.
@@ -47,6 +47,7 @@ def exports_of(settings: Params, folder: Path, threads: int) -> dict[tuple[str, 
         settings: all parameters.
         folder: where they are kept, absolute.
         threads: of each runtime.
+        prepared: sha256 of the manifest of the prepared data, whose files have been verified.
     """
     trainings = list(trainings_of(settings))
     kept = {one: Exported.kept(folder_of(folder, *one)) for one in trainings}
@@ -57,7 +58,7 @@ def exports_of(settings: Params, folder: Path, threads: int) -> dict[tuple[str, 
     for first in range(0, len(jobs), fingerprint.usable_cores()):
         with ExitStack() as stack:
             running = {
-                (one, in_own): stack.enter_context(_export(settings, *one, folder, threads, in_own=in_own))
+                (one, in_own): stack.enter_context(_export(settings, *one, folder, threads, prepared, in_own=in_own))
                 for one, in_own in jobs[first : first + fingerprint.usable_cores()]
             }
             answers |= {(one, in_own): _answer(child, *one, settings) for (one, in_own), child in running.items()}
@@ -89,7 +90,9 @@ def folder_of(folder: Path, name: str, seed: int) -> Path:
     return folder / f"{name}-{seed}"
 
 
-def _export(settings: Params, name: str, seed: int, folder: Path, threads: int, *, in_own: bool) -> Child:
+def _export(
+    settings: Params, name: str, seed: int, folder: Path, threads: int, prepared: str, *, in_own: bool
+) -> Child:
     """Starts the process that exports a training."""
     mine = folder_of(folder, name, seed)
     if not in_own:
@@ -107,7 +110,7 @@ def _export(settings: Params, name: str, seed: int, folder: Path, threads: int, 
         in_own=in_own,
     )
     baseline = settings.variants[settings.compare.baseline]
-    spec = TaskSpec.of(settings, name, files.verify_manifest(files.PREPARED))
+    spec = TaskSpec.of(settings, name, prepared)
     arguments = (baseline, spec, request)
     is_script = spec.task.script is not None
     return Child(

@@ -45,10 +45,10 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
         print(f"serve: nothing is exported: {why}", flush=True)
         return
     with ExitStack() as stack:
-        protocol = _protocol(settings)
+        protocol, prepared = _protocol(settings), files.verify_manifest(files.PREPARED)
         asked = repeats.amounts(protocol, settings.compare.min_speedup)
-        kept = stack.enter_context(repeats.opened(_key(settings), asked, folder="serve"))
-        _serve(settings, protocol, kept)
+        kept = stack.enter_context(repeats.opened(_key(settings, prepared), asked, folder="serve"))
+        _serve(settings, protocol, kept, prepared)
         if inputs:
             inputs.require_unchanged("with the former inputs, a run takes over what was exported and timed")
         files.write_manifest(files.SERVE)
@@ -78,28 +78,22 @@ def _protocol(settings: Params) -> ProfileParams:
     )
 
 
-def _key(settings: Params) -> str:
+def _key(settings: Params, prepared: str) -> str:
     """Digest of all that decides what is exported and timed."""
-    own = [path.read_text(encoding="utf-8") for path in (files.MODEL_FILE, files.TASK_FILE) if path.is_file()]
     folders = [files.train_dir(name, seed) for name, seed in trainings_of(settings)]
-    inputs = {
-        "machine": fingerprint.read(),
-        "data": files.verify_manifest(files.PREPARED),
-        "own": own,
-        "trained": {folder.name: files.sha256_file(folder / files.MANIFEST) for folder in folders},
-        "serve": settings.serve.model_dump(mode="json"),
-    }
+    trained = {folder.name: folder for folder in folders}
+    inputs = repeats.inputs_of(prepared, trained, serve=settings.serve.model_dump(mode="json"))
     return repeats.measurement_key(settings, inputs, code="serve")
 
 
-def _serve(settings: Params, protocol: ProfileParams, kept: Repeats) -> None:
+def _serve(settings: Params, protocol: ProfileParams, kept: Repeats, prepared: str) -> None:
     """Exports and times, and writes all files but the manifest."""
     folder, threads = (kept.folder / _EXPORTS).absolute(), _threads(settings)
-    exported = exports_of(settings, folder, threads)
+    exported = exports_of(settings, folder, threads, prepared)
     baseline = settings.compare.baseline
     first = exported[baseline, settings.train.seeds[0]]
     timed = [item.format for item in first.exports if item.refusal is None]
-    measurement = _measured(settings, protocol, kept, first, timed, threads) if timed else None
+    measurement = _measured(settings, protocol, kept, first, timed, threads, prepared) if timed else None
     served = Served(
         formats=settings.serve.exported,
         batch_sizes=protocol.inference_batch_sizes,
@@ -116,15 +110,20 @@ def _threads(settings: Params) -> int:
 
 
 def _measured(
-    settings: Params, protocol: ProfileParams, kept: Repeats, exported: Exported, timed: Sequence[str], threads: int
+    settings: Params,
+    protocol: ProfileParams,
+    kept: Repeats,
+    exported: Exported,
+    timed: Sequence[str],
+    threads: int,
+    prepared: str,
 ) -> Measurement:
     """Times the formats beside Keras, and Keras beside its second copy, in turns."""
     baseline, seed = settings.compare.baseline, settings.train.seeds[0]
-    digest = files.verify_manifest(files.PREPARED)
     folder = folder_of((kept.folder / _EXPORTS).absolute(), baseline, seed)
     configs = {
         name: ServedConfig(
-            spec=TaskSpec.of(settings, baseline, digest),
+            spec=TaskSpec.of(settings, baseline, prepared),
             variant=settings.variants[baseline],
             seed=seed,
             format=KERAS if name == files.CONTROL else name,
@@ -132,7 +131,7 @@ def _measured(
             inputs=folder / INPUTS,
             threads=threads,
             parameters=exported.parameters,
-            data_sha256=digest,
+            data_sha256=prepared,
         )
         for name in (KERAS, *timed, files.CONTROL)
     }
@@ -150,7 +149,7 @@ def _write(
     files.SERVE.mkdir(parents=True)
     for name, seed in exported:
         for part in ("models", "outputs"):
-            if (source := folder / f"{name}-{seed}" / part).is_dir():
+            if (source := folder_of(folder, name, seed) / part).is_dir():
                 shutil.copytree(source, files.SERVE / part, dirs_exist_ok=True)
     if measurement is not None:
         context = Context(measurement.protocol, 0, resumed=measurement.resumed)

@@ -92,7 +92,7 @@ def _keras(config: ServedConfig) -> runtimes.Predict:
     """The compiled prediction of the variant, as `profile` times it."""
     task = building.ready(config.spec, config.variant, config.seed)
     structure, model = task.inputs(1), task.model
-    predict = tf.function(lambda inputs: model(inputs, training=False), jit_compile=model.jit_compile)
+    predict = worker.compiled_prediction(model, model.jit_compile)
 
     def flat(inputs: runtimes.Arrays) -> list[Any]:
         given = keras.tree.pack_sequence_as(structure, [tf.constant(array) for array in inputs])

@@ -86,8 +86,8 @@ def serving(tracker: Tracker, settings: Params) -> list[str]:
     served = read_served()
     if served is None:
         return []
-    digest, found = files.verify_manifest(files.SERVE), []
-    for variant, name in dict.fromkeys((item.variant, item.format) for item in served.exports):
+    digest, found = files.sha256_file(files.SERVE / files.MANIFEST), []  # the files were checked as they were read
+    for variant, name in served.by_row:
 
         def log(run: ActiveRun, variant: str = variant, name: str = name) -> None:
             run_logging.log_served(run, served, variant, name, digest)

@@ -133,7 +133,7 @@ def log_served(run: ActiveRun, served: Served, variant: str, name: str, result_s
 
     A format that refuses the model ends as FAILED, with the reason.
     """
-    exports = [item for item in served.exports if (item.variant, item.format) == (variant, name)]
+    exports = served.by_row[variant, name]
     run.params({"serve.format": name, "serve.weights": variant})
     if (refusal := exports[0].refusal) is not None:
         run.tags({FAILURE_TAG: refusal})

@@ -10,9 +10,10 @@ from stages.compare.judge import document_of
 from stages.compare.report import serving as report
 from stages.compare.report.markdown import render_markdown
 from stages.params import Variant
+from stages.results.artifact import write_array
 from stages.results.comparison import Serving
 from stages.results.profile import Call, ProfileSummary, Protocol
-from stages.results.serving import SERVING, Export, Served, outputs_file, write_array, write_times
+from stages.results.serving import SERVING, Export, Served, outputs_file, write_times
 from tests.small_study import (
     CONFIGURATION,
     SEEDS,

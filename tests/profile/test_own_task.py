@@ -16,10 +16,8 @@ from stages.profile.max_batch import largest_batch
 from stages.profile.records import ArmConfig, Measurement
 from stages.profile.repeats import Repeats
 from stages.profile.runner import Context, measure
-from stages.results.training import SCORES, WEIGHTS
 from stages.tasks.spec import TaskSpec
-from stages.train.training import train
-from tests.tasks.conftest import Own, prepare_task
+from tests.tasks.conftest import Own, prepare_task, with_weights
 from tests.tasks.conftest import own as own
 
 TRAIN = TrainParams(batch_size=8, epochs=1)
@@ -80,13 +78,9 @@ def test_subclassed_model_with_two_inputs_is_measured(own: Own, tmp_path: Path) 
     task = own(TWO_INPUTS)
     prepare_task(task, TRAIN, files.PREPARED)
     spec = configs(task)["float32"].spec
-    result = train(spec, Variant(policy="float32"), 0)
     trained = tmp_path / "trained"
-    trained.mkdir()
-    result.model.save_weights(trained / WEIGHTS)
+    result = with_weights(spec, trained)
     assert result.outputs is not None
-    np.save(trained / SCORES, result.outputs)
-    files.write_manifest(trained)
 
     found = run(task, tmp_path, {0: trained})
     record = found.records["mixed_bfloat16"]

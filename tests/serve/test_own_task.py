@@ -11,13 +11,11 @@ import pytest
 from stages import files
 from stages.params import ModelParams, TaskParams, TrainParams, Variant
 from stages.results.serving import outputs_file
-from stages.results.training import SCORES, WEIGHTS
 from stages.serve.exporting import export
 from stages.serve.records import INPUTS, Request
 from stages.tasks.spec import TaskSpec
-from stages.train.training import train
 from tests.profile.test_own_task import TWO_INPUTS
-from tests.tasks.conftest import Own, prepare_task
+from tests.tasks.conftest import Own, prepare_task, with_weights
 from tests.tasks.conftest import own as own
 
 TRAIN = TrainParams(batch_size=8, epochs=1)
@@ -42,13 +40,9 @@ def spec(task: TaskParams, settings: TrainParams = TRAIN) -> TaskSpec:
 def test_subclassed_model_with_two_inputs_and_named_outputs_is_exported(own: Own, tmp_path: Path) -> None:
     task = own(TWO_INPUTS)
     prepare_task(task, TRAIN, files.PREPARED)
-    result = train(spec(task), FLOAT32, 0)
     trained = tmp_path / "trained"
-    trained.mkdir()
-    result.model.save_weights(trained / WEIGHTS)
+    result = with_weights(spec(task), trained)
     assert result.outputs is not None
-    np.save(trained / SCORES, result.outputs)
-    files.write_manifest(trained)
     found = export(spec(task), FLOAT32, replace(REQUEST, trained=trained, folder=tmp_path))
     assert [item.refusal for item in found.exports] == [None, None]
     with np.load(tmp_path / INPUTS) as stored:

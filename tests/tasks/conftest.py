@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 
 from stages import files
 from stages.params import ModelParams, TaskParams, TrainParams, Variant
 from stages.prepare import try_task
 from stages.results.task import TASK_INFO, TaskInfo
+from stages.results.training import SCORES, WEIGHTS
 from stages.tasks.spec import TaskSpec
+from stages.train.training import Trained, train
 
 SOURCE = """
 import sys
@@ -68,6 +71,17 @@ def prepare_task(task: TaskParams, train: TrainParams, directory: Path) -> TaskI
     info.write(directory / TASK_INFO.name)
     files.write_manifest(directory)
     return info
+
+
+def with_weights(spec: TaskSpec, folder: Path) -> Trained:
+    """Trains a task in float32, and writes the weights and the scores to a new folder, as `train` does."""
+    result = train(spec, Variant(policy="float32"), 0)
+    folder.mkdir()
+    result.model.save_weights(folder / WEIGHTS)
+    assert result.outputs is not None
+    np.save(folder / SCORES, result.outputs)
+    files.write_manifest(folder)
+    return result
 
 
 @pytest.fixture

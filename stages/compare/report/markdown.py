@@ -40,8 +40,7 @@ def render_markdown(comparison: Comparison) -> str:
     lines += _table(*batch_table(comparison))
     if comparison.serving is not None:
         lines += ["", markdown_text(comparison.serving.sentence)]
-        score = comparison.score.name if comparison.score else "score"
-        lines += _table(serving.heads(comparison.serving, score), serving.cells(comparison))
+        lines += _table(serving.heads(comparison), serving.cells(comparison))
         lines += [f"\n{markdown_text(text)}" for text in serving.refusals(comparison.serving)]
     for note in comparison.notes or ():
         lines += ["", markdown_text(note)]

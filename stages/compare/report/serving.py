@@ -17,9 +17,11 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 8, 8, 28  # of the picture, in units of its S
 _BEST = 2  # rows in the terminal, beside Keras
 
 
-def heads(serving: Serving, score: str) -> tuple[str, ...]:
+def heads(comparison: Comparison) -> tuple[str, ...]:
     """The heads of the columns."""
-    sizes = (f"batch {batch_size_of(measure)}" for measure in serving.measures)
+    score = comparison.score.name if comparison.score else "score"
+    measures = comparison.serving.measures if comparison.serving else ()
+    sizes = (f"batch {batch_size_of(measure)}" for measure in measures)
     return ("trained in", "served as", f"{score}, change", *sizes, "KiB", "verdict")
 
 
@@ -88,11 +90,10 @@ def view(comparison: Comparison) -> dict[str, Any] | None:
     serving = comparison.serving
     if serving is None:
         return None
-    score = comparison.score.name if comparison.score else "score"
     return {
         "sentence": serving.sentence,
         "caption": CAPTION,
-        "heads": heads(serving, score),
+        "heads": heads(comparison),
         "rows": cells(comparison),
         "refusals": list(refusals(serving)),
         "picture": _picture(comparison, serving),

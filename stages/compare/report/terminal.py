@@ -31,8 +31,7 @@ def render(comparison: Comparison) -> RenderableType:
         lines.append(_table(batch_heads, batches, title="At other batches", caption=BATCH_CAPTION))
     if comparison.serving is not None:
         served = serving.cells(comparison, best_only=True)
-        columns = serving.heads(comparison.serving, comparison.score.name if comparison.score else "score")
-        lines += [Text(), _table(columns, served, title="Served in float32", caption=serving.CAPTION)]
+        lines += [Text(), _table(serving.heads(comparison), served, title="Served in float32", caption=serving.CAPTION)]
     lines.append(Text())
     for candidate in comparison.candidates.values():
         lines += [Text(printable(text)) for text in candidate.sentences]
