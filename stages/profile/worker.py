@@ -163,7 +163,7 @@ class Worker(InferenceWorker):
         self._startup_s = 0.0
         self._scopes: dict[str, str] = {}
         self._rows: dict[Work, AccountRow] = {}
-        self._predict = compiled_prediction(self._model, self._model.jit_compile)
+        self._predict = self._prediction(self._model)
         self._inputs: dict[int, Any] = {}
 
     def warm_up(self, steps: int, drained_batches: int = 0) -> None:
@@ -371,7 +371,7 @@ class Worker(InferenceWorker):
                 f"{path} does not fit {self._config.spec.subject} ({reason}): "
                 f"run `dvc repro -f -s {files.stage_of(trained)}`"
             ) from error
-        outputs = task.outputs(compiled_prediction(task.model, self._model.jit_compile), allow_not_finite=True)
+        outputs = task.outputs(self._prediction(task.model), allow_not_finite=True)
         return (
             outputs
             if task.keeps_predictions
@@ -441,6 +441,10 @@ class Worker(InferenceWorker):
             step()
         tf.test.experimental.sync_devices()
 
+    def _prediction(self, model: keras.Model) -> Callable[[Any], Any]:
+        """With XLA if the training step is, as in `predict`."""
+        return compiled_prediction(model, self._model.jit_compile)
+
     def _take_batches(self, count: int) -> None:
         for _ in range(count):
             next(self._batches)
@@ -466,7 +470,7 @@ class Worker(InferenceWorker):
 
 
 def compiled_prediction(model: keras.Model, jit_compile: bool | None = None) -> Callable[[Any], Any]:
-    """The compiled prediction, as a server would run it; with XLA if the training step is, as in `predict`."""
+    """The compiled prediction, as a server would run it."""
     return tf.function(lambda inputs: model(inputs, training=False), jit_compile=jit_compile, reduce_retracing=False)
 
 
