@@ -22,6 +22,7 @@ from stages.stats.speedup import CONFIDENCE, Speedup, shared_repeats
 from stages.text import batch_size_of, inference_measure, joined
 
 Key = tuple[str, str]  # a variant and a format
+_GOOD = ("adopt", "faster")
 
 
 def serving_of(judging: Judging) -> Serving | None:
@@ -41,6 +42,8 @@ def serving_of(judging: Judging) -> Serving | None:
         for key, of_one in info.by_row.items()
     ]
     first = next(iter(speedups.values()), {})
+    best = _best({row.format: row for row in rows if row.verdict in _GOOD}, measures)
+    on_cpu = _on_cpu(served)
     return Serving(
         weights=weights,
         threads=info.threads,
@@ -50,9 +53,19 @@ def serving_of(judging: Judging) -> Serving | None:
             measure: Control(**ratio_of(speedup), rounds=speedup.rounds, differs=measure in void)
             for measure, speedup in control.items()
         },
+        on_cpu=on_cpu or None,
         rows=tuple(rows),
-        sentence=_sentence(rows, weights, speedups, measures, judging),
+        best=best,
+        sentence=_sentence(rows, best, weights, speedups, measures, judging, on_cpu),
     )
+
+
+def _on_cpu(served: ServedStudy) -> tuple[str, ...]:
+    """The formats that predict on the CPU, where Keras predicts on a GPU."""
+    timed = served.info.timed
+    if KERAS not in timed or not served.times[KERAS].on_gpu:
+        return ()
+    return tuple(name for name in timed if not served.times[name].on_gpu)
 
 
 def _weights(judging: Judging) -> str:
@@ -148,10 +161,12 @@ def _is_timed_model(judging: Judging, variant: str) -> bool:
 
 def _sentence(
     rows: Sequence[ServedRow],
+    best: str | None,
     weights: str,
     speedups: Mapping[str, Mapping[str, Speedup]],
     measures: Sequence[str],
     judging: Judging,
+    on_cpu: Collection[str],
 ) -> str:
     """What to serve with, in a sentence or two."""
     mine = {row.format: row for row in rows if row.variant == weights}
@@ -159,16 +174,15 @@ def _sentence(
         reasons = [row.refusal for row in mine.values() if row.refusal is not None]
         return f"For inference, keep Keras: {'; '.join(reasons) or 'no other format was timed'}."
     batch = batch_size_of(measures[0])
-    good = {name: row for name, row in mine.items() if row.verdict in ("adopt", "faster")}
-    if not good:
+    if best is None:
         return f"For inference, keep Keras: {_why_none(list(mine.values()), measures[0], judging)}."
-    best = _best(good, measures[0])
     speedup = speedups[best][measures[0]]
     # the best was picked, so its interval covers the pick
     low, high = speedup.interval(1 - (1 - max(CONFIDENCE, speedup.confidence)) / len(speedups))
-    fast = f"{large_ratio_text(speedup.ratio, low, high)} as fast as Keras at batch size {batch}"
-    text = f"For inference, serve the weights of {weights} with {FORMATS[best].label}: {fast}"
-    quality = good[best].quality
+    places = (" on the CPU", " on the GPU") if best in on_cpu else ("", "")
+    fast = f"{large_ratio_text(speedup.ratio, low, high)} as fast as Keras{places[1]} at batch size {batch}"
+    text = f"For inference, serve the weights of {weights} with {FORMATS[best].label}{places[0]}: {fast}"
+    quality = mine[best].quality
     if quality is None:
         return f"{text}. Nothing is known of its {judging.study.score_name}."
     text += f", and its {quality.name} is the same within {Scale.of(quality).margin_text}"
@@ -178,10 +192,13 @@ def _sentence(
     return f"{text}."
 
 
-def _best(good: Mapping[str, ServedRow], measure: str) -> str:
+def _best(good: Mapping[str, ServedRow], measures: Sequence[str]) -> str | None:
     """The fastest format, or one that cannot be told apart from it and comes before it in the table of formats."""
-    fastest = max((row.timed[measure] for row in good.values()), key=lambda found: found.ratio)
-    return next(name for name in FORMATS if name in good and good[name].timed[measure].high >= fastest.ratio)
+    if not good:
+        return None
+    times = {name: row.timed[measures[0]] for name, row in good.items()}
+    fastest = max(found.ratio for found in times.values())
+    return next(name for name in FORMATS if name in times and times[name].high >= fastest)
 
 
 def _why_none(rows: Sequence[ServedRow], measure: str, judging: Judging) -> str:

@@ -124,6 +124,8 @@ class _Runner:
         self._resume()
         while self._goes_on():
             self._run_repeat()
+        if self._rule.has_open:  # there are as many repeats as are asked for now, and none was run
+            self._rule.look(self._schedule.out_of())
         self._finish()
         self._measurement.ended = self._protocol()
         return self._measurement

@@ -519,7 +519,9 @@ class Serving(Record):
         measures: that were timed; the first one decides.
         keras_ms: by measure, mean time of a prediction by the baseline's Keras function.
         control: the ratio of that to its second copy, by measure.
+        on_cpu: formats that predict on the CPU where Keras predicts on a GPU.
         rows: by variant and format.
+        best: the format to serve with; None where none is shown to be faster with the same score.
         sentence: what to serve with.
     """
 
@@ -528,7 +530,9 @@ class Serving(Record):
     measures: tuple[str, ...] = ()
     keras_ms: dict[str, float] = Field(default_factory=dict)
     control: dict[str, Control] = Field(default_factory=dict)
+    on_cpu: tuple[str, ...] | None = None
     rows: tuple[ServedRow, ...] = ()
+    best: str | None = None
     sentence: str
 
 

@@ -1,9 +1,10 @@
-"""Eight small studies as a release made them, and what it said of them: their numbers and sentences stay.
+"""Nine small studies as a release made them, and what it said of them: their numbers and sentences stay.
 
 `NAME.tar.xz` is `data/` without traces and models. Beside it are `NAME.json`, its `comparison.json`, and
 `NAME.txt`, the texts of the terminal, the page and the Markdown. `python -m tests.frozen.make` made them;
 `h100` is two repeats of the default on an NVIDIA H100 (TensorFlow 2.21.0, XLA by Keras), and `h100_resnet50` three of
-ResNet-50 there (digits at 224 px, batch 64, without XLA); both without the path of CUDA.
+ResNet-50 there (digits at 224 px, batch 64, without XLA); `h200` is two repeats of the default with its formats by
+`dvc repro` on an NVIDIA H200, killed in its third repeat and gone on with. All three without the path of CUDA.
 """
 
 from __future__ import annotations

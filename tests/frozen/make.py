@@ -41,7 +41,7 @@ STUDIES: dict[str, dict[str, Any]] = {
     },
     "two_seeds": {**_TWO, "train.seeds": [0, 1]},
 }
-MEASURED_ELSEWHERE = ("h100", "h100_resnet50")  # and only said anew
+MEASURED_ELSEWHERE = ("h100", "h100_resnet50", "h200")  # and only said anew
 _MODEL = """
 import keras
 

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -109,8 +108,7 @@ def test_xla_is_in_force_by_its_kernels(tmp_path: Path, policy: str) -> None:
     }
     assert any("fusion" in name for name in names["xla"])
     assert not any("fusion" in name for name in names["plain"])
-    for trace in (plain, compiled):
-        shares: dict[str, Any] = trace.metrics()
-        on_cores = shares["profiler/tensor_core_percent"] + shares["profiler/tensor_core_unknown_percent"]
-        if policy == "mixed_float16" and float(gpus()[0].get("compute_capability", 0)) >= 7:
-            assert on_cores > 10
+    if policy == "mixed_float16" and float(gpus()[0].get("compute_capability", 0)) >= 7:
+        for trace in (plain, compiled):  # of the convolutions: without XLA, the normalization takes most of the step
+            shares = trace.metrics()
+            assert shares["profiler/matrix_tensor_core_percent"] > 50, (shares, trace.kernels)

@@ -315,6 +315,18 @@ def test_measurement_whose_results_were_not_written_is_taken_over(processes: int
     assert found.records["float32"].trace is not None
 
 
+def test_interrupted_measurement_of_which_less_is_asked_now_ends_with_what_there_is(folder: Path) -> None:
+    arms = configs("float32", "mixed_bfloat16")
+    fail(folder, "train_round", "mixed_bfloat16", after=4 * ROUNDS + 3)
+    with pytest.raises(ProfileError, match="train_round does not work here"):
+        measured(folder, profile_params(processes=6), arms=arms)
+    (folder / "fail-train_round-mixed_bfloat16").unlink()
+    found = measured(folder, profile_params(processes=2), arms=arms)
+    assert (found.resumed, found.protocol.processes) == (2, 2)
+    ending = found.protocol.endings["mixed_bfloat16"]["train"]
+    assert (ending.ended_by, ending.repeats, ending.looks) == ("rounds", 2, 1)
+
+
 def test_looks_of_an_earlier_session_stay_paid(folder: Path) -> None:
     arms = configs("float32", "mixed_bfloat16")
     measured(folder, profile_params(processes=6), arms=arms)

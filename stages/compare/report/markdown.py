@@ -41,6 +41,7 @@ def render_markdown(comparison: Comparison) -> str:
     if comparison.serving is not None:
         lines += ["", markdown_text(comparison.serving.sentence)]
         lines += _table(serving.heads(comparison), serving.cells(comparison))
+        lines += ["", f"{markdown_text(serving.caption(comparison.serving))}."]
         lines += [f"\n{markdown_text(text)}" for text in serving.refusals(comparison.serving)]
     for note in comparison.notes or ():
         lines += ["", markdown_text(note)]

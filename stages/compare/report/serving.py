@@ -10,11 +10,19 @@ from stages.compare.scale import Scale
 from stages.compare.text import large_ratio_text
 from stages.formats import FORMATS, KERAS
 from stages.results.comparison import Comparison, Latency, ServedRow, Serving
-from stages.text import batch_size_of, ms_text, number_text
+from stages.text import batch_size_of, joined, ms_text, number_text
 
-CAPTION = "×: time of Keras in the baseline's precision / time of the format, with its 95 % interval"
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 8, 8, 28  # of the picture, in units of its SVG
 _BEST = 2  # rows in the terminal, beside Keras
+
+
+def caption(serving: Serving) -> str:
+    """What the ratios are, and where the formats predict if that is not the same for all."""
+    text = "×: time of Keras in the baseline's precision / time of the format, with its 95 % interval"
+    if not serving.on_cpu:
+        return text
+    on_cpu = joined([FORMATS[name].label for name in serving.on_cpu])
+    return f"{text}. Keras predicts on the GPU, {on_cpu} on the CPU of the same machine"
 
 
 def heads(comparison: Comparison) -> tuple[str, ...]:
@@ -30,14 +38,15 @@ def cells(comparison: Comparison, *, best_only: bool = False) -> list[tuple[str,
 
     Args:
         comparison: the document.
-        best_only: leave out all but Keras and the two best rows.
+        best_only: leave out all but Keras, the format to serve with, and the fastest other one.
     """
     serving = comparison.serving
     if serving is None:
         return []
     rows = sorted(serving.rows, key=lambda row: row.variant != serving.weights)
     if best_only:
-        rows = sorted(filter(_is_good, rows), key=lambda row: _time_ms(row, serving))[:_BEST]
+        good = filter(_is_good, rows)
+        rows = sorted(good, key=lambda row: (row.format != serving.best, _time_ms(row, serving)))[:_BEST]
         rows = rows or [row for row in serving.rows if row.variant == serving.weights][:_BEST]
     times = [ms_text(serving.keras_ms[measure]) if measure in serving.keras_ms else "" for measure in serving.measures]
     keras = (comparison.baseline, FORMATS[KERAS].label, "", *times, "", "")
@@ -92,7 +101,7 @@ def view(comparison: Comparison) -> dict[str, Any] | None:
         return None
     return {
         "sentence": serving.sentence,
-        "caption": CAPTION,
+        "caption": caption(serving),
         "heads": heads(comparison),
         "rows": cells(comparison),
         "refusals": list(refusals(serving)),

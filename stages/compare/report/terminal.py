@@ -30,8 +30,8 @@ def render(comparison: Comparison) -> RenderableType:
     if batches:
         lines.append(_table(batch_heads, batches, title="At other batches", caption=BATCH_CAPTION))
     if comparison.serving is not None:
-        served = serving.cells(comparison, best_only=True)
-        lines += [Text(), _table(serving.heads(comparison), served, title="Served in float32", caption=serving.CAPTION)]
+        served, caption = serving.cells(comparison, best_only=True), serving.caption(comparison.serving)
+        lines += [Text(), _table(serving.heads(comparison), served, title="Served in float32", caption=caption)]
     lines.append(Text())
     for candidate in comparison.candidates.values():
         lines += [Text(printable(text)) for text in candidate.sentences]
