@@ -14,6 +14,7 @@ from rich.text import Text
 from stages import params
 from stages.advise import experiment
 from stages.advise.advice import Advice, advice_of, alternatives, with_variants
+from stages.advise.serving import serving_lines
 from stages.advise.trial import Trial, best_of
 from stages.cli import cli_entry
 from stages.compare.explain.layer_sets import MOST_SETS
@@ -33,6 +34,9 @@ def main() -> None:
     found = advice_of(comparison, settings)
     if arguments.number is None and not arguments.all:
         _list(found, comparison, as_json=arguments.json)
+        if not arguments.json:
+            for line in serving_lines(comparison, settings):
+                print(line)
         return
     with experiment.alone():
         experiment.remove_clones()  # of an earlier start that was killed

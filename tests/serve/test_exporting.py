@@ -14,12 +14,14 @@ import pytest
 from stages import files
 from stages.errors import HalfstepError, TaskError
 from stages.formats import FORMATS
-from stages.params import ModelParams, TaskParams, TrainParams, Variant
+from stages.params import DataParams, ModelParams, TaskParams, TrainParams, Variant
+from stages.prepare.images.pipeline import prepare
 from stages.results.serving import Export, outputs_file
-from stages.results.training import MODEL
+from stages.results.training import MODEL, correct
 from stages.serve import runtimes
-from stages.serve.exporting import _reason, export
+from stages.serve.exporting import _Exporter, _reason, export
 from stages.serve.records import INPUTS, Exported, Request
+from stages.stats.scores import score_change
 from stages.tasks import building
 from stages.tasks.spec import TaskSpec
 
@@ -150,6 +152,35 @@ def test_runtime_takes_batches_of_any_size(exported: dict[str, tuple[Exported, P
             (outputs,) = predict([np.resize(inputs[0], (size, 8, 8, 3))])
             assert outputs.shape == (size, 4)
             assert outputs.dtype == np.float32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dark", "outcome"), [(False, "shown"), (True, "refuted")], ids=["training data", "dark noise"]
+)
+def test_ranges_of_int8_from_other_data_than_those_of_the_training_cost_quality_beyond_the_margin(
+    dark: bool, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Noise that is darker than the digits: the brighter pixels are cut off. The margin is a percentage point."""
+    monkeypatch.chdir(tmp_path)
+    prepare(DataParams(image_size=16), files.PREPARED)
+    task = building.ready(spec(), FLOAT32, 0)
+    pixels, labels = (np.load(files.PREPARED / f"train_{name}.npy") for name in ("images", "labels"))
+    task.model.compile("adam", "sparse_categorical_crossentropy")
+    task.model.fit(pixels, labels, epochs=12, batch_size=32, verbose=0)
+    target = tmp_path / "trained"
+    target.mkdir()
+    task.model.save(target / MODEL)
+    files.write_manifest(target)
+    if dark:
+        noise = np.random.default_rng(0).integers(0, 4, (200, *pixels.shape[1:]), dtype=np.uint8)
+        monkeypatch.setattr(_Exporter, "_examples", lambda _: iter([{"x0": image[None]} for image in noise]))
+    asked = Request("float32", FLOAT32, 0, target, tmp_path, ("saved_model", "litert_int8_full"), 3, 1)
+    assert [item.refusal for item in export(spec(), FLOAT32, asked).exports] == [None, None]
+    true = np.load(files.PREPARED / "test_labels.npy")
+    scores = [correct(np.load(tmp_path / outputs_file("float32", 0, name)), true)[None] for name in asked.formats]
+    assert scores[0].mean() > 0.9
+    assert score_change(*scores).outcome(0.01) == outcome
 
 
 def test_layer_with_a_type_of_its_own_is_refused_by_its_name(folder: Path) -> None:

@@ -1,0 +1,53 @@
+"""What can be done about serving: the formats that were not tried, and the lines that export a model of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stages.formats import FORMATS
+from stages.params import Params
+from stages.results.comparison import Comparison
+from stages.text import joined
+
+_CONVERTER = (
+    'model.export("saved_model")',
+    'converter = tf.lite.TFLiteConverter.from_saved_model("saved_model")',
+    "converter.optimizations = [tf.lite.Optimize.DEFAULT]",
+)
+_CONVERTED = 'pathlib.Path("model.tflite").write_bytes(converter.convert())'
+_INT8 = (
+    "converter.representative_dataset = lambda: ({input_name: x[None]} for x in x_train[:200])",
+    "converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]",
+    "converter.inference_input_type = converter.inference_output_type = tf.int8",
+)
+_FLOAT16 = "converter.target_spec.supported_types = [tf.float16]"
+# What writes a Keras `model`, by format; `input_name` and `x_train` are the input's name and training examples.
+EXPORT_LINES = {
+    "saved_model": ('model.export("saved_model")',),
+    "litert": ('model.export("model.tflite", format="litert")',),
+    "litert_float16": (*_CONVERTER, _FLOAT16, _CONVERTED),
+    "litert_int8": (*_CONVERTER, _CONVERTED),
+    "litert_int8_full": (*_CONVERTER, *_INT8, _CONVERTED),
+    "onnx": ('model.export("model.onnx", format="onnx")',),
+    "openvino": ('model.export("model.xml", format="openvino")',),
+}
+
+
+def serving_lines(comparison: Comparison, settings: Params) -> Iterator[str]:
+    """What `python -m stages.advise` says of formats.
+
+    Args:
+        comparison: of the last run.
+        settings: with the formats that it tried.
+    """
+    tried = settings.serve.formats
+    if others := [name for name in FORMATS if name not in tried and not FORMATS[name].missing]:
+        formats = ",".join((*tried, *others)) if tried else "keras,litert"
+        labels = joined([FORMATS[name].label for name in others])
+        yield f"Serving: {labels} {'was' if len(others) == 1 else 'were'} not tried; nothing is trained again by"
+        yield f"    dvc exp run -S 'serve.formats=[{formats}]'"
+    if comparison.serving is not None and (best := comparison.serving.best) is not None:
+        yield f"To export your own model to {FORMATS[best].label}, as is advised:"
+        yield '    keras.config.set_dtype_policy("float32")  # before the model is built'
+        yield '    model = build(); model.load_weights("model.weights.h5")  # of the training, in any precision'
+        yield from (f"    {line}" for line in EXPORT_LINES[best])

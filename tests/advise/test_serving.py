@@ -1,0 +1,55 @@
+"""`python -m stages.advise` names formats that were not tried, and its lines export a model of one's own."""
+
+from __future__ import annotations
+
+import pathlib
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from stages.advise.serving import EXPORT_LINES, serving_lines
+from stages.formats import FORMATS, KERAS
+from stages.params import Params
+from stages.results.comparison import Serving
+from stages.serve import runtimes
+from tests.advise.test_advice import comparison
+
+NAMES = [name for name in FORMATS if name != KERAS and not FORMATS[name].missing]
+
+
+def settings(*formats: str) -> Params:
+    return Params.model_validate({"serve": {"formats": list(formats)}})
+
+
+def test_formats_that_were_not_tried_are_named_with_the_command() -> None:
+    lines = list(serving_lines(comparison(), settings("keras", "litert")))
+    assert lines[0].startswith("Serving: SavedModel, LiteRT float16")
+    assert lines[1].startswith("    dvc exp run -S 'serve.formats=[keras,litert,saved_model,litert_float16")
+    assert list(serving_lines(comparison(), settings(*FORMATS))) == []
+    assert list(serving_lines(comparison(), settings()))[1] == "    dvc exp run -S 'serve.formats=[keras,litert]'"
+
+
+def test_best_format_has_the_lines_that_export_to_it() -> None:
+    found = comparison().model_copy(update={"serving": Serving(weights="float32", best="litert", sentence="")})
+    lines = list(serving_lines(found, settings(*FORMATS)))
+    assert lines[0] == "To export your own model to LiteRT, as is advised:"
+    assert lines[-1] == '    model.export("model.tflite", format="litert")'
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lines_export_a_model_that_predicts_as_keras_does(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    x_train = np.random.default_rng(0).random((300, 6), np.float32)
+    inputs = keras.Input((6,), name="x0")
+    model = keras.Model(inputs, keras.layers.Dense(3, activation="softmax")(inputs))
+    known = {"model": model, "tf": tf, "pathlib": pathlib, "x_train": x_train, "input_name": "x0"}
+    with runtimes.quiet():
+        exec("\n".join(EXPORT_LINES[name]), known)
+        (path,) = (found for found in tmp_path.iterdir() if name == "saved_model" or found.is_file())
+        (predicted,) = runtimes.load(name, path, 1)([x_train[:5]])
+    np.testing.assert_allclose(predicted, model(x_train[:5]), atol=0.02 if "int8" in name else 1e-3)
