@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from stages.tensorflow_import import tf
 
+_RETURNED = re.compile(r"Identity(?:_\d+)?:0|[^:]+")  # names of outputs in OpenVINO; those of operations have a colon
+_NUMBERED = re.compile(r"(?:output|Identity)(?:_(\d+))?(?::0)?")
 Arrays = Sequence[NDArray[Any]]
 # The inputs are called `x0`, `x1` and so on in every format, in the order of the flattened inputs of the model.
 Predict = Callable[[Arrays], list[NDArray[Any]]]
@@ -157,12 +159,19 @@ def _openvino(path: Path, threads: int) -> Predict:
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
     compiled = openvino.Core().compile_model(path, "CPU", settings)
     places = {name: port for port in compiled.inputs for name in port.get_names()}
+    outputs = _returned(compiled.outputs)
 
     def predict(inputs: Arrays) -> list[NDArray[Any]]:
         found = compiled({_port(places, number): array for number, array in enumerate(inputs)})
-        return [_float32(np.array(found[port])) for port in compiled.outputs]
+        return [_float32(np.array(found[port])) for port in outputs]
 
     return predict
+
+
+def _returned(ports: Sequence[Any]) -> list[Any]:
+    """The ports of what the model returns, in its order; others are ends inside of it, as of a causal mask."""
+    found = {name: port for port in ports for name in port.get_names() if _RETURNED.fullmatch(name)}
+    return [found[name] for name in _in_order(found)] or list(ports)
 
 
 def _port(places: Mapping[str, Any], number: int) -> Any:
@@ -170,9 +179,14 @@ def _port(places: Mapping[str, Any], number: int) -> Any:
     return next(port for found, port in places.items() if found == name or found.partition(":")[0] == name)
 
 
-def _in_order(names: Any) -> list[str]:
-    """`output_0`, `output_1` and so on in the order of their numbers."""
-    return sorted(names, key=_number)
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Names of outputs in the order of the model's: `output_0`, `output_1` by number, keys of a dictionary by name."""
+
+    def place(name: str) -> tuple[int, str]:
+        match = _NUMBERED.fullmatch(name)
+        return (int(match[1] or 0), "") if match else (0, name)
+
+    return sorted(names, key=place)
 
 
 def _number(name: str) -> int:

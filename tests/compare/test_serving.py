@@ -186,6 +186,17 @@ def test_reports_show_every_format_and_the_terminal_the_best(project: SmallStudy
     assert terminal_of(judging) is not None
 
 
+def test_formats_at_one_place_of_the_picture_share_a_label(project: SmallStudy) -> None:
+    write_served({"litert_int8": 20.2}, {"litert_int8": 24})
+    view = report.view(document_of(project.compare()))
+    assert view is not None
+    labels = [point["label"] for point in view["picture"]["points"] if point["label"]]
+    assert [sorted(label.split(", ")) for label in labels] == [
+        ["Keras", "SavedModel"],
+        ["LiteRT", "LiteRT int8 weights"],
+    ]
+
+
 def test_damaged_file_is_named(project: SmallStudy) -> None:
     write_served()
     path = files.SERVE / outputs_file("float32", SEEDS[0], "litert")

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -181,6 +182,25 @@ def test_ranges_of_int8_from_other_data_than_those_of_the_training_cost_quality_
     scores = [correct(np.load(tmp_path / outputs_file("float32", 0, name)), true)[None] for name in asked.formats]
     assert scores[0].mean() > 0.9
     assert score_change(*scores).outcome(0.01) == outcome
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["dictionary", "list"])
+@pytest.mark.parametrize("name", ["saved_model", "litert", "onnx", "openvino"])
+def test_outputs_have_the_order_of_the_model(name: str, named: bool, tmp_path: Path) -> None:
+    """Twelve outputs of equal shape: names in a dictionary are no numbers, and the tenth number is no second one."""
+    if FORMATS[name].missing:
+        pytest.skip(f"{FORMATS[name].label} is not installed")
+    inputs = keras.Input((4,), name="x0")
+    outputs = [keras.layers.Dense(2)(inputs) for _ in range(12)]
+    made = keras.Model(inputs, {f"out_{7 * k % 12}": leaf for k, leaf in enumerate(outputs)} if named else outputs)
+    x = np.random.default_rng(0).random((3, 4), np.float32)
+    exporter = _Exporter(SimpleNamespace(model=made, inputs=lambda rows: x[:rows]), [x], tmp_path)  # type: ignore[arg-type]
+    path = tmp_path / f"made{FORMATS[name].suffix}"
+    with runtimes.quiet():
+        exporter.write(name, path)
+        found = runtimes.load(name, path, 1)([x])
+    for mine, wanted in zip(found, keras.tree.flatten(made(x)), strict=True):
+        np.testing.assert_allclose(mine, wanted, atol=1e-3)
 
 
 def test_layer_with_a_type_of_its_own_is_refused_by_its_name(folder: Path) -> None:

@@ -13,6 +13,7 @@ from stages.results.comparison import Comparison, Latency, ServedRow, Serving
 from stages.text import batch_size_of, joined, ms_text, number_text
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 8, 8, 28  # of the picture, in units of its SVG
+_LINE, _CHARACTER = 14, 6  # of a label
 _BEST = 2  # rows in the terminal, beside Keras
 
 
@@ -78,20 +79,20 @@ def _latency(found: Latency | None) -> str:
 
 
 def refusals(serving: Serving) -> Iterator[str]:
-    """What each format refuses, once for all variants of which it says the same."""
-    said: dict[str, list[str]] = {}
+    """What the formats refuse, once for all variants and formats of which the same is said."""
+    models: dict[tuple[str, str], list[str]] = {}  # by reason and format
     for row in serving.rows:
+        label = FORMATS[row.format].label
         if row.refusal is not None:
-            said.setdefault(row.refusal, []).append(row.variant)
+            models.setdefault((row.refusal.removeprefix(f"{label}: ").rstrip("."), label), []).append(row.variant)
         if row.own_refusal is not None:
-            text = f"{row.own_refusal}; in float32 the same weights work"
-            said.setdefault(text, []).append(_in_own(row))
-    for text, variants in said.items():
-        yield f"{', '.join(dict.fromkeys(variants))}: {text}."
-
-
-def _in_own(row: ServedRow) -> str:
-    return f"the model of {row.variant} in its own precision"
+            text = f"{row.own_refusal.removeprefix(f'{label}: ').rstrip('.')}; in float32 the same weights work"
+            models.setdefault((text, label), []).append(f"the model of {row.variant} in its own precision")
+    labels: dict[tuple[str, str], list[str]] = {}  # by reason and models
+    for (text, label), found in models.items():
+        labels.setdefault((text, ", ".join(dict.fromkeys(found))), []).append(label)
+    for (text, found_in), of_them in labels.items():
+        yield f"{found_in}: {joined(of_them)}: {text}."
 
 
 def view(comparison: Comparison) -> dict[str, Any] | None:
@@ -110,7 +111,7 @@ def view(comparison: Comparison) -> dict[str, Any] | None:
         "files": [
             (f"{row.variant}, {FORMATS[row.format].label}", f"{row.file} (sha256 {row.sha256})")
             for row in serving.rows
-            if _is_good(row) and row.file is not None
+            if (row.variant, row.format) == (serving.weights, serving.best) and row.file is not None
         ],
     }
 
@@ -147,10 +148,25 @@ def _picture(comparison: Comparison, serving: Serving) -> dict[str, Any] | None:
     in_points = f" in{scale.points}" if scale.points else ""
     keras = {"label": FORMATS[KERAS].label, **dict.fromkeys(("x", "low", "high"), x(0.0)), "y": y(times[0])}
     return {
-        "points": [{**keras, "good": False}, *points],
+        "points": _labelled([{**keras, "good": False}, *points]),
         "margin": x(-scale.margin),
         "x_ticks": [(x(tick), scale.signed(tick)) for tick in across.ticks()],
         "y_ticks": [(y(tick), ms_text(tick)) for tick in up.ticks()],
         **{"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "bottom": HEIGHT - _BOTTOM},
         "label": f"Change of {scale.name}{in_points} (across) and latency at batch size {batch_size_of(measure)} (up)",
     }
+
+
+def _labelled(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Points whose labels would lie on each other have one label, at the uppermost of them."""
+    found: list[dict[str, Any]] = []
+    above: dict[str, Any] | None = None  # the last point with a label
+    for point in sorted(points, key=lambda point: point["y"]):
+        width = _CHARACTER * len(point["label"])
+        if above and point["y"] - above["y"] < _LINE and abs(point["x"] - above["x"]) < width:
+            above["label"] += f", {point['label']}"
+            found.append({**point, "label": ""})
+        else:
+            above = {**point}
+            found.append(above)
+    return found
