@@ -55,7 +55,7 @@ from stages.profile.runner import Context as MeasuringContext
 from stages.profile.runner import measure
 from stages.profile.stopping_rule import tables
 from stages.profile.summary import Context, summarize
-from stages.profile.trace import Kernel, Operation, Trace, read_trace
+from stages.profile.trace import Operation, Trace, read_trace
 from stages.results.profile import TABLES, Profile, ProfileSummary
 from stages.stats.speedup import Speedup, train_speedup
 from stages.tasks.spec import TaskSpec
@@ -334,16 +334,16 @@ def _arm(profile: Profile, record: ArmRecord, trace: Trace | str | None) -> Meas
 
 def _top_matrix(trace: Trace, steps: int) -> Iterator[Measured]:
     """The kernels of matrix work with the most time, all operations of a name together; operations without a GPU."""
-    rows: dict[str, list[Kernel | Operation]] = {}
+    rows: dict[str, list[Operation]] = {}
     for row in trace.kernels or trace.compute:
         if row.category == "matrix":
-            rows.setdefault(row.name, []).append(row)
+            rows.setdefault(row.kernel or row.name, []).append(row)
     devices = trace.device_count or 1
     times_ms = {name: sum(row.self_time_us for row in found) / 1e3 / steps / devices for name, found in rows.items()}
     for name in sorted(times_ms, key=lambda name: -times_ms[name])[:TOP]:
         first = rows[name][0]
         facts = {"name": name, "ms_per_step": times_ms[name], "dtype": first.dtype}
-        yield facts | ({"tensor_core": first.tensor_core} if isinstance(first, Kernel) else {})
+        yield facts | ({"tensor_core": first.tensor_core} if first.kernel else {})
 
 
 def _ratios(

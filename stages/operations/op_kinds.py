@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from stages.operations.graph_names import graph_path
 from stages.operations.layer_scopes import layers_above
-from stages.operations.op_pairing import graph_path
 from stages.operations.op_types import is_cast, op_category, plain_type, unversioned
 
 OpKind = Literal[

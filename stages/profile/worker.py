@@ -26,8 +26,8 @@ import numpy as np
 
 from stages import files, precision
 from stages.errors import HalfstepError, ProfileError, TraceError
+from stages.operations.graph_names import node_name
 from stages.operations.op_kinds import Layers
-from stages.operations.op_pairing import node_name
 from stages.params.derived import GPU_THREAD_MODE
 from stages.profile import memory
 from stages.profile.audit import audit

@@ -104,7 +104,7 @@ def test_xla_is_in_force_by_its_kernels(tmp_path: Path, policy: str) -> None:
     """XLA fuses the normalization and the activation; TensorFlow has a kernel for each."""
     plain, compiled = (traced(tmp_path / name, name, policy) for name in ("plain", "xla"))
     names: dict[str, set[str]] = {
-        name: {kernel.name for kernel in trace.kernels} for name, trace in (("plain", plain), ("xla", compiled))
+        name: {kernel.kernel for kernel in trace.kernels} for name, trace in (("plain", plain), ("xla", compiled))
     }
     assert any("fusion" in name for name in names["xla"])
     assert not any("fusion" in name for name in names["plain"])

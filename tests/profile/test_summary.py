@@ -10,7 +10,7 @@ import pytest
 from stages.params import Variant
 from stages.profile import summary
 from stages.profile.records import ArmRecord, Calibration, TraceRecord
-from stages.profile.trace import Kernel, Operation, StepBreakdown, Trace
+from stages.profile.trace import Operation, StepBreakdown, Trace
 from stages.results.profile import (
     Call,
     InputRound,
@@ -121,7 +121,7 @@ def test_operations_on_a_gpu_are_those_of_the_device(record: ArmRecord) -> None:
 
 def test_operations_with_a_kernel_are_known_where_its_name_shows_nothing(record: ArmRecord) -> None:
     rows = [Operation("MatMul", f"model/{name}", "Device", 10, 800.0) for name in ("fused", "copied")]
-    kernel = Kernel("gemm_fusion_dot_2", "model/fused", 10, 800.0, None, None, "MatMul")
+    kernel = Operation("MatMul", "model/fused", "Device", 10, 800.0, kernel="gemm_fusion_dot_2")
     taken = replace(trace(), device_type="GPU", operations=tuple(rows), kernels=(kernel,), device_count=1)
     found = {row.name: (row.has_kernel, row.tensor_core) for row in summarized(record, taken).operations}
     assert found == {"model/fused": (True, None), "model/copied": (False, None)}
@@ -129,7 +129,7 @@ def test_operations_with_a_kernel_are_known_where_its_name_shows_nothing(record:
 
 def test_times_on_several_gpus_are_per_gpu(record: ArmRecord) -> None:
     on_device = Operation("Cast", "model/cast", "Device", 20, 8000.0, dtype="float16", tensor_core=False)
-    kernel = Kernel("cast_gpu_dt_float_dt_half_kernel", "model/cast", 20, 8000.0, "float16", False, "Cast")
+    kernel = replace(on_device, kernel="cast_gpu_dt_float_dt_half_kernel")
     taken = replace(trace(), device_type="GPU", operations=(on_device,), kernels=(kernel,), device_count=2)
     found = summarized(record, taken)
     assert found.metrics["profiler/cast_ms"] == pytest.approx(0.4)

@@ -31,7 +31,7 @@ from stages.results.profile import HOST, InForce, OperationTime, Profile
 
 
 @dataclass(frozen=True)
-class Work:
+class StepTimes:
     """Time of a traced step by kind, in milliseconds; `tf32_ms` is the part of `matrix_ms` in TF32."""
 
     step_ms: float
@@ -81,15 +81,15 @@ def _differs_in_precision_only(baseline: Profile, candidate: Profile) -> bool:
     return is_lower and _other_settings(baseline) == _other_settings(candidate)
 
 
-def input_limit(found: Waiting, work: Work | None, ratios: PeakRatios | None) -> float:
+def input_limit(found: Waiting, work: StepTimes | None, ratios: PeakRatios | None) -> float:
     """The limit of a step that waits for input, a ratio."""
     shrinks = 1.0
     if work is not None and ratios is not None and (compute := work.matrix_ms + work.memory_ms) > 0:
-        shrinks = 1 - 1 / best_speedup(Work(compute, work.matrix_ms, work.memory_ms, work.tf32_ms), ratios)
+        shrinks = 1 - 1 / best_speedup(StepTimes(compute, work.matrix_ms, work.memory_ms, work.tf32_ms), ratios)
     return 1 / (1 - shrinks * (1 - found.share))
 
 
-def best_speedup(work: Work, ratios: PeakRatios) -> float:
+def best_speedup(work: StepTimes, ratios: PeakRatios) -> float:
     """The limit by this module's formula, a ratio."""
     matrix_ms = (work.matrix_ms - work.tf32_ms) / ratios.matrix + work.tf32_ms / ratios.matrix_from_tf32
     return work.step_ms / (work.rest_ms + matrix_ms + work.memory_ms / ratios.memory)
@@ -100,7 +100,7 @@ def limit_if_compute_faster(step_ms: float, compute_ms: float, times: float) -> 
     return step_ms / (step_ms - compute_ms + compute_ms / times)
 
 
-def work_of(profile: Profile) -> Work | None:
+def work_of(profile: Profile) -> StepTimes | None:
     """Splits a profile's step by the shares of its compute time; None if its trace does not show them."""
     if not profile.account.empty:
         return _accounted_work(profile)
@@ -109,10 +109,10 @@ def work_of(profile: Profile) -> Work | None:
     if not step_ms or total_ms is None or shares is None:
         return None
     matrix_ms, memory_ms, tf32_ms = (share * min(total_ms, step_ms) for share in shares)
-    return Work(step_ms, matrix_ms, memory_ms, min(tf32_ms, matrix_ms))
+    return StepTimes(step_ms, matrix_ms, memory_ms, min(tf32_ms, matrix_ms))
 
 
-def _accounted_work(profile: Profile) -> Work:
+def _accounted_work(profile: Profile) -> StepTimes:
     """Splits the step by short traces, scaled to the calm step without the profiler."""
     repeats = profile.account["process"].unique()
     by_part = profile.account.groupby(["kind", "operation", "dtype"])["time_ms"].sum() / len(repeats)
@@ -123,7 +123,7 @@ def _accounted_work(profile: Profile) -> Work:
     for (kind, operation, dtype), time_ms in by_part.items():
         times[_part(kind, operation)] += scale * time_ms
         times["tf32"] += scale * time_ms if (_part(kind, operation), dtype) == ("matrix", "tf32") else 0.0
-    return Work(step_ms, times["matrix"], times["memory"], times["tf32"])
+    return StepTimes(step_ms, times["matrix"], times["memory"], times["tf32"])
 
 
 def share_at_limit(kind: str, operation: str, dtype: str, ratios: PeakRatios) -> float:

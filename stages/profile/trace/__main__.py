@@ -14,7 +14,7 @@ from typing import Any
 
 from stages.cli import cli_entry
 from stages.errors import TraceError
-from stages.profile.trace import Kernel, Operation, Trace, read_trace
+from stages.profile.trace import Operation, Trace, read_trace
 from stages.profile.trace.difference import Difference, OperationChange, difference
 from stages.profile.trace.table import render
 from stages.terminal import wide_console
@@ -60,7 +60,7 @@ def report(trace: Trace) -> dict[str, Any]:
         "device_type": trace.device_type,
         **_without_none({"device_count": trace.device_count, "kernels": len(trace.kernels) or None}),
         "steps": [_without_none(asdict(step)) for step in trace.steps],
-        "top_operations": [_without_none(asdict(item)) for item in _top(trace)],
+        "top_operations": [_fields(item) for item in _top(trace)],
         "warnings": list(trace.warnings),
     }
 
@@ -86,14 +86,14 @@ def _as_fields(change: OperationChange) -> dict[str, Any]:
 def _top(trace: Trace) -> Iterable[Operation]:
     on_device = [operation for operation in trace.operations if operation.host_or_device == "Device"]
     if trace.kernels and not on_device:  # traces whose kernels name no operation
-        return [_as_operation(kernel) for kernel in trace.kernels[:TOP]]
+        return trace.kernels[:TOP]
     return (on_device or [operation for operation in trace.operations if operation.category != "input"])[:TOP]
 
 
-def _as_operation(kernel: Kernel) -> Operation:
-    return Operation(
-        "Kernel", kernel.name, "Device", kernel.occurrences, kernel.duration_us, kernel.dtype, kernel.tensor_core
-    )
+def _fields(item: Operation) -> dict[str, Any]:
+    found = _without_none(asdict(item))
+    kernel = found.pop("kernel")
+    return found | ({"type": "Kernel", "name": kernel} if kernel else {})
 
 
 def _without_none(fields: dict[str, Any]) -> dict[str, Any]:

@@ -91,8 +91,8 @@ def _kernel_types(trace: Trace) -> Iterator[str]:
     unknown = 100 - (trace.matched_percent or 0.0)
     if unknown >= _MIN_REPORTED_PERCENT:
         yield f"the data type of {unknown:.1f} % of the kernels' time is unknown: it counts as neither 16 nor 32 bit"
-    total_us = math.fsum(kernel.duration_us for kernel in trace.kernels)
-    unknown_us = math.fsum(kernel.duration_us for kernel in trace.kernels if kernel.tensor_core is None)
+    total_us = math.fsum(kernel.self_time_us for kernel in trace.kernels)
+    unknown_us = math.fsum(kernel.self_time_us for kernel in trace.kernels if kernel.tensor_core is None)
     unknown_cores = 100 * unknown_us / total_us
     if unknown_cores >= _MIN_REPORTED_PERCENT:
         yield f"tensor core use is unknown for {unknown_cores:.1f} % of the kernels' time: it counts as unknown"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from stages.operations.op_pairing import TimedOperation, paired_times
-from stages.profile.trace.model import Kernel, Operation, Trace
+from stages.profile.trace.model import Operation, Trace
+from stages.profile.trace.pairing import Timed, paired_times
 
 NOISE = (
     "The difference of two single traces includes noise of unknown size, of the machine and of the profiler. "
@@ -86,20 +86,16 @@ def difference(before: Trace, after: Trace) -> Difference:
     )
 
 
-def _rows(trace: Trace, per_step: bool) -> list[TimedOperation]:
-    """The operations of a step, or of the whole trace."""
+def _rows(trace: Trace, per_step: bool) -> list[Timed]:
+    """The operations of a step, or of the whole trace, with their milliseconds."""
     found = trace.compute or tuple(item for item in trace.operations if item.host_or_device == "Device")
-    return [_row(item, trace, trace.marked_steps if per_step else 1) for item in found]
+    steps = trace.marked_steps if per_step else 1
+    return [(_without_kernel(item), trace.operation_per_step(item, steps)[1]) for item in found]
 
 
-def _row(item: Kernel | Operation, trace: Trace, steps: int) -> TimedOperation:
-    on_device = isinstance(item, Kernel) or item.host_or_device == "Device"
-    time_ms = item.self_time_us / 1e3 / steps / ((trace.device_count or 1) if on_device else 1)
-    if isinstance(item, Operation):
-        return TimedOperation(item.type, item.name, time_ms, item.dtype)
-    if not item.operation:  # its name depends on the precision: only what it computes can be paired
-        return TimedOperation(f"{item.category} kernels without an operation", "", time_ms, item.dtype)
-    return TimedOperation(item.operation_type, item.operation, time_ms, item.dtype)
+def _without_kernel(item: Operation) -> Operation:
+    """The operation; of a kernel without one what it computes, as its name depends on the precision."""
+    return item if item.name or not item.kernel else replace(item, type=f"{item.category} kernels without an operation")
 
 
 def _change(
@@ -132,5 +128,5 @@ def _notes(before: Trace, after: Trace, per_step: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _has_unpaired(kernels: Sequence[Kernel]) -> bool:
-    return any(not kernel.operation for kernel in kernels)
+def _has_unpaired(kernels: Sequence[Operation]) -> bool:
+    return any(not kernel.name for kernel in kernels)

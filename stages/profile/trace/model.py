@@ -40,7 +40,18 @@ PART_NAMES = tuple(item.name for item in fields(StepBreakdown) if item.name != "
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of the framework with its time in the whole trace, in microseconds; None means unknown."""
+    """An operation of the framework, or one kernel of it on a GPU, in the whole trace and on all devices.
+
+    Attributes:
+        type: op type, such as `Conv2D`; empty if it is unknown.
+        name: in the graph; empty for a kernel that the trace assigns to no operation.
+        host_or_device: `Host` or `Device`.
+        occurrences: in the trace.
+        self_time_us: without the operations inside of it, in microseconds.
+        dtype: data type that it computes in; None if it is unknown.
+        tensor_core: whether it uses tensor cores; None if it is unknown.
+        kernel: name of the kernel; empty for an operation with all of its kernels.
+    """
 
     type: str
     name: str
@@ -49,55 +60,30 @@ class Operation:
     self_time_us: float
     dtype: str | None = None
     tensor_core: bool | None = None
+    kernel: str = ""
 
     @property
     def category(self) -> OpCategory:
-        """What bounds the operation; the rows of tf.data are `input`."""
+        """What bounds it, from the name of the kernel or the op type; the rows of tf.data are `input`."""
+        by_name = kernel_category(self.kernel) if self.kernel else "other"
+        if by_name != "other":
+            return by_name
         return "input" if self.name.startswith("Iterator::") else op_category(self.type)
 
     @property
     def is_cast(self) -> bool:
-        """True if the operation only changes a data type."""
-        return is_cast(self.type)
+        """True if it only changes a data type."""
+        return is_cast(self.type) or (bool(self.kernel) and is_cast_kernel(self.kernel))
 
     @property
     def is_collective(self) -> bool:
-        """True if the operation exchanges values between replicas, most of the time waiting for the others."""
+        """True if it exchanges values between replicas, most of the time waiting for the others."""
         return self.type.startswith("Collective")
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A GPU kernel with its time in the whole trace and on all devices, in microseconds; None means unknown."""
-
-    name: str
-    operation: str
-    occurrences: int
-    duration_us: float
-    dtype: str | None
-    tensor_core: bool | None
-    operation_type: str = ""
-
-    @property
-    def self_time_us(self) -> float:
-        """The kernel's time, under the name that it has in `Operation`."""
-        return self.duration_us
-
-    @property
-    def category(self) -> OpCategory:
-        """What bounds the kernel, from its name, or from the type of its operation if the name does not show it."""
-        by_name = kernel_category(self.name)
-        return op_category(self.operation_type) if by_name == "other" else by_name
-
-    @property
-    def is_cast(self) -> bool:
-        """True if the kernel only changes a data type."""
-        return is_cast_kernel(self.name) or is_cast(self.operation_type)
 
     @property
     def is_layout_change(self) -> bool:
-        """True if the kernel only changes the layout of a convolution's tensor."""
-        return is_layout_kernel(self.name, self.operation)
+        """True for a kernel that only changes the layout of a convolution's tensor."""
+        return bool(self.kernel) and is_layout_kernel(self.kernel, self.name)
 
 
 @dataclass(frozen=True)
@@ -120,7 +106,7 @@ class Trace:
     device_type: str
     steps: tuple[StepBreakdown, ...]
     operations: tuple[Operation, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Operation, ...]
     peak_memory_bytes: int | None
     xprof_16bit_percent: float | None = None
     xprof_32bit_percent: float | None = None
@@ -147,7 +133,7 @@ class Trace:
     @property
     def kernel_operations(self) -> frozenset[str]:
         """Names of the operations that have a kernel."""
-        return frozenset(kernel.operation for kernel in self.kernels)
+        return frozenset(kernel.name for kernel in self.kernels)
 
     @property
     def matched_percent(self) -> float | None:
@@ -175,7 +161,7 @@ class Trace:
         return operation.occurrences / repetitions, operation.self_time_us / 1e3 / repetitions
 
     @property
-    def compute(self) -> tuple[Kernel | Operation, ...]:
+    def compute(self) -> tuple[Operation, ...]:
         """The kernels of a GPU, elsewhere the host's operations without the input pipeline and collectives."""
         if self.kernels or self.device_type != "CPU":
             return self.kernels
@@ -203,7 +189,7 @@ class Trace:
         if not total:
             return {}
 
-        def percent(chosen: Callable[[Kernel | Operation], object]) -> float:
+        def percent(chosen: Callable[[Operation], object]) -> float:
             return 100 * math.fsum(row.self_time_us for row in rows if chosen(row)) / total
 
         found = {

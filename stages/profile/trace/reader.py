@@ -10,13 +10,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from stages.operations.op_pairing import node_name
+from stages.operations.graph_names import node_name
 from stages.profile.trace.diagnostics import notes
-from stages.profile.trace.kernels import canonical_dtype, is_compute, kernel_dtype, shapes_dtype, uses_tensor_cores
+from stages.profile.trace.kernels import canonical_dtype, is_compute, kernel_dtype, uses_tensor_cores
 from stages.profile.trace.locate import find_trace_files
-from stages.profile.trace.model import Kernel, Operation, StepBreakdown, Trace
+from stages.profile.trace.model import Operation, StepBreakdown, Trace
 from stages.profile.trace.xprof import UNKNOWN_STEPS, Conversion, Overview, convert
-from stages.profile.trace.xspace import KernelShapes
 
 _PART_COLUMNS = {
     "device_compute_ms": "deviceComputeTimeMs",
@@ -106,12 +105,12 @@ def _marked(markers_ms: Sequence[float]) -> tuple[StepBreakdown, ...]:
     return tuple(StepBreakdown(step_time_ms=duration_ms) for duration_ms in complete)
 
 
-def _kernels(conversion: Conversion, graph_dtypes: Mapping[str, str]) -> tuple[Kernel, ...]:
+def _kernels(conversion: Conversion, graph_dtypes: Mapping[str, str]) -> tuple[Operation, ...]:
     by_shapes = _dtypes_by_shapes(conversion.scan.kernels, graph_dtypes)
     types = {row["operation"]: row["type"] for row in conversion.operations if row["host_or_device"] == "Device"}
     compute = [row for row in _kernel_rows(conversion) if is_compute(row["kernel_name"])]
     kernels = [_kernel(row, conversion.scan.fusion_dtypes, by_shapes, types) for row in compute]
-    return tuple(sorted(kernels, key=lambda kernel: -kernel.duration_us))
+    return tuple(sorted(kernels, key=lambda kernel: -kernel.self_time_us))
 
 
 def _kernel_rows(conversion: Conversion) -> list[Mapping[str, Any]]:
@@ -120,17 +119,17 @@ def _kernel_rows(conversion: Conversion) -> list[Mapping[str, Any]]:
     if len(rows) < _XPROF_ROWS:
         return rows
     known = {(row["kernel_name"], node_name(row["op_name"] or "")) for row in rows}
-    left_out: dict[tuple[str, str], list[KernelShapes]] = defaultdict(list)
+    left_out: dict[tuple[str, str], list[Operation]] = defaultdict(list)
     for kernel in conversion.scan.kernels:
-        if (kernel.kernel, node_name(kernel.operation)) not in known:
-            left_out[kernel.kernel, kernel.operation].append(kernel)
+        if (kernel.kernel, node_name(kernel.name)) not in known:
+            left_out[kernel.kernel, kernel.name].append(kernel)
     for (name, operation), kernels in left_out.items():
         rows.append(
             {
                 "kernel_name": name,
                 "op_name": operation,
                 "occurrences": sum(kernel.occurrences for kernel in kernels),
-                "total_duration_us": math.fsum(kernel.duration_us for kernel in kernels),
+                "total_duration_us": math.fsum(kernel.self_time_us for kernel in kernels),
                 "is_kernel_using_tensor_core": False,
             }
         )
@@ -142,30 +141,31 @@ def _kernel(
     fusion_dtypes: Mapping[str, str],
     by_shapes: Mapping[tuple[str, str], str],
     operation_types: Mapping[str, str],
-) -> Kernel:
+) -> Operation:
     name, operation = row["kernel_name"], row["op_name"] or ""
     dtype = kernel_dtype(name) or fusion_dtypes.get(name)
     dtype = dtype or by_shapes.get((name, operation)) or by_shapes.get((name, ""))
-    return Kernel(
-        name=name,
-        operation=operation,
+    return Operation(
+        type=operation_types.get(operation, ""),
+        name=operation,
+        host_or_device="Device",
         occurrences=int(row["occurrences"]),
-        duration_us=float(row["total_duration_us"]),
+        self_time_us=float(row["total_duration_us"]),
         dtype=dtype,
         tensor_core=uses_tensor_cores(name, dtype, bool(row["is_kernel_using_tensor_core"])),
-        operation_type=operation_types.get(operation, ""),
+        kernel=name,
     )
 
 
-def _dtypes_by_shapes(kernels: Iterable[KernelShapes], graph_dtypes: Mapping[str, str]) -> dict[tuple[str, str], str]:
+def _dtypes_by_shapes(kernels: Iterable[Operation], graph_dtypes: Mapping[str, str]) -> dict[tuple[str, str], str]:
     """The type in which a kernel spends most of its time, by kernel and operation; for all operations under ""."""
     times: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for kernel in kernels:
-        dtype = shapes_dtype(kernel.shapes) or _graph_dtype(kernel.operation, graph_dtypes)
+        dtype = kernel.dtype or _graph_dtype(kernel.name, graph_dtypes)
         if dtype:
-            times[kernel.kernel, kernel.operation][dtype] += kernel.duration_us
-            if kernel.operation:
-                times[kernel.kernel, ""][dtype] += kernel.duration_us
+            times[kernel.kernel, kernel.name][dtype] += kernel.self_time_us
+            if kernel.name:
+                times[kernel.kernel, ""][dtype] += kernel.self_time_us
     return {key: max(by_dtype, key=by_dtype.__getitem__) for key, by_dtype in times.items()}
 
 
@@ -175,16 +175,16 @@ def _graph_dtype(operation: str, graph_dtypes: Mapping[str, str]) -> str | None:
 
 
 def _operations(
-    conversion: Conversion, graph_dtypes: Mapping[str, str], kernels: Iterable[Kernel]
+    conversion: Conversion, graph_dtypes: Mapping[str, str], kernels: Iterable[Operation]
 ) -> tuple[Operation, ...]:
     # Of the matrix kernels, where there are some: the others only prepare their tensors, even if they take longer.
-    ordered = sorted(kernels, key=lambda kernel: (kernel.category == "matrix", kernel.duration_us))
-    longest = {kernel.operation: kernel for kernel in ordered}
+    ordered = sorted(kernels, key=lambda kernel: (kernel.category == "matrix", kernel.self_time_us))
+    longest = {kernel.name: kernel for kernel in ordered}
     operations = [_operation(row, graph_dtypes, longest) for row in conversion.operations if row["type"] != "IDLE"]
     return tuple(sorted(operations, key=lambda operation: -operation.self_time_us))
 
 
-def _operation(row: Mapping[str, Any], graph_dtypes: Mapping[str, str], longest: Mapping[str, Kernel]) -> Operation:
+def _operation(row: Mapping[str, Any], graph_dtypes: Mapping[str, str], longest: Mapping[str, Operation]) -> Operation:
     kernel = longest.get(row["operation"]) if row["host_or_device"] == "Device" else None
     dtype = kernel.dtype if kernel else None
     return Operation(

@@ -20,7 +20,8 @@ from stages.commands import run_program
 from stages.errors import TraceError
 from stages.imports import search_path
 from stages.profile.trace.locate import SUFFIX
-from stages.profile.trace.xspace import KernelShapes, Scan, scan_files, without_loops
+from stages.profile.trace.model import Operation
+from stages.profile.trace.xspace import Scan, scan_files, without_loops
 
 # Not `-m`: reading a trace needs only some of the packages whose absence ends `python -m stages...`.
 _CHILD = "import sys; from stages.profile.trace.xprof import main; sys.exit(main(sys.argv[1:]))"
@@ -84,7 +85,7 @@ def _with_own_names(error: str, links: Sequence[Path], paths: Sequence[Path]) ->
 
 
 def _scan(fields: dict[str, Any]) -> Scan:
-    kernels = tuple(KernelShapes(**kernel) for kernel in fields["kernels"])
+    kernels = tuple(Operation(**kernel) for kernel in fields["kernels"])
     plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     return Scan(**{**plain, "kernels": kernels})
 

@@ -17,6 +17,8 @@ from google.protobuf import message
 
 from stages.errors import TraceError
 from stages.profile.trace.hlo import fusion_dtypes, program_name
+from stages.profile.trace.kernels import shapes_dtype
+from stages.profile.trace.model import Operation
 from stages.profile.trace.schema import Fields, message_class
 
 _FIELDS: Fields = {
@@ -61,17 +63,6 @@ _ANNOTATED_SHAPE = re.compile(r"#.*?\bshape=([^#]*)#")
 
 
 @dataclass(frozen=True)
-class KernelShapes:
-    """Time of one kernel in one operation with one set of tensor shapes, such as `(half[32,10])`."""
-
-    kernel: str
-    operation: str
-    shapes: str
-    duration_us: float
-    occurrences: int
-
-
-@dataclass(frozen=True)
 class Scan:
     """The content of one or more XSpace files that is missing from xprof's tables.
 
@@ -82,7 +73,8 @@ class Scan:
         warnings: the profiler's warnings, for example about dropped events.
         dropped_traces: number of dropped traces according to the planes.
         nameless: files without the name of a host.
-        kernels: kernels of the GPUs.
+        kernels: kernels of the GPUs, one row for each operation and set of tensor shapes, such as `(half[32,10])`, from
+            which the data type is known.
         computing_devices: number of GPUs that ran one: others are visible to the program and idle.
         markers_ms: duration of each step marker of the host that has the most, in their order.
         fusion_dtypes: data type of each fusion that XLA compiled, by the name of its kernel.
@@ -94,7 +86,7 @@ class Scan:
     warnings: tuple[str, ...]
     dropped_traces: int
     nameless: tuple[str, ...]
-    kernels: tuple[KernelShapes, ...]
+    kernels: tuple[Operation, ...]
     markers_ms: tuple[float, ...]
     fusion_dtypes: dict[str, str]
     computing_devices: int = 0
@@ -207,7 +199,7 @@ def programs(plane: Any) -> Iterator[bytes]:
         yield from (stat.bytes_value for stat in entry.value.stats if stat.metadata_id in numbers)
 
 
-def _kernels(plane: Any) -> Iterator[KernelShapes]:
+def _kernels(plane: Any) -> Iterator[Operation]:
     if not plane.name.startswith(b"/device:GPU"):
         return
     stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
@@ -220,7 +212,8 @@ def _kernels(plane: Any) -> Iterator[KernelShapes]:
                 operation, shapes = _operation_and_shapes(stats, stat_names)
                 durations[event_names.get(event.metadata_id, ""), operation, shapes].append(event.duration_ps)
     for (kernel, operation, shapes), each_ps in durations.items():
-        yield KernelShapes(kernel, operation, shapes, sum(each_ps) / 1e6, len(each_ps))
+        time_us, dtype = sum(each_ps) / 1e6, shapes_dtype(shapes)
+        yield Operation("", operation, "Device", len(each_ps), time_us, dtype, kernel=kernel)
 
 
 def kernel_operations(

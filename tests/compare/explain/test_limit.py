@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from stages.compare.explain.hardware import PeakRatios, peak_ratios
-from stages.compare.explain.limit import Work, best_speedup, limit_if_compute_faster, train_limit, work_of
+from stages.compare.explain.limit import StepTimes, best_speedup, limit_if_compute_faster, train_limit, work_of
 from stages.compare.explain.waiting import waiting
 from stages.policies import BFLOAT16, FLOAT16, POLICIES
 from stages.results.profile import OperationTime
@@ -45,7 +45,7 @@ def test_step_of_631_ms_with_590_ms_of_device_compute(times: float, limit: float
 
 
 def test_formula() -> None:
-    work = Work(step_ms=100, matrix_ms=48, memory_ms=24, tf32_ms=16)
+    work = StepTimes(step_ms=100, matrix_ms=48, memory_ms=24, tf32_ms=16)
     assert work.rest_ms == 28
     assert best_speedup(work, PeakRatios(matrix=16, matrix_from_tf32=2)) == pytest.approx(100 / (28 + 2 + 8 + 12))
 
@@ -71,13 +71,13 @@ def test_op_types_replace_shares_that_were_not_measured() -> None:
         operation("Dataset", 50.0, name="Iterator::Root"),
         operation("PyFunc", 50.0),
     )
-    assert work_of(profile(ON_CPU, operations)) == Work(100, 40, 40)
+    assert work_of(profile(ON_CPU, operations)) == StepTimes(100, 40, 40)
     assert _limit(ON_CPU, BFLOAT16_CPU, *operations, device="CPU") == pytest.approx(100 / (20 + 20 + 20))
 
 
 def test_xla_convolutions_are_matrix_work() -> None:
     operations = (operation("XlaConvV2", 3.0, "float32"), operation("Relu", 1.0, "float32"))
-    assert work_of(profile(ON_CPU, operations)) == Work(100, 60, 20)
+    assert work_of(profile(ON_CPU, operations)) == StepTimes(100, 60, 20)
 
 
 def test_host_operations_are_not_work_of_a_gpu() -> None:
@@ -86,7 +86,7 @@ def test_host_operations_are_not_work_of_a_gpu() -> None:
         operation("Relu", 1.0, "float32", tensor_core=False),
         operation("Relu", 9.0, "float32"),
     )
-    assert work_of(profile(ON_GPU, operations, device="GPU")) == Work(100, 60, 20, tf32_ms=60)
+    assert work_of(profile(ON_GPU, operations, device="GPU")) == StepTimes(100, 60, 20, tf32_ms=60)
 
 
 # float16 over float32 and over TF32, by the names that drivers report

@@ -14,7 +14,8 @@ from stages.compare.explain.evidence import Evidence
 from stages.compare.explain.hardware import peak_ratios
 from stages.compare.explain.limit import train_limit
 from stages.policies import FLOAT16
-from stages.profile.trace import Kernel, Trace
+from stages.profile.trace import Operation as TracedOperation
+from stages.profile.trace import Trace
 from stages.profile.trace.kernels import kernel_dtype, uses_tensor_cores
 from stages.results.comparison import Reason
 from stages.results.profile import OperationTime, Profile
@@ -174,15 +175,16 @@ def traced(
     return profile(trace.metrics(), operations, policy=policy, device="GPU", entry=gpu_entry)
 
 
-def _kernel(name: str, time_ms: float) -> Kernel:
+def _kernel(name: str, time_ms: float) -> TracedOperation:
     dtype = kernel_dtype(name)
-    return Kernel(name, "", 1, 1e3 * time_ms, dtype, uses_tensor_cores(name, dtype, flagged=False))
+    used = uses_tensor_cores(name, dtype, flagged=False)
+    return TracedOperation("", "", "Device", 1, 1e3 * time_ms, dtype, used, name)
 
 
-def _operation(number: int, kernel: Kernel) -> OperationTime:
+def _operation(number: int, kernel: TracedOperation) -> OperationTime:
     return operation(
         "Conv2D" if kernel.category == "matrix" else "Mul",
-        kernel.duration_us / 1e3,
+        kernel.self_time_us / 1e3,
         kernel.dtype,
         name=f"model/layer_{number}/op",
         tensor_core=kernel.tensor_core,

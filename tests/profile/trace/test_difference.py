@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stages.profile.trace import Kernel, Operation, StepBreakdown, Trace, read_trace
+from stages.profile.trace import Operation, StepBreakdown, Trace, read_trace
 from stages.profile.trace.difference import NOISE, Difference, difference
 from stages.profile.trace.table import render
 
@@ -135,7 +135,7 @@ def test_devices_that_differ_are_noted(xspaces: ModuleType, compare: Callable[[A
 
 @pytest.mark.parametrize("hidden", ["\x1b[2J", "\x9b2J", "a\nb", "\u202eabc", "\u2028", "[bold]x[/bold]", "\ud800"])
 def test_names_in_a_table_are_shown_as_text(hidden: str) -> None:
-    kernel = Kernel("k", f"{hidden}/{hidden}/MatMul", 1, 1000.0, hidden, None, operation_type=hidden)
+    kernel = Operation(hidden, f"{hidden}/{hidden}/MatMul", "Device", 1, 1000.0, hidden, kernel="k")
     empty = Trace("GPU", (), (), (), None, warnings=(hidden,))
     shown = text(difference(empty, Trace(hidden, (), (), (kernel,), None)))
     assert [line for line in shown.splitlines() if not line.isprintable()] == []
@@ -144,7 +144,7 @@ def test_names_in_a_table_are_shown_as_text(hidden: str) -> None:
 
 
 def test_long_tables_are_cut() -> None:
-    kernels = tuple(Kernel("k", f"layer_{n}/MatMul", 1, 1000.0, None, None, "MatMul") for n in range(30))
+    kernels = tuple(Operation("MatMul", f"layer_{n}/MatMul", "Device", 1, 1000.0, kernel="k") for n in range(30))
     shown = text(difference(Trace("GPU", (), (), kernels, None), Trace("GPU", (), (), (), None)))
     assert shown.count("layer_") == 10
     assert "and 20 more" in shown

@@ -92,7 +92,7 @@ def test_types_of_fusions_are_read_from_a_trace(xspaces: ModuleType, save: Calla
     for name in ("activation in 16 bit", "product in bfloat16 into float32"):
         xspaces.add_program(space, name, CASES[name][0])
     trace = read_trace(save(space))
-    assert {kernel.name: (kernel.dtype, kernel.tensor_core) for kernel in trace.kernels} == {
+    assert {kernel.kernel: (kernel.dtype, kernel.tensor_core) for kernel in trace.kernels} == {
         "loop_maximum_fusion_3": ("float16", False),
         "gemm_fusion_dot_2": ("bfloat16", None),  # XLA's own code: it may use tensor cores or not
         "fusion_9": (None, None),

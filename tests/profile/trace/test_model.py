@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from stages.profile.trace import Kernel, Operation, Trace
+from stages.profile.trace import Operation, Trace
 
 
-def kernel(name: str, operation_type: str = "", duration_us: float = 1.0) -> Kernel:
-    return Kernel(name, "layer/op", 1, duration_us, "float32", False, operation_type)
+def kernel(name: str, operation_type: str = "", duration_us: float = 1.0) -> Operation:
+    return Operation(operation_type, "layer/op", "Device", 1, duration_us, "float32", False, name)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stages.errors import TraceError
-from stages.operations.op_pairing import node_name
+from stages.operations.graph_names import node_name
 from stages.profile.trace import Trace, read_trace
 from stages.profile.trace.xspace import scan_files
 
@@ -128,7 +128,7 @@ def test_gpu_trace_is_read_completely(xspaces: ModuleType, save: Save) -> None:
     assert metrics["profiler/step_time_ms_sd"] == pytest.approx(0)
     assert metrics["memory/peak_mib"] == 3
 
-    found = [(kernel.name, kernel.operation, kernel.occurrences, kernel.duration_us) for kernel in trace.kernels]
+    found = [(kernel.kernel, kernel.name, kernel.occurrences, kernel.self_time_us) for kernel in trace.kernels]
     assert found == [
         ("ampere_h16816gemm_128x128", "dense/MatMul", 3, 900),
         ("loop_fusion_1", "relu/Relu", 3, 300),
@@ -170,7 +170,7 @@ def test_an_operation_computes_in_its_matrix_kernel_and_not_in_what_prepares_its
 
 def test_kernels_of_two_devices_are_summed(xspaces: ModuleType, save: Save) -> None:
     trace = read_trace(save(xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)], devices=2)))
-    assert [(kernel.occurrences, kernel.duration_us) for kernel in trace.kernels] == [(8, 2400)]
+    assert [(kernel.occurrences, kernel.self_time_us) for kernel in trace.kernels] == [(8, 2400)]
     assert trace.metrics()["profiler/device_compute_ms"] == pytest.approx(0.3)
     assert trace.device_count == 2
 
@@ -197,7 +197,7 @@ def test_kernels_that_xprof_leaves_out_count(xspaces: ModuleType, save: Save) ->
 def test_copies_of_rocm_are_no_compute(xspaces: ModuleType, save: Save) -> None:
     names = ("nvjet_hsh_128x128_64x4_1x2_h_bz_TNT", "__amd_rocclr_copyBuffer.kd", "__amd_rocclr_fillBufferAligned.kd")
     trace = read_trace(save(xspaces.gpu_space([xspaces.Kernel(name, 100) for name in names])))
-    assert [kernel.name for kernel in trace.kernels] == [names[0]]
+    assert [kernel.kernel for kernel in trace.kernels] == [names[0]]
 
 
 @pytest.mark.parametrize("slow", [0, 1])
@@ -224,7 +224,7 @@ def test_hosts_of_one_run_are_read_together(durations: tuple[int, int], xspaces:
         path = save(space, f"worker{number}")
     trace = read_trace(path.parent)
     assert trace.device_count == 4
-    assert sum(kernel.duration_us for kernel in trace.kernels) == 2 * 3 * (300 + 100 + 100 + 100)
+    assert sum(kernel.self_time_us for kernel in trace.kernels) == 2 * 3 * (300 + 100 + 100 + 100)
     assert shares(trace) == expected(*(round(share, 9) for share in (100 / 3, 200 / 3, 0, 100 / 3)))
     assert trace.metrics()["memory/peak_mib"] == 2
     # xprof itself gives the steps of the host whose file comes first
@@ -364,7 +364,7 @@ def test_newest_of_several_runs_is_read(xspaces: ModuleType, tmp_path: Path) -> 
         xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", duration)]).save(path)
         os.utime(path, (1e9 - age, 1e9 - age))
     trace = read_trace(tmp_path)
-    assert trace.kernels[0].duration_us == 400
+    assert trace.kernels[0].self_time_us == 400
     assert trace.warnings[0].startswith("the folder holds 2 runs")
     assert "profile/newer" in trace.warnings[0]
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from stages.operations.op_pairing import Key, TimedOperation, paired_times
+from stages.profile.trace.model import Operation
+from stages.profile.trace.pairing import Key, Timed, paired_times
 
 RUN = "StatefulPartitionedCall"
 GRADIENT = f"{RUN}/gradient_tape/cnn_1"
@@ -23,8 +24,12 @@ class Pair:
     candidate_dtype: str | None
 
 
+def _timed(op_type: str, name: str, time_ms: float, dtype: str | None) -> Timed:
+    return Operation(op_type, name, "Host", 1, 1e3 * time_ms, dtype), time_ms
+
+
 def _changes(before: list[Row], after: list[Row]) -> dict[Key, Pair]:
-    sides = paired_times(*([TimedOperation(*row) for row in rows] for rows in (before, after)))
+    sides = paired_times([_timed(*row) for row in before], [_timed(*row) for row in after])
     found = {}
     for key in sides[0] | sides[1]:
         both = [side.get(key, {}) for side in sides]
