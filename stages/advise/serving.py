@@ -16,12 +16,12 @@ _CONVERTER = (
 )
 _CONVERTED = 'pathlib.Path("model.tflite").write_bytes(converter.convert())'
 _INT8 = (
-    "converter.representative_dataset = lambda: ({input_name: x[None]} for x in x_train[:200])",
+    "converter.representative_dataset = lambda: ({model.inputs[0].name: x[None]} for x in x_train[:200])",
     "converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]",
     "converter.inference_input_type = converter.inference_output_type = tf.int8",
 )
 _FLOAT16 = "converter.target_spec.supported_types = [tf.float16]"
-# What writes a Keras `model`, by format; `input_name` and `x_train` are the input's name and training examples.
+# What writes a Keras `model`, by format; `x_train` are training examples.
 EXPORT_LINES = {
     "saved_model": ('model.export("saved_model")',),
     "litert": ('model.export("model.tflite", format="litert")',),

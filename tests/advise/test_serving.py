@@ -47,7 +47,7 @@ def test_lines_export_a_model_that_predicts_as_keras_does(
     x_train = np.random.default_rng(0).random((300, 6), np.float32)
     inputs = keras.Input((6,), name="x0")
     model = keras.Model(inputs, keras.layers.Dense(3, activation="softmax")(inputs))
-    known = {"model": model, "tf": tf, "pathlib": pathlib, "x_train": x_train, "input_name": "x0"}
+    known = {"model": model, "tf": tf, "pathlib": pathlib, "x_train": x_train}
     with runtimes.quiet():
         exec("\n".join(EXPORT_LINES[name]), known)
         (path,) = (found for found in tmp_path.iterdir() if name == "saved_model" or found.is_file())
