@@ -8,7 +8,14 @@ from collections.abc import Sequence
 DIGITS = 3
 MIB = 2**20  # bytes
 LONGER = "To measure that long,"  # so the step begins that says how
-MEASURE_AGAIN = "dvc repro -f -s profile && dvc repro"
+
+
+def measure_again(stage: str) -> str:
+    """The command that measures anew."""
+    return f"dvc repro -f -s {stage} && dvc repro"
+
+
+MEASURE_AGAIN = measure_again("profile")
 TRAIN = "train"  # the measure; those of inference are `inference_b<n>`
 _INFERENCE = "inference_b"
 

@@ -55,6 +55,7 @@ def serving_of(judging: Judging) -> Serving | None:
         },
         on_cpu=on_cpu or None,
         rows=tuple(rows),
+        warnings=served.times[KERAS].summary.protocol.warnings or None if KERAS in served.times else None,
         best=best,
         sentence=_sentence(rows, best, weights, speedups, measures, judging, on_cpu),
     )

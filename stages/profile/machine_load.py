@@ -11,13 +11,14 @@ from itertools import pairwise
 import psutil
 
 from stages.results.profile import OTHER_PROGRAMS
-from stages.text import MEASURE_AGAIN
+from stages.text import measure_again
 
 
 class OtherLoad:
-    """Number of cores that programs other than this one and its workers kept busy."""
+    """Number of cores that programs other than this one and its workers kept busy; `stage` is what measures."""
 
-    def __init__(self) -> None:
+    def __init__(self, stage: str = "profile") -> None:
+        self._again = measure_again(stage)
         self._other_s = 0.0
         self._span_s = 0.0
         self._measuring: set[str] = set()
@@ -43,13 +44,13 @@ class OtherLoad:
         if cores is not None and cores > share * count:
             yield (
                 f"{OTHER_PROGRAMS} {cores:.2f} of {count} cores during the timing, which widens the intervals: stop "
-                f"them, then measure again with `{MEASURE_AGAIN}`"
+                f"them, then measure again with `{self._again}`"
             )
         if self._measuring:
             yield (
                 f"{', '.join(sorted(self._measuring))} also ran `python -m stages.profile` on this machine during the "
                 "timing, and both measurements disturb each other; agree on a time, then measure again with "
-                f"`{MEASURE_AGAIN}`"
+                f"`{self._again}`"
             )
 
 

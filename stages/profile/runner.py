@@ -114,7 +114,7 @@ class _Runner:
         self._records = self._measurement.records
         self.arms = Arms(configs, baseline, profile, self._measurement, serve, trains=context.trains)
         self._extras = Extras(baseline, context.wanted, repeats)
-        self._gpus, self._load = gpus, OtherLoad()
+        self._gpus, self._load = gpus, OtherLoad(context.stage)
         self._measurement.resumed, self._earlier_s = self._measurement.repeats, self._measurement.stage_s
         self.interleaved = True
 

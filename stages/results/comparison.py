@@ -521,6 +521,7 @@ class Serving(Record):
         control: the ratio of that to its second copy, by measure.
         on_cpu: formats that predict on the CPU where Keras predicts on a GPU.
         rows: by variant and format.
+        warnings: about the timing of the formats.
         best: the format to serve with; None where none is shown to be faster with the same score.
         sentence: what to serve with.
     """
@@ -532,6 +533,7 @@ class Serving(Record):
     control: dict[str, Control] = Field(default_factory=dict)
     on_cpu: tuple[str, ...] | None = None
     rows: tuple[ServedRow, ...] = ()
+    warnings: tuple[str, ...] | None = None
     best: str | None = None
     sentence: str
 

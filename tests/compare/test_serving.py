@@ -48,10 +48,13 @@ def write_served(
     speeds: dict[str, float] | None = None,
     wrong: dict[str, int] | None = None,
     on_gpu: tuple[str, ...] = (),
+    warnings: tuple[str, ...] = (),
     noise: float = 0.01,
 ) -> None:
     speeds, wrong = SPEEDS | (speeds or {}), WRONG | (wrong or {})
-    protocol = Protocol(processes=4, rounds=0, steps_per_round=1, timing_seconds=6.0, target_precision=0.02)
+    protocol = Protocol(
+        processes=4, rounds=0, steps_per_round=1, timing_seconds=6.0, target_precision=0.02, warnings=warnings
+    )
     exports = []
     for name, speed in speeds.items():
         summary = ProfileSummary(
@@ -184,6 +187,15 @@ def test_reports_show_every_format_and_the_terminal_the_best(project: SmallStudy
     rows = report.cells(document, best_only=True)
     assert [row[:2] for row in rows] == [("float32", "Keras"), ("mixed_bfloat16", "LiteRT")]
     assert terminal_of(judging) is not None
+
+
+def test_what_disturbed_the_timing_of_the_formats_stands_below_their_table(project: SmallStudy) -> None:
+    text = "Other programs used 1.08 of 2 cores during the timing: stop them"
+    write_served(warnings=(text,))
+    document = document_of(project.compare())
+    assert document.serving is not None
+    assert document.serving.warnings == (text,)
+    assert f"{text}." in render_markdown(document)
 
 
 def test_formats_at_one_place_of_the_picture_share_a_label(project: SmallStudy) -> None:

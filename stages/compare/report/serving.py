@@ -18,12 +18,12 @@ _BEST = 2  # rows in the terminal, beside Keras
 
 
 def caption(serving: Serving) -> str:
-    """What the ratios are, and where the formats predict if that is not the same for all."""
-    text = "×: time of Keras in the baseline's precision / time of the format, with its 95 % interval"
-    if not serving.on_cpu:
-        return text
-    on_cpu = joined([FORMATS[name].label for name in serving.on_cpu])
-    return f"{text}. Keras predicts on the GPU, {on_cpu} on the CPU of the same machine"
+    """What the ratios are, where the formats predict if that is not the same for all, and what disturbed the timing."""
+    texts = ["×: time of Keras in the baseline's precision / time of the format, with its 95 % interval"]
+    if serving.on_cpu:
+        on_cpu = joined([FORMATS[name].label for name in serving.on_cpu])
+        texts.append(f"Keras predicts on the GPU, {on_cpu} on the CPU of the same machine")
+    return ". ".join([*texts, *(serving.warnings or ())])
 
 
 def heads(comparison: Comparison) -> tuple[str, ...]:
