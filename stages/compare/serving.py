@@ -22,7 +22,6 @@ from stages.stats.speedup import CONFIDENCE, Speedup, shared_repeats
 from stages.text import batch_size_of, inference_measure, joined
 
 Key = tuple[str, str]  # a variant and a format
-_GOOD = ("adopt", "faster")
 
 
 def serving_of(judging: Judging) -> Serving | None:
@@ -42,7 +41,7 @@ def serving_of(judging: Judging) -> Serving | None:
         for key, of_one in info.by_row.items()
     ]
     first = next(iter(speedups.values()), {})
-    best = _best({row.format: row for row in rows if row.verdict in _GOOD}, measures)
+    best = _best({row.format: row for row in rows if row.is_good}, measures)
     on_cpu = _on_cpu(served)
     return Serving(
         weights=weights,

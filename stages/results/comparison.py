@@ -505,6 +505,11 @@ class ServedRow(ExportedFile):
     test: VerdictTest | None = None
 
     @property
+    def is_good(self) -> bool:
+        """Whether the format is shown to be faster, without a loss of the score where that is known."""
+        return self.verdict in ("adopt", "faster")
+
+    @property
     def timed(self) -> dict[str, Latency]:
         """The latencies by measure; empty where it was not timed."""
         return self.latency or {}

@@ -46,16 +46,12 @@ def cells(comparison: Comparison, *, best_only: bool = False) -> list[tuple[str,
         return []
     rows = sorted(serving.rows, key=lambda row: row.variant != serving.weights)
     if best_only:
-        good = filter(_is_good, rows)
+        good = [row for row in rows if row.is_good]
         rows = sorted(good, key=lambda row: (row.format != serving.best, _time_ms(row, serving)))[:_BEST]
         rows = rows or [row for row in serving.rows if row.variant == serving.weights][:_BEST]
     times = [ms_text(serving.keras_ms[measure]) if measure in serving.keras_ms else "" for measure in serving.measures]
     keras = (comparison.baseline, FORMATS[KERAS].label, "", *times, "", "")
     return [keras, *(_cells(row, serving) for row in rows)]
-
-
-def _is_good(row: ServedRow) -> bool:
-    return row.verdict in ("adopt", "faster")
 
 
 def _time_ms(row: ServedRow, serving: Serving) -> float:
@@ -141,7 +137,7 @@ def _picture(comparison: Comparison, serving: Serving) -> dict[str, Any] | None:
             "low": x(item.low),
             "high": x(item.high),
             "y": y(row.timed[measure].time_ms),
-            "good": _is_good(row),
+            "good": row.is_good,
         }
         for row, item in zip(rows, qualities, strict=True)
     ]
