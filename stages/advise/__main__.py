@@ -1,4 +1,4 @@
-"""`python -m stages.advise [NUMBER | --all]`: lists what the reasons advise, or carries it out as DVC experiments."""
+"""`python -m stages.advise [NUMBER | formats | --all]`: lists what is advised, or carries it out as DVC experiments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from stages import params
 from stages.advise import experiment
 from stages.advise.advice import Advice, advice_of, alternatives, with_variants
-from stages.advise.serving import serving_lines
+from stages.advise.serving import serving_lines, try_formats
 from stages.advise.trial import Trial, best_of
 from stages.cli import cli_entry
 from stages.compare.explain.layer_sets import MOST_SETS
@@ -25,6 +25,8 @@ from stages.results.comparison import COMPARISON, Comparison
 from stages.terminal import wide_console
 from stages.text import capitalized, yaml_text
 
+_FORMATS = "formats"
+
 
 @cli_entry
 def main() -> None:
@@ -32,7 +34,7 @@ def main() -> None:
     arguments = _arguments()
     settings, comparison = params.load(), Comparison.read(COMPARISON)
     found = advice_of(comparison, settings)
-    if arguments.number is None and not arguments.all:
+    if arguments.what is None and not arguments.all:
         _list(found, comparison, as_json=arguments.json)
         if not arguments.json:
             for line in serving_lines(comparison, settings):
@@ -40,14 +42,16 @@ def main() -> None:
         return
     with experiment.alone():
         experiment.remove_clones()  # of an earlier start that was killed
-        if arguments.all:
-            kept = _carry_out_all(comparison, settings, arguments.minutes)
+        if arguments.what == _FORMATS:
+            kept = [try_formats(settings)]
+        elif arguments.all:
+            kept = [trial.experiment for trial in _carry_out_all(comparison, settings, arguments.minutes)]
         else:
-            trial = _carry_out(_chosen(found, arguments.number), settings, {})
-            kept = [trial] if trial.kept else []
+            trial = _carry_out(_chosen(found, arguments.what), settings, {})
+            kept = [trial.experiment] if trial.kept else []
     if arguments.apply and kept:
-        experiment.apply(kept[-1].experiment)
-        print(f"applied {kept[-1].experiment}: params.yaml and the results are those of the experiment")
+        experiment.apply(kept[-1])
+        print(f"applied {kept[-1]}: params.yaml and the results are those of the experiment")
 
 
 def _chosen(found: Sequence[Advice], number: int) -> Advice:
@@ -152,9 +156,19 @@ def _next(comparison: Comparison, settings: Params, seen: set[str], kept: dict[s
     return alternatives(possible[0], possible) if possible else []
 
 
+def _what(text: str) -> int | str:
+    return text if text == _FORMATS else int(text)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m stages.advise", description=__doc__)
-    parser.add_argument("number", nargs="?", type=int, metavar="NUMBER", help="of the list: tries this change")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        type=_what,
+        metavar="NUMBER",
+        help="of the list: tries this change; or `formats`: tries those",
+    )
     parser.add_argument("--all", action="store_true", help="tries all that may be worth it, on top of what was kept")
     parser.add_argument("--minutes", type=float, help="of --all: starts nothing that would take longer")
     parser.add_argument("--apply", action="store_true", help="takes the result into the workspace, if it is kept")

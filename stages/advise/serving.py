@@ -1,10 +1,12 @@
-"""What can be done about serving: the formats that were not tried, and the lines that export a model of one's own."""
+"""What can be done about serving: try the formats that were left out, and export a model of one's own to the best."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stages.formats import FORMATS
+from stages.advise import experiment
+from stages.errors import AdviceError
+from stages.formats import FORMATS, KERAS
 from stages.params import Params
 from stages.results.comparison import Comparison
 from stages.text import joined
@@ -33,6 +35,33 @@ EXPORT_LINES = {
 }
 
 
+def untried(settings: Params) -> list[str]:
+    """The formats that can be tried here, and that the parameters leave out."""
+    known = (KERAS, *settings.serve.formats)
+    return [name for name in FORMATS if name not in known and not FORMATS[name].missing]
+
+
+def try_formats(settings: Params) -> str:
+    """Tries them in a DVC experiment beside those of the parameters; nothing is trained or profiled again.
+
+    Returns:
+        The name of the experiment.
+
+    Raises:
+        AdviceError: there are none, or the experiment failed.
+    """
+    if not (others := untried(settings)):
+        raise AdviceError("all formats that can be tried here are in serve.formats")
+    formats = tuple(dict.fromkeys((KERAS, *settings.serve.formats, *others)))
+    print(f"advise: tries {joined([FORMATS[name].label for name in others])}", flush=True)
+    together = settings.model_copy(update={"serve": settings.serve.model_copy(update={"formats": formats})})
+    name = experiment.name_of("formats")
+    experiment.run(together, name, [f"serve.formats=[{','.join(formats)}]"])
+    found = experiment.comparison_of(name).serving
+    print(f"advise: {found.sentence if found else 'nothing was served'} Experiment {name}.", flush=True)
+    return name
+
+
 def serving_lines(comparison: Comparison, settings: Params) -> Iterator[str]:
     """What `python -m stages.advise` says of formats.
 
@@ -40,12 +69,10 @@ def serving_lines(comparison: Comparison, settings: Params) -> Iterator[str]:
         comparison: of the last run.
         settings: with the formats that it tried.
     """
-    tried = settings.serve.formats
-    if others := [name for name in FORMATS if name not in tried and not FORMATS[name].missing]:
-        formats = ",".join((*tried, *others)) if tried else "keras,litert"
+    if others := untried(settings):
         labels = joined([FORMATS[name].label for name in others])
-        yield f"Serving: {labels} {'was' if len(others) == 1 else 'were'} not tried; nothing is trained again by"
-        yield f"    dvc exp run -S 'serve.formats=[{formats}]'"
+        yield f"Serving: {labels} {'was' if len(others) == 1 else 'were'} not tried. Nothing is trained again by"
+        yield "    python -m stages.advise formats"
     if comparison.serving is not None and (best := comparison.serving.best) is not None:
         yield f"To export your own model to {FORMATS[best].label}, as is advised:"
         yield '    keras.config.set_dtype_policy("float32")  # before the model is built'

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from statistics import fmean
 
 from stages.compare.study import Study, VariantResult
-from stages.results.comparison import Candidate, Comparison, Estimate, verdict_key
+from stages.results.comparison import Candidate, Comparison, Estimate, ServedRow, verdict_key
 
 PEAK_MEMORY, STARTUP = "memory/peak_mib", "startup_s"  # of a profile
 LARGEST_BATCH, LARGEST_BATCH_PER_S = "memory/max_batch_size", "memory/max_batch_examples_per_s"
@@ -16,7 +16,7 @@ def dvc_metrics(study: Study, result: Comparison) -> dict[str, dict[str, float |
     """The content of `metrics.json`: what one compares between experiments, by variant; the rest is in MLflow.
 
     Of the baseline its step and its score; of each candidate its speed-ups, the change of its score and its verdict on
-    training. What does not apply is absent.
+    training; of each format the same, by the name of its run in MLflow. What does not apply is absent.
     """
     numbers: dict[str, dict[str, float | str]] = {result.baseline: {**_own_metrics(study.baseline, study.score_name)}}
     for name, candidate in result.candidates.items():
@@ -24,7 +24,15 @@ def dvc_metrics(study: Study, result: Comparison) -> dict[str, dict[str, float |
         if candidate.quality is not None:
             found[f"{candidate.quality.name}_delta"] = candidate.quality.value
         numbers[name] = {**found, "verdict": candidate.verdict}
-    return numbers
+    rows = result.serving.rows if result.serving else ()
+    return numbers | {f"serve {row.variant} {row.name}": _of_format(row) for row in rows if row.verdict is not None}
+
+
+def _of_format(row: ServedRow) -> dict[str, float | str]:
+    found: dict[str, float | str] = {f"speedup_{measure}": each.value for measure, each in row.timed.items()}
+    if row.quality is not None:
+        found[f"{row.quality.name}_delta"] = row.quality.value
+    return {**found, "verdict": str(row.verdict)}
 
 
 def tracking_metrics(result: Comparison) -> dict[str, float]:

@@ -16,12 +16,12 @@ from stages.compare.text import large_ratio_text
 from stages.compare.verdict import Parts, decide_speed, run_tests, verdicts, void_measures
 from stages.formats import FORMATS, KERAS
 from stages.results.comparison import Control, Latency, Quality, ServedRow, Serving, Verdict, VerdictTest
-from stages.results.serving import Export
+from stages.results.serving import Export, Served
 from stages.stats.quality import QualityChange
 from stages.stats.speedup import CONFIDENCE, Speedup, shared_repeats
 from stages.text import batch_size_of, inference_measure, joined
 
-Key = tuple[str, str]  # a variant and a format
+Key = tuple[str, str]  # a variant, and a format in a precision
 
 
 def serving_of(judging: Judging) -> Serving | None:
@@ -35,9 +35,10 @@ def serving_of(judging: Judging) -> Serving | None:
     control = _control(served, measures, list(speedups.values()))
     void = void_measures(control)
     changes = {} if judging.study.speed_only else _changes(served, judging)
-    found, tests = _verdicts(judging, weights, speedups, changes, void)
+    judged = _judged(info, weights, speedups)
+    found, tests = _verdicts(judging, weights, judged, changes, void)
     rows = [
-        _row(key, of_one, judging, speedups, quality_of(changes.get(key), judging), found.get(key), tests.get(key))
+        _row(of_one, speedups, quality_of(changes.get(key), judging), found.get(key), tests.get(key))
         for key, of_one in info.by_row.items()
     ]
     first = next(iter(speedups.values()), {})
@@ -56,16 +57,16 @@ def serving_of(judging: Judging) -> Serving | None:
         rows=tuple(rows),
         warnings=served.times[KERAS].summary.protocol.warnings or None if KERAS in served.times else None,
         best=best,
-        sentence=_sentence(rows, best, weights, speedups, measures, judging, on_cpu),
+        sentence=_sentence(rows, best, weights, judged, judging, on_cpu),
     )
 
 
 def _on_cpu(served: ServedStudy) -> tuple[str, ...]:
     """The formats that predict on the CPU, where Keras predicts on a GPU."""
-    timed = served.info.timed
-    if KERAS not in timed or not served.times[KERAS].on_gpu:
+    if KERAS not in served.times or not served.times[KERAS].on_gpu:
         return ()
-    return tuple(name for name in timed if not served.times[name].on_gpu)
+    arms = {item.format: item.arm for item in served.info.exports if item.arm in served.times}
+    return tuple(name for name, arm in arms.items() if not served.times[arm].on_gpu)
 
 
 def _weights(judging: Judging) -> str:
@@ -75,7 +76,7 @@ def _weights(judging: Judging) -> str:
 
 
 def _speedups(served: ServedStudy, name: str, measures: Sequence[str]) -> dict[str, Speedup]:
-    """By measure, time of Keras / time of a format or of the second copy."""
+    """By measure, time of Keras / time of another arm."""
     before, after = served.times[KERAS], served.times[name]
     return {
         measure: speedup_between(measure, name, before, after)
@@ -99,23 +100,34 @@ def _changes(served: ServedStudy, judging: Judging) -> dict[Key, QualityChange]:
     return {key: quality_change(judging.study, scores) for key, scores in served.scores.items() if len(scores) == seeds}
 
 
+def _judged(
+    info: Served, weights: str, speedups: Mapping[str, Mapping[str, Speedup]]
+) -> dict[str, tuple[str, Speedup]]:
+    """By format in float32, the first measure of the weights that are judged, and its speed-up."""
+    arms = {
+        items[0].format: items[0].arm
+        for (variant, _), items in info.by_row.items()
+        if variant == weights and items[0].policy is None and items[0].refusal is None
+    }
+    return {name: next(iter(found.items())) for name, arm in arms.items() if (found := speedups.get(arm))}
+
+
 def _verdicts(
     judging: Judging,
     weights: str,
-    speedups: Mapping[str, Mapping[str, Speedup]],
+    judged: Mapping[str, tuple[str, Speedup]],
     changes: Mapping[Key, QualityChange],
     void: Collection[str],
 ) -> tuple[dict[Key, Verdict], dict[Key, VerdictTest]]:
     """The verdict on each format at the first batch size, for the weights that are judged, and its test."""
-    first = {name: next(iter(of_one.items())) for name, of_one in speedups.items() if of_one}
     if judging.study.speed_only:
         return {
             (weights, name): decide_speed(speedup, None, judging.params, void=measure in void)
-            for name, (measure, speedup) in first.items()
+            for name, (measure, speedup) in judged.items()
         }, {}
     parts = {
         (name, measure): Parts(speedup, None, changes[weights, name], judging.margin)
-        for name, (measure, speedup) in first.items()
+        for name, (measure, speedup) in judged.items()
         if (weights, name) in changes
     }
     tests = run_tests(parts, judging.params)
@@ -127,22 +139,19 @@ def _verdicts(
 
 
 def _row(
-    key: Key,
     exports: Sequence[Export],
-    judging: Judging,
     speedups: Mapping[str, Mapping[str, Speedup]],
     quality: Quality | None,
     verdict: Verdict | None,
     test: VerdictTest | None,
 ) -> ServedRow:
     """What is known of one variant in one format; `exports` are of its seeds."""
-    variant, name = key
+    first = exports[0]
     refusal = next((item.refusal for item in exports if item.refusal is not None), None)
     if refusal is not None:
-        return ServedRow(variant=variant, format=name, refusal=refusal)
-    found = speedups.get(name, {}) if _is_timed_model(judging, variant) else {}
+        return ServedRow(variant=first.variant, format=first.format, policy=first.policy, refusal=refusal)
+    found = speedups.get(first.arm, {})
     latency = {measure: Latency(**ratio_of(item), time_ms=item.candidate_time_ms) for measure, item in found.items()}
-    first = exports[0]
     values = first.model_dump(exclude={"seed"}) | {
         "file": None if first.file is None else (files.SERVE / first.file).as_posix(),
         "difference": max((item.difference for item in exports if item.difference is not None), default=None),
@@ -150,43 +159,35 @@ def _row(
     return ServedRow(**values, latency=latency or None, quality=quality, verdict=verdict, test=test)
 
 
-def _is_timed_model(judging: Judging, variant: str) -> bool:
-    """Whether the model of a variant is that of the baseline, but for the values of its weights."""
-    profiles = {item.variant: item.profile for item in judging.study.variants}
-    found, baseline = profiles.get(variant), judging.study.baseline.profile
-    if found is None or baseline is None:
-        return variant == judging.study.baseline.variant
-    return found.summary.in_force.task_path == baseline.summary.in_force.task_path
-
-
 def _sentence(
     rows: Sequence[ServedRow],
     best: str | None,
     weights: str,
-    speedups: Mapping[str, Mapping[str, Speedup]],
-    measures: Sequence[str],
+    judged: Mapping[str, tuple[str, Speedup]],
     judging: Judging,
     on_cpu: Collection[str],
 ) -> str:
     """What to serve with, in a sentence or two."""
-    mine = {row.format: row for row in rows if row.variant == weights}
-    if not measures or not speedups:
+    mine = {row.format: row for row in rows if row.variant == weights and row.policy is None}
+    if not judged:
         reasons = [row.refusal for row in mine.values() if row.refusal is not None]
         return f"For inference, keep Keras: {'; '.join(reasons) or 'no other format was timed'}."
-    batch = batch_size_of(measures[0])
+    measure, speedup = judged[best or next(iter(judged))]
     if best is None:
-        return f"For inference, keep Keras: {_why_none(list(mine.values()), measures[0], judging)}."
-    speedup = speedups[best][measures[0]]
+        return f"For inference, keep Keras: {_why_none(list(mine.values()), measure, judging)}."
     # the best was picked, so its interval covers the pick
-    low, high = speedup.interval(1 - (1 - max(CONFIDENCE, speedup.confidence)) / len(speedups))
+    low, high = speedup.interval(1 - (1 - max(CONFIDENCE, speedup.confidence)) / len(judged))
     places = (" on the CPU", " on the GPU") if best in on_cpu else ("", "")
-    fast = f"{large_ratio_text(speedup.ratio, low, high)} as fast as Keras{places[1]} at batch size {batch}"
-    text = f"For inference, serve the weights of {weights} with {FORMATS[best].label}{places[0]}: {fast}"
+    text = (
+        f"For inference, serve the weights of {weights} with {FORMATS[best].label}{places[0]}: "
+        f"{large_ratio_text(speedup.ratio, low, high)} as fast as Keras{places[1]} at batch size "
+        f"{batch_size_of(measure)}"
+    )
     quality = mine[best].quality
     if quality is None:
         return f"{text}. Nothing is known of its {judging.study.score_name}."
     text += f", and its {quality.name} is the same within {Scale.of(quality).margin_text}"
-    others = [row.quality for row in rows if row.format == best and row.variant != weights]
+    others = [row.quality for row in rows if row.name == best and row.variant != weights]
     if others and all(item is not None and item.outcome == "shown" for item in others):
         text += "; the precision of the training does not matter for it"
     return f"{text}."

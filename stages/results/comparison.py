@@ -487,13 +487,13 @@ class Latency(Ratio):
 
 
 class ServedRow(ExportedFile):
-    """The weights of one variant in one format, beside Keras.
+    """The weights of one variant in one format, beside the baseline's Keras.
 
     The file, its size and the seconds of its export are those of the first seed, `file` from the working folder on, and
     `difference` is the largest of all seeds.
 
     Attributes:
-        latency: by measure; None for a variant whose model is another one than that which was timed.
+        latency: by measure; None for a format that was not timed.
         quality: change of the score from the baseline's predictions by Keras; None without a training.
         verdict: at the first batch size; None where no verdict was asked for.
         test: of that verdict.
@@ -525,7 +525,7 @@ class Serving(Record):
         keras_ms: by measure, mean time of a prediction by the baseline's Keras function.
         control: the ratio of that to its second copy, by measure.
         on_cpu: formats that predict on the CPU where Keras predicts on a GPU.
-        rows: by variant and format.
+        rows: by variant and format; those of a model in 16 bits only with `serve.own_precision`.
         warnings: about the timing of the formats.
         best: the format to serve with; None where none is shown to be faster with the same score.
         sentence: what to serve with.

@@ -27,18 +27,24 @@ class ExportedFile(Record):
     """The weights of one variant in one format.
 
     Attributes:
+        policy: in which the model computes, where that is not float32.
+        timed_as: the arm with its times, where that is not the one with the name of its format: the arm of another
+            graph than the baseline's in float32.
         file: below `data/serve`; None where they could not be exported or predicted with, for which `refusal` has the
             reason.
         sha256: of the file; of a folder that of the names and contents of its files.
         kib: size in KiB.
         export_s: seconds that the export took.
-        difference: largest absolute difference of a prediction from that of Keras in float32, on the test data.
+        difference: largest absolute difference of a prediction from that of Keras in the same precision, on the test
+            data.
         refused_in: the policy that was trained in, where the model in that precision cannot be exported or run.
         own_refusal: why it cannot.
     """
 
     variant: str
     format: str
+    policy: str | None = None
+    timed_as: str | None = None
     file: str | None = None
     sha256: str | None = None
     kib: float | None = None
@@ -48,11 +54,32 @@ class ExportedFile(Record):
     refused_in: str | None = None
     own_refusal: str | None = None
 
+    @property
+    def name(self) -> str:
+        """That of a row, a run and a file: the format and, where that is not float32, the policy."""
+        return self.format if self.policy is None else f"{self.format}-{self.policy}"
+
+    @property
+    def label(self) -> str:
+        """As people say it."""
+        label = FORMATS[self.format].label
+        return label if self.policy is None else f"{label} in {self.policy}"
+
+    @property
+    def arm(self) -> str:
+        """The arm with its times."""
+        return self.timed_as or self.format
+
 
 class Export(ExportedFile):
     """That of one training, with the seed."""
 
     seed: int
+
+    @property
+    def path(self) -> Path:
+        """Where its file or folder is, below `data/serve`."""
+        return Path("models") / f"{self.variant}-{self.seed}" / f"{self.name}{FORMATS[self.format].suffix}"
 
 
 class Served(Document):
@@ -61,9 +88,10 @@ class Served(Document):
     Attributes:
         formats: that `serve.formats` asks for, without Keras.
         batch_sizes: at which they were timed; the first one decides.
-        weights: the variant whose weights were timed: a latency does not depend on their values.
+        weights: the baseline, whose weights were timed where a variant has the same graph: a latency does not depend
+            on their values.
         threads: of each runtime.
-        timed: formats with times, Keras among them.
+        timed: arms with times: Keras, formats by their names, and graphs of which a variant has one of its own.
         exports: by training and format.
         why_none: why nothing was exported, where formats are asked for.
     """
@@ -80,36 +108,31 @@ class Served(Document):
 
     @property
     def by_row(self) -> dict[tuple[str, str], list[Export]]:
-        """The exports of all seeds, by variant and format."""
+        """The exports of all seeds, by variant and name."""
         found: dict[tuple[str, str], list[Export]] = {}
         for item in self.exports:
-            found.setdefault((item.variant, item.format), []).append(item)
+            found.setdefault((item.variant, item.name), []).append(item)
         return found
 
 
-def model_path(variant: str, seed: int, name: str) -> Path:
-    """Where the file or folder of an export is, below `data/serve`."""
-    return Path("models") / f"{variant}-{seed}" / f"{name}{FORMATS[name].suffix}"
-
-
 def outputs_file(variant: str, seed: int, name: str) -> Path:
-    """What a format predicts on the test data, below `data/serve`: what `train` stores of a test."""
+    """What an export predicts on the test data, below `data/serve`: what `train` stores of a test."""
     return Path("outputs") / f"{variant}-{seed}-{name}.npy"
 
 
 def timing_dir(name: str) -> Path:
-    """The folder of the times of a format, or of the second copy of Keras."""
+    """The folder of the times of an arm."""
     return files.SERVE / "timing" / name
 
 
 def write_times(name: str, summary: ProfileSummary, calls: list[Call]) -> None:
-    """Writes the times of a format, as those of a variant in `data/profile`."""
+    """Writes the times of an arm, as those of a variant in `data/profile`."""
     write_table(timing_dir(name) / _CALLS, Call, calls)
     summary.write(timing_dir(name) / SUMMARY)
 
 
 def read_times(name: str) -> Profile:
-    """Reads the times of a format, without rounds of training; the manifest must have been verified.
+    """Reads the times of an arm, without rounds of training; the manifest must have been verified.
 
     Raises:
         DataError: a file is missing.
@@ -148,7 +171,7 @@ def read_served_scores(
 
     Args:
         variant, seed: of the training.
-        name: of the format.
+        name: of the export.
         task: what was trained.
         labels: true classes of images, int64 `(test images,)`; None for other tasks.
 

@@ -28,7 +28,7 @@ from stages.params import Variant
 from stages.policies import SIXTEEN_BIT
 from stages.profile.worker import compiled_prediction
 from stages.results.artifact import write_array
-from stages.results.serving import Export, model_path, outputs_file
+from stages.results.serving import Export, outputs_file
 from stages.results.training import saved_model
 from stages.serve import runtimes
 from stages.serve.records import INPUTS, Exported, Request
@@ -64,27 +64,49 @@ def export(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
         DataError, CorruptFileError: the training's files are missing or damaged.
     """
     if request.in_own:
-        return _tried_in_own(spec, variant, request)
+        policy = {"policy": request.entry.policy, "float32_layers": request.entry.float32_layers}
+        task = building.ready(spec, variant.model_copy(update=policy), request.seed)
+        return _exported_in_own(task, request) if request.keeps_own else _tried_in_own(task, request)
     float32 = variant.model_copy(update={"policy": "float32", "float32_layers": ()})
     task = building.ready(spec, float32, request.seed)
-    if (refusal := _cannot_be_float32(task.model, request.trained)) is not None:
-        raise TaskError(refusal)
+    if own := [layer for layer in _layers(task.model) if layer.compute_dtype in SIXTEEN_BIT]:
+        raise TaskError(
+            f"layer {own[0].name} computes in {own[0].compute_dtype} by its own dtype, also in a model in float32"
+        )
     inputs = keras.tree.flatten(task.inputs(request.examples))
     if other := [array.dtype.name for array in inputs if array.dtype.kind not in "fiub"]:
         raise TaskError(f"an input has the type {other[0]}; a model is exported with inputs that are numbers")
     np.savez(request.folder / INPUTS, *inputs)
+    return Exported(
+        exports=_exports(task, inputs, request), parameters=task.model.count_params(), graph=_graph(task.model)
+    )
+
+
+def _exports(
+    task: ReadyTask, inputs: Sequence[NDArray[Any]], request: Request, policy: str | None = None
+) -> tuple[Export, ...]:
+    """The trained weights in each format, tested beside Keras; without a training, new weights on these inputs."""
+    if (difference := _not_loaded(task.model, request.trained)) is not None:
+        raise TaskError(difference)
     tester = _Tester(task, compiled_prediction(task.model), None if request.trained else inputs)
     with tempfile.TemporaryDirectory() as scratch:
         exporter = _Exporter(task, inputs, Path(scratch))
-        exports = tuple(_one(name, exporter, tester, request) for name in request.formats)
-    return Exported(exports=exports, parameters=task.model.count_params())
+        return tuple(_one(name, exporter, tester, request, policy) for name in request.formats)
 
 
-def _cannot_be_float32(model: keras.Model, trained: Path | None) -> str | None:
-    """Why a model that was built in float32 cannot have these weights in float32; it has them otherwise."""
-    layers = [layer for layer in model._flatten_layers(include_self=False) if not isinstance(layer, keras.Model)]
-    if own := [layer for layer in layers if layer.compute_dtype in SIXTEEN_BIT]:
-        return f"layer {own[0].name} computes in {own[0].compute_dtype} by its own dtype, also in a model in float32"
+def _layers(model: keras.Model) -> list[Any]:
+    """The layers of a model and of those inside of it."""
+    return [layer for layer in model._flatten_layers(include_self=False) if not isinstance(layer, keras.Model)]
+
+
+def _graph(model: keras.Model) -> str:
+    """A digest of the layers and of the shapes of their weights: models that differ in it have other latencies."""
+    rows = [(type(layer).__name__, [tuple(weight.shape) for weight in layer.weights]) for layer in _layers(model)]
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
+
+
+def _not_loaded(model: keras.Model, trained: Path | None) -> str | None:
+    """Loads the trained weights; what differs from them bit for bit, if anything does."""
     if trained is None:
         return None
     files.verify_manifest(trained)
@@ -225,11 +247,10 @@ class _Exporter:
                     return
 
 
-def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request) -> Export:
+def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request, policy: str | None = None) -> Export:
     """The export to one format, tested; with the reason where that does not work."""
-    relative = model_path(request.variant, request.seed, name)
-    path, began_s = request.folder / relative, time.monotonic()
-    found = Export(variant=request.variant, seed=request.seed, format=name)
+    found = Export(variant=request.variant, seed=request.seed, format=name, policy=policy)
+    path, began_s = request.folder / found.path, time.monotonic()
     try:
         with runtimes.quiet():
             exporter.write(name, path)
@@ -239,11 +260,11 @@ def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request) -> E
         _remove(path)
         return found.model_copy(update={"refusal": f"{FORMATS[name].label}: {_reason(error)}"})
     if outputs is not None:
-        write_array(request.folder / outputs_file(request.variant, request.seed, name), outputs)
+        write_array(request.folder / outputs_file(request.variant, request.seed, found.name), outputs)
     parts = _parts(path)
     return found.model_copy(
         update={
-            "file": relative.as_posix(),
+            "file": found.path.as_posix(),
             "sha256": of_files((part.relative_to(path).as_posix(), part) for part in parts)
             if path.is_dir()
             else files.sha256_file(path),
@@ -254,10 +275,21 @@ def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request) -> E
     )
 
 
-def _tried_in_own(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
+def _exported_in_own(task: ReadyTask, request: Request) -> Exported:
+    """The trained weights in the precision of their training; of a format that refuses them, the reason alone."""
+    inputs = keras.tree.flatten(task.inputs(request.examples))
+    exports = _exports(task, inputs, request, request.entry.policy)
+    return Exported(exports=tuple(item if item.refusal is None else _refused_own(item) for item in exports))
+
+
+def _refused_own(item: Export) -> Export:
+    return Export(
+        variant=item.variant, seed=item.seed, format=item.format, refused_in=item.policy, own_refusal=item.refusal
+    )
+
+
+def _tried_in_own(task: ReadyTask, request: Request) -> Exported:
     """What becomes of the model in the precision that it was trained in: exported with new weights, and run once."""
-    own = {"policy": request.entry.policy, "float32_layers": request.entry.float32_layers}
-    task = building.ready(spec, variant.model_copy(update=own), request.seed)
     inputs = keras.tree.flatten(task.inputs(1))
     found = []
     with tempfile.TemporaryDirectory() as scratch:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 from stages import files
 from stages.child import Child, ChildDiedError
-from stages.formats import FORMATS
 from stages.machine import fingerprint
 from stages.params import Params
 from stages.results.serving import Export
@@ -17,6 +18,8 @@ from stages.results.training import read_metrics
 from stages.serve.process import EXPORTING, export_training
 from stages.serve.records import Exported, Request
 from stages.tasks.spec import TaskSpec
+
+_Job = tuple[tuple[str, int], bool]  # a variant and a seed, and whether it is exported in its own precision
 
 
 def batch_sizes_of(settings: Params) -> tuple[int, ...]:
@@ -53,36 +56,40 @@ def exports_of(settings: Params, folder: Path, threads: int, prepared: str) -> d
     kept = {one: Exported.kept(folder_of(folder, *one)) for one in trainings}
     found = {one: exported for one, exported in kept.items() if exported is not None}
     missing = [one for one in trainings if one not in found]
-    jobs = [(one, in_own) for one in missing for in_own in (False, True) if not in_own or _is_tried(settings, *one)]
-    answers: dict[tuple[tuple[str, int], bool], Exported] = {}
-    for first in range(0, len(jobs), fingerprint.usable_cores()):
-        with ExitStack() as stack:
-            running = {
-                (one, in_own): stack.enter_context(_export(settings, *one, folder, threads, prepared, in_own=in_own))
-                for one, in_own in jobs[first : first + fingerprint.usable_cores()]
-            }
-            answers |= {(one, in_own): _answer(child, *one, settings) for (one, in_own), child in running.items()}
-        left = {one for one, _ in jobs[first + fingerprint.usable_cores() :]}
-        for one in (one for one in missing if one not in left and one not in found):
-            found[one] = _with_own(answers[one, False], answers.get((one, True)))
-            _say(*one, found[one])
-            if not found[one].has_died:
-                found[one].keep(folder_of(folder, *one))
+    left = [(one, in_own) for one in missing for in_own in (False, True) if not in_own or _is_tried(settings, *one)]
+    answers, running = dict[_Job, Exported](), dict[Any, tuple[_Job, Child]]()
+    with ExitStack() as stack:
+        while left or running:
+            while left and len(running) < fingerprint.usable_cores():
+                one, in_own = job = left.pop(0)
+                child = stack.enter_context(_export(settings, *one, folder, threads, prepared, in_own=in_own))
+                running[child.connection] = (job, child)
+            for connection in wait(list(running)):
+                job, child = running.pop(connection)
+                answers[job] = _answer(child, *job[0], settings)
+            unfinished = {one for one, _ in (*left, *(job for job, _ in running.values()))}
+            for one in (one for one in missing if one not in unfinished and one not in found):
+                found[one] = _with_own(answers[one, False], answers.get((one, True)))
+                _say(*one, found[one])
+                if not found[one].has_died:
+                    found[one].keep(folder_of(folder, *one))
     return {one: found[one] for one in trainings}
 
 
 def _is_tried(settings: Params, name: str, seed: int) -> bool:
     """Whether the model is also exported in the precision of its training, to see what the formats say of it."""
-    return seed == settings.train.seeds[0] and settings.variants[name].policy != "float32"
+    is_asked = settings.serve.own_precision or seed == settings.train.seeds[0]
+    return is_asked and settings.variants[name].policy != "float32"
 
 
 def _with_own(exported: Exported, own: Exported | None) -> Exported:
-    """The exports with what the formats say of the model in the precision of its training."""
+    """The exports with those in the precision of the training, and with what the formats say of that."""
     if own is None or own.has_died:
         return exported
     said = {item.format: {"refused_in": item.refused_in, "own_refusal": item.own_refusal} for item in own.exports}
     exports = tuple(item.model_copy(update=said.get(item.format, {})) for item in exported.exports)
-    return exported.model_copy(update={"exports": exports})
+    kept = tuple(item for item in own.exports if item.file is not None)
+    return exported.model_copy(update={"exports": (*exports, *kept)})
 
 
 def folder_of(folder: Path, name: str, seed: int) -> Path:
@@ -108,6 +115,7 @@ def _export(
         examples=max(batch_sizes_of(settings)),
         threads=threads,
         in_own=in_own,
+        keeps_own=settings.serve.own_precision,
     )
     baseline = settings.variants[settings.compare.baseline]
     spec = TaskSpec.of(settings, name, prepared)
@@ -147,5 +155,5 @@ def _refused(reason: str, name: str, seed: int, formats: Sequence[str], *, has_d
 def _summary(exports: Sequence[Export]) -> str:
     done = [item for item in exports if item.refusal is None]
     seconds = sum(item.export_s or 0.0 for item in done)
-    names = ", ".join(FORMATS[item.format].label for item in done) or "nothing"
+    names = ", ".join(item.label for item in done) or "nothing"
     return f"exported to {names} in {seconds:.1f} s"

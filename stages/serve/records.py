@@ -32,7 +32,8 @@ class Request:
         formats: to export to, without Keras.
         examples: rows of the inputs that are written for the timing.
         threads: of each runtime.
-        in_own: whether the model is exported in the precision of its training, to see whether that works, and not kept.
+        in_own: whether the model is exported in the precision of its training, to see whether that works.
+        keeps_own: of `in_own`, whether it has the trained weights, and is tested and kept.
     """
 
     variant: str
@@ -44,6 +45,7 @@ class Request:
     examples: int
     threads: int
     in_own: bool = False
+    keeps_own: bool = False
 
 
 class Exported(Document):
@@ -52,6 +54,7 @@ class Exported(Document):
     Attributes:
         exports: by format.
         parameters: number of the model's weights.
+        graph: digest of the model's layers and of the shapes of their weights.
         has_died: whether the process ended without an answer: the next session tries again.
     """
 
@@ -59,6 +62,7 @@ class Exported(Document):
 
     exports: tuple[Export, ...] = ()
     parameters: int = 0
+    graph: str = ""
     has_died: bool = False
 
     def keep(self, folder: Path) -> None:
@@ -81,6 +85,7 @@ class ServedConfig(ArmConfig):
 
     Attributes:
         format: of its file.
+        policy: in which the file computes; Keras computes in that of `variant`.
         file: what it predicts with, absolute; None for Keras, which builds the model.
         inputs: the file with the flat inputs, absolute.
         threads: of the runtime.
@@ -89,6 +94,7 @@ class ServedConfig(ArmConfig):
     """
 
     format: str = KERAS
+    policy: str = "float32"
     file: Path | None = None
     inputs: Path = Path()
     threads: int = 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from stages import files
@@ -19,7 +20,7 @@ from stages.profile.extras import Wanted
 from stages.profile.records import Measurement
 from stages.profile.repeats import Repeats
 from stages.profile.summary import Context, summarize
-from stages.results.serving import SERVING, Served, model_path, nothing_served, write_times
+from stages.results.serving import SERVING, Export, Served, nothing_served, write_times
 from stages.results.task import TASK_INFO, TaskInfo, resolved
 from stages.results.training import read_metrics
 from stages.serve.exports import batch_sizes_of, exports_of, folder_of, trainings_of
@@ -30,6 +31,8 @@ from stages.tracking import backfill
 from stages.tracking.tracker import Tracker
 
 _EXPORTS = ".exports"  # in the folder that a measurement is kept in
+Trainings = Mapping[tuple[str, int], Exported]  # by variant and seed
+_Graph = tuple[object, ...]
 
 
 def run(settings: Params, inputs: Snapshot | None = None) -> None:
@@ -91,16 +94,19 @@ def _serve(settings: Params, protocol: ProfileParams, kept: Repeats, prepared: s
     folder, threads = (kept.folder / _EXPORTS).absolute(), _threads(settings)
     exported = exports_of(settings, folder, threads, prepared)
     baseline = settings.compare.baseline
-    first = exported[baseline, settings.train.seeds[0]]
-    timed = [item.format for item in first.exports if item.refusal is None]
-    measurement = _measured(settings, protocol, kept, first, timed, threads, prepared) if timed else None
+    arms = arms_of(settings, exported)
+    measurement = _measured(settings, protocol, kept, exported, arms, threads, prepared) if arms else None
     served = Served(
         formats=settings.serve.exported,
         batch_sizes=protocol.inference_batch_sizes,
         weights=baseline,
         threads=threads,
-        timed=(KERAS, *timed) if timed else (),
-        exports=tuple(item for found in exported.values() for item in found.exports),
+        timed=(KERAS, *arms) if arms else (),
+        exports=tuple(
+            item.model_copy(update={"timed_as": _arm(item, arms, settings, exported)})
+            for found in exported.values()
+            for item in found.exports
+        ),
     )
     _write(served, measurement, exported, folder)
 
@@ -109,41 +115,76 @@ def _threads(settings: Params) -> int:
     return settings.variants[settings.compare.baseline].threads or fingerprint.usable_cores()
 
 
+def arms_of(settings: Params, exported: Trainings) -> dict[str, Export]:
+    """What is timed, by the name of the arm: of each format and graph one file, the baseline's where it has that graph.
+
+    A latency does not depend on the values of the weights, so that a graph is timed once.
+    """
+    found: dict[_Graph, tuple[str, Export]] = {}
+    for (variant, _), of_one in exported.items():
+        for item in of_one.exports:
+            if item.refusal is None and (graph := _graph_of(item, settings, exported)) not in found:
+                is_baseline = variant == settings.compare.baseline
+                found[graph] = (item.name if is_baseline else f"{item.name}.{variant}", item)
+    return dict(found.values())
+
+
+def _arm(item: Export, arms: Mapping[str, Export], settings: Params, exported: Trainings) -> str | None:
+    """The arm with the times of an export; None where it has the name of its format, or none."""
+    if item.refusal is not None:
+        return None
+    graph = _graph_of(item, settings, exported)
+    name = next(name for name, timed in arms.items() if _graph_of(timed, settings, exported) == graph)
+    return None if name == item.format else name
+
+
+def _graph_of(item: Export, settings: Params, exported: Trainings) -> _Graph:
+    """What decides about the latency of an export, beside the machine."""
+    entry = settings.variants[item.variant]
+    own = () if item.policy is None else (item.policy, entry.float32_layers)
+    return (item.format, entry.task_path, exported[item.variant, item.seed].graph, *own)
+
+
 def _measured(
     settings: Params,
     protocol: ProfileParams,
     kept: Repeats,
-    exported: Exported,
-    timed: Sequence[str],
+    exported: Trainings,
+    arms: Mapping[str, Export],
     threads: int,
     prepared: str,
 ) -> Measurement:
     """Times the formats beside Keras, and Keras beside its second copy, in turns."""
     baseline, seed = settings.compare.baseline, settings.train.seeds[0]
-    folder = folder_of((kept.folder / _EXPORTS).absolute(), baseline, seed)
-    configs = {
-        name: ServedConfig(
-            spec=TaskSpec.of(settings, baseline, prepared),
-            variant=settings.variants[baseline],
-            seed=seed,
-            format=KERAS if name == files.CONTROL else name,
-            file=folder / model_path(baseline, seed, name) if name in timed else None,
-            inputs=folder / INPUTS,
-            threads=threads,
-            parameters=exported.parameters,
-            data_sha256=prepared,
+    folder = (kept.folder / _EXPORTS).absolute()
+    keras = ServedConfig(
+        spec=TaskSpec.of(settings, baseline, prepared),
+        variant=settings.variants[baseline],
+        seed=seed,
+        inputs=folder_of(folder, baseline, seed) / INPUTS,
+        threads=threads,
+        parameters=exported[baseline, seed].parameters,
+        data_sha256=prepared,
+    )
+    of_files = {
+        name: replace(
+            keras,
+            format=item.format,
+            policy=item.policy or "float32",
+            file=folder_of(folder, item.variant, item.seed) / item.path,
+            inputs=folder_of(folder, item.variant, item.seed) / INPUTS,
+            parameters=exported[item.variant, item.seed].parameters,
         )
-        for name in (KERAS, *timed, files.CONTROL)
+        for name, item in arms.items()
     }
+    configs = {KERAS: keras, **of_files, files.CONTROL: keras}
     context = runner.Context(
         Wanted(traces=False), min_speedup=settings.compare.min_speedup, trains=False, stage="serve"
     )
     return runner.measure(configs, KERAS, protocol, context, kept, serve_format)
 
 
-def _write(
-    served: Served, measurement: Measurement | None, exported: Mapping[tuple[str, int], Exported], folder: Path
-) -> None:
+def _write(served: Served, measurement: Measurement | None, exported: Trainings, folder: Path) -> None:
     """Writes `data/serve/` but its manifest: the files, what they predict, the times, and what was done."""
     shutil.rmtree(files.SERVE, ignore_errors=True)
     files.SERVE.mkdir(parents=True)

@@ -134,16 +134,16 @@ def log_served(run: ActiveRun, served: Served, variant: str, name: str, result_s
     A format that refuses the model ends as FAILED, with the reason.
     """
     exports = served.by_row[variant, name]
-    run.params({"serve.format": name, "serve.weights": variant})
-    if (refusal := exports[0].refusal) is not None:
+    first = exports[0]
+    run.params({"serve.format": first.format, "serve.weights": variant, "serve.policy": first.policy or "float32"})
+    if (refusal := first.refusal) is not None:
         run.tags({FAILURE_TAG: refusal})
         run.describe(f"Not served: {markdown_text(refusal)}.")
         run.fail()
         run.mark_complete(result_sha256)
         return
-    if variant == served.weights and (timing_dir(name) / SUMMARY).is_file():
-        run.metrics(ProfileSummary.read(timing_dir(name) / SUMMARY).metrics)
-    first = exports[0]
+    if (path := timing_dir(first.arm) / SUMMARY).is_file():
+        run.metrics(ProfileSummary.read(path).metrics)
     found = {"file_kib": first.kib, "export_s": first.export_s, "difference": first.difference}
     run.metrics({key: value for key, value in found.items() if value is not None})
     if not read_metrics(variant, first.seed).not_trained:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stages.advise.serving import EXPORT_LINES, serving_lines
+from stages.advise.serving import EXPORT_LINES, serving_lines, try_formats, untried
+from stages.errors import AdviceError
 from stages.formats import FORMATS, KERAS
 from stages.params import Params
 from stages.results.comparison import Serving
@@ -27,9 +28,12 @@ def settings(*formats: str) -> Params:
 def test_formats_that_were_not_tried_are_named_with_the_command() -> None:
     lines = list(serving_lines(comparison(), settings("keras", "litert")))
     assert lines[0].startswith("Serving: SavedModel, LiteRT float16")
-    assert lines[1].startswith("    dvc exp run -S 'serve.formats=[keras,litert,saved_model,litert_float16")
+    assert lines[1] == "    python -m stages.advise formats"
     assert list(serving_lines(comparison(), settings(*FORMATS))) == []
-    assert list(serving_lines(comparison(), settings()))[1] == "    dvc exp run -S 'serve.formats=[keras,litert]'"
+    assert untried(settings(*FORMATS)) == []
+    assert untried(settings())[:2] == ["saved_model", "litert"]
+    with pytest.raises(AdviceError, match="all formats that can be tried here"):
+        try_formats(settings(*FORMATS))
 
 
 def test_best_format_has_the_lines_that_export_to_it() -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from stages import files
 from stages.compare.judge import document_of
+from stages.compare.metrics import dvc_metrics
 from stages.compare.report import serving as report
 from stages.compare.report.markdown import render_markdown
 from stages.params import Variant
@@ -99,7 +100,9 @@ def test_study_without_the_stage_says_nothing_of_it(comparison: object, project:
 def test_fast_format_with_the_same_score_is_adopted_and_the_others_are_rejected(project: SmallStudy) -> None:
     """Of 1,200 images, int8 gets 176 more wrong; SavedModel is as fast as Keras. The adopted weights are judged."""
     write_served()
-    found = served(project)
+    judging = project.compare()
+    found = document_of(judging).serving
+    assert found is not None
     assert found.weights == "mixed_bfloat16"
     assert verdicts(found) == {
         ("mixed_bfloat16", "litert"): "adopt",
@@ -112,7 +115,39 @@ def test_fast_format_with_the_same_score_is_adopted_and_the_others_are_rejected(
     assert fast.quality.delta == 0
     assert found.sentence.startswith("For inference, serve the weights of mixed_bfloat16 with LiteRT: 20.0× (")
     assert "its accuracy is the same within 1 percentage point" in found.sentence
+    metrics = dvc_metrics(judging.study, document_of(judging))["serve mixed_bfloat16 litert"]
+    assert metrics == {
+        "speedup_inference_b1": fast.timed["inference_b1"].value,
+        "accuracy_delta": 0.0,
+        "verdict": "adopt",
+    }
     assert found.sentence.endswith("; the precision of the training does not matter for it.")
+
+
+def test_model_in_its_own_precision_is_timed_apart_and_not_judged(project: SmallStudy) -> None:
+    """It has an arm of its own, twice as fast as that of the same format in float32, which is judged."""
+    write_served({"saved_model-mixed_bfloat16.mixed_bfloat16": 2.0})
+    document = Served.read(SERVING)
+    own = [
+        item.model_copy(update={"policy": "mixed_bfloat16", "timed_as": "saved_model-mixed_bfloat16.mixed_bfloat16"})
+        for item in document.exports
+        if (item.variant, item.format) == ("mixed_bfloat16", "saved_model")
+    ]
+    document.model_copy(update={"exports": (*document.exports, *own)}).write(SERVING)
+    for item in own:
+        write_array(files.SERVE / outputs_file(item.variant, item.seed, item.name), predictions(24, item.seed))
+    files.write_manifest(files.SERVE)
+    judged = project.compare()
+    found = document_of(judged).serving
+    assert found is not None
+    rows = {(row.variant, row.name): row for row in found.rows}
+    in_own = rows["mixed_bfloat16", "saved_model-mixed_bfloat16"]
+    assert in_own.timed["inference_b1"].ratio == pytest.approx(2, rel=0.02)
+    assert rows["mixed_bfloat16", "saved_model"].timed["inference_b1"].ratio == pytest.approx(1, rel=0.02)
+    assert in_own.quality is not None
+    assert in_own.verdict is None
+    assert verdicts(found)["mixed_bfloat16", "saved_model"] == "reject"
+    assert "SavedModel in mixed_bfloat16" in html_of(judged)
 
 
 def test_slow_format_is_rejected(project: SmallStudy) -> None:

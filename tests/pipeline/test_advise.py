@@ -70,6 +70,18 @@ def test_change_is_tried_as_an_experiment_and_the_workspace_is_as_before(advised
     assert "float32" in parents
 
 
+def test_formats_that_were_left_out_are_tried_without_a_training(advised: Checkout) -> None:
+    text = edit(advised)
+    output = advised.check_output("python", "-m", "stages.advise", "formats")
+    assert "Running stage 'serve'" in output
+    assert "Running stage 'train" not in output
+    assert "Running stage 'profile'" not in output
+    assert re.search(r"^advise: For inference, .* Experiment advise-formats\.$", output, re.MULTILINE), output
+    assert (advised.root / "params.yaml").read_text() == text
+    shown = json.loads(advised.check_output("dvc", "metrics", "diff", "HEAD", "advise-formats", "--json"))
+    assert "serve float32 litert" in {name.partition(".")[0] for name in shown["data/compare/metrics.json"]}
+
+
 def test_failed_experiment_is_one_line_and_loses_nothing(advised: Checkout) -> None:
     """A file that the stage needs is missing in the last commit."""
     text = edit(advised)

@@ -55,7 +55,13 @@ def test_without_formats_an_empty_table_is_written_and_tensorflow_is_not_importe
 @pytest.mark.slow
 def test_formats_are_exported_timed_judged_and_logged_also_after_kills(copied: Checkout, tmp_path: Path) -> None:
     """Killed after the first export, and after the first repeat: what was finished is taken over."""
-    copied.configure({"serve.formats": ["keras", "litert", "litert_int8"], "serve.batch_sizes": [1, 4]})
+    copied.configure(
+        {
+            "serve.formats": ["keras", "litert", "saved_model"],
+            "serve.batch_sizes": [1, 4],
+            "serve.own_precision": True,
+        }
+    )
     copied.check_output("python", "-m", "stages.environment")
 
     def kept(pattern: str) -> list[Path]:
@@ -64,7 +70,7 @@ def test_formats_are_exported_timed_judged_and_logged_also_after_kills(copied: C
     kill_when(copied, lambda: bool(kept(".exports/float32-0/manifest.json")), tmp_path / "first")
     second = kill_when(copied, lambda: bool(kept("repeat-000.json")), tmp_path / "second")
     assert "serve: float32, seed 0: exported" not in second
-    assert "serve: mixed_bfloat16, seed 0: exported to LiteRT, LiteRT int8 weights" in second
+    assert "serve: mixed_bfloat16, seed 0: exported to LiteRT, SavedModel, SavedModel in mixed_bfloat16" in second
 
     output = copied.check_output("dvc", "repro")
     assert "Running stage 'train" not in output
@@ -73,26 +79,35 @@ def test_formats_are_exported_timed_judged_and_logged_also_after_kills(copied: C
     assert "exported to" not in output
 
     served = copied.json("data/serve/serving.json")
-    assert served["timed"] == ["keras", "litert", "litert_int8"]
-    assert {(item["variant"], item["format"]) for item in served["exports"]} == {
-        (variant, name) for variant in VARIANTS for name in ("litert", "litert_int8")
+    own = "saved_model-mixed_bfloat16"
+    assert served["timed"] == ["keras", "litert", "saved_model", f"{own}.mixed_bfloat16"]
+    rows = {(item["variant"], item["format"], item.get("policy")) for item in served["exports"]}
+    assert rows == {
+        *((variant, name, None) for variant in VARIANTS for name in ("litert", "saved_model")),
+        ("mixed_bfloat16", "saved_model", "mixed_bfloat16"),
     }
     for item in served["exports"]:
-        assert (copied.root / "data/serve" / item["file"]).is_file()
+        assert (copied.root / "data/serve" / item["file"]).exists()
     found = copied.json("data/compare/comparison.json")["serving"]
     assert found["measures"] == ["inference_b1", "inference_b4"]
     assert {row["format"]: "verdict" in row for row in found["rows"] if row["variant"] == "float32"} == {
         "litert": True,
-        "litert_int8": True,
+        "saved_model": True,
     }
     assert "For inference, " in found["sentence"]
+    in_own = next(row for row in found["rows"] if "policy" in row)
+    assert set(in_own["latency"]) == {"inference_b1", "inference_b4"}
+    assert "verdict" not in in_own
     runs = {run.info.run_name: run for run in copied.runs()}
     assert {name for name in runs if name.startswith("serve ")} == {
-        f"serve {variant} {name}" for variant in VARIANTS for name in ("litert", "litert_int8")
+        *(f"serve {variant} {name}" for variant in VARIANTS for name in ("litert", "saved_model")),
+        f"serve mixed_bfloat16 {own}",
     }
+    assert runs[f"serve mixed_bfloat16 {own}"].data.params["serve.policy"] == "mixed_bfloat16"
     logged = runs["serve float32 litert"].data
     assert logged.params["serve.format"] == "litert"
     assert {"inference/b1/p50_ms", "inference/b4/p50_ms", "file_kib", "export_s", "test_accuracy"} <= set(
         logged.metrics
     )
-    assert "inference/b1/p50_ms" not in runs["serve mixed_bfloat16 litert"].data.metrics
+    of_same_graph = runs["serve mixed_bfloat16 litert"].data.metrics
+    assert of_same_graph["inference/b1/p50_ms"] == logged.metrics["inference/b1/p50_ms"]

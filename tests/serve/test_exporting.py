@@ -142,6 +142,23 @@ def test_what_was_trained_in_16_bits_is_exported_in_float32_and_refused_in_its_o
     assert "\n" not in item.own_refusal
 
 
+def test_trained_weights_are_kept_in_their_own_precision_where_a_format_takes_it(folder: Path) -> None:
+    asked = request(folder, folder / "out" / "kept", "mixed_bfloat16", ("saved_model", "litert"), in_own=True)
+    saved, litert = export(spec(), FLOAT32, replace(asked, keeps_own=True)).exports
+    assert (saved.name, saved.policy, saved.refusal) == ("saved_model-mixed_bfloat16", "mixed_bfloat16", None)
+    assert (litert.policy, litert.file, litert.refused_in) == (None, None, "mixed_bfloat16")
+    assert saved.difference == pytest.approx(0, abs=1e-2)
+    outputs = np.load(asked.folder / outputs_file("mixed_bfloat16", 0, saved.name))
+    pixels = np.load(files.PREPARED / "test_images.npy")
+    made = keras.models.load_model(folder / "trained-mixed_bfloat16" / MODEL)
+    np.testing.assert_allclose(outputs, np.asarray(made(pixels, training=False)), atol=1e-2)
+    in_float32 = keras.models.clone_model(
+        made, clone_function=lambda layer: type(layer).from_config(layer.get_config() | {"dtype": "float32"})
+    )
+    in_float32.set_weights(made.get_weights())
+    assert np.abs(outputs - np.asarray(in_float32(pixels, training=False))).max() > 1e-6, "it is not in 16 bits"
+
+
 def test_runtime_takes_batches_of_any_size(exported: dict[str, tuple[Exported, Path]]) -> None:
     found, target = exported["float32"]
     with np.load(target / INPUTS) as stored:

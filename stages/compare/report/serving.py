@@ -59,7 +59,7 @@ def _time_ms(row: ServedRow, serving: Serving) -> float:
 
 
 def _cells(row: ServedRow, serving: Serving) -> tuple[str, ...]:
-    label = FORMATS[row.format].label
+    label = row.label
     if row.refusal is not None:
         return (row.variant, label, *[""] * (len(serving.measures) + 2), "not possible")
     quality = "" if row.quality is None else Scale.of(row.quality).change(row.quality)
@@ -105,9 +105,9 @@ def view(comparison: Comparison) -> dict[str, Any] | None:
         "picture": _picture(comparison, serving),
         "threads": serving.threads,
         "files": [
-            (f"{row.variant}, {FORMATS[row.format].label}", f"{row.file} (sha256 {row.sha256})")
+            (f"{row.variant}, {row.label}", f"{row.file} (sha256 {row.sha256})")
             for row in serving.rows
-            if (row.variant, row.format) == (serving.weights, serving.best) and row.file is not None
+            if (row.variant, row.name) == (serving.weights, serving.best) and row.file is not None
         ],
     }
 
@@ -132,7 +132,7 @@ def _picture(comparison: Comparison, serving: Serving) -> dict[str, Any] | None:
 
     points = [
         {
-            "label": FORMATS[row.format].label,
+            "label": row.label,
             "x": x(item.delta),
             "low": x(item.low),
             "high": x(item.high),

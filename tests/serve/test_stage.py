@@ -1,0 +1,35 @@
+"""What is timed: one file of each format and graph."""
+
+from __future__ import annotations
+
+from stages.params import Params
+from stages.results.serving import Export
+from stages.serve.records import Exported
+from stages.serve.stage import arms_of
+
+BASELINE, OTHER = "float32", "mixed_bfloat16"
+
+
+def exported(variant: str, graph: str, *exports: Export) -> dict[tuple[str, int], Exported]:
+    litert = Export(variant=variant, seed=0, format="litert", file="a")
+    return {(variant, 0): Exported(exports=(litert, *exports), graph=graph)}
+
+
+def test_variants_with_the_graph_of_the_baseline_are_timed_by_it() -> None:
+    arms = arms_of(Params(), exported(BASELINE, "a") | exported(OTHER, "a"))
+    assert {name: item.variant for name, item in arms.items()} == {"litert": BASELINE}
+
+
+def test_another_graph_and_another_precision_are_timed_apart() -> None:
+    own = Export(variant=OTHER, seed=0, format="litert", policy="mixed_bfloat16", file="b")
+    arms = arms_of(Params(), exported(BASELINE, "a") | exported(OTHER, "b", own))
+    assert {name: item.variant for name, item in arms.items()} == {
+        "litert": BASELINE,
+        "litert.mixed_bfloat16": OTHER,
+        "litert-mixed_bfloat16.mixed_bfloat16": OTHER,
+    }
+
+
+def test_format_that_refuses_the_model_is_not_timed() -> None:
+    refused = Export(variant=BASELINE, seed=0, format="onnx", refusal="ONNX Runtime: no")
+    assert list(arms_of(Params(), exported(BASELINE, "a", refused))) == ["litert"]
