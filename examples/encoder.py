@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from stages.tasks import Task
+from halfstep.tasks import Task
 
 WORDS, TOPICS = 1000, 10
 

@@ -11,9 +11,9 @@ import keras
 import numpy as np
 from sklearn.datasets import load_digits
 
-from stages.params import ModelParams
-from stages.tasks import Task
-from stages.tasks.images.models import build as network
+from halfstep.params import ModelParams
+from halfstep.tasks import Task
+from halfstep.tasks.images.models import build as network
 
 SHAPE = (32, 32, 3)
 BASE_SEED = 0  # the same base for every seed

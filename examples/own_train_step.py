@@ -14,7 +14,7 @@ import tensorflow as tf
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
-from stages.tasks import Task
+from halfstep.tasks import Task
 
 FOREIGN = 7  # this digit is not in the training data
 

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from stages.tasks import Task
+from halfstep.tasks import Task
 
 
 def build(*, batch_size: int, seed: int, units: int = 64) -> Task:

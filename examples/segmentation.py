@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from stages.tasks import Task
+from halfstep.tasks import Task
 
 
 def discs(count: int, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

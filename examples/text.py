@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers, ops
 
-from stages.tasks import Task
+from halfstep.tasks import Task
 
 CHARACTERS = 128  # ASCII; all others become "?"
 

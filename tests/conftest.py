@@ -17,9 +17,9 @@ import yaml
 from PIL import Image
 from xdist.scheduler import LoadFileScheduling
 
-from stages import files
-from stages.machine.fingerprint import fingerprint
-from stages.params import DataParams
+from halfstep import files
+from halfstep.machine.fingerprint import fingerprint
+from halfstep.params import DataParams
 from tests import warm
 
 ROOT = Path(__file__).parents[1]
@@ -108,7 +108,7 @@ def restore_precision() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def prepared_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepared images: 64 images of 8 x 8 pixels in 4 classes."""
-    from stages.prepare.images.pipeline import prepare
+    from halfstep.prepare.images.pipeline import prepare
 
     directory = tmp_path_factory.mktemp("prepared")
     prepare(DataParams(source="synthetic", synthetic_images=64, synthetic_classes=4, image_size=8), directory)

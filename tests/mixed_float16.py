@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import keras
 import pytest
 
-from stages.tensorflow_import import reset_uids
+from halfstep.tensorflow_import import reset_uids
 
 
 @pytest.fixture

@@ -16,22 +16,22 @@ import pytest
 from numpy.typing import NDArray
 from rich.console import RenderableType
 
-from stages import files
-from stages.compare.__main__ import write_results
-from stages.compare.explain.account import account_of, with_names
-from stages.compare.explain.accounts import Accounts
-from stages.compare.explain.evidence import Evidence
-from stages.compare.judge import document_of
-from stages.compare.judging import Judging, compare
-from stages.compare.report.html import render_report
-from stages.compare.report.terminal import render
-from stages.compare.study import Study, load_study
-from stages.operations.op_kinds import Layers
-from stages.params import CompareParams, Variant
-from stages.results import comparison as document
-from stages.results.artifact import Document, write_table
-from stages.results.prepared import PreparedInfo
-from stages.results.profile import (
+from halfstep import files
+from halfstep.compare.explain.account import account_of, with_names
+from halfstep.compare.explain.accounts import Accounts
+from halfstep.compare.explain.evidence import Evidence
+from halfstep.compare.judge import document_of
+from halfstep.compare.judging import Judging, compare
+from halfstep.compare.report.html import render_report
+from halfstep.compare.report.terminal import render
+from halfstep.compare.stage import write_results
+from halfstep.compare.study import Study, load_study
+from halfstep.operations.op_kinds import Layers
+from halfstep.params import CompareParams, Variant
+from halfstep.results import comparison as document
+from halfstep.results.artifact import Document, write_table
+from halfstep.results.prepared import PreparedInfo
+from halfstep.results.profile import (
     HOST,
     SUMMARY,
     AccountRow,
@@ -50,8 +50,8 @@ from stages.results.profile import (
     same_weights_file,
     write_profile,
 )
-from stages.results.task import TASK_INFO, TaskInfo, images_task
-from stages.results.training import (
+from halfstep.results.task import TASK_INFO, TaskInfo, images_task
+from halfstep.results.training import (
     HISTORY,
     METRICS,
     PREDICTIONS,
@@ -60,9 +60,9 @@ from stages.results.training import (
     write_not_trained,
     write_training,
 )
-from stages.stats.resampling import metric_scores
-from stages.stats.speedup import CONFIDENCE, REPEAT_SD, ProcessTimes, Speedup
-from stages.text import TRAIN, inference_measure
+from halfstep.stats.resampling import metric_scores
+from halfstep.stats.speedup import CONFIDENCE, REPEAT_SD, ProcessTimes, Speedup
+from halfstep.text import TRAIN, inference_measure
 
 VARIANTS = ("float32", "mixed_float16", "mixed_bfloat16", "float16")
 FAILED = "float16"

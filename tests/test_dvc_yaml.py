@@ -11,8 +11,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from stages.inputs.own_code import STARTS
-from stages.params import Params, TrainParams, Variant, load
+from halfstep.inputs.own_code import STARTS
+from halfstep.params import Params, TrainParams, Variant, load
 
 WITHOUT_EFFECT_ON_A_RESULT = {"require_gpu", "checkpoint_every"}
 

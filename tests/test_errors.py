@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.cli import cli_entry
-from stages.errors import GateError, HalfstepError, ParameterError, one_line, printable
+from halfstep.cli import cli_entry
+from halfstep.errors import GateError, HalfstepError, ParameterError, one_line, printable
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +137,7 @@ def test_success_returns_zero() -> None:
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_text_is_printed_in_any_encoding(encoding: str, printed: str, stream: str, root: Path) -> None:
     check = (
-        "import sys; from stages.cli import cli_entry\n"
+        "import sys; from halfstep.cli import cli_entry\n"
         f"cli_entry(lambda: print('\u22120.37 to 1.73 \xd7 \u2265 \xe9 \udcff', file=sys.{stream}))()"
     )
     done = subprocess.run(
@@ -165,7 +165,7 @@ def test_sigterm_unwinds_the_stack() -> None:
 
 
 def test_every_error_class_is_a_halfstep_error() -> None:
-    from stages import errors
+    from halfstep import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert all(issubclass(kind, HalfstepError) for kind in kinds)
@@ -207,7 +207,7 @@ def test_message_says_how_to_restore_the_previous_result(
 def test_signal_in_a_destructor_is_not_lost(number: str, status: int, printed: str) -> None:
     """Python ignores exceptions there."""
     code = (
-        "import signal, time; from stages.cli import cli_entry\n"
+        "import signal, time; from halfstep.cli import cli_entry\n"
         "class Receiver:\n"
         f"    def __del__(self): signal.raise_signal(signal.{number})\n"
         "def main():\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stages import fork_server
-from stages.prepare import script_task
+from halfstep import fork_server
+from halfstep.prepare import script_task
 
 MODULES = [*fork_server.PRELOADED, script_task._MODULE]  # the latter imports that of tasks, too
 THREADS = """

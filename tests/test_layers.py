@@ -1,4 +1,4 @@
-"""Modules of `stages/` import only their own package and lower layers, and few of them import slow libraries."""
+"""Modules of `halfstep/` import only their own package and lower layers, and few of them import slow libraries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SLOW = {"tensorflow", "keras"}
 
 
 def sources(root: Path) -> list[Path]:
-    return sorted(path.relative_to(root) for path in (root / "stages").rglob("*.py"))
+    return sorted(path.relative_to(root) for path in (root / "halfstep").rglob("*.py"))
 
 
 def package_of(path: Path) -> str:
@@ -40,7 +40,7 @@ def package_of(path: Path) -> str:
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[str, ...]]:
-    """The imported names, split at the dots: `("stages", "files")` for `from stages import files`."""
+    """The imported names, split at the dots: `("halfstep", "files")` for `from halfstep import files`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)
@@ -52,7 +52,7 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, ...]]:
 def misplaced(path: Path, text: str) -> list[str]:
     """Packages that a file imports although they are in its own layer or a higher one."""
     package = package_of(path)
-    names = {name[1] for name in imported(ast.parse(text)) if name[0] == "stages" and len(name) > 1} - {package}
+    names = {name[1] for name in imported(ast.parse(text)) if name[0] == "halfstep" and len(name) > 1} - {package}
     return sorted(name for name in names if package == "__init__" or LAYER[name] >= LAYER[package])
 
 
@@ -68,13 +68,13 @@ def test_modules_import_only_lower_layers(root: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "line", "names"),
     [
-        ("stages/train/training.py", "from stages.profile import worker", ["profile"]),
-        ("stages/tasks/images/dataset.py", "from stages import train", ["train"]),
-        ("stages/files.py", "import stages.tracking.tracker", ["tracking"]),
-        ("stages/tracking/store.py", "from stages import environment", ["environment"]),
-        ("stages/train/training.py", "def f():\n    from stages.compare import report", ["compare"]),
-        ("stages/tasks/images/dataset.py", "if TYPE_CHECKING:\n    from stages import profile", ["profile"]),
-        ("stages/train/training.py", "from stages import files, tasks", []),
+        ("halfstep/train/training.py", "from halfstep.profile import worker", ["profile"]),
+        ("halfstep/tasks/images/dataset.py", "from halfstep import train", ["train"]),
+        ("halfstep/files.py", "import halfstep.tracking.tracker", ["tracking"]),
+        ("halfstep/tracking/store.py", "from halfstep import environment", ["environment"]),
+        ("halfstep/train/training.py", "def f():\n    from halfstep.compare import report", ["compare"]),
+        ("halfstep/tasks/images/dataset.py", "if TYPE_CHECKING:\n    from halfstep import profile", ["profile"]),
+        ("halfstep/train/training.py", "from halfstep import files, tasks", []),
     ],
 )
 def test_misplaced_import_is_detected(path: str, line: str, names: list[str]) -> None:
@@ -110,18 +110,18 @@ def test_no_modules_import_each_other(root: Path) -> None:
         for name, found in graph_of(root).items()
     }
     TopologicalSorter(graph).prepare()
-    graph["stages.text"].add("stages.compare.judge")
+    graph["halfstep.text"].add("halfstep.compare.judge")
     with pytest.raises(CycleError):
         TopologicalSorter(graph).prepare()
 
 
 def test_report_renders_and_does_not_judge(root: Path) -> None:
     """It shows what the document says: nothing in it can compute another number or sentence."""
-    found = reached(root, "stages.compare.report")
-    judging = ("stages.stats", "stages.compare.judge", "stages.compare.judging", "stages.compare.explain")
+    found = reached(root, "halfstep.compare.report")
+    judging = ("halfstep.stats", "halfstep.compare.judge", "halfstep.compare.judging", "halfstep.compare.explain")
     assert [name for name in found if name.startswith(judging)] == []
-    assert "stages.results.comparison" in found
-    assert "stages.stats.speedup" in reached(root, "stages.compare.judge")
+    assert "halfstep.results.comparison" in found
+    assert "halfstep.stats.speedup" in reached(root, "halfstep.compare.judge")
 
 
 def test_only_one_module_imports_tensorflow(root: Path) -> None:
@@ -130,14 +130,14 @@ def test_only_one_module_imports_tensorflow(root: Path) -> None:
         for path in sources(root)
         if any(name[0] in SLOW for name in imported(ast.parse((root / path).read_text(encoding="utf-8"))))
     }
-    assert importing == {"stages/tensorflow_import.py"}
+    assert importing == {"halfstep/tensorflow_import.py"}
 
 
 def test_only_the_fleet_imports_ray_and_only_when_it_connects(root: Path) -> None:
     """Everything else works without it."""
     trees = {path.as_posix(): ast.parse((root / path).read_text(encoding="utf-8")) for path in sources(root)}
     importing = {path for path, tree in trees.items() if any(name[0] == "ray" for name in imported(tree))}
-    assert importing == {"stages/fleet/cluster.py", "stages/fleet/program.py"}
+    assert importing == {"halfstep/fleet/cluster.py", "halfstep/fleet/program.py"}
     at_once = {path for path in importing if any(name[0] == "ray" for name in imported_at_once(trees[path]))}
     assert at_once == set()
 
@@ -150,15 +150,15 @@ def imported_at_once(tree: ast.Module) -> Iterator[tuple[str, ...]]:
 
 
 MODULES_WITHOUT_TENSORFLOW = (
-    "stages.environment.__main__",
-    "stages.profile.runner",
-    "stages.train.__main__",  # it reads the parameters before it imports TensorFlow
-    "stages.profile.__main__",
-    "stages.prepare.__main__",
-    "stages.compare.__main__",
-    "stages.fleet.__main__",
-    "stages.fleet.train",
-    "stages.fleet.node",
+    "stages.environment",
+    "halfstep.profile.runner",
+    "stages.train",  # it reads the parameters before it imports TensorFlow
+    "stages.profile",
+    "stages.prepare",
+    "stages.compare",
+    "halfstep.fleet.__main__",
+    "halfstep.fleet.train",
+    "halfstep.fleet.node",
 )
 
 
@@ -175,6 +175,6 @@ def test_modules_do_not_import_tensorflow(root: Path) -> None:
 
 
 def test_environment_does_not_import_mlflow_or_pandas(root: Path) -> None:
-    check = "import sys, stages.environment.__main__; print('mlflow' in sys.modules, 'pandas' in sys.modules)"
+    check = "import sys, stages.environment; print('mlflow' in sys.modules, 'pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

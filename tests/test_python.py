@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import stages
+import halfstep
+from tests.programs import module_of
 
 STAGES = ("environment", "prepare", "train", "profile", "compare", "profile.trace", "params")
 
@@ -20,7 +21,7 @@ STAGES = ("environment", "prepare", "train", "profile", "compare", "profile.trac
 @pytest.mark.parametrize("stage", STAGES)
 def test_python_without_the_packages_gives_one_line(stage: str, root: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-S", "-m", f"stages.{stage}"],  # without site-packages
+        [sys.executable, "-S", "-m", module_of(stage)],  # without site-packages
         env=os.environ | {"PYTHONPATH": str(root)},
         cwd=tmp_path,
         capture_output=True,
@@ -49,7 +50,7 @@ sys.meta_path.insert(0, Finder())
 def test_ctrl_c_while_the_packages_are_looked_for_gives_one_line(root: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(CTRL_C)
     done = subprocess.run(
-        [sys.executable, "-m", "stages.params"],
+        [sys.executable, "-m", "halfstep.params"],
         env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
         capture_output=True,
         text=True,
@@ -59,14 +60,14 @@ def test_ctrl_c_while_the_packages_are_looked_for_gives_one_line(root: Path, tmp
 
 
 def test_import_by_another_program_is_left_alone(root: Path) -> None:
-    subprocess.run([sys.executable, "-S", "-c", "import stages"], cwd=root, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-S", "-c", "import halfstep, stages"], cwd=root, check=True, capture_output=True)
 
 
 def test_all_dependencies_are_looked_for(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = {plain(re.split(r"[>=]", line)[0]) for line in project["dependencies"]}
     owners = packages_distributions()
-    found = {plain(owner) for name in stages._PACKAGES for owner in owners[name]}
+    found = {plain(owner) for name in halfstep._PACKAGES for owner in owners[name]}
     assert wanted - {"dvc", "tensorboardpluginprofile"} <= found
 
 

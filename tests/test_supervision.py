@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from stages.imports import search_path
+from halfstep.imports import search_path
 
 STAGE = """
-from stages.supervision import supervise
+from halfstep.supervision import supervise
 supervise(__name__)
-from stages.cli import cli_entry, run
+from halfstep.cli import cli_entry, run
 
 @cli_entry
 def main():

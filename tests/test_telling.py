@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stages import telling
-from stages.train.callbacks import Epoch, epoch_line
+from halfstep import telling
+from halfstep.train.callbacks import Epoch, epoch_line
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from stages.text import ms_text, number_text, signed_text
+from halfstep.text import ms_text, number_text, signed_text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@
 
 ResNet-20 on images of 32 px and ResNet-50 on images of 224 px, both synthetic, are trained for a few steps in float32
 with TF32 (the baseline, and on a GPU its second copy), true float32, mixed_float16 and mixed_bfloat16, without and with
-XLA. Each network and XLA setting is a part: two repeats of `stages.profile.runner.measure` with a trace of each arm, on
+XLA. Each network and XLA setting is a part: two repeats of `profile.runner.measure` with a trace of each arm, on
 a GPU one arm at a time, and if there is time left, more repeats for narrower intervals. `FOLDER/acceptance.json` and
 `FOLDER/acceptance.md` are written after each part, so a kill loses only the part that runs. The traces stay in
 `FOLDER/traces`, what the parts print in `FOLDER/logs`.
@@ -14,7 +14,7 @@ a GPU one arm at a time, and if there is time left, more repeats for narrower in
 A part has a share of the time that is left. One that does not end in it is stopped and listed as not measured; one that
 fails is listed with its error, and the others go on. The exit status is 0 if every part was measured.
 
-It needs no DVC, MLflow, git or network, so `stages/` and `tools/` can be copied to a machine as a folder. Beside
+It needs no DVC, MLflow, git or network, so `halfstep/` and `tools/` can be copied to a machine as a folder. Beside
 TensorFlow, with the packages that it needs itself (keras, numpy, protobuf, rich), these must be there: filelock,
 nvidia-ml-py, pandas, pillow, psutil, pydantic, pyyaml, ruamel.yaml, scipy, xprof.
 """
@@ -38,28 +38,28 @@ from typing import Any
 
 import pandas as pd
 
-from stages import files
-from stages.compare.explain import explain
-from stages.compare.explain.account import account_of, with_names
-from stages.compare.explain.accounts import Accounts
-from stages.compare.explain.evidence import Evidence
-from stages.compare.explain.limit import possible_ratios, train_limit
-from stages.errors import HalfstepError
-from stages.machine.fingerprint import fingerprint
-from stages.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
-from stages.prepare.images.pipeline import prepare
-from stages.profile.extras import Wanted
-from stages.profile.records import ArmConfig, ArmRecord, Measurement
-from stages.profile.repeats import Repeats, amounts
-from stages.profile.runner import Context as MeasuringContext
-from stages.profile.runner import measure
-from stages.profile.stopping_rule import tables
-from stages.profile.summary import Context, summarize
-from stages.profile.trace import Operation, Trace, read_trace
-from stages.results.profile import TABLES, Profile, ProfileSummary
-from stages.stats.speedup import Speedup, train_speedup
-from stages.tasks.spec import TaskSpec
-from stages.text import TRAIN
+from halfstep import files
+from halfstep.compare.explain import explain
+from halfstep.compare.explain.account import account_of, with_names
+from halfstep.compare.explain.accounts import Accounts
+from halfstep.compare.explain.evidence import Evidence
+from halfstep.compare.explain.limit import possible_ratios, train_limit
+from halfstep.errors import HalfstepError
+from halfstep.machine.fingerprint import fingerprint
+from halfstep.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.prepare.images.pipeline import prepare
+from halfstep.profile.extras import Wanted
+from halfstep.profile.records import ArmConfig, ArmRecord, Measurement
+from halfstep.profile.repeats import Repeats, amounts
+from halfstep.profile.runner import Context as MeasuringContext
+from halfstep.profile.runner import measure
+from halfstep.profile.stopping_rule import tables
+from halfstep.profile.summary import Context, summarize
+from halfstep.profile.trace import Operation, Trace, read_trace
+from halfstep.results.profile import TABLES, Profile, ProfileSummary
+from halfstep.stats.speedup import Speedup, train_speedup
+from halfstep.tasks.spec import TaskSpec
+from halfstep.text import TRAIN
 from tools.acceptance_report import markdown
 
 ROOT = Path(__file__).parents[1]
@@ -415,7 +415,7 @@ def describe_machine(out: Path, *, on_cpu: bool) -> Measured:
 
 def software() -> Measured:
     """Versions of TensorFlow and of the CUDA libraries that it was built with and that it loads, and its GPUs."""
-    from stages.tensorflow_import import keras, tf
+    from halfstep.tensorflow_import import keras, tf
 
     gpus = tf.config.list_physical_devices("GPU")
     build = tf.sysconfig.get_build_info()

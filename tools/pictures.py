@@ -22,14 +22,14 @@ from mlflow import MlflowClient
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from stages import files, params
-from stages.errors import HalfstepError
-from stages.tracking import store
+from halfstep import files, params
+from halfstep.errors import HalfstepError
+from halfstep.tracking import store
 
 DOCS = Path("docs")
 PAGES = {"report": (1280, 900), "report-phone": (390, 844)}
 COMPARE = ("mlflow-compare", (1280, 1000))
-_TEMPLATES = Path("stages/compare/report/templates")
+_TEMPLATES = Path("halfstep/compare/report/templates")
 _RENDERING_MS = 30_000  # that MLflow's page may take
 
 
@@ -47,7 +47,7 @@ def main() -> None:
     report = files.REPORT.resolve().as_uri()
     for name, size in PAGES.items():
         _picture(browser, report, name, size)
-    command = [sys.executable, "-m", "stages.tracking", "--port", "5055"]
+    command = [sys.executable, "-m", "halfstep", "ui", "--port", "5055"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         try:
             assert server.stdout is not None

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from stages import files
-from stages.advise import experiment
-from stages.advise.__main__ import main
-from stages.advise.advice import Advice, advice_of, suffix, with_variants
-from stages.params import Params, Variant
-from stages.results.comparison import COMPARISON, Comparison, MeasuredSpeedup, OverParent, Reason, Remedy
+from halfstep import files
+from halfstep.advise import experiment
+from halfstep.advise.__main__ import main
+from halfstep.advise.advice import Advice, advice_of, suffix, with_variants
+from halfstep.params import Params, Variant
+from halfstep.results.comparison import COMPARISON, Comparison, MeasuredSpeedup, OverParent, Reason, Remedy
 
 TIMES = {"rounds": 8, "typical_ratio": 1.3, "baseline_time_ms": 13.0, "candidate_time_ms": 10.0}
 REASON: dict[str, Any] = {"text": "It waits.", "evidence": {}, "advice": "Wait less."}
@@ -156,7 +156,7 @@ def test_reason_without_a_change_says_so_in_the_file(results: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["7"], "advice 7 is not there: 1 to 1 can be tried; `python -m stages.advise` lists them"),
+        (["7"], "advice 7 is not there: 1 to 1 can be tried; `python -m halfstep advise` lists them"),
         (["0"], "advice 0 is not there"),
         (["1"], "experiments of DVC need a git repository with a commit"),
     ],

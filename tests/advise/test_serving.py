@@ -1,4 +1,4 @@
-"""`python -m stages.advise` names formats that were not tried, and its lines export a model of one's own."""
+"""`python -m halfstep advise` names formats that were not tried, and its lines export a model of one's own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stages.advise.serving import EXPORT_LINES, serving_lines, try_formats, untried
-from stages.errors import AdviceError
-from stages.formats import FORMATS, KERAS
-from stages.params import Params
-from stages.results.comparison import Serving
-from stages.serve import runtimes
+from halfstep.advise.serving import EXPORT_LINES, serving_lines, try_formats, untried
+from halfstep.errors import AdviceError
+from halfstep.formats import FORMATS, KERAS
+from halfstep.params import Params
+from halfstep.results.comparison import Serving
+from halfstep.serve import runtimes
 from tests.advise.test_advice import comparison
 
 NAMES = [name for name in FORMATS if name != KERAS and not FORMATS[name].missing]
@@ -28,7 +28,7 @@ def settings(*formats: str) -> Params:
 def test_formats_that_were_not_tried_are_named_with_the_command() -> None:
     lines = list(serving_lines(comparison(), settings("keras", "litert")))
     assert lines[0].startswith("Serving: SavedModel, LiteRT float16")
-    assert lines[1] == "    python -m stages.advise formats"
+    assert lines[1] == "    python -m halfstep advise formats"
     assert list(serving_lines(comparison(), settings(*FORMATS))) == []
     assert untried(settings(*FORMATS)) == []
     assert untried(settings())[:2] == ["saved_model", "litert"]

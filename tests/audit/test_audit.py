@@ -1,4 +1,4 @@
-"""`python -m stages.audit`, as a user starts it."""
+"""`python -m halfstep audit`, as a user starts it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(folder: Path, root: Path, params: dict[str, Any], *arguments: str) -> su
     for source in (root / "examples").glob("*.py"):
         (folder / source.name).write_bytes(source.read_bytes())
     return subprocess.run(
-        [warm.python(), "-m", "stages.audit", *arguments],
+        [warm.python(), "-m", "halfstep.audit", *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(root), "COLUMNS": "160"},
         capture_output=True,
@@ -51,7 +51,7 @@ def test_layers_are_printed_and_written_as_json(tmp_path: Path, root: Path) -> N
 @pytest.mark.slow
 def test_output_in_16_bits_and_patterns_without_a_layer_are_one_line(tmp_path: Path, root: Path) -> None:
     (tmp_path / "own.py").write_text(
-        "import keras\nimport numpy as np\nfrom stages.tasks import Task\n\n\n"
+        "import keras\nimport numpy as np\nfrom halfstep.tasks import Task\n\n\n"
         "def build(*, batch_size, seed):\n"
         "    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1, name='top')])\n"
         "    x = np.zeros((64, 4), 'float32')\n"

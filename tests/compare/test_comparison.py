@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stages import files
-from stages.compare.judging import JudgedCandidate, Judging, compare
-from stages.compare.study import load_study
-from stages.errors import ComparisonError
-from stages.params import CompareParams, Variant
-from stages.results.profile import same_weights_file
+from halfstep import files
+from halfstep.compare.judging import JudgedCandidate, Judging, compare
+from halfstep.compare.study import load_study
+from halfstep.errors import ComparisonError
+from halfstep.params import CompareParams, Variant
+from halfstep.results.profile import same_weights_file
 from tests.small_study import (
     BATCH_SIZES,
     BRIDGE,

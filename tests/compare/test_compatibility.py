@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stages.compare.compatibility import check_initial_weights, check_profiles, check_trainings
-from stages.errors import ComparisonError
+from halfstep.compare.compatibility import check_initial_weights, check_profiles, check_trainings
+from halfstep.errors import ComparisonError
 from tests.small_study import BRIDGE, CONFIGURATION, SmallStudy
 
 

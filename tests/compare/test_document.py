@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from stages import files
-from stages.compare.judge import document_of
-from stages.compare.judging import Judging
-from stages.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
-from stages.results.profile import same_weights_file
+from halfstep import files
+from halfstep.compare.judge import document_of
+from halfstep.compare.judging import Judging
+from halfstep.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
+from halfstep.results.profile import same_weights_file
 from tests.small_study import IMAGES, SEEDS, SmallStudy
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stages.compare.gate import check_gate
-from stages.compare.judge import document_of
-from stages.compare.judging import Judging
-from stages.compare.metrics import tracking_tags
-from stages.errors import GateError
+from halfstep.compare.gate import check_gate
+from halfstep.compare.judge import document_of
+from halfstep.compare.judging import Judging
+from halfstep.compare.metrics import tracking_tags
+from halfstep.errors import GateError
 from tests.small_study import SmallStudy
 
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stages import files
-from stages.compare.gate import check_gate
-from stages.compare.judge import document_of
-from stages.compare.report.html import render_report
-from stages.compare.report.markdown import render_markdown
-from stages.errors import GateError
-from stages.results.comparison import Comparison
-from stages.results.training import METRICS, PREDICTIONS
-from stages.tasks import Task, scoring
-from stages.train import training
+from halfstep import files
+from halfstep.compare.gate import check_gate
+from halfstep.compare.judge import document_of
+from halfstep.compare.report.html import render_report
+from halfstep.compare.report.markdown import render_markdown
+from halfstep.errors import GateError
+from halfstep.results.comparison import Comparison
+from halfstep.results.training import METRICS, PREDICTIONS
+from halfstep.tasks import Task, scoring
+from halfstep.train import training
 from tests.small_study import CLASSES, FAILED, IMAGES, SEEDS, VARIANTS, SmallStudy
 
 STUDIES = 20

@@ -14,13 +14,13 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from stages import files
-from stages.compare.__main__ import main
-from stages.compare.judge import document_of
-from stages.compare.judging import Judging
-from stages.compare.report.markdown import render_markdown
-from stages.results import comparison as document
-from stages.results.comparison import COMPARISON
+from halfstep import files
+from halfstep.compare.judge import document_of
+from halfstep.compare.judging import Judging
+from halfstep.compare.report.markdown import render_markdown
+from halfstep.results import comparison as document
+from halfstep.results.comparison import COMPARISON
+from stages.compare import main
 from tests.small_study import CONFIGURATION, SmallStudy, write_results_of
 
 
@@ -137,9 +137,9 @@ def test_parameter_that_is_edited_meanwhile(
         return document_of(*arguments)
 
     configure(min_speedup=1.05)
-    monkeypatch.setattr("stages.compare.__main__.document_of", edited)
+    monkeypatch.setattr("halfstep.compare.stage.document_of", edited)
     assert main() == 1
     assert "compare: compare.min_speedup (1.05, now 1.5) changed while the stage ran" in capfd.readouterr().err
     assert not COMPARISON.exists()
-    monkeypatch.setattr("stages.compare.__main__.document_of", document_of)
+    monkeypatch.setattr("halfstep.compare.stage.document_of", document_of)
     assert main() == 0

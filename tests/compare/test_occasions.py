@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from stages.compare.judge import document_of
-from stages.compare.judging import Judging, found_ratios
-from stages.compare.next_steps import next_steps
-from stages.errors import CorruptFileError
-from stages.results import occasions
+from halfstep.compare.judge import document_of
+from halfstep.compare.judging import Judging, found_ratios
+from halfstep.compare.next_steps import next_steps
+from halfstep.errors import CorruptFileError
+from halfstep.results import occasions
 from tests.small_study import PROTOCOL, SmallStudy
 
 MINE = "mixed_bfloat16"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from stages.compare.judge import document_of
-from stages.compare.report.html import render_report
-from stages.compare.report.markdown import render_markdown
-from stages.compare.report.tables import at_equal_batch, batch_table
-from stages.params import Variant
-from stages.results.comparison import Comparison
-from stages.results.profile import BatchTried, LargestBatch, read_profile
+from halfstep.compare.judge import document_of
+from halfstep.compare.report.html import render_report
+from halfstep.compare.report.markdown import render_markdown
+from halfstep.compare.report.tables import at_equal_batch, batch_table
+from halfstep.params import Variant
+from halfstep.results.comparison import Comparison
+from halfstep.results.profile import BatchTried, LargestBatch, read_profile
 from tests.small_study import SmallStudy, settings_in_force
 
 

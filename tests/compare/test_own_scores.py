@@ -10,19 +10,19 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from stages import files
-from stages.compare.judge import document_of
-from stages.compare.judging import Judging
-from stages.compare.metrics import tracking_metrics
-from stages.compare.next_steps import next_steps
-from stages.compare.report.markdown import render_markdown
-from stages.compare.sentences import verdict_sentence
-from stages.errors import ComparisonError, CorruptFileError, DataError, ParameterError
-from stages.results import comparison as document
-from stages.results.comparison import COMPARISON
-from stages.results.training import SCORES
-from stages.stats.bootstrap import MetricChange
-from stages.stats.scores import ScoreChange
+from halfstep import files
+from halfstep.compare.judge import document_of
+from halfstep.compare.judging import Judging
+from halfstep.compare.metrics import tracking_metrics
+from halfstep.compare.next_steps import next_steps
+from halfstep.compare.report.markdown import render_markdown
+from halfstep.compare.sentences import verdict_sentence
+from halfstep.errors import ComparisonError, CorruptFileError, DataError, ParameterError
+from halfstep.results import comparison as document
+from halfstep.results.comparison import COMPARISON
+from halfstep.results.training import SCORES
+from halfstep.stats.bootstrap import MetricChange
+from halfstep.stats.scores import ScoreChange
 from tests.small_study import FAILED, IMAGES, SEEDS, SmallStudy, terminal_of, write_results_of
 
 MARGIN = 0.02

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from stages import files
-from stages.compare.judge import document_of
-from stages.compare.metrics import dvc_metrics
-from stages.compare.report import serving as report
-from stages.compare.report.markdown import render_markdown
-from stages.params import Variant
-from stages.results.artifact import write_array
-from stages.results.comparison import Serving
-from stages.results.profile import Call, ProfileSummary, Protocol
-from stages.results.serving import SERVING, Export, Served, outputs_file, write_times
+from halfstep import files
+from halfstep.compare.judge import document_of
+from halfstep.compare.metrics import dvc_metrics
+from halfstep.compare.report import serving as report
+from halfstep.compare.report.markdown import render_markdown
+from halfstep.params import Variant
+from halfstep.results.artifact import write_array
+from halfstep.results.comparison import Serving
+from halfstep.results.profile import Call, ProfileSummary, Protocol
+from halfstep.results.serving import SERVING, Export, Served, outputs_file, write_times
 from tests.small_study import (
     CONFIGURATION,
     SEEDS,

@@ -14,17 +14,17 @@ import pytest
 from mlflow import MlflowClient
 from rich.console import Console
 
-from stages import files
-from stages.compare.__main__ import main
-from stages.compare.gate import refusal
-from stages.compare.judge import document_of
-from stages.compare.judging import Judging
-from stages.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
-from stages.compare.next_steps import next_steps
-from stages.compare.report.markdown import render_markdown
-from stages.compare.sentences import verdict_sentence
-from stages.compare.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE
-from stages.errors import ComparisonError
+from halfstep import files
+from halfstep.compare.gate import refusal
+from halfstep.compare.judge import document_of
+from halfstep.compare.judging import Judging
+from halfstep.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
+from halfstep.compare.next_steps import next_steps
+from halfstep.compare.report.markdown import render_markdown
+from halfstep.compare.sentences import verdict_sentence
+from halfstep.compare.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE
+from halfstep.errors import ComparisonError
+from stages.compare import main
 from tests.small_study import SPEEDUPS, SmallStudy, html_of, terminal_of, write_results_of
 
 RATIO = SPEEDUPS["mixed_bfloat16"]  # 1.6

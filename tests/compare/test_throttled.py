@@ -11,15 +11,15 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from stages import files
-from stages.compare.judge import document_of
-from stages.compare.judging import Judging
-from stages.compare.next_steps import next_steps
-from stages.compare.report.html import _protocol
-from stages.compare.report.markdown import render_markdown
-from stages.compare.sentences import verdict_sentence
-from stages.compare.verdict import throttled_measures
-from stages.results.profile import GpuConditions, read_profile
+from halfstep import files
+from halfstep.compare.judge import document_of
+from halfstep.compare.judging import Judging
+from halfstep.compare.next_steps import next_steps
+from halfstep.compare.report.html import _protocol
+from halfstep.compare.report.markdown import render_markdown
+from halfstep.compare.sentences import verdict_sentence
+from halfstep.compare.verdict import throttled_measures
+from halfstep.results.profile import GpuConditions, read_profile
 from tests.small_study import PROTOCOL, SmallStudy, html_of, profile, terminal_of
 
 GPU = GpuConditions(

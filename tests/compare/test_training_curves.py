@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from stages.compare.study import VariantResult
-from stages.compare.training_curves import loss_scaling, time_to_score
-from stages.results.training import Training
+from halfstep.compare.study import VariantResult
+from halfstep.compare.training_curves import loss_scaling, time_to_score
+from halfstep.results.training import Training
 from tests.small_study import training_metrics
 
 SCALES = pd.DataFrame({"epoch": [0, 1, 2], "loss_scale": [32768.0, 65536.0, 16384.0], "skipped_steps": [0, 1, 2]})

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from stages.compare.verdict import Parts, decide, decide_speed, run_tests, verdicts, void_measures
-from stages.params import CompareParams
-from stages.results.comparison import Verdict
-from stages.stats.proportions import BinaryChange
-from stages.stats.speedup import Speedup
+from halfstep.compare.verdict import Parts, decide, decide_speed, run_tests, verdicts, void_measures
+from halfstep.params import CompareParams
+from halfstep.results.comparison import Verdict
+from halfstep.stats.proportions import BinaryChange
+from halfstep.stats.speedup import Speedup
 from tests.small_study import measured_speedup, speedup_between
 
 MARGIN = 0.01

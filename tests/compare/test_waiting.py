@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stages.compare.judge import document_of
-from stages.compare.judging import Judging
-from stages.compare.next_steps import next_steps
-from stages.compare.notes import notes
-from stages.compare.sentences import verdict_sentence
+from halfstep.compare.judge import document_of
+from halfstep.compare.judging import Judging
+from halfstep.compare.next_steps import next_steps
+from halfstep.compare.notes import notes
+from halfstep.compare.sentences import verdict_sentence
 from tests.small_study import SmallStudy, html_of
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pynvml
 import pytest
 
-from stages.environment import gpu_preflight
-from stages.environment.gpu_preflight import Trial, judge, mode_problem, operations, run
-from stages.errors import HalfstepError
-from stages.machine import gpu_failures
-from stages.params import Params, TrainParams, Variant
+from halfstep.environment import gpu_preflight
+from halfstep.environment.gpu_preflight import Trial, judge, mode_problem, operations, run
+from halfstep.errors import HalfstepError
+from halfstep.machine import gpu_failures
+from halfstep.params import Params, TrainParams, Variant
 from tests.gpu_logs import LOGS, PROFILER_LOGS
 
 NAME = "NVIDIA GeForce RTX 5090"

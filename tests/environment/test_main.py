@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from stages import files
-from stages.environment.__main__ import remove_unlisted_arms
-from stages.inputs.head_digests import HEAD_DIGESTS
-from stages.params import TrainParams
+from halfstep import files
+from halfstep.environment.writing import remove_unlisted_arms
+from halfstep.inputs.head_digests import HEAD_DIGESTS
+from halfstep.params import TrainParams
 
 KEYS = ["compare", "model", "prepare", "profile", "serve", "source", "task", "tracking", "train"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stages.environment.preflight import input_problems
-from stages.params import DataParams, ModelParams, Params, TaskParams, TrainParams, Variant
+from halfstep.environment.preflight import input_problems
+from halfstep.params import DataParams, ModelParams, Params, TaskParams, TrainParams, Variant
 
 
 @pytest.fixture(autouse=True)

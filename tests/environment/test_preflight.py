@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from stages.environment.preflight import checked_params, input_problems, keras_applications
-from stages.errors import ParameterError
-from stages.params import DataParams, ModelParams, Params, TrackingParams
+from halfstep.environment.preflight import checked_params, input_problems, keras_applications
+from halfstep.errors import ParameterError
+from halfstep.params import DataParams, ModelParams, Params, TrackingParams
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages import files
-from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.tasks.spec import TaskSpec
-from stages.train.training import train
+from halfstep import files
+from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.tasks.spec import TaskSpec
+from halfstep.train.training import train
 from tests.tasks.conftest import prepare_task
 
 # By example: arguments, epochs and batch size; and what the score must exceed, which an untrained model does not.

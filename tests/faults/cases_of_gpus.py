@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stages.environment import gpu_preflight
-from stages.machine import gpu_failures
+from halfstep.environment import gpu_preflight
+from halfstep.machine import gpu_failures
 from tests.fake_nvml import Device, FakeNvml
 from tests.faults.cases import Arrange, Case
 from tests.gpu_logs import LOGS

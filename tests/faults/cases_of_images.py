@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stages import files
+from halfstep import files
 from tests.faults.cases import Arrange, Case
 from tests.prepare.images.test_folder import LOOKALIKES, UNUSABLE
 

@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stages.tasks import Task
+from halfstep.tasks import Task
 
 X = np.arange(128, dtype="float32").reshape(32, 4) / 128
 Y = X.sum(axis=1, keepdims=True)
@@ -125,7 +125,7 @@ def _linked(root: Path, _: pytest.MonkeyPatch) -> None:
 
 
 def _no_room(_: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("stages.environment.preflight.MIN_TEMPORARY_BYTES", 2**60)
+    patch.setattr("halfstep.environment.preflight.MIN_TEMPORARY_BYTES", 2**60)
 
 
 def _threads(name: str, value: str) -> Case:

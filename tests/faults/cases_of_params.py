@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stages.machine import fingerprint
+from halfstep.machine import fingerprint
 from tests.faults.cases import Arrange, Case
 from tests.params.test_loading import NOT_A_PARAMETER_FILE, ONE_ERROR
 from tests.params.test_reading import HOSTILE

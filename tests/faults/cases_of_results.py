@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages import files
+from halfstep import files
 from tests.faults.cases import Arrange, Case
 
 FLOAT32 = files.train_dir("float32", 1)

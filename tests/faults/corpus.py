@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from stages import files
-from stages.compare.study import load_study
-from stages.errors import CorruptFileError, DataError
-from stages.machine import fingerprint
-from stages.params import DataParams
-from stages.prepare.images.pipeline import prepare
-from stages.results.task import TASK_INFO, images_task
-from stages.results.training import finished_scores
+from halfstep import files
+from halfstep.compare.study import load_study
+from halfstep.errors import CorruptFileError, DataError
+from halfstep.machine import fingerprint
+from halfstep.params import DataParams
+from halfstep.prepare.images.pipeline import prepare
+from halfstep.results.task import TASK_INFO, images_task
+from halfstep.results.training import finished_scores
 
 POSITIONS = 16
 VARIANT = "float32"

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stages import files
-from stages.cli import cli_entry
-from stages.machine.fingerprint import fingerprint
+from halfstep import files
+from halfstep.machine.fingerprint import fingerprint
 from tests.faults.cases import Case, all_cases
+from tests.programs import STAGES, module_of
 
 CASES = all_cases()
 MIN_CASES = 60
@@ -63,10 +63,10 @@ def set_up(case: Case, root: Path, request: pytest.FixtureRequest, monkeypatch: 
 
 def run(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
     module, *arguments = command.split()
-    entry = importlib.import_module(f"stages.{module}.__main__").main
+    page = module_of(module)
+    entry = importlib.import_module(page if module in STAGES else f"{page}.__main__").main
     monkeypatch.setattr(sys, "argv", [module, *arguments])
-    main = cli_entry(entry) if module == "profile.trace" else entry
-    return int(main())
+    return int(entry())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace("\n", " "))

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stages import files
+from halfstep import files
+from tests.programs import module_of
 from tests.small_study import training_metrics
 
 TRAIN = "train --variant float32 --seed 0"
@@ -42,7 +43,7 @@ def start(
     def start(command: str) -> subprocess.Popen[str]:
         module, *arguments = command.split()
         process = subprocess.Popen(
-            [sys.executable, "-m", f"stages.{module}", *arguments],
+            [sys.executable, "-m", module_of(module), *arguments],
             env=os.environ | {"PYTHONPATH": str(root)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stages import precision
-from stages.errors import PrecisionError
-from stages.machine import fingerprint, gpus
-from stages.machine.gpu_failures import Explanation
-from stages.params import Variant
+from halfstep import precision
+from halfstep.errors import PrecisionError
+from halfstep.machine import fingerprint, gpus
+from halfstep.machine.gpu_failures import Explanation
+from halfstep.params import Variant
 
 PLAIN = Variant(policy="float32")
 without_gpu = pytest.mark.skipif(bool(fingerprint.gpus()), reason="this machine has a GPU")

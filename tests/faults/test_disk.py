@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages import files
-from stages.errors import DataError
-from stages.params import DataParams
-from stages.prepare.images.pipeline import prepare
+from halfstep import files
+from halfstep.errors import DataError
+from halfstep.params import DataParams
+from halfstep.prepare.images.pipeline import prepare
 
 SIZE_KIB = 256
 
@@ -75,7 +75,7 @@ def test_images_that_do_not_fit_are_refused_before_writing(small_disk: Path) -> 
 
 
 def test_disk_that_fills_up_while_images_are_written(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stages.prepare.images.pipeline.require_free_space", lambda *_: None)
+    monkeypatch.setattr("halfstep.prepare.images.pipeline.require_free_space", lambda *_: None)
     data = DataParams(source="synthetic", synthetic_images=1000, synthetic_classes=2, image_size=16)
     with pytest.raises(
         DataError, match=r"prepared: cannot be written \(No space left on device\); free disk space"
@@ -97,7 +97,7 @@ def test_limit_on_the_size_of_files_gives_one_line(root: Path, tmp_path: Path, s
     """Every write of the stage meets the limit, in any library; this needs no separate file system."""
     store = shutil.copy(store_template, tmp_path / "mlflow.db")
     (tmp_path / "params.yaml").write_text("data: {source: synthetic, synthetic_images: 2000, image_size: 32}\n")
-    program = "from stages.environment.__main__ import main; main(); from stages.prepare.__main__ import main; main()"
+    program = "from stages.environment import main; main(); from stages.prepare import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,

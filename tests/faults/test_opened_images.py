@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages import files
-from stages.errors import CorruptFileError, DataError
-from stages.tasks.images import dataset
+from halfstep import files
+from halfstep.errors import CorruptFileError, DataError
+from halfstep.tasks.images import dataset
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from stages import files
-from stages.machine.fingerprint import fingerprint
+from halfstep import files
+from halfstep.machine.fingerprint import fingerprint
 from tests.faults.cases_of_own_code import PARAMS, from_generator, own_code
+from tests.programs import module_of
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,7 @@ class Project:
 
     def run(self, stage: str = "prepare", *arguments: str, shell: str = "", **variables: str) -> Any:
         """Runs a stage; `shell` is what follows in the command line."""
-        command = " ".join([sys.executable, "-m", f"stages.{stage}", *arguments, shell])
+        command = " ".join([sys.executable, "-m", module_of(stage), *arguments, shell])
         environment = self._environment | variables
         return subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],

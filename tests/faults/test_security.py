@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-import stages
-from stages.errors import without_password
+import halfstep
+from halfstep.errors import without_password
 
 # Calls that run code or a shell, or read a format that can.
 FORBIDDEN_CALLS = {
@@ -25,8 +25,8 @@ FORBIDDEN_CALLS = {
 
 
 def calls(root: Path) -> Iterator[tuple[Path, str, dict[str, str]]]:
-    """Every call in `stages/`: file, dotted name, and the source code of its keyword arguments."""
-    for path in sorted((root / "stages").rglob("*.py")):
+    """Every call in `halfstep/` and `stages/`: file, dotted name, and the source code of its keyword arguments."""
+    for path in sorted([*(root / "halfstep").rglob("*.py"), *(root / "stages").rglob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
                 arguments = {str(keyword.arg): ast.unparse(keyword.value) for keyword in node.keywords}
@@ -61,7 +61,7 @@ def test_yaml_is_read_with_a_safe_loader(root: Path) -> None:
 
 def test_pictures_are_opened_only_in_listed_formats(root: Path) -> None:
     opened = [(path, keywords) for path, name, keywords in calls(root) if name == "Image.open"]
-    assert [str(path) for path, _ in opened] == ["stages/prepare/images/decoding.py"]
+    assert [str(path) for path, _ in opened] == ["halfstep/prepare/images/decoding.py"]
     assert [keywords["formats"] for _, keywords in opened] == ["FORMATS"]
 
 
@@ -71,7 +71,7 @@ def test_report_escapes_its_texts(root: Path) -> None:
     assert [
         keywords for keywords in environments if keywords.get("autoescape") not in ("True", "select_autoescape()")
     ] == []
-    templates = [path.read_text(encoding="utf-8") for path in (root / "stages/compare/report/templates").iterdir()]
+    templates = [path.read_text(encoding="utf-8") for path in (root / "halfstep/compare/report/templates").iterdir()]
     assert not any("autoescape false" in text for text in templates)
 
 
@@ -80,7 +80,7 @@ def test_telemetry_is_off(root: Path) -> None:
     settings.read(root / ".dvc/config")
     switches = {name: settings.getboolean("core", name) for name in ("analytics", "check_update")}
     assert switches == {"analytics": False, "check_update": False}
-    assert stages  # sets the variable before MLflow can be imported
+    assert halfstep  # sets the variable before MLflow can be imported
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     from mlflow.telemetry.client import get_telemetry_client
 
@@ -94,7 +94,8 @@ def test_name_does_not_reach_a_shell(name: str, root: Path, tmp_path: Path) -> N
     """DVC puts the name into a command, but `environment` rejects it before DVC runs that command."""
     for part in ("dvc.yaml", ".dvcignore"):
         shutil.copy(root / part, tmp_path / part)
-    (tmp_path / "stages").symlink_to(root / "stages")
+    for part in ("halfstep", "stages"):
+        (tmp_path / part).symlink_to(root / part)
     (tmp_path / ".dvc").mkdir()
     (tmp_path / ".dvc" / "config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
     params = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))

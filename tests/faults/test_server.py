@@ -12,9 +12,9 @@ import pytest
 import yaml
 from werkzeug.serving import make_ssl_devcert
 
-from stages import files
-from stages.machine.fingerprint import fingerprint
-from stages.prepare import __main__ as prepare
+from halfstep import files
+from halfstep.machine.fingerprint import fingerprint
+from stages import prepare as prepare
 from tests.faults.servers import SMALL, FaultyServer, WithPassword, hello, serving
 
 LIMIT_S = 15.0

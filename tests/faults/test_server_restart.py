@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from stages import files
-from stages.machine.fingerprint import fingerprint
-from stages.params import Params
-from stages.tracking import active_run, run_logging
-from stages.tracking.active_run import ActiveRun
-from stages.tracking.tracker import Tracker
+from halfstep import files
+from halfstep.machine.fingerprint import fingerprint
+from halfstep.params import Params
+from halfstep.tracking import active_run, run_logging
+from halfstep.tracking.active_run import ActiveRun
+from halfstep.tracking.tracker import Tracker
 from tests.faults.servers import FaultyServer, later, noise, refuse
 
 TRAINING = run_logging.training("float32", 0)

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 import yaml
 
-from stages import files
-from stages.cli import cli_entry
-from stages.compare import __main__ as compare
-from stages.environment import __main__ as environment
-from stages.locking import machine_lock
-from stages.params import Params
-from stages.prepare import __main__ as prepare
-from stages.profile import __main__ as profile
-from stages.profile import stage as profile_stage_module
-from stages.tracking import deadline
+from halfstep import files
+from halfstep.cli import cli_entry
+from halfstep.locking import machine_lock
+from halfstep.params import Params
+from halfstep.profile import stage as profile_stage_module
+from halfstep.tracking import deadline
+from stages import compare as compare
+from stages import environment as environment
+from stages import prepare as prepare
+from stages import profile as profile
 from tests.faults import servers
 from tests.faults.servers import SMALL, FaultyServer
 from tests.small_study import complete_data  # noqa: F401  (a fixture)
@@ -83,7 +83,7 @@ def stages(
         shutil.rmtree(files.DATA / "prepared")
         shutil.copytree(prepared_template, files.PREPARED)
         _replay_training(monkeypatch)
-        from stages.train.stage import run_stage
+        from halfstep.train.stage import run_stage
 
         def run() -> None:
             run_stage(Params.model_validate(yaml.safe_load(Path("params.yaml").read_text())), "float32", 1)
@@ -129,8 +129,8 @@ def project_runs(tmp_path: Path) -> RunLister:
 
 def _replay_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trains once. Later trainings return the same result at once, and log the same epochs."""
-    from stages.train import stage
-    from stages.train.training import train
+    from halfstep.train import stage
+    from halfstep.train.training import train
 
     trained: list[Any] = []
 

@@ -12,10 +12,10 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from stages import files
-from stages.params import Params, TrackingParams, TrainParams
-from stages.tracking import backfill
-from stages.tracking.tracker import Tracker
+from halfstep import files
+from halfstep.params import Params, TrackingParams, TrainParams
+from halfstep.tracking import backfill
+from halfstep.tracking.tracker import Tracker
 from tests.faults.servers import FaultyServer, mlflow_server
 
 TRAIN = TrainParams(variants=("float32",), epochs=4, batch_size=8)
@@ -41,8 +41,8 @@ def runs(project: Path) -> list[Run]:
 
 def after_epochs(count: int, then: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls `then` after the given number of epochs, when they are logged."""
-    from stages.train import stage
-    from stages.train.callbacks import Epoch
+    from halfstep.train import stage
+    from halfstep.train.callbacks import Epoch
 
     def epoch_line(name: str, epochs: int) -> Callable[[Epoch], None]:
         return lambda row: then() if row.epoch + 1 == count else None
@@ -53,7 +53,7 @@ def after_epochs(count: int, then: Callable[[], None], monkeypatch: pytest.Monke
 def test_server_that_fails_during_training_gets_the_whole_run_later(
     project: Path, server: FaultyServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from stages.train.stage import run_stage
+    from halfstep.train.stage import run_stage
 
     def vanish() -> None:
         server.vanish_from = 0
@@ -94,7 +94,7 @@ def test_server_that_fails_during_training_gets_the_whole_run_later(
 def test_server_that_stops_responding_costs_seconds_and_no_step(
     project: Path, server: FaultyServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from stages.train.stage import run_stage
+    from halfstep.train.stage import run_stage
 
     run_stage(params_for(server), "float32", 0)
     expected = np.load(FOLDER / "predictions.npy")
@@ -115,7 +115,7 @@ def test_server_that_stops_responding_costs_seconds_and_no_step(
 def test_next_training_ends_the_unfinished_run(
     project: Path, server: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stages.train.stage import run_stage
+    from halfstep.train.stage import run_stage
 
     def vanish() -> None:
         server.vanish_from = 0

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from stages import files
-from stages.compare.judge import document_of
-from stages.errors import HalfstepError
-from stages.fleet.driving import Job, Outcome
-from stages.fleet.profile import _bring_home, alike
-from stages.fleet.report import REPORT, differences, report, together
-from stages.gallery import results
-from stages.gallery.results import Result
-from stages.params import Params
-from stages.results.comparison import COMPARISON, VerdictTest
+from halfstep import files
+from halfstep.compare.judge import document_of
+from halfstep.errors import HalfstepError
+from halfstep.fleet.driving import Job, Outcome
+from halfstep.fleet.profile import _bring_home, alike
+from halfstep.fleet.report import REPORT, differences, report, together
+from halfstep.gallery import results
+from halfstep.gallery.results import Result
+from halfstep.params import Params
+from halfstep.results.comparison import COMPARISON, VerdictTest
 from tests.small_study import ENVIRONMENT, SmallStudy, complete_data, project
 
 __all__ = ["complete_data", "project"]
@@ -145,12 +145,12 @@ def test_what_must_be_alike(project: SmallStudy, tmp_path: Path) -> None:
 
 
 def test_damaged_and_missing_files_are_one_line(project: SmallStudy) -> None:
-    with pytest.raises(HalfstepError, match=r"^data/fleet has no machine: run `python -m stages.fleet profile`$"):
+    with pytest.raises(HalfstepError, match=r"^data/fleet has no machine: run `python -m halfstep fleet profile`$"):
         report()
     measure(project, "CPU 1")
     (path,) = files.FLEET.glob("*/*.json")
     path.write_text(path.read_text().replace('"occasion"', '"word"'))
-    with pytest.raises(HalfstepError, match=r"is left out: .*; remove it, or run `python -m stages.fleet profile`$"):
+    with pytest.raises(HalfstepError, match=r"is left out: .*; remove it, or run `python -m halfstep fleet profile`$"):
         report()
 
 
@@ -158,7 +158,7 @@ def test_report_runs_without_ray(project: SmallStudy, root: Path) -> None:
     measure(project, "CPU 1")
     code = (
         "import sys; sys.modules['ray'] = None; sys.argv = ['fleet', 'report']\n"
-        "from stages.fleet.__main__ import main; status = main()\n"
+        "from halfstep.fleet.__main__ import main; status = main()\n"
         "assert not {'tensorflow', 'keras'} & set(sys.modules), 'TensorFlow is imported'; raise SystemExit(status)"
     )
     variables = os.environ | {"PYTHONPATH": str(root), "COLUMNS": "120"}

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stages import files
-from stages.errors import FleetError
-from stages.fleet import cluster, node, program, remote, train, tree
-from stages.fleet.cluster import Node
-from stages.params import FleetParams, ModelParams, Params, TaskParams, TrackingParams
-from stages.tracking import provenance
+from halfstep import files
+from halfstep.errors import FleetError
+from halfstep.fleet import cluster, node, program, remote, train, tree
+from halfstep.fleet.cluster import Node
+from halfstep.params import FleetParams, ModelParams, Params, TaskParams, TrackingParams
+from halfstep.tracking import provenance
 
 REMOTE = "[core]\n    remote = store\n['remote \"store\"']\n    url = ../../remote\n"
 
@@ -100,7 +100,7 @@ def test_variables_of_ray_are_not_passed_on(root: Path) -> None:
     """The parent's environment counts: `ray start` has it as the user set it."""
     code = (
         "import os, subprocess, sys\n"
-        "child = 'from stages.fleet.program import node_environment as e; print(sorted(e()))'\n"
+        "child = 'from halfstep.fleet.program import node_environment as e; print(sorted(e()))'\n"
         "variables = os.environ | {'OMP_NUM_THREADS': '1', 'RAY_JOB_ID': '1'}\n"
         "subprocess.run([sys.executable, '-c', child], env=variables, check=True)\n"
     )

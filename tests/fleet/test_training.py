@@ -1,4 +1,4 @@
-"""`python -m stages.fleet train` on three nodes of this machine, some of which fail or are lost."""
+"""`python -m halfstep fleet train` on three nodes of this machine, some of which fail or are lost."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NAME = "float32-0"
 
 
 class Fleet:
-    """A running `python -m stages.fleet train`."""
+    """A running `python -m halfstep fleet train`."""
 
     def __init__(self, home: Checkout, cluster: Cluster) -> None:
         environment = child_environment(home.root) | {"RAY_ADDRESS": cluster.address}
         self.process = subprocess.Popen(
-            ["python", "-m", "stages.fleet", "train"],
+            ["python", "-m", "halfstep.fleet", "train"],
             cwd=home.root,
             env=environment,
             stdout=subprocess.PIPE,
@@ -98,7 +98,7 @@ def test_nodes_that_cannot_train_are_left_out_and_the_results_are_those_of_one_m
     changed = home.check_output(
         "python",
         "-c",
-        "from stages import params; from stages.fleet.unfinished import unfinished_trainings as missing\n"
+        "from halfstep import params; from halfstep.fleet.unfinished import unfinished_trainings as missing\n"
         "print(len(missing(params.load().train)))",
     )
     assert changed.strip() == "2"

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from stages import files
+from halfstep import files
 from tests.frozen import FOLDER, pack
 from tests.frozen.test_frozen import judged, texts_of
 from tools.benchmarks.checkout import cloned, resolved

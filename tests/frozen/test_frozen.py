@@ -10,13 +10,13 @@ import pytest
 import yaml
 from rich.console import Console
 
-from stages.compare.judge import judge
-from stages.compare.report.html import render_report
-from stages.compare.report.markdown import render_markdown
-from stages.compare.report.terminal import render
-from stages.compare.study import Study, load_study
-from stages.params import CompareParams
-from stages.results.comparison import Comparison
+from halfstep.compare.judge import judge
+from halfstep.compare.report.html import render_report
+from halfstep.compare.report.markdown import render_markdown
+from halfstep.compare.report.terminal import render
+from halfstep.compare.study import Study, load_study
+from halfstep.params import CompareParams
+from halfstep.results.comparison import Comparison
 from tests.frozen import COLUMNS, FOLDER, text_of_page, unpack
 
 STUDIES = sorted(path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz"))

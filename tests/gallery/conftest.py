@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from stages import files
-from stages.gallery import results
-from stages.gallery.results import Result
-from stages.results.comparison import Candidate, Comparison
+from halfstep import files
+from halfstep.gallery import results
+from halfstep.gallery.results import Result
+from halfstep.results.comparison import Candidate, Comparison
 from tests.frozen import FOLDER
 from tools.gallery import studies
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from stages import files
-from stages.advise import experiment
-from stages.errors import AdviceError
-from stages.gallery import results
-from stages.params import Params
-from stages.results.comparison import Comparison
+from halfstep import files
+from halfstep.advise import experiment
+from halfstep.errors import AdviceError
+from halfstep.gallery import results
+from halfstep.params import Params
+from halfstep.results.comparison import Comparison
 from tests.gallery.conftest import Make, frozen
 from tools.gallery import __main__, page, running, studies
 

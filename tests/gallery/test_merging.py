@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stages.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
-from stages.gallery.results import Results
-from stages.results.comparison import Ratio
-from stages.text import TRAIN
+from halfstep.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
+from halfstep.gallery.results import Results
+from halfstep.results.comparison import Ratio
+from halfstep.text import TRAIN
 from tests.gallery.conftest import Make
 
 

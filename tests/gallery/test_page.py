@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from stages.errors import DataError
-from stages.gallery.merging import by_machine
-from stages.gallery.picture import COLOURS, svg
-from stages.gallery.results import Result, Results
-from stages.results.comparison import Candidate
-from stages.text import TRAIN
+from halfstep.errors import DataError
+from halfstep.gallery.merging import by_machine
+from halfstep.gallery.picture import COLOURS, svg
+from halfstep.gallery.results import Result, Results
+from halfstep.results.comparison import Candidate
+from halfstep.text import TRAIN
 from tests.gallery.conftest import KNOWN, Make, scaled
 from tools.gallery import page, studies
 from tools.gallery.studies import PUBLISHED, read_results

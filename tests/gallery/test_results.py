@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from stages.gallery import results
-from stages.gallery.results import GalleryError
-from stages.machine import fingerprint
+from halfstep.gallery import results
+from halfstep.gallery.results import GalleryError
+from halfstep.machine import fingerprint
 from tests.gallery.conftest import KNOWN, Make
 from tools.gallery import studies
 

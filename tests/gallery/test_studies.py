@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from dvc.utils.hydra import apply_overrides
 
-from stages.gallery.results import GalleryError
-from stages.params import Params, load
+from halfstep.gallery.results import GalleryError
+from halfstep.params import Params, load
 from tests.gallery.conftest import KNOWN
 from tests.params_file import set_parameters
 from tools.gallery import studies

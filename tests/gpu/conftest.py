@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from stages.machine.fingerprint import gpus
+from halfstep.machine.fingerprint import gpus
 
 ROOT = Path(__file__).parents[2]
-ASK = "import sys; from stages.tensorflow_import import tf; sys.exit(not tf.config.list_physical_devices('GPU'))"
+ASK = "import sys; from halfstep.tensorflow_import import tf; sys.exit(not tf.config.list_physical_devices('GPU'))"
 
 
 @functools.cache

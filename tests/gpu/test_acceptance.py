@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from stages.errors import HalfstepError
-from stages.profile.trace.xspace import scan_files
+from halfstep.errors import HalfstepError
+from halfstep.profile.trace.xspace import scan_files
 from tools.acceptance import CPU_PARTS, GPU_PARTS, Part, entries, run
 
 MACHINE: dict[str, Any] = {
@@ -126,9 +126,9 @@ def test_arms_are_tf32_true_float32_and_both_mixed_policies() -> None:
 
 @pytest.mark.slow
 def test_whole_run_on_the_cpu_of_a_copied_folder(tmp_path: Path, root: Path) -> None:
-    """With only `stages` and `tools`, and without the packages that are not listed in the program's docstring."""
+    """With only `halfstep` and `tools`, and without the packages that are not listed in the program's docstring."""
     carried, site, out = tmp_path / "carried", tmp_path / "site", tmp_path / "out"
-    for folder in ("stages", "tools"):
+    for folder in ("halfstep", "tools"):
         shutil.copytree(root / folder, carried / folder, ignore=shutil.ignore_patterns("__pycache__"))
     site.mkdir()
     (site / "sitecustomize.py").write_text(ABSENT)

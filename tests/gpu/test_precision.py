@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.machine.fingerprint import gpus
-from stages.profile.trace import Trace, read_trace
+from halfstep.machine.fingerprint import gpus
+from halfstep.profile.trace import Trace, read_trace
 
 pytestmark = pytest.mark.gpu
 
@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[2]
 MATMUL = """
 import json, sys
 import numpy as np
-from stages import precision
-from stages.params import Variant
-from stages.tensorflow_import import tf
+from halfstep import precision
+from halfstep.params import Variant
+from halfstep.tensorflow_import import tf
 
 variant = Variant(policy="float32", xla=sys.argv[1] == "xla", tf32=sys.argv[2] == "tf32")
 precision.activate(variant, require_gpu=True)
@@ -35,9 +35,9 @@ print(json.dumps({"largest_error": float(np.abs(product.numpy() - exact).max())}
 """
 STEP = """
 import sys
-from stages import precision
-from stages.params import Variant
-from stages.tensorflow_import import keras, tf
+from halfstep import precision
+from halfstep.params import Variant
+from halfstep.tensorflow_import import keras, tf
 
 variant = Variant(policy=sys.argv[2], xla=sys.argv[1] == "xla")
 precision.activate(variant, require_gpu=True)

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from stages import files
-from stages.fork_server import stop_servers
-from stages.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
-from stages.prepare.images.pipeline import prepare
-from stages.profile.extras import Wanted
-from stages.profile.max_batch import largest_batch
-from stages.profile.records import ArmConfig, Calibration, Measurement, TraceRecord
-from stages.profile.repeats import Repeats, amounts
-from stages.profile.runner import Context as MeasuringContext
-from stages.profile.runner import measure
-from stages.profile.summary import Context, summarize
-from stages.profile.trace import Trace, read_trace
-from stages.profile.worker_process import WorkerProcess, serve_worker
-from stages.tasks.spec import TaskSpec
+from halfstep import files
+from halfstep.fork_server import stop_servers
+from halfstep.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.prepare.images.pipeline import prepare
+from halfstep.profile.extras import Wanted
+from halfstep.profile.max_batch import largest_batch
+from halfstep.profile.records import ArmConfig, Calibration, Measurement, TraceRecord
+from halfstep.profile.repeats import Repeats, amounts
+from halfstep.profile.runner import Context as MeasuringContext
+from halfstep.profile.runner import measure
+from halfstep.profile.summary import Context, summarize
+from halfstep.profile.trace import Trace, read_trace
+from halfstep.profile.worker_process import WorkerProcess, serve_worker
+from halfstep.tasks.spec import TaskSpec
 
 pytestmark = pytest.mark.gpu
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.inputs import contents
-from stages.inputs.contents import DATABASE, Contents
+from halfstep.inputs import contents
+from halfstep.inputs.contents import DATABASE, Contents
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +133,7 @@ def test_two_processes_at_once(folder: Path, root: Path) -> None:
         (folder / f"{number}.png").write_text(f"{number}")
         os.utime(folder / f"{number}.png", ns=(10**18, 10**18))
     code = (
-        "import pathlib\nfrom stages.inputs.contents import Contents\n"
+        "import pathlib\nfrom halfstep.inputs.contents import Contents\n"
         "with Contents('data.path') as found:\n"
         "    print(sorted(found.of(pathlib.Path('pictures'), [f'{n}.png' for n in range(300)]).items()))"
     )

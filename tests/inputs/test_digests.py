@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stages.errors import DataError
-from stages.inputs.digests import model_digest, source_digest, task_digest, tasks_digest
-from stages.params import DataParams, ModelParams, Params, TaskParams, TrainParams, Variant
+from halfstep.errors import DataError
+from halfstep.inputs.digests import model_digest, source_digest, task_digest, tasks_digest
+from halfstep.params import DataParams, ModelParams, Params, TaskParams, TrainParams, Variant
 
 FOLDER = DataParams(source="folder", path="pictures")
 
@@ -199,7 +199,7 @@ def repository(tmp_path: Path) -> Path:
     """A repository outside the checkout, with a task that imports a helper."""
     folder = tmp_path / "repository"
     (folder / "lib").mkdir(parents=True)
-    (folder / "lib" / "own.py").write_text("import helper\nfrom stages.tasks import Task")
+    (folder / "lib" / "own.py").write_text("import helper\nfrom halfstep.tasks import Task")
     (folder / "helper.py").write_text("x = 1")
     (folder / "other.py").write_text("x = 1")
     return folder

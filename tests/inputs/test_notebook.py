@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from stages.inputs import notebook
+from halfstep.inputs import notebook
 
 
 def code(*cells: str) -> str:

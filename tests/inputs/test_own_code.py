@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.inputs import closure
-from stages.inputs.own_code import STARTS, WITHOUT_EFFECT, code_digest, code_files
+from halfstep.inputs import closure
+from halfstep.inputs.own_code import STARTS, WITHOUT_EFFECT, code_digest, code_files
 from tests import warm
 
 # The stages that run again after an edit of the file. Each package is here: one without a stage changes no result.
@@ -24,7 +24,6 @@ EDITS = {
     "serve/exporting.py": {"serve"},
     "serve/exports.py": {"serve"},
     "serve/worker.py": {"serve"},
-    "serve/__main__.py": set(),
     "formats.py": {"serve", "compare"},
     "results/serving.py": {"serve", "compare"},
     "compare/verdict.py": {"compare"},
@@ -72,34 +71,40 @@ EDITS = {
     "audit/__init__.py": set(),
     "fleet/tree.py": set(),
     "gallery/__init__.py": set(),
-    "prepare/__main__.py": set(),
-    "train/__main__.py": set(),
+    "prepare/stage.py": set(),
     "train/stage.py": set(),
-    "compare/__main__.py": set(),
+    "train/leaving.py": set(),
+    "compare/stage.py": set(),
 }
 # What only modules of `WITHOUT_EFFECT` import, by stage.
-ESCAPING, FORMATS = "stages/escaping.py", "stages/formats.py"
+ESCAPING, FORMATS = "halfstep/escaping.py", "halfstep/formats.py"
 LOADED_BY_THESE = {
     "prepare": (FORMATS,),
-    "train": (ESCAPING, FORMATS, "stages/results/audit.py", "stages/results/profile.py", "stages/results/serving.py"),
-    "profile": (ESCAPING, FORMATS, "stages/results/serving.py"),
+    "train": (
+        ESCAPING,
+        FORMATS,
+        "halfstep/results/audit.py",
+        "halfstep/results/profile.py",
+        "halfstep/results/serving.py",
+    ),
+    "profile": (ESCAPING, FORMATS, "halfstep/results/serving.py"),
     "serve": (ESCAPING,),
     "compare": (ESCAPING,),
 }
 IMPORT = """
 import importlib, json, sys
 for start in sys.argv[1:]:
-    importlib.import_module(f"stages.{start.replace('/', '.')}")
-loaded = (module for name, module in sys.modules.items() if name.partition(".")[0] == "stages")
+    importlib.import_module(f"halfstep.{start.replace('/', '.')}")
+loaded = (module for name, module in sys.modules.items() if name.partition(".")[0] == "halfstep")
 print(json.dumps([module.__file__ for module in loaded if module.__file__]))
 """
 
 
 @pytest.fixture(scope="module")
 def copied(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a copy of `stages`."""
+    """A folder with a copy of `halfstep`."""
     copy = tmp_path_factory.mktemp("copied")
-    shutil.copytree(root / "stages", copy / "stages", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(root / "halfstep", copy / "halfstep", ignore=shutil.ignore_patterns("__pycache__"))
     return copy
 
 
@@ -110,7 +115,7 @@ def before(copied: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", EDITS)
 def test_edit_changes_the_digests_of_the_stages_that_use_it(copied: Path, before: dict[str, str], name: str) -> None:
-    path = copied / "stages" / name
+    path = copied / "halfstep" / name
     content = path.read_bytes()
     path.write_bytes(content + b"\n/* */" if path.suffix == ".css" else content + b"\n# a comment\n")
     after = {stage: code_digest(stage, copied) for stage in STARTS}
@@ -120,7 +125,7 @@ def test_edit_changes_the_digests_of_the_stages_that_use_it(copied: Path, before
 
 def test_every_package_is_edited(root: Path) -> None:
     packages = {
-        path.name for path in (root / "stages").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
+        path.name for path in (root / "halfstep").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
     }
     assert {name.partition("/")[0] for name in EDITS} == packages
 
@@ -132,20 +137,20 @@ def test_no_module_that_python_loads_is_missed(root: Path, stage: str) -> None:
         [warm.python(), "-c", IMPORT, *STARTS[stage]], cwd=root, capture_output=True, text=True, check=True
     )
     loaded = {Path(path).relative_to(root).as_posix() for path in json.loads(done.stdout.splitlines()[-1])}
-    starts = {f"stages/{start}.py" for start in STARTS[stage]}
+    starts = {f"halfstep/{start}.py" for start in STARTS[stage]}
     assert starts <= loaded
     relevant = {name for name in loaded if not name.startswith((*WITHOUT_EFFECT, *LOADED_BY_THESE.get(stage, ())))}
     assert relevant | starts <= set(code_files(stage))
 
 
 def test_a_new_import_adds_a_file_and_its_imports(copied: Path) -> None:
-    path = copied / "stages/train/fitting.py"
+    path = copied / "halfstep/train/fitting.py"
     content = path.read_bytes()
-    assert "stages/compare/verdict.py" not in code_files("train", copied)
-    path.write_bytes(content + b"\nfrom stages.compare import verdict\n")
-    assert {"stages/compare/verdict.py", "stages/compare/__init__.py"} <= set(code_files("train", copied))
+    assert "halfstep/compare/verdict.py" not in code_files("train", copied)
+    path.write_bytes(content + b"\nfrom halfstep.compare import verdict\n")
+    assert {"halfstep/compare/verdict.py", "halfstep/compare/__init__.py"} <= set(code_files("train", copied))
     path.write_bytes(content)
-    assert "stages/compare/verdict.py" not in code_files("train", copied)
+    assert "halfstep/compare/verdict.py" not in code_files("train", copied)
 
 
 def test_everything_without_effect_exists(root: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.inputs.closure import MAX_PARSED_BYTES
-from stages.inputs.own_model import module_file, own_model_files
+from halfstep.inputs.closure import MAX_PARSED_BYTES
+from halfstep.inputs.own_model import module_file, own_model_files
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def found(sources: dict[str, str | bytes], name: str = "own:build") -> list[str]
         ("from ...... import helper", ["helper.py"]),
         ("import importlib\nimportlib.import_module('helper')", []),
         ("text = 'import helper'", []),
-        ("from stages.tasks.images.models.parts import conv_norm", []),
+        ("from halfstep.tasks.images.models.parts import conv_norm", []),
     ],
 )
 def test_static_imports_in_the_folder_are_found(source: str | bytes, expected: list[str]) -> None:
@@ -65,8 +65,8 @@ def test_static_imports_in_the_folder_are_found(source: str | bytes, expected: l
         "package/sub/__init__.py": "",
         "package/sub/deep.py": "",
         "loose/module.py": "",
-        "stages/__init__.py": "",
-        "stages/tasks/images/models/parts.py": "",
+        "halfstep/__init__.py": "",
+        "halfstep/tasks/images/models/parts.py": "",
     }
     assert found({"own.py": source, **others}) == sorted(["own.py", *expected])
 

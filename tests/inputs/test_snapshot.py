@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from stages import files
-from stages.errors import ChangedInputsError
-from stages.inputs import digests, own_code
-from stages.inputs.snapshot import Snapshot
-from stages.params import parse
+from halfstep import files
+from halfstep.errors import ChangedInputsError
+from halfstep.inputs import digests, own_code
+from halfstep.inputs.snapshot import Snapshot
+from halfstep.params import parse
 
 PARAMS = """\
 train:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.machine import gpu_failures
-from stages.machine.gpu_failures import FAILURES, PROFILER_FAILURES, explain
+from halfstep.machine import gpu_failures
+from halfstep.machine.gpu_failures import FAILURES, PROFILER_FAILURES, explain
 from tests.gpu_logs import LOGS, PROFILER_LOGS
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stages.machine import fingerprint, gpus
-from stages.machine.gpus import cuda
+from halfstep.machine import fingerprint, gpus
+from halfstep.machine.gpus import cuda
 from tests.fake_nvml import Device, FakeNvml, error
 from tests.nvml_recordings import a100, mixed, partitioned_a100, t4
 

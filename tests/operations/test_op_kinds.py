@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stages.operations.op_kinds import Layers
+from halfstep.operations.op_kinds import Layers
 
 LAYERS = Layers(
     classes={

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stages.operations.op_types import is_cast, op_category, plain_type, unversioned
+from halfstep.operations.op_types import is_cast, op_category, plain_type, unversioned
 
 PLAIN_TYPES: dict[str, tuple[str, ...]] = {
     "MatMul": ("MatMul", "_FusedMatMul", "_MklMatMul", "_MklFusedMatMul", "_MklNativeMatMul", "_MklNativeFusedMatMul"),

@@ -6,9 +6,9 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from stages.errors import ParameterError
-from stages.params import Augment, Params, TaskParams, examine, load, parse
-from stages.params.schema import QUANTIZED_POLICIES, Policy
+from halfstep.errors import ParameterError
+from halfstep.params import Augment, Params, TaskParams, examine, load, parse
+from halfstep.params.schema import QUANTIZED_POLICIES, Policy
 
 FULL_NAMES = (
     *("int8_from_float32", "int4_from_mixed_bfloat16", "float8_from_float32"),

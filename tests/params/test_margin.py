@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stages.errors import ParameterError
-from stages.params import CompareParams, parse, quality_margin_for
+from halfstep.errors import ParameterError
+from halfstep.params import CompareParams, parse, quality_margin_for
 
 
 @pytest.mark.parametrize(

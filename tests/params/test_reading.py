@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from stages.errors import ParameterError
-from stages.params import examine, parse, read
-from stages.params.reading import parse_tree
+from halfstep.errors import ParameterError
+from halfstep.params import examine, parse, read
+from halfstep.params.reading import parse_tree
 
 MAX_S = 2.0
 
@@ -152,7 +152,7 @@ def test_string_with_a_control_character_is_refused(name: str, character: str) -
 
 def test_reading_imports_little(root: Path) -> None:
     check = (
-        "from stages.params import parse; parse('train: {}');"
+        "from halfstep.params import parse; parse('train: {}');"
         "import sys; assert not {'mlflow', 'pandas', 'numpy', 'sqlalchemy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", check], cwd=root, check=True)

@@ -21,6 +21,7 @@ from PIL import Image
 
 from tests import warm
 from tests.params_file import set_parameters
+from tests.programs import module_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -73,7 +74,7 @@ class Checkout:
 
     def stage(self, module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Runs a stage without DVC."""
-        return self.run("python", "-m", f"stages.{module}", *arguments, **environment)
+        return self.run("python", "-m", module_of(module), *arguments, **environment)
 
     def repro(self, *arguments: str) -> set[str]:
         """Runs `dvc repro`, and returns the stages that ran."""

@@ -185,7 +185,7 @@ def test_invalid_parameters_in_this_process(
     checkout: Checkout, mistake: Mistake, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Most of them without a command of their own, which would take seconds."""
-    from stages.environment.__main__ import main
+    from stages.environment import main
 
     checkout.configure(mistake.params)
     before = checkout.snapshot()
@@ -208,7 +208,7 @@ def test_dvc_repro_stops_before_any_file_is_changed(checkout: Checkout) -> None:
 
 def test_environment_imports_neither_tensorflow_nor_mlflow(shared: Checkout) -> None:
     program = (
-        "import sys; from stages.environment.__main__ import main; main();"
+        "import sys; from stages.environment import main; main();"
         "print({'tensorflow', 'keras', 'mlflow'} & set(sys.modules))"
     )
     assert shared.check_output("python", "-c", program) == "set()\n"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stages.params import ProfileParams
+from halfstep.params import ProfileParams
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout

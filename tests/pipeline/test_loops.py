@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import layers
-from stages.tasks import Task
+from halfstep.tasks import Task
 
 LENGTH, FEATURES, ITERATIONS = 5, 8, 3
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TASK = """
 import helpers.network
 from helpers.data import arrays
-from stages.tasks import Task
+from halfstep.tasks import Task
 
 
 def build(*, batch_size, seed, examples):

@@ -46,16 +46,16 @@ CHANGES = [
     Change("occasion of the timing", {"profile", "serve"}, {"profile.occasion": "monday"}),
     Change("smallest speed-up", {"profile", "serve", "compare"}, {"compare.min_speedup": 1.1}),
     Change("formats", {"serve"}, {"serve.formats": ["keras", "litert"]}),
-    Change("code of the exports", {"serve"}, source="stages/serve/exporting.py"),
+    Change("code of the exports", {"serve"}, source="halfstep/serve/exporting.py"),
     Change("quality margin", {"compare"}, {"compare.quality_margin": 0.02}),
     Change("tracking experiment", {"compare"}, {"tracking.experiment": "another"}),
-    Change("code of prepare", {"prepare"}, source="stages/prepare/images/splitting.py"),
-    Change("code of the models", BOTH | {"profile", "serve"}, source="stages/tasks/images/models/parts.py"),
-    Change("code of tracking", set(), source="stages/tracking/tracker.py"),
-    Change("error messages", set(), source="stages/errors.py"),
-    Change("format of the profile", {"profile", "serve", "compare"}, source="stages/results/profile.py"),
-    Change("format of the comparison", {"compare"}, source="stages/results/comparison.py"),
-    Change("code of the report", {"compare"}, source="stages/compare/report/sections.py"),
+    Change("code of prepare", {"prepare"}, source="halfstep/prepare/images/splitting.py"),
+    Change("code of the models", BOTH | {"profile", "serve"}, source="halfstep/tasks/images/models/parts.py"),
+    Change("code of tracking", set(), source="halfstep/tracking/tracker.py"),
+    Change("error messages", set(), source="halfstep/errors.py"),
+    Change("format of the profile", {"profile", "serve", "compare"}, source="halfstep/results/profile.py"),
+    Change("format of the comparison", {"compare"}, source="halfstep/results/comparison.py"),
+    Change("code of the report", {"compare"}, source="halfstep/compare/report/sections.py"),
 ]
 
 
@@ -101,9 +101,9 @@ def test_fleet_finds_that_finished_trainings_have_changed(copied: Checkout, tmp_
 
 
 def unfinished(checkout: Checkout) -> set[str]:
-    """What `python -m stages.fleet train` would train."""
+    """What `python -m halfstep fleet train` would train."""
     code = (
-        "from stages import params; from stages.fleet.unfinished import unfinished_trainings; "
+        "from halfstep import params; from halfstep.fleet.unfinished import unfinished_trainings; "
         "print('unfinished:', *unfinished_trainings(params.load().train))"
     )
     return set(checkout.check_output("python", "-c", code).rpartition("unfinished:")[2].split())

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stages.results.comparison import Comparison
+from halfstep.results.comparison import Comparison
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

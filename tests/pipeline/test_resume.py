@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from stages.profile import extras
+from halfstep.profile import extras
 from tests.faults.kills import MARK, mark_of
 from tests.pipeline.conftest import child_environment
 from tests.profile.trace.xspaces import HOST, Space
@@ -194,7 +194,7 @@ import sys
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name != "stages.profile.worker":
+        if name != "halfstep.profile.worker":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)

@@ -48,7 +48,7 @@ def test_without_formats_an_empty_table_is_written_and_tensorflow_is_not_importe
         "exports": [],
     }
     assert "serving" not in finished.json("data/compare/comparison.json")
-    code = "import sys; from stages.serve.__main__ import main; print('tensorflow' in sys.modules)"
+    code = "import sys; from stages.serve import main; print('tensorflow' in sys.modules)"
     assert finished.check_output("python", "-c", code).splitlines()[-1] == "False"
 
 

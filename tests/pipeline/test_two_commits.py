@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from network import hidden
-from stages.tasks import Task
+from halfstep.tasks import Task
 
 
 def build(*, batch_size, seed):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stages import files
-from stages.errors import TaskError
-from stages.params import Params, TaskParams, TrainParams, Variant
-from stages.prepare.own_task import prepare_task
-from stages.results.task import TASK_INFO, TaskInfo, left_out, resolved
+from halfstep import files
+from halfstep.errors import TaskError
+from halfstep.params import Params, TaskParams, TrainParams, Variant
+from halfstep.prepare.own_task import prepare_task
+from halfstep.results.task import TASK_INFO, TaskInfo, left_out, resolved
 from tests.tasks.conftest import Own
 from tests.tasks.conftest import own as own
 from tests.tasks.test_own_steps import GAN

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stages import files
+from halfstep import files
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.errors import ProfileError
-from stages.profile.records import (
+from halfstep.errors import ProfileError
+from halfstep.profile.records import (
     ArmConfig,
     ArmSettings,
     Calibration,
@@ -21,8 +21,8 @@ from stages.profile.records import (
     TracedStretch,
     TraceRecord,
 )
-from stages.results.audit import ModelAudit, Totals
-from stages.results.profile import AccountRow, Configuration, InForce
+from halfstep.results.audit import ModelAudit, Totals
+from halfstep.results.profile import AccountRow, Configuration, InForce
 
 GIB = 2**30
 FOLDER = "HALFSTEP_TEST_FOLDER"  # where workers leave what they did, and find what fails

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stages.profile.audit import audit
-from stages.results.audit import LayerAudit, ModelAudit
-from stages.tasks.float32_layers import keep
+from halfstep.profile.audit import audit
+from halfstep.results.audit import LayerAudit, ModelAudit
+from halfstep.tasks.float32_layers import keep
 from tests.mixed_float16 import mixed_float16 as mixed_float16
 
 L = keras.layers

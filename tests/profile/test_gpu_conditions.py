@@ -14,12 +14,12 @@ from typing import Any, cast
 import pynvml
 import pytest
 
-from stages.machine.gpus import visible
-from stages.profile import gpu_conditions
-from stages.profile.gpu_conditions import GpuMonitor, warnings
-from stages.profile.records import ArmRecord, Measurement
-from stages.profile.turns import Turns
-from stages.results.profile import GpuConditions
+from halfstep.machine.gpus import visible
+from halfstep.profile import gpu_conditions
+from halfstep.profile.gpu_conditions import GpuMonitor, warnings
+from halfstep.profile.records import ArmRecord, Measurement
+from halfstep.profile.turns import Turns
+from halfstep.results.profile import GpuConditions
 from tests.fake_nvml import Device, FakeNvml, error
 from tests.nvml_recordings import HOST_PIDS, a100, capped_geforce, mixed, partitioned_a100, t4
 from tests.profile.arm_records import arm_record
@@ -266,7 +266,7 @@ def test_slice_has_the_temperature_of_its_gpu_and_its_own_programs(
     used, neighbour = whole.slices[:2]
     neighbour.pids = [999_999_998]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stages.machine.gpus.cuda.ask", lambda _: [used.uuid[4:]])
+        patch.setattr("halfstep.machine.gpus.cuda.ask", lambda _: [used.uuid[4:]])
         with measuring(whole) as run:
             assert run.round() is True
     found = run.condition()
@@ -277,14 +277,14 @@ def test_slice_has_the_temperature_of_its_gpu_and_its_own_programs(
 def test_only_the_gpu_that_is_used_first_is_read(measuring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     hot = t4()
     hot.set_flags("HwThermalSlowdown")
-    monkeypatch.setattr("stages.machine.gpus.cuda.ask", lambda _: [a100().uuid[4:], hot.uuid[4:]])
+    monkeypatch.setattr("halfstep.machine.gpus.cuda.ask", lambda _: [a100().uuid[4:], hot.uuid[4:]])
     with measuring(hot, a100()) as run:
         assert run.round() is False
     assert run.condition().uuid == a100().uuid
 
 
 def test_gpu_that_is_not_identified_is_one_of_several(measuring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stages.machine.gpus.cuda.ask", lambda _: None)
+    monkeypatch.setattr("halfstep.machine.gpus.cuda.ask", lambda _: None)
     machine = mixed()
     for device in machine:
         device.set_flags("GpuIdle")

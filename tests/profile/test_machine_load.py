@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from stages.profile.machine_load import OtherLoad, _own_busy_s, measuring_users
+from halfstep.profile.machine_load import OtherLoad, _own_busy_s, measuring_users
 
 BUSY = "import time\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass"
 
@@ -57,8 +57,8 @@ def test_measurement_of_another_user_is_named(start_as: Callable[..., None]) -> 
 
 def test_only_measurements_of_others_are_named(start_as: Callable[..., None]) -> None:
     start_as(None, "python", "-m", "stages.profile")
-    start_as("nobody", "python", "-m", "stages.profile.trace")
-    start_as("nobody", "stages.profile", "-m")
+    start_as("nobody", "python", "-m", "halfstep.profile.trace")
+    start_as("nobody", "halfstep.profile", "-m")
     assert measuring_users() == set()
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from stages import files
-from stages.params import CompareParams, Params, TrainParams
-from stages.profile.stage import _configs, _trained, _training_seconds, finished_variants
+from halfstep import files
+from halfstep.params import CompareParams, Params, TrainParams
+from halfstep.profile.stage import _configs, _trained, _training_seconds, finished_variants
 from tests.small_study import training_metrics
 
 PARAMS = Params(train=TrainParams(seeds=(4, 5)))

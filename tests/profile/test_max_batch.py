@@ -7,17 +7,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stages import files
-from stages.errors import ProfileError
-from stages.machine import cgroups
-from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
-from stages.profile import max_batch
-from stages.profile.max_batch import LARGEST, Attempt, largest_batch, try_batch
-from stages.profile.records import ArmConfig
-from stages.results.prepared import PreparedInfo
-from stages.results.profile import LargestBatch
-from stages.tasks.spec import TaskSpec
-from stages.text import MIB
+from halfstep import files
+from halfstep.errors import ProfileError
+from halfstep.machine import cgroups
+from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.profile import max_batch
+from halfstep.profile.max_batch import LARGEST, Attempt, largest_batch, try_batch
+from halfstep.profile.records import ArmConfig
+from halfstep.results.prepared import PreparedInfo
+from halfstep.results.profile import LargestBatch
+from halfstep.tasks.spec import TaskSpec
+from halfstep.text import MIB
 
 MODELS = """
 import os

@@ -14,18 +14,18 @@ from typing import Any
 import psutil
 import pytest
 
-from stages import files, fork_server
-from stages.errors import ProfileError
-from stages.machine.gpus import cuda
-from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams
-from stages.profile import extras, runner
-from stages.profile.extras import Wanted
-from stages.profile.records import ArmConfig, Measurement
-from stages.profile.repeats import Repeats, amounts
-from stages.profile.runner import Context, measure
-from stages.profile.turns import CONTROL_PAIRS, LEAST_ROUNDS, Turns, control_takes_part, order_of_arms
-from stages.profile.worker_process import Serve
-from stages.tasks.spec import TaskSpec
+from halfstep import files, fork_server
+from halfstep.errors import ProfileError
+from halfstep.machine.gpus import cuda
+from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams
+from halfstep.profile import extras, runner
+from halfstep.profile.extras import Wanted
+from halfstep.profile.records import ArmConfig, Measurement
+from halfstep.profile.repeats import Repeats, amounts
+from halfstep.profile.runner import Context, measure
+from halfstep.profile.turns import CONTROL_PAIRS, LEAST_ROUNDS, Turns, control_takes_part, order_of_arms
+from halfstep.profile.worker_process import Serve
+from halfstep.tasks.spec import TaskSpec
 from tests.fake_nvml import FakeNvml
 from tests.nvml_recordings import a100, mixed
 from tests.profile import fake_worker

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from stages import files
-from stages.errors import ProfileError
-from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
-from stages.profile.differences import check_configurations
-from stages.profile.extras import Wanted
-from stages.profile.records import ArmConfig, ArmRecord, ArmSettings, Measurement
-from stages.profile.repeats import Repeats, amounts
-from stages.profile.runner import Context, measure
-from stages.tasks.spec import TaskSpec
+from halfstep import files
+from halfstep.errors import ProfileError
+from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.profile.differences import check_configurations
+from halfstep.profile.extras import Wanted
+from halfstep.profile.records import ArmConfig, ArmRecord, ArmSettings, Measurement
+from halfstep.profile.repeats import Repeats, amounts
+from halfstep.profile.runner import Context, measure
+from halfstep.tasks.spec import TaskSpec
 from tests.profile.arm_records import arm_record
 
 PROTOCOL = ProfileParams(

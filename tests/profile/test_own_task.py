@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages import files
-from stages.errors import ProfileError
-from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
-from stages.profile import max_batch
-from stages.profile.extras import Wanted
-from stages.profile.max_batch import largest_batch
-from stages.profile.records import ArmConfig, Measurement
-from stages.profile.repeats import Repeats
-from stages.profile.runner import Context, measure
-from stages.tasks.spec import TaskSpec
+from halfstep import files
+from halfstep.errors import ProfileError
+from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.profile import max_batch
+from halfstep.profile.extras import Wanted
+from halfstep.profile.max_batch import largest_batch
+from halfstep.profile.records import ArmConfig, Measurement
+from halfstep.profile.repeats import Repeats
+from halfstep.profile.runner import Context, measure
+from halfstep.tasks.spec import TaskSpec
 from tests.tasks.conftest import Own, prepare_task, with_weights
 from tests.tasks.conftest import own as own
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stages.params import ProfileParams
-from stages.profile.plan import (
+from halfstep.params import ProfileParams
+from halfstep.profile.plan import (
     BUFFER_SHARE,
     FEWER_REPEATS,
     FEWEST_REPEATS,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from stages.profile.protocol import _drift_warnings
-from stages.profile.records import ArmRecord
-from stages.profile.steady_state import mark_counted
-from stages.results.profile import Round
+from halfstep.profile.protocol import _drift_warnings
+from halfstep.profile.records import ArmRecord
+from halfstep.profile.steady_state import mark_counted
+from halfstep.results.profile import Round
 from tests.profile.arm_records import arm_record
 
 RISING = [10.0 * 1.01**number for number in range(12)]  # 5.7 % from the middle of the first to that of the second half

@@ -19,22 +19,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stages import files
-from stages.errors import ProfileError
-from stages.machine import fingerprint
-from stages.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
-from stages.profile.arms import Arms
-from stages.profile.differences import bridging_arms
-from stages.profile.extras import Wanted, find_trace
-from stages.profile.records import ArmConfig, ArmRecord, Measurement
-from stages.profile.repeats import Repeats, amounts
-from stages.profile.runner import Context as Asked
-from stages.profile.runner import measure
-from stages.profile.summary import Context, summarize
-from stages.profile.trace import Trace, read_trace
-from stages.profile.worker import COMPILING_STEPS, Worker
-from stages.profile.worker_process import STOP_TIMEOUT_S, WorkerProcess
-from stages.results.profile import (
+from halfstep import files
+from halfstep.errors import ProfileError
+from halfstep.machine import fingerprint
+from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.profile.arms import Arms
+from halfstep.profile.differences import bridging_arms
+from halfstep.profile.extras import Wanted, find_trace
+from halfstep.profile.records import ArmConfig, ArmRecord, Measurement
+from halfstep.profile.repeats import Repeats, amounts
+from halfstep.profile.runner import Context as Asked
+from halfstep.profile.runner import measure
+from halfstep.profile.summary import Context, summarize
+from halfstep.profile.trace import Trace, read_trace
+from halfstep.profile.worker import COMPILING_STEPS, Worker
+from halfstep.profile.worker_process import STOP_TIMEOUT_S, WorkerProcess
+from halfstep.results.profile import (
     TABLES,
     InForce,
     InputRound,
@@ -45,11 +45,11 @@ from stages.results.profile import (
     read_profile,
     write_profile,
 )
-from stages.stats.speedup import final_confidence
-from stages.tasks.images import models
-from stages.tasks.images.dataset import open_prepared
-from stages.tasks.spec import TaskSpec
-from stages.tensorflow_import import tf
+from halfstep.stats.speedup import final_confidence
+from halfstep.tasks.images import models
+from halfstep.tasks.images.dataset import open_prepared
+from halfstep.tasks.spec import TaskSpec
+from halfstep.tensorflow_import import tf
 from tests.fake_nvml import FakeNvml
 from tests.nvml_recordings import a100
 from tests.profile.arm_records import ARMS, BRIDGE, ENTRIES
@@ -429,7 +429,7 @@ def test_temporary_folder_may_have_a_long_path_and_is_left_empty(folder: Path, r
     temporary = tmp_path / ("t" * 150)
     temporary.mkdir()
     check = (
-        "from contextlib import closing; from stages.profile.worker_process import WorkerProcess\n"
+        "from contextlib import closing; from halfstep.profile.worker_process import WorkerProcess\n"
         "from tests.profile.test_runner import ENTRIES, config\n"
         "with closing(WorkerProcess('float32', config(ENTRIES['float32']))) as worker:\n"
         "    worker.call('warm_up', 1)\n"
@@ -494,9 +494,9 @@ MEASURING = """
 import time
 from collections import Counter
 from pathlib import Path
-from stages.profile.arms import Arms
-from stages.profile.records import Measurement
-from stages.profile.worker_process import serve_worker
+from halfstep.profile.arms import Arms
+from halfstep.profile.records import Measurement
+from halfstep.profile.worker_process import serve_worker
 from tests.profile.test_plan import plan
 from tests.profile.test_runner import ENTRIES, PROTOCOL, config
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from stages.params import ProfileParams
-from stages.profile import schedule
-from stages.profile.plan import INFERENCE_SHARE, LEAST_TIMING_S, MAX_REPEATS, Plan
-from stages.profile.records import Measurement
-from stages.profile.schedule import Schedule
+from halfstep.params import ProfileParams
+from halfstep.profile import schedule
+from halfstep.profile.plan import INFERENCE_SHARE, LEAST_TIMING_S, MAX_REPEATS, Plan
+from halfstep.profile.records import Measurement
+from halfstep.profile.schedule import Schedule
 from tests.profile.test_plan import plan
 
 

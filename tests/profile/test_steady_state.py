@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stages.profile.records import ArmRecord
-from stages.profile.steady_state import FEWEST_VALUES, first_steady, mark_counted, warm_up_length
-from stages.results.profile import Call, Round
+from halfstep.profile.records import ArmRecord
+from halfstep.profile.steady_state import FEWEST_VALUES, first_steady, mark_counted, warm_up_length
+from halfstep.results.profile import Call, Round
 from tests.profile.arm_records import arm_record
 
 

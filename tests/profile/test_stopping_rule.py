@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stages import files
-from stages.profile.records import ArmRecord, Calibration, Measurement
-from stages.profile.stopping_rule import StoppingRule, Target
-from stages.results.profile import Call, Round
-from stages.stats.speedup import INTERIM_CONFIDENCE, LOOKS, final_confidence
+from halfstep import files
+from halfstep.profile.records import ArmRecord, Calibration, Measurement
+from halfstep.profile.stopping_rule import StoppingRule, Target
+from halfstep.results.profile import Call, Round
+from halfstep.stats.speedup import INTERIM_CONFIDENCE, LOOKS, final_confidence
 from tests.profile.arm_records import BRIDGE, arm_record
 from tests.small_study import settings_in_force
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stages.params import Variant
-from stages.profile import summary
-from stages.profile.records import ArmRecord, Calibration, TraceRecord
-from stages.profile.trace import Operation, StepBreakdown, Trace
-from stages.results.profile import (
+from halfstep.params import Variant
+from halfstep.profile import summary
+from halfstep.profile.records import ArmRecord, Calibration, TraceRecord
+from halfstep.profile.trace import Operation, StepBreakdown, Trace
+from halfstep.results.profile import (
     Call,
     InputRound,
     LargestBatch,

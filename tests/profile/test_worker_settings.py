@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from stages.fork_server import stop_servers
-from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.profile.records import ArmConfig
-from stages.profile.worker_process import WorkerProcess
-from stages.tasks.spec import TaskSpec
+from halfstep.fork_server import stop_servers
+from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.profile.records import ArmConfig
+from halfstep.profile.worker_process import WorkerProcess
+from halfstep.tasks.spec import TaskSpec
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages import files
-from stages.errors import CorruptFileError, DataError
-from stages.params import Variant
-from stages.results.artifact import Document, read_array, read_table, write_table
-from stages.results.comparison import (
+from halfstep import files
+from halfstep.errors import CorruptFileError, DataError
+from halfstep.params import Variant
+from halfstep.results.artifact import Document, read_array, read_table, write_table
+from halfstep.results.comparison import (
     COMPARISON,
     Account,
     BeforeAfter,
@@ -36,10 +36,10 @@ from stages.results.comparison import (
     TimeToAccuracy,
     VerdictTest,
 )
-from stages.results.prepared import PreparedInfo
-from stages.results.profile import SUMMARY, BatchTried, GpuConditions, LargestBatch, ProfileSummary, Round
-from stages.results.task import images_task
-from stages.results.training import METRICS, TrainingMetrics
+from halfstep.results.prepared import PreparedInfo
+from halfstep.results.profile import SUMMARY, BatchTried, GpuConditions, LargestBatch, ProfileSummary, Round
+from halfstep.results.task import images_task
+from halfstep.results.training import METRICS, TrainingMetrics
 from tests.small_study import CONFIGURATION, ENVIRONMENT, PROTOCOL, operation, summary, training_metrics
 
 GPU = GpuConditions(

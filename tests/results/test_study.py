@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stages import files
-from stages.errors import ComparisonError, CorruptFileError, DataError, HalfstepError
-from stages.results.profile import TABLES, THROTTLED, InputRound, read_profile
-from stages.results.training import finished_scores
+from halfstep import files
+from halfstep.errors import ComparisonError, CorruptFileError, DataError, HalfstepError
+from halfstep.results.profile import TABLES, THROTTLED, InputRound, read_profile
+from halfstep.results.training import finished_scores
 from tests.small_study import (
     BRIDGE,
     IMAGES,

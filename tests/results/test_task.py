@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from stages.errors import CorruptFileError
-from stages.results.task import TaskInfo, images_task
+from halfstep.errors import CorruptFileError
+from halfstep.results.task import TaskInfo, images_task
 
 
 def test_task_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stages import files
-from stages.results.training import HISTORY, HISTORY_COLUMNS, OWN_HISTORY_COLUMNS, PREDICTIONS, SCORES, write_training
+from halfstep import files
+from halfstep.results.training import HISTORY, HISTORY_COLUMNS, OWN_HISTORY_COLUMNS, PREDICTIONS, SCORES, write_training
 from tests.small_study import save_model, training_metrics
 
 

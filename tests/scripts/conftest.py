@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from stages import files
-from stages.machine.fingerprint import fingerprint
+from halfstep import files
+from halfstep.machine.fingerprint import fingerprint
 from tests import warm
+from tests.programs import module_of
 
 # Two classes of four numbers. What stands for the words in capitals is replaced.
 SOURCE = """
@@ -85,7 +86,7 @@ class ScriptProject:
 
     def run(self, stage: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a stage."""
-        command = [warm.python(), "-m", f"stages.{stage}", *arguments]
+        command = [warm.python(), "-m", module_of(stage), *arguments]
         return subprocess.run(command, cwd=self.root, env=self._variables, capture_output=True, text=True, check=False)
 
     def passed(self, stage: str, *arguments: str) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stages import params
-from stages.inputs import digests
+from halfstep import params
+from halfstep.inputs import digests
 from tests.scripts.conftest import SOURCE, source
 
 if TYPE_CHECKING:

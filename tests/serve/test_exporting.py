@@ -12,19 +12,19 @@ import keras
 import numpy as np
 import pytest
 
-from stages import files
-from stages.errors import HalfstepError, TaskError
-from stages.formats import FORMATS
-from stages.params import DataParams, ModelParams, TaskParams, TrainParams, Variant
-from stages.prepare.images.pipeline import prepare
-from stages.results.serving import Export, outputs_file
-from stages.results.training import MODEL, correct
-from stages.serve import runtimes
-from stages.serve.exporting import _Exporter, _reason, export
-from stages.serve.records import INPUTS, Exported, Request
-from stages.stats.scores import score_change
-from stages.tasks import building
-from stages.tasks.spec import TaskSpec
+from halfstep import files
+from halfstep.errors import HalfstepError, TaskError
+from halfstep.formats import FORMATS
+from halfstep.params import DataParams, ModelParams, TaskParams, TrainParams, Variant
+from halfstep.prepare.images.pipeline import prepare
+from halfstep.results.serving import Export, outputs_file
+from halfstep.results.training import MODEL, correct
+from halfstep.serve import runtimes
+from halfstep.serve.exporting import _Exporter, _reason, export
+from halfstep.serve.records import INPUTS, Exported, Request
+from halfstep.stats.scores import score_change
+from halfstep.tasks import building
+from halfstep.tasks.spec import TaskSpec
 
 FLOAT32 = Variant(policy="float32")
 LITERT = ("litert", "litert_float16", "litert_int8", "litert_int8_full")

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages import files
-from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.results.serving import outputs_file
-from stages.serve.exporting import export
-from stages.serve.records import INPUTS, Request
-from stages.tasks.spec import TaskSpec
+from halfstep import files
+from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.results.serving import outputs_file
+from halfstep.serve.exporting import export
+from halfstep.serve.records import INPUTS, Request
+from halfstep.tasks.spec import TaskSpec
 from tests.profile.test_own_task import TWO_INPUTS
 from tests.tasks.conftest import Own, prepare_task, with_weights
 from tests.tasks.conftest import own as own

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stages.params import Params
-from stages.results.serving import Export
-from stages.serve.records import Exported
-from stages.serve.stage import arms_of
+from halfstep.params import Params
+from halfstep.results.serving import Export
+from halfstep.serve.records import Exported
+from halfstep.serve.stage import arms_of
 
 BASELINE, OTHER = "float32", "mixed_bfloat16"
 

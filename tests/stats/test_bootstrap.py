@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from stages.stats.bootstrap import FEWEST_EXAMPLES, Bootstrap, MetricChange
-from stages.stats.proportions import tango_interval
-from stages.stats.resampling import MetricScores, metric_scores
+from halfstep.stats.bootstrap import FEWEST_EXAMPLES, Bootstrap, MetricChange
+from halfstep.stats.proportions import tango_interval
+from halfstep.stats.resampling import MetricScores, metric_scores
 
 
 def correlation(y_true: Any, y_pred: Any) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stages.stats.calm import calm_mean, calm_weights
+from halfstep.stats.calm import calm_mean, calm_weights
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 40])

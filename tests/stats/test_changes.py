@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stages.stats.changes import Changes, paired_changes, unpaired_changes
-from stages.stats.speedup import REPEAT_SD
+from halfstep.stats.changes import Changes, paired_changes, unpaired_changes
+from halfstep.stats.speedup import REPEAT_SD
 
 TIMES = 4000
 

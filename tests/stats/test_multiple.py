@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stages.stats.multiple import holm
+from halfstep.stats.multiple import holm
 
 
 def test_hand_worked_example() -> None:

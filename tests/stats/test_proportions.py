@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from stages.stats.proportions import BinaryChange, examples_interval, mcnemar_p, tango_interval, tango_p
+from halfstep.stats.proportions import BinaryChange, examples_interval, mcnemar_p, tango_interval, tango_p
 
 
 def test_tango_published_value() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stages.errors import HalfstepError
-from stages.stats.resampling import REPLICATES, MetricScores, array_length, jackknife_groups, metric_scores
+from halfstep.errors import HalfstepError
+from halfstep.stats.resampling import REPLICATES, MetricScores, array_length, jackknife_groups, metric_scores
 
 
 def mean_error(y_true: Any, y_pred: Any) -> float:

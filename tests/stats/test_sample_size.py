@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stages.prepare.__main__ import main
-from stages.stats.proportions import BinaryChange, tango_interval
-from stages.stats.sample_size import (
+from halfstep.stats.proportions import BinaryChange, tango_interval
+from halfstep.stats.sample_size import (
     examples_needed,
     occasions_needed,
     smallest_test_set,
     times_as_long,
     too_few_examples,
 )
-from stages.stats.scores import ScoreChange
+from halfstep.stats.scores import ScoreChange
+from stages.prepare import main
 from tests.small_study import measured_speedup
 
 MARGIN = 0.01

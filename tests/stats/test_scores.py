@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from stages.stats.proportions import BinaryChange, tango_interval
-from stages.stats.scores import FEWEST_DIFFERING, ScoreChange, johnson_end, score_change
+from halfstep.stats.proportions import BinaryChange, tango_interval
+from halfstep.stats.scores import FEWEST_DIFFERING, ScoreChange, johnson_end, score_change
 
 N = 1000
 

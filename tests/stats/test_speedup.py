@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from stages.errors import ComparisonError
-from stages.stats.speedup import (
+from halfstep.errors import ComparisonError
+from halfstep.stats.speedup import (
     INTERIM_CONFIDENCE,
     LOOKS,
     MIN_LOOKS_PAID,

@@ -10,13 +10,13 @@ import keras
 import numpy as np
 import pytest
 
-from stages import files
-from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.prepare import try_task
-from stages.results.task import TASK_INFO, TaskInfo
-from stages.results.training import SCORES, WEIGHTS
-from stages.tasks.spec import TaskSpec
-from stages.train.training import Trained, train
+from halfstep import files
+from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.prepare import try_task
+from halfstep.results.task import TASK_INFO, TaskInfo
+from halfstep.results.training import SCORES, WEIGHTS
+from halfstep.tasks.spec import TaskSpec
+from halfstep.train.training import Trained, train
 
 SOURCE = """
 import sys
@@ -24,7 +24,7 @@ import sys
 import keras
 import numpy as np
 import tensorflow as tf
-from stages.tasks import Task
+from halfstep.tasks import Task
 
 X = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")
 Y = (X.sum(axis=1, keepdims=True) > 0).astype("float32")

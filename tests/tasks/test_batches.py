@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stages.errors import TaskError
-from stages.tasks.batches import TrainingData, ordered_data, training_data
+from halfstep.errors import TaskError
+from halfstep.tasks.batches import TrainingData, ordered_data, training_data
 
 X = np.arange(10, dtype=np.float64)[:, None]
 Y = np.arange(10)

@@ -8,15 +8,15 @@ import keras
 import numpy as np
 import pytest
 
-from stages import files, precision
-from stages.errors import HalfstepError, PrecisionError, TaskError
-from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.prepare import try_task
-from stages.results.task import TASK_INFO, TaskInfo
-from stages.tasks import building
-from stages.tasks.ready import ReadyTask
-from stages.tasks.scoring import NotFiniteError
-from stages.tasks.spec import TaskSpec
+from halfstep import files, precision
+from halfstep.errors import HalfstepError, PrecisionError, TaskError
+from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.prepare import try_task
+from halfstep.results.task import TASK_INFO, TaskInfo
+from halfstep.tasks import building
+from halfstep.tasks.ready import ReadyTask
+from halfstep.tasks.scoring import NotFiniteError
+from halfstep.tasks.spec import TaskSpec
 from tests.tasks.conftest import Own, prepare_task
 
 TRAIN = TrainParams(batch_size=8, epochs=2)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from stages.tasks import examples
-from stages.tasks.examples import Batch
+from halfstep.tasks import examples
+from halfstep.tasks.examples import Batch
 
 
 def test_strings_of_any_alphabet_are_stored(tmp_path: Path) -> None:

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stages import files, precision
-from stages.errors import PrecisionError
-from stages.params import ModelParams, TrainParams, Variant
-from stages.profile.records import ArmConfig
-from stages.profile.worker import Worker
-from stages.tasks import building
-from stages.tasks.float32_layers import keep, verified
-from stages.tasks.layers import layer_paths
-from stages.tasks.spec import TaskSpec
-from stages.train import saving
+from halfstep import files, precision
+from halfstep.errors import PrecisionError
+from halfstep.params import ModelParams, TrainParams, Variant
+from halfstep.profile.records import ArmConfig
+from halfstep.profile.worker import Worker
+from halfstep.tasks import building
+from halfstep.tasks.float32_layers import keep, verified
+from halfstep.tasks.layers import layer_paths
+from halfstep.tasks.spec import TaskSpec
+from halfstep.train import saving
 from tests.mixed_float16 import mixed_float16 as mixed_float16
 from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own
@@ -181,7 +181,7 @@ def test_layer_that_casts_by_itself_is_refused_by_name() -> None:
 
 
 def test_pattern_that_names_no_layer_is_refused() -> None:
-    with pytest.raises(PrecisionError, match=r"no layer matches 'frist'; did you mean 'first'\?; .*stages.audit"):
+    with pytest.raises(PrecisionError, match=r"no layer matches 'frist'; did you mean 'first'\?; .*halfstep.audit"):
         verified(compiled(functional), ["first", "frist"], BATCH)
 
 
@@ -212,7 +212,7 @@ for path in folder.glob("*.keras"):
     model = keras.models.load_model(path)
     np.save(path.with_suffix(".npy"), model.predict(np.load(folder / "x.npy"), verbose=0))
     found[path.stem] = [layer.compute_dtype for layer in model._flatten_layers() if computes(layer)]
-assert not any(name.startswith("stages") for name in sys.modules)
+assert not any(name.startswith(("halfstep", "stages")) for name in sys.modules)
 print(json.dumps(found))
 """
 

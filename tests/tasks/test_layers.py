@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stages.operations.layer_scopes import layers_above
-from stages.tasks.layers import layer_paths, recorded_scopes
-from stages.tensorflow_import import reset_uids
+from halfstep.operations.layer_scopes import layers_above
+from halfstep.tasks.layers import layer_paths, recorded_scopes
+from halfstep.tensorflow_import import reset_uids
 
 L = keras.layers
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stages import files
-from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.results.task import TASK_INFO, TaskInfo
-from stages.tasks import building, compiling
-from stages.tasks.ready import ReadyTask
-from stages.tasks.spec import TaskSpec
-from stages.train.training import train
+from halfstep import files
+from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.results.task import TASK_INFO, TaskInfo
+from halfstep.tasks import building, compiling
+from halfstep.tasks.ready import ReadyTask
+from halfstep.tasks.spec import TaskSpec
+from halfstep.train.training import train
 from tests.tasks.conftest import Own
 
 TRAIN = TrainParams(batch_size=8, epochs=2)

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages import files
-from stages.errors import TaskError
-from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.prepare import try_task
-from stages.profile.records import ArmConfig
-from stages.profile.worker import Worker
-from stages.tasks import building
-from stages.tasks.spec import TaskSpec
-from stages.train.training import train
+from halfstep import files
+from halfstep.errors import TaskError
+from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.prepare import try_task
+from halfstep.profile.records import ArmConfig
+from halfstep.profile.worker import Worker
+from halfstep.tasks import building
+from halfstep.tasks.spec import TaskSpec
+from halfstep.train.training import train
 from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own
 

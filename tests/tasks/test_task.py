@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stages.tasks import Task
-from stages.tasks.task import problems
+from halfstep.tasks import Task
+from halfstep.tasks.task import problems
 
 
 def task(**changes: Any) -> Task:

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from stages.errors import PrecisionError
-from stages.params import Variant
-from stages.tasks.traced_types import TracedTypes, lost_inputs, traced_types, verify
+from halfstep.errors import PrecisionError
+from halfstep.params import Variant
+from halfstep.tasks.traced_types import TracedTypes, lost_inputs, traced_types, verify
 
 BATCH = np.random.default_rng(0).normal(size=(8, 6, 4)).astype(np.float32), np.zeros(8, np.int32)
 SIXTEEN = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}

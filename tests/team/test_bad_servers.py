@@ -8,9 +8,9 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from stages import files
-from stages.machine.fingerprint import fingerprint
-from stages.prepare import __main__ as prepare
+from halfstep import files
+from halfstep.machine.fingerprint import fingerprint
+from stages import prepare as prepare
 from tests.faults.servers import SMALL
 from tests.team.conftest import Team
 

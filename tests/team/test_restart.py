@@ -30,9 +30,9 @@ PARAMETERS = {
 # What `compare` does at its beginning, of one training.
 MISSING = """
 import sys
-from stages.params import load
-from stages.tracking import backfill
-from stages.tracking.tracker import Tracker
+from halfstep.params import load
+from halfstep.tracking import backfill
+from halfstep.tracking.tracker import Tracker
 
 backfill.training(Tracker(load().tracking), load(), "float32", int(sys.argv[1]))
 """

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from stages.errors import TrackingError
-from stages.params import TrackingParams
-from stages.tracking import client, deadline
-from stages.tracking.active_run import first_line
-from stages.tracking.tracker import Tracker
+from halfstep.errors import TrackingError
+from halfstep.params import TrackingParams
+from halfstep.tracking import client, deadline
+from halfstep.tracking.active_run import first_line
+from halfstep.tracking.tracker import Tracker
 from tests.faults.servers import drip, hang, redirect, serving
 
 
@@ -49,7 +49,7 @@ def test_server_that_never_ends_its_response_is_left(trouble: object, monkeypatc
 
 def test_late_call_does_not_keep_the_process_alive(root: Path) -> None:
     code = (
-        "import time\nfrom stages.tracking import deadline\n"
+        "import time\nfrom halfstep.tracking import deadline\n"
         "try:\n    deadline.call_within(0.1, lambda: time.sleep(60))\n"
         "except deadline.DeadlineError as error:\n    print(error)\n"
     )

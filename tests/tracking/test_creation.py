@@ -16,13 +16,15 @@ import pytest
 from mlflow.store.db.utils import _initialize_tables
 from sqlalchemy import create_engine, event
 
-from stages.errors import TrackingError
-from stages.params import TrackingParams
-from stages.tracking import store
-from stages.tracking.active_run import ActiveRun, first_line, logged_name
-from stages.tracking.tracker import Tracker
+from halfstep.errors import TrackingError
+from halfstep.params import TrackingParams
+from halfstep.tracking import store
+from halfstep.tracking.active_run import ActiveRun, first_line, logged_name
+from halfstep.tracking.tracker import Tracker
 
-CREATE = "import sys; from stages.tracking.client import connect; print(len(connect(sys.argv[1]).search_experiments()))"
+CREATE = (
+    "import sys; from halfstep.tracking.client import connect; print(len(connect(sys.argv[1]).search_experiments()))"
+)
 
 
 @pytest.fixture

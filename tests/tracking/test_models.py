@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
-from stages.params import Params, TrackingParams
-from stages.tracking import run_logging
-from stages.tracking.active_run import ActiveRun
-from stages.tracking.models import log_dataset, log_model
-from stages.tracking.tracker import Tracker
+from halfstep.params import Params, TrackingParams
+from halfstep.tracking import run_logging
+from halfstep.tracking.active_run import ActiveRun
+from halfstep.tracking.models import log_dataset, log_model
+from halfstep.tracking.tracker import Tracker
 from tests.faults.servers import mlflow_server
 
 PARAMS = Params()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from stages.params import Params
-from stages.tracking import run_logging
-from stages.tracking.tracker import Tracker
+from halfstep.params import Params
+from halfstep.tracking import run_logging
+from halfstep.tracking.tracker import Tracker
 
 TRAINING = run_logging.training("float32", 0)
 

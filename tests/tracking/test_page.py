@@ -1,4 +1,4 @@
-"""`python -m stages.tracking` serves the store of the checkout at the address that it prints."""
+"""`python -m halfstep ui` serves the store of the checkout at the address that it prints."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stages.tracking.__main__ import VARIABLES
-from stages.tracking.store import experiment_id
+from halfstep.tracking.__main__ import VARIABLES
+from halfstep.tracking.store import experiment_id
 
 START_S = 60.0
 
@@ -34,7 +34,7 @@ def project(
 
 def start(root: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "stages.tracking", *arguments],
+        [sys.executable, "-m", "halfstep.tracking", *arguments],
         env=os.environ | {"PYTHONPATH": str(root)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -13,16 +13,16 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from PIL import Image, ImageFont
 
-from stages import files
-from stages.compare.__main__ import main
-from stages.params import Params
-from stages.results.prepared import PREPARED_INFO, PreparedInfo
-from stages.tracking import run_logging
-from stages.tracking.active_run import RESULT_TAG, ActiveRun
-from stages.tracking.backfill import backfill
-from stages.tracking.confusion_matrix import confusion_matrix_png
-from stages.tracking.run_logging import CONFUSION_MATRIX
-from stages.tracking.tracker import Tracker
+from halfstep import files
+from halfstep.params import Params
+from halfstep.results.prepared import PREPARED_INFO, PreparedInfo
+from halfstep.tracking import run_logging
+from halfstep.tracking.active_run import RESULT_TAG, ActiveRun
+from halfstep.tracking.backfill import backfill
+from halfstep.tracking.confusion_matrix import confusion_matrix_png
+from halfstep.tracking.run_logging import CONFUSION_MATRIX
+from halfstep.tracking.tracker import Tracker
+from stages.compare import main
 from tests.hostile_names import NAMES
 from tests.small_study import PROTOCOL, SmallStudy
 

@@ -8,10 +8,10 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy.engine import URL, make_url
 
-from stages.errors import TrackingError, without_password
-from stages.params import TrackingParams
-from stages.tracking import store
-from stages.tracking.store import artifact_location
+from halfstep.errors import TrackingError, without_password
+from halfstep.params import TrackingParams
+from halfstep.tracking import store
+from halfstep.tracking.store import artifact_location
 
 
 @pytest.fixture(autouse=True)

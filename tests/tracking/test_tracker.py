@@ -17,14 +17,14 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from stages import files
-from stages.errors import HalfstepError, TrackingError
-from stages.inputs.head_digests import HeadDigests
-from stages.params import CompareParams, Params, TaskParams, TrackingParams, TrainParams, Variant
-from stages.tracking import provenance, run_logging
-from stages.tracking.active_run import ActiveRun, StoreState
-from stages.tracking.run_params import run_params
-from stages.tracking.tracker import RunIdentity, Tracker
+from halfstep import files
+from halfstep.errors import HalfstepError, TrackingError
+from halfstep.inputs.head_digests import HeadDigests
+from halfstep.params import CompareParams, Params, TaskParams, TrackingParams, TrainParams, Variant
+from halfstep.tracking import provenance, run_logging
+from halfstep.tracking.active_run import ActiveRun, StoreState
+from halfstep.tracking.run_params import run_params
+from halfstep.tracking.tracker import RunIdentity, Tracker
 
 PARAMS = Params()
 TRAINING = run_logging.training("mixed_float16", 3)
@@ -98,10 +98,10 @@ def test_run_of_a_terminated_process_is_killed(
 ) -> None:
     code = """
         import time
-        from stages.cli import cli_entry
-        from stages.params import Params
-        from stages.tracking import run_logging
-        from stages.tracking.tracker import Tracker
+        from halfstep.cli import cli_entry
+        from halfstep.params import Params
+        from halfstep.tracking import run_logging
+        from halfstep.tracking.tracker import Tracker
 
         @cli_entry
         def main():

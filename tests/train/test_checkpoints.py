@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.inputs.own_code import code_digest
-from stages.params import Augment, ModelParams, Params, TrainParams, Variant
-from stages.train import checkpoints
-from stages.train.callbacks import Epoch
-from stages.train.checkpoints import Checkpoint, Checkpoints, checkpoint_key, opened
+from halfstep.inputs.own_code import code_digest
+from halfstep.params import Augment, ModelParams, Params, TrainParams, Variant
+from halfstep.train import checkpoints
+from halfstep.train.callbacks import Epoch
+from halfstep.train.checkpoints import Checkpoint, Checkpoints, checkpoint_key, opened
 
 LOGS = {"loss": 1.5, "accuracy": 0.5, "val_loss": float("nan"), "val_accuracy": 0.25}
 ROW = Epoch(0, LOGS, 0.1, 2.0, 1024.0, 3)
@@ -215,7 +215,7 @@ def test_a_lost_machine_is_waited_for_in_a_shared_folder(tmp_path: Path, monkeyp
     monkeypatch.setenv("HALFSTEP_CHECKPOINTS", "shared")  # relative to the checkout
     code = (
         "import sys, time; sys.path.insert(0, sys.argv[1])\n"
-        "from stages.locking import try_lock\n"
+        "from halfstep.locking import try_lock\n"
         "lock = try_lock(__import__('pathlib').Path('shared/a-0', '1' * 16, '.lock'))\n"
         "print('locked', flush=True); time.sleep(2)"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.train.interruption import GRACE_S, TIMEOUT_CALLBACK_S, Interruption
+from halfstep.train.interruption import GRACE_S, TIMEOUT_CALLBACK_S, Interruption
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_ignored_signal_stays_ignored() -> None:
 
 STUCK = """
     import time
-    from stages.train import interruption as module
+    from halfstep.train import interruption as module
 
     module.GRACE_S, module.TIMEOUT_CALLBACK_S = 0.3, 0.3
     interruption = module.Interruption()

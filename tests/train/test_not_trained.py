@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from stages import files
-from stages.errors import CorruptFileError
-from stages.params import Params, TrainParams
-from stages.results.training import TrainingMetrics
-from stages.train.not_trained import run_stage
+from halfstep import files
+from halfstep.errors import CorruptFileError
+from halfstep.params import Params, TrainParams
+from halfstep.results.training import TrainingMetrics
+from halfstep.train.not_trained import run_stage
 
 PARAMS = Params(train=TrainParams(epochs=0, batch_size=8))
 
@@ -45,7 +45,7 @@ def test_stage_imports_no_tensorflow(project: Path, root: Path, write_params: Ca
     write_params(train={"epochs": 0})
     code = (
         "import sys; sys.argv = ['train', '--variant', 'float32', '--seed', '0']\n"
-        "from stages.train.__main__ import main\n"
+        "from stages.train import main\n"
         "status = main()\n"
         "print(status, sorted({'tensorflow', 'keras'} & set(sys.modules)))"
     )

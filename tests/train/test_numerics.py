@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stages import files
-from stages.machine import free_memory
-from stages.params import ModelParams, TrainParams, Variant
-from stages.results.training import LARGEST_FLOAT16, TrainingMetrics
-from stages.tasks.float32_layers import keep
-from stages.tasks.layers import layer_paths
-from stages.tasks.spec import TaskSpec
-from stages.train.numerics import overflow_of, scan, underflow_of
-from stages.train.resume import capture_state, state_variables
-from stages.train.training import train
+from halfstep import files
+from halfstep.machine import free_memory
+from halfstep.params import ModelParams, TrainParams, Variant
+from halfstep.results.training import LARGEST_FLOAT16, TrainingMetrics
+from halfstep.tasks.float32_layers import keep
+from halfstep.tasks.layers import layer_paths
+from halfstep.tasks.spec import TaskSpec
+from halfstep.train.numerics import overflow_of, scan, underflow_of
+from halfstep.train.resume import capture_state, state_variables
+from halfstep.train.training import train
 from tests.mixed_float16 import mixed_float16 as mixed_float16
 from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own

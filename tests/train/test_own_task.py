@@ -8,14 +8,14 @@ import keras
 import numpy as np
 import pytest
 
-from stages import files
-from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.results.training import MODEL, WEIGHTS
-from stages.tasks.spec import TaskSpec
-from stages.train import saving
-from stages.train.checkpoints import Checkpoint
-from stages.train.resume import Session, capture_state, state_variables
-from stages.train.training import Trained, train
+from halfstep import files
+from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.results.training import MODEL, WEIGHTS
+from halfstep.tasks.spec import TaskSpec
+from halfstep.train import saving
+from halfstep.train.checkpoints import Checkpoint
+from halfstep.train.resume import Session, capture_state, state_variables
+from halfstep.train.training import Trained, train
 from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own
 from tests.train.test_resume import InterruptionAfter

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.params import Augment, ModelParams, TaskParams, TrainParams, Variant
-from stages.tasks.images import dataset
-from stages.tasks.spec import TaskSpec
-from stages.train.callbacks import Epoch
-from stages.train.checkpoints import Checkpoint
-from stages.train.interruption import Interruption
-from stages.train.resume import Session, capture_state, state_variables
-from stages.train.training import Trained, train
+from halfstep.params import Augment, ModelParams, TaskParams, TrainParams, Variant
+from halfstep.tasks.images import dataset
+from halfstep.tasks.spec import TaskSpec
+from halfstep.train.callbacks import Epoch
+from halfstep.train.checkpoints import Checkpoint
+from halfstep.train.interruption import Interruption
+from halfstep.train.resume import Session, capture_state, state_variables
+from halfstep.train.training import Trained, train
 
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
 AUGMENT = Augment(flip=True, rotate_degrees=20.0, shift_fraction=0.1)

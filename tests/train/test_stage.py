@@ -14,11 +14,11 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from stages import files
-from stages.params import ModelParams, Params, TrainParams
-from stages.results.training import TrainingMetrics, finished_scores
-from stages.tracking import backfill, run_logging
-from stages.tracking.tracker import Tracker
+from halfstep import files
+from halfstep.params import ModelParams, Params, TrainParams
+from halfstep.results.training import TrainingMetrics, finished_scores
+from halfstep.tracking import backfill, run_logging
+from halfstep.tracking.tracker import Tracker
 from tests import warm
 
 VARIANT = "mixed_bfloat16"
@@ -37,7 +37,7 @@ def artifacts(project: Path, run: Run) -> set[str]:
 
 
 def test_training_writes_files_and_logs_a_run(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from stages.train.stage import run_stage
+    from halfstep.train.stage import run_stage
 
     run_stage(PARAMS, VARIANT, 1)
     directory = files.train_dir(VARIANT, 1)
@@ -193,8 +193,8 @@ def test_variant_without_an_entry_is_refused(root: Path, project: Path, write_pa
 
 
 def test_user_error_fails_the_run_and_writes_nothing(project: Path) -> None:
-    from stages.errors import ModelError
-    from stages.train.stage import run_stage
+    from halfstep.errors import ModelError
+    from halfstep.train.stage import run_stage
 
     params = PARAMS.model_copy(update={"model": ModelParams(name="no_such_module:build")})
     with pytest.raises(ModelError, match="cannot be built"):

@@ -14,15 +14,15 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from stages import files
-from stages.errors import DataError, ModelError
-from stages.params import Augment, DataParams, ModelParams, TaskParams, TrainParams, Variant
-from stages.results.training import write_training
-from stages.tasks.images import dataset
-from stages.tasks.images.dataset import PreparedImages
-from stages.tasks.spec import TaskSpec
-from stages.train.callbacks import Epoch, Failure, StopWhenNotFinite
-from stages.train.training import Trained, _explain_out_of_memory, train
+from halfstep import files
+from halfstep.errors import DataError, ModelError
+from halfstep.params import Augment, DataParams, ModelParams, TaskParams, TrainParams, Variant
+from halfstep.results.training import write_training
+from halfstep.tasks.images import dataset
+from halfstep.tasks.images.dataset import PreparedImages
+from halfstep.tasks.spec import TaskSpec
+from halfstep.train.callbacks import Epoch, Failure, StopWhenNotFinite
+from halfstep.train.training import Trained, _explain_out_of_memory, train
 
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
 SETTINGS = TrainParams(epochs=2, batch_size=8)
@@ -136,7 +136,7 @@ def test_listeners_receive_every_epoch(prepared: Path) -> None:
 
 
 def test_training_learns(tmp_path: Path) -> None:
-    from stages.prepare.images.pipeline import prepare
+    from halfstep.prepare.images.pipeline import prepare
 
     prepare(DataParams(source="digits", image_size=8, color="grey"), tmp_path)
     settings = TrainParams(epochs=4, batch_size=32, learning_rate=0.02, augment=Augment(shift_fraction=0.05))

@@ -1,4 +1,4 @@
-"""Starts `python -m stages.X` and the servers of `stages.fork_server` from a process that has imported TensorFlow.
+"""Starts `python -m stages.X` and the servers of `halfstep.fork_server` from a process that has imported TensorFlow.
 
     python -IS python.py FOLDER REAL ARGUMENTS...
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import socket
 
-# What stages/__init__.py sets, as the libraries read it at their import.
+# What halfstep/__init__.py sets, as the libraries read it at their import.
 SET = {
     "KERAS_BACKEND": "tensorflow",
     "TF_USE_LEGACY_KERAS": "0",
@@ -65,7 +65,7 @@ def can_fork(arguments: list[str]) -> bool:
     option, what, *others = arguments
     if option == "-c":
         return "multiprocessing.forkserver" in what
-    if option != "-m" or not what.startswith("stages."):
+    if option != "-m" or not what.startswith(("halfstep.", "stages.")):
         return False
     return what != "stages.train" or _trains_with_onednn(others)
 

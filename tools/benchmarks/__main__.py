@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from stages.machine.fingerprint import fingerprint
+from halfstep.machine.fingerprint import fingerprint
 from tools.benchmarks import coverage, speed, truth
 from tools.benchmarks.checkout import ROOT, resolved
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from stages.compare.verdict import Parts, run_tests, verdicts, void_measures
-from stages.params import CompareParams, quality_margin_for
-from stages.stats.proportions import BinaryChange
-from stages.stats.speedup import RUN_SD, Speedup
-from stages.text import TRAIN
+from halfstep.compare.verdict import Parts, run_tests, verdicts, void_measures
+from halfstep.params import CompareParams, quality_margin_for
+from halfstep.stats.proportions import BinaryChange
+from halfstep.stats.speedup import RUN_SD, Speedup
+from halfstep.text import TRAIN
 from tools.benchmarks.simulation import CANDIDATES, MEASURES, MIN_SPEEDUP, Found, Machine, simulate
 
 PARAMS = CompareParams()

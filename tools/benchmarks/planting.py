@@ -17,18 +17,18 @@ from typing import Any
 
 import pandas as pd
 
-from stages import files
-from stages.compare.explain.accounts import Accounts, calm_steps_ms, part_change
-from stages.fork_server import stop_servers
-from stages.locking import machine_lock
-from stages.params import ModelParams, Params, TaskParams, TrainParams, Variant
-from stages.prepare.own_task import prepare_task
-from stages.profile.extras import account_rows
-from stages.profile.plan import TURN_MS
-from stages.profile.records import ArmConfig, TracedStretch
-from stages.profile.worker_process import WorkerProcess
-from stages.results.profile import AccountRow, Round
-from stages.tasks.spec import TaskSpec
+from halfstep import files
+from halfstep.compare.explain.accounts import Accounts, calm_steps_ms, part_change
+from halfstep.fork_server import stop_servers
+from halfstep.locking import machine_lock
+from halfstep.params import ModelParams, Params, TaskParams, TrainParams, Variant
+from halfstep.prepare.own_task import prepare_task
+from halfstep.profile.extras import account_rows
+from halfstep.profile.plan import TURN_MS
+from halfstep.profile.records import ArmConfig, TracedStretch
+from halfstep.profile.worker_process import WorkerProcess
+from halfstep.results.profile import AccountRow, Round
+from halfstep.tasks.spec import TaskSpec
 
 KINDS = {"product": "matrix_product", "elementwise": "memory", "casts": "cast"}  # by what is planted
 BASELINE, CANDIDATE = "float32", "mixed_bfloat16"
@@ -38,7 +38,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stages.tasks import Task
+from halfstep.tasks import Task
 
 
 class Planted(keras.layers.Layer):

@@ -16,18 +16,18 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from stages import files
-from stages.params import CompareParams, ProfileParams, Variant
-from stages.profile import schedule as schedule_module
-from stages.profile.plan import Costs, make_plan
-from stages.profile.records import ArmRecord, ArmSettings, Calibration, Measurement
-from stages.profile.schedule import Schedule
-from stages.profile.steady_state import first_steady
-from stages.profile.stopping_rule import Key, StoppingRule, Target
-from stages.profile.turns import control_takes_part
-from stages.results.profile import InForce
-from stages.stats.speedup import ProcessTimes, Speedup, times_alone, times_of_rounds
-from stages.text import TRAIN, inference_measure
+from halfstep import files
+from halfstep.params import CompareParams, ProfileParams, Variant
+from halfstep.profile import schedule as schedule_module
+from halfstep.profile.plan import Costs, make_plan
+from halfstep.profile.records import ArmRecord, ArmSettings, Calibration, Measurement
+from halfstep.profile.schedule import Schedule
+from halfstep.profile.steady_state import first_steady
+from halfstep.profile.stopping_rule import Key, StoppingRule, Target
+from halfstep.profile.turns import control_takes_part
+from halfstep.results.profile import InForce
+from halfstep.stats.speedup import ProcessTimes, Speedup, times_alone, times_of_rounds
+from halfstep.text import TRAIN, inference_measure
 from tests.profile.fake_worker import CONFIGURATION
 
 BASELINE, CANDIDATES = "float32", ("mixed_float16", "mixed_bfloat16")

@@ -15,17 +15,17 @@ from typing import Any
 
 import pandas as pd
 
-from stages import files
-from stages.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
-from stages.prepare.images.pipeline import prepare
-from stages.profile.extras import Wanted
-from stages.profile.records import ArmConfig
-from stages.profile.repeats import Repeats, amounts
-from stages.profile.runner import Context, measure
-from stages.profile.stopping_rule import tables
-from stages.stats.speedup import speedup_of
-from stages.tasks.spec import TaskSpec
-from stages.text import TRAIN
+from halfstep import files
+from halfstep.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.prepare.images.pipeline import prepare
+from halfstep.profile.extras import Wanted
+from halfstep.profile.records import ArmConfig
+from halfstep.profile.repeats import Repeats, amounts
+from halfstep.profile.runner import Context, measure
+from halfstep.profile.stopping_rule import tables
+from halfstep.stats.speedup import speedup_of
+from halfstep.tasks.spec import TaskSpec
+from halfstep.text import TRAIN
 from tools.benchmarks import planting
 from tools.benchmarks.checkout import ROOT
 from tools.benchmarks.load import other_load
@@ -45,7 +45,7 @@ class SlowedConfig(ArmConfig):
 
 def serve(connection: Connection, config: ArmConfig) -> None:
     """What a worker process runs."""
-    from stages.profile import worker
+    from halfstep.profile import worker
 
     class SlowedWorker(worker.Worker):
         """A worker that busy-waits at the end of each timed part."""

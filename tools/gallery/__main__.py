@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import argparse
 
-from stages.advise import experiment
-from stages.cli import cli_entry
-from stages.gallery import results
-from stages.gallery.results import GalleryError
+from halfstep.advise import experiment
+from halfstep.cli import cli_entry
+from halfstep.gallery import results
+from halfstep.gallery.results import GalleryError
 from tools.gallery import publishing, running, studies
 from tools.gallery.studies import MEASURED, Study, read_results
 

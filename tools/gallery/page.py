@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import fill
 
-from stages.errors import DataError
-from stages.escaping import markdown_text
-from stages.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
-from stages.gallery.results import Result, Results, described
-from stages.gallery.tables import best_of, table
-from stages.results.comparison import Candidate
-from stages.text import TRAIN, measure_text, percent_text
+from halfstep.errors import DataError
+from halfstep.escaping import markdown_text
+from halfstep.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
+from halfstep.gallery.results import Result, Results, described
+from halfstep.gallery.tables import best_of, table
+from halfstep.results.comparison import Candidate
+from halfstep.text import TRAIN, measure_text, percent_text
 from tools.gallery.studies import Study
 
 START, END = "<!-- results:start -->", "<!-- results:end -->"

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from stages import files
-from stages.gallery import results
-from stages.gallery.merging import by_machine
-from stages.gallery.results import GalleryError, Results
+from halfstep import files
+from halfstep.gallery import results
+from halfstep.gallery.merging import by_machine
+from halfstep.gallery.results import GalleryError, Results
 from tools.gallery import page
 from tools.gallery.studies import MEASURED, PUBLISHED, Study, read_results
 
@@ -37,7 +37,7 @@ def _write(found: Results, studies: Mapping[str, Study], folder: Path) -> None:
         print(f"gallery: {line}", file=sys.stderr)
     files.write_text(folder / PAGE, page.render(found, studies))
     if machines:
-        from stages.gallery.picture import svg  # takes a second
+        from halfstep.gallery.picture import svg  # takes a second
 
         files.write_text(folder / page.PICTURE, svg(machines, studies))
 

@@ -10,14 +10,14 @@ from contextlib import suppress
 from datetime import date
 from typing import Any
 
-from stages import files, params
-from stages.advise import experiment
-from stages.compare.text import ratio_text
-from stages.errors import HalfstepError, one_line
-from stages.gallery import results
-from stages.gallery.results import GalleryError, Result, Results
-from stages.text import TRAIN
-from stages.tracking.provenance import git_tags
+from halfstep import files, params
+from halfstep.advise import experiment
+from halfstep.compare.text import ratio_text
+from halfstep.errors import HalfstepError, one_line
+from halfstep.gallery import results
+from halfstep.gallery.results import GalleryError, Result, Results
+from halfstep.text import TRAIN
+from halfstep.tracking.provenance import git_tags
 from tools.benchmarks.load import other_load
 from tools.gallery.studies import MEASURED, Study, overrides
 

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from stages import files
-from stages.errors import one_line
-from stages.gallery import results
-from stages.gallery.results import NAME, GalleryError, Result, Results
-from stages.params import Params, parse
-from stages.params.reading import dotted, parse_tree
-from stages.policies import FLOAT16, FLOAT32, POLICIES
+from halfstep import files
+from halfstep.errors import one_line
+from halfstep.gallery import results
+from halfstep.gallery.results import NAME, GalleryError, Result, Results
+from halfstep.params import Params, parse
+from halfstep.params.reading import dotted, parse_tree
+from halfstep.policies import FLOAT16, FLOAT32, POLICIES
 
 STUDIES = Path("gallery/studies.yaml")
 MEASURED = files.DATA / "gallery"  # what was measured here; ignored by git and DVC

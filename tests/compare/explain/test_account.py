@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stages.compare.explain.account import (
+from halfstep.compare.explain.account import (
     account_of,
     measured_change,
     moved_to_16bit,
@@ -18,12 +18,12 @@ from stages.compare.explain.account import (
     stayed_in_32bit,
     with_names,
 )
-from stages.compare.explain.accounts import Accounts, part_change
-from stages.compare.explain.hardware import PeakRatios
-from stages.compare.explain.why import account_text, why
-from stages.results.comparison import Account, Reason
-from stages.results.profile import AccountRow, read_profile
-from stages.stats.speedup import ProcessTimes, Speedup
+from halfstep.compare.explain.accounts import Accounts, part_change
+from halfstep.compare.explain.hardware import PeakRatios
+from halfstep.compare.explain.why import account_text, why
+from halfstep.results.comparison import Account, Reason
+from halfstep.results.profile import AccountRow, read_profile
+from halfstep.stats.speedup import ProcessTimes, Speedup
 from tests.small_study import SmallStudy
 
 CONVOLUTION = AccountRow(0, "convolution", "net/conv", "Conv2D", "Conv2D", "float32", 60.0)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from stages.compare.explain import arm_failed, explain, explain_profile
-from stages.compare.explain.evidence import Evidence, time_by_type
-from stages.compare.judging import Judging, compare
-from stages.compare.study import VariantResult
-from stages.params import CompareParams
-from stages.results.profile import Profile
-from stages.results.training import Training
-from stages.text import TRAIN
+from halfstep.compare.explain import arm_failed, explain, explain_profile
+from halfstep.compare.explain.evidence import Evidence, time_by_type
+from halfstep.compare.judging import Judging, compare
+from halfstep.compare.study import VariantResult
+from halfstep.params import CompareParams
+from halfstep.results.profile import Profile
+from halfstep.results.training import Training
+from halfstep.text import TRAIN
 from tests.small_study import SmallStudy, accounted, environment, measured_speedup, operation, profile, training_metrics
 
 A100 = environment(gpu={"name": "NVIDIA A100-SXM4-40GB", "compute_capability": "8.0"})

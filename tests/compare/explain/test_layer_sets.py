@@ -7,13 +7,13 @@ from dataclasses import asdict, replace
 import pandas as pd
 import pytest
 
-from stages.compare.explain.accounts import Accounts
-from stages.compare.explain.evidence import Evidence
-from stages.compare.explain.layer_sets import casting_sets, slower_sets
-from stages.results.audit import LayerAudit, ModelAudit, Totals
-from stages.results.comparison import ClassChange
-from stages.results.profile import AccountRow, read_profile
-from stages.stats.speedup import CONFIDENCE, ProcessTimes, Speedup
+from halfstep.compare.explain.accounts import Accounts
+from halfstep.compare.explain.evidence import Evidence
+from halfstep.compare.explain.layer_sets import casting_sets, slower_sets
+from halfstep.results.audit import LayerAudit, ModelAudit, Totals
+from halfstep.results.comparison import ClassChange
+from halfstep.results.profile import AccountRow, read_profile
+from halfstep.stats.speedup import CONFIDENCE, ProcessTimes, Speedup
 from tests.small_study import SmallStudy, environment
 
 # By path: class, dtype, operations of matrix products, and milliseconds in the baseline and in the candidate.

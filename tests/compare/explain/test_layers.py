@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from stages import files
-from stages.advise.advice import advice_of
-from stages.compare.judge import document_of
-from stages.compare.report.html import render_report
-from stages.compare.study import Study
-from stages.params import Params, Variant
-from stages.results.audit import AUDIT, Finding, LayerAudit, ModelAudit, Totals
-from stages.results.comparison import Comparison, Reason
-from stages.results.training import Overflow
+from halfstep import files
+from halfstep.advise.advice import advice_of
+from halfstep.compare.judge import document_of
+from halfstep.compare.report.html import render_report
+from halfstep.compare.study import Study
+from halfstep.params import Params, Variant
+from halfstep.results.audit import AUDIT, Finding, LayerAudit, ModelAudit, Totals
+from halfstep.results.comparison import Comparison, Reason
+from halfstep.results.training import Overflow
 from tests.small_study import FAILED, SmallStudy
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from stages.compare.explain.hardware import PeakRatios, peak_ratios
-from stages.compare.explain.limit import StepTimes, best_speedup, limit_if_compute_faster, train_limit, work_of
-from stages.compare.explain.waiting import waiting
-from stages.policies import BFLOAT16, FLOAT16, POLICIES
-from stages.results.profile import OperationTime
+from halfstep.compare.explain.hardware import PeakRatios, peak_ratios
+from halfstep.compare.explain.limit import StepTimes, best_speedup, limit_if_compute_faster, train_limit, work_of
+from halfstep.compare.explain.waiting import waiting
+from halfstep.policies import BFLOAT16, FLOAT16, POLICIES
+from halfstep.results.profile import OperationTime
 from tests.small_study import environment, operation, profile
 
 SHARES = {"profiler/matrix_percent": 60.0, "profiler/memory_bound_percent": 30.0}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from stages.compare.explain import explain
-from stages.compare.explain.evidence import Evidence, Factors
-from stages.results.training import Training
-from stages.text import TRAIN
+from halfstep.compare.explain import explain
+from halfstep.compare.explain.evidence import Evidence, Factors
+from halfstep.results.training import Training
+from halfstep.text import TRAIN
 from tests.small_study import accounted, environment, measured_speedup, operation, profile, training_metrics
 
 STEP = {"profiler/step_time_ms": 100.0}

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from stages.compare.explain import explain
-from stages.compare.explain.evidence import Evidence
-from stages.compare.explain.hardware import peak_ratios
-from stages.compare.explain.limit import train_limit
-from stages.policies import FLOAT16
-from stages.profile.trace import Operation as TracedOperation
-from stages.profile.trace import Trace
-from stages.profile.trace.kernels import kernel_dtype, uses_tensor_cores
-from stages.results.comparison import Reason
-from stages.results.profile import OperationTime, Profile
-from stages.text import TRAIN
+from halfstep.compare.explain import explain
+from halfstep.compare.explain.evidence import Evidence
+from halfstep.compare.explain.hardware import peak_ratios
+from halfstep.compare.explain.limit import train_limit
+from halfstep.policies import FLOAT16
+from halfstep.profile.trace import Operation as TracedOperation
+from halfstep.profile.trace import Trace
+from halfstep.profile.trace.kernels import kernel_dtype, uses_tensor_cores
+from halfstep.results.comparison import Reason
+from halfstep.results.profile import OperationTime, Profile
+from halfstep.text import TRAIN
 from tests.small_study import environment, measured_speedup, operation, profile
 
 NAMES = Path(__file__).parents[2] / "profile/trace/kernel_names.txt"  # with their sources

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from stages.compare.explain import explain, explain_profile
-from stages.compare.explain.evidence import Evidence, Factors
-from stages.results.comparison import Reason
-from stages.results.profile import Profile
-from stages.stats.speedup import Speedup, train_speedup
-from stages.text import TRAIN
+from halfstep.compare.explain import explain, explain_profile
+from halfstep.compare.explain.evidence import Evidence, Factors
+from halfstep.results.comparison import Reason
+from halfstep.results.profile import Profile
+from halfstep.stats.speedup import Speedup, train_speedup
+from halfstep.text import TRAIN
 from tests.small_study import environment, measured_speedup, profile, speedup_between
 
 CPU = environment("avx2", "avx512_bf16")

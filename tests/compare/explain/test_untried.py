@@ -7,9 +7,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from stages.compare.explain.evidence import Evidence
-from stages.compare.explain.untried import onednn_off, step_overhead
-from stages.results.profile import HOST, AccountRow, Profile, Round
+from halfstep.compare.explain.evidence import Evidence
+from halfstep.compare.explain.untried import onednn_off, step_overhead
+from halfstep.results.profile import HOST, AccountRow, Profile, Round
 from tests.small_study import profile
 
 

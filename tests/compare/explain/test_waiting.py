@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from stages.compare.explain.waiting import MIN_ROUNDS, measured_wait, waiting
-from stages.results.comparison import LEAST_WAIT
+from halfstep.compare.explain.waiting import MIN_ROUNDS, measured_wait, waiting
+from halfstep.results.comparison import LEAST_WAIT
 
 REPEATS, ROUNDS, STEPS = 4, 2, 5
 

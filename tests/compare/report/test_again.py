@@ -1,4 +1,4 @@
-"""`python -m stages.compare.report` renders a document again, with the study's folders and without."""
+"""`python -m halfstep report` renders a document again, with the study's folders and without."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from stages.compare.judging import Judging
-from stages.compare.report.__main__ import main
-from stages.compare.report.html import NO_STUDY_NOTE
-from stages.files import COMPARE
-from stages.results.comparison import COMPARISON
+from halfstep.compare.judging import Judging
+from halfstep.compare.report.__main__ import main
+from halfstep.compare.report.html import NO_STUDY_NOTE
+from halfstep.files import COMPARE
+from halfstep.results.comparison import COMPARISON
 from tests.small_study import SmallStudy, write_results_of
 
 NEW_KEYS = ("score", "setup", "failed")  # that documents of earlier releases do not have

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from stages.compare.judge import document_of
-from stages.compare.judging import Judging
-from stages.compare.report.answer import answers, next_step
-from stages.compare.report.head import what_was_compared
-from stages.compare.report.markdown import render_markdown
-from stages.results.comparison import Candidate, Comparison, Reason
+from halfstep.compare.judge import document_of
+from halfstep.compare.judging import Judging
+from halfstep.compare.report.answer import answers, next_step
+from halfstep.compare.report.head import what_was_compared
+from halfstep.compare.report.markdown import render_markdown
+from halfstep.results.comparison import Candidate, Comparison, Reason
 from tests.small_study import PROTOCOL, SmallStudy, html_of
 
 
@@ -133,7 +133,7 @@ def test_next_step_is_one_thing_to_do(project: SmallStudy) -> None:
     assert next_step(found).startswith('use mixed_bfloat16: keras.config.set_dtype_policy("mixed_bfloat16") before')
     slow = _with(found, "mixed_float16", next_steps=None, reasons=())
     assert slow.baseline_reasons is not None
-    assert next_step(slow) == "python -m stages.advise lists what can be tried"  # the baseline's XLA
+    assert next_step(slow) == "python -m halfstep advise lists what can be tried"  # the baseline's XLA
     bare = slow.model_copy(update={"baseline_reasons": None})
     assert next_step(bare) == "nothing here names a setting to try; the report has the reasons"
     emulated = _with(bare, "mixed_float16", reasons=(_reason("emulated_float16"),))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stages.compare.judging import Judging
-from stages.compare.report.charts import Axis, loss_scale_chart, score_chart
-from stages.compare.report.tables import score_by_epoch
+from halfstep.compare.judging import Judging
+from halfstep.compare.report.charts import Axis, loss_scale_chart, score_chart
+from halfstep.compare.report.tables import score_by_epoch
 
 
 def test_axis_places_values_and_ticks_inside() -> None:

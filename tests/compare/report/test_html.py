@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from stages import files
-from stages.compare.judging import Judging, compare
-from stages.compare.sentences import verdict_sentence
-from stages.compare.text import SYNTHETIC_NOTE
-from stages.params import CompareParams
-from stages.results.comparison import Change, Reason, VerdictTest
-from stages.results.profile import read_profile
+from halfstep import files
+from halfstep.compare.judging import Judging, compare
+from halfstep.compare.sentences import verdict_sentence
+from halfstep.compare.text import SYNTHETIC_NOTE
+from halfstep.params import CompareParams
+from halfstep.results.comparison import Change, Reason, VerdictTest
+from halfstep.results.profile import read_profile
 from tests.small_study import ENDING, PROTOCOL, SEEDS, STEP_MS, SmallStudy, html_of
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from stages.compare.judge import document_of
-from stages.compare.judging import Judging
-from stages.compare.report.markdown import MAX_DESCRIPTION, description, main, render_markdown
-from stages.results import comparison as document
+from halfstep.compare.judge import document_of
+from halfstep.compare.judging import Judging
+from halfstep.compare.report.markdown import MAX_DESCRIPTION, description, main, render_markdown
+from halfstep.results import comparison as document
 from tests.small_study import PROTOCOL, SEEDS, SmallStudy, write_results_of
 
 

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from stages.compare.judging import JudgedCandidate, Judging
-from stages.compare.study import VariantResult
-from stages.errors import printable
+from halfstep.compare.judging import JudgedCandidate, Judging
+from halfstep.compare.study import VariantResult
+from halfstep.errors import printable
 from tests.compare.report.test_html import _Balance
 from tests.hostile_names import NAMES
 from tests.small_study import SmallStudy, html_of, operation, terminal_of

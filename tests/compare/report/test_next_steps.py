@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from stages import files
-from stages.compare.judging import Judging
-from stages.compare.next_steps import MOST_PROCESSES, next_steps
-from stages.compare.sentences import verdict_sentence
-from stages.params.schema import ProfileParams
-from stages.stats.sample_size import times_as_long
+from halfstep import files
+from halfstep.compare.judging import Judging
+from halfstep.compare.next_steps import MOST_PROCESSES, next_steps
+from halfstep.compare.sentences import verdict_sentence
+from halfstep.params.schema import ProfileParams
+from halfstep.stats.sample_size import times_as_long
 from tests.small_study import BRIDGE, PROTOCOL, SmallStudy
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stages.compare.scale import Scale
+from halfstep.compare.scale import Scale
 
 CHANGE = SimpleNamespace(delta=-0.0025, low=-0.012, high=0.007)
 

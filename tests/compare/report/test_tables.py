@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from stages import files
-from stages.compare.judge import document_of
-from stages.compare.judging import Judging
-from stages.compare.report import tables
-from stages.profile.trace.model import PART_NAMES
+from halfstep import files
+from halfstep.compare.judge import document_of
+from halfstep.compare.judging import Judging
+from halfstep.compare.report import tables
+from halfstep.profile.trace.model import PART_NAMES
 from tests.small_study import SmallStudy
 
 

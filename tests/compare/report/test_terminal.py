@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from stages.compare.judging import Judging
-from stages.compare.text import SYNTHETIC_NOTE
-from stages.results.comparison import Reason
+from halfstep.compare.judging import Judging
+from halfstep.compare.text import SYNTHETIC_NOTE
+from halfstep.results.comparison import Reason
 from tests.small_study import SmallStudy, terminal_of
 
 
@@ -113,7 +113,7 @@ def test_study_without_candidates_answers_nothing(comparison: Judging) -> None:
 def test_locale_without_these_characters_does_not_end_the_stage(root: Path, project: SmallStudy) -> None:
     code = (
         "from rich.console import Console\n"
-        "from stages.cli import cli_entry\n"
+        "from halfstep.cli import cli_entry\n"
         "from pathlib import Path\n"
         "from tests.small_study import SmallStudy, terminal_of\n"
         "@cli_entry\n"

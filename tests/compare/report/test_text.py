@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stages.compare.judging import Judging
-from stages.compare.notes import settings_text
-from stages.compare.text import p_text, time_text
-from stages.text import signed
+from halfstep.compare.judging import Judging
+from halfstep.compare.notes import settings_text
+from halfstep.compare.text import p_text, time_text
+from halfstep.text import signed
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from stages.compare.judging import JudgedCandidate, Judging, compare
-from stages.compare.sentences import verdict_sentence
-from stages.params import CompareParams
-from stages.results.comparison import Reason, VerdictTest
-from stages.stats.proportions import BinaryChange
+from halfstep.compare.judging import JudgedCandidate, Judging, compare
+from halfstep.compare.sentences import verdict_sentence
+from halfstep.params import CompareParams
+from halfstep.results.comparison import Reason, VerdictTest
+from halfstep.stats.proportions import BinaryChange
 from tests.small_study import BRIDGE, SmallStudy
 
 

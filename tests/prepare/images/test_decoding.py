@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stages.prepare.images.decoding import ImageForm, decode_file
+from halfstep.prepare.images.decoding import ImageForm, decode_file
 
 FORM = ImageForm(side_px=8, grey=False, max_pixels=10_000)
 ORANGE = (240, 120, 30)

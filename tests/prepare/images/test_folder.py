@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stages.errors import DataError, printable
-from stages.prepare.images.folder import list_images
-from stages.prepare.images.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION
+from halfstep.errors import DataError, printable
+from halfstep.prepare.images.folder import list_images
+from halfstep.prepare.images.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION
 
 
 def split_up(root: Path, *names: str) -> Path:

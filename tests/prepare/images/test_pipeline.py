@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stages.errors import DataError
-from stages.files import ENVIRONMENT_FILE, verify_manifest, write_json
-from stages.machine.fingerprint import fingerprint
-from stages.params import DataParams
-from stages.prepare.images.pipeline import prepare
-from stages.prepare.images.reports import conflicts_line
+from halfstep.errors import DataError
+from halfstep.files import ENVIRONMENT_FILE, verify_manifest, write_json
+from halfstep.machine.fingerprint import fingerprint
+from halfstep.params import DataParams
+from halfstep.prepare.images.pipeline import prepare
+from halfstep.prepare.images.reports import conflicts_line
 
 SPLITS = ("train", "validation", "test")
 FILES = {
@@ -127,7 +127,7 @@ def test_result_does_not_depend_on_the_number_of_processes(
         draw(root / ("cat" if number % 2 else "dog") / f"{number}.png", number)
     (root / "cat" / "broken.png").write_bytes(b"x")
     for workers in (1, 2):
-        monkeypatch.setattr("stages.prepare.images.sources.available_workers", lambda workers=workers: workers)
+        monkeypatch.setattr("halfstep.prepare.images.sources.available_workers", lambda workers=workers: workers)
         prepare(folder(root, max_bad_fraction=0.1), tmp_path / f"by{workers}")
     assert digests(tmp_path / "by1") == digests(tmp_path / "by2")
 
@@ -268,7 +268,7 @@ def test_interrupted_run_leaves_no_part_of_its_outputs(
         raise error
 
     prepare(folder(pictures), tmp_path / "out")
-    monkeypatch.setattr(f"stages.prepare.images.pipeline.{step}", interrupt)
+    monkeypatch.setattr(f"halfstep.prepare.images.pipeline.{step}", interrupt)
     with pytest.raises(error):
         prepare(folder(pictures), tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
@@ -282,7 +282,7 @@ def test_run_that_is_interrupted_while_it_reads_keeps_the_old_outputs(
 
     prepare(folder(pictures), tmp_path / "out")
     before = digests(tmp_path / "out")
-    monkeypatch.setattr("stages.prepare.images.pipeline.split", interrupt)
+    monkeypatch.setattr("halfstep.prepare.images.pipeline.split", interrupt)
     with pytest.raises(KeyboardInterrupt):
         prepare(folder(pictures), tmp_path / "out")
     assert digests(tmp_path / "out") == before
@@ -318,7 +318,7 @@ def test_stage_does_not_import_tensorflow(pictures: Path, tmp_path: Path) -> Non
     (pictures / "dog" / "00.png").write_bytes((pictures / "cat" / "00.png").read_bytes())
     code = (
         f"import sys, runpy; sys.path.insert(0, {str(root)!r}); sys.argv = ['prepare']\n"
-        "try: runpy.run_module('stages.prepare', run_name='__main__')\n"
+        "try: runpy.run_module('halfstep.prepare', run_name='__main__')\n"
         "except SystemExit as end: assert not {'tensorflow', 'keras', 'torch'} & set(sys.modules); raise\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stages import files
-from stages.machine import cgroups
-from stages.prepare.images.processes import MOST_WORKERS, available_workers
+from halfstep import files
+from halfstep.machine import cgroups
+from halfstep.prepare.images.processes import MOST_WORKERS, available_workers
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_workers_respect_the_cpu_affinity(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_decoding_processes_do_not_import_the_fingerprint(root: Path) -> None:
-    module = "stages.prepare.images.processes"
-    check = f"import sys, {module}; print({{'psutil', 'stages.machine.fingerprint'}} & set(sys.modules))"
+    module = "halfstep.prepare.images.processes"
+    check = f"import sys, {module}; print({{'psutil', 'halfstep.machine.fingerprint'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", check], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

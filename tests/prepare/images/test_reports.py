@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageFont
 
-from stages.errors import printable
-from stages.params import DataParams
-from stages.prepare.images.batches import Rejection
-from stages.prepare.images.pipeline import prepare
-from stages.prepare.images.reports import rejections_csv
-from stages.prepare.images.samples import draw_grid
-from stages.results.prepared import PreparedInfo
+from halfstep.errors import printable
+from halfstep.params import DataParams
+from halfstep.prepare.images.batches import Rejection
+from halfstep.prepare.images.pipeline import prepare
+from halfstep.prepare.images.reports import rejections_csv
+from halfstep.prepare.images.samples import draw_grid
+from halfstep.results.prepared import PreparedInfo
 from tests.hostile_names import FORMULAS, NAMES
 from tests.prepare.images.conftest import Draw
 

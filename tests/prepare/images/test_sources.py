@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages.errors import DataError
-from stages.prepare.images.decoding import ImageForm
-from stages.prepare.images.sources import Cifar10
-from stages.prepare.images.splitting import TEST, TRAIN
-from stages.tensorflow_import import keras
+from halfstep.errors import DataError
+from halfstep.prepare.images.decoding import ImageForm
+from halfstep.prepare.images.sources import Cifar10
+from halfstep.prepare.images.splitting import TEST, TRAIN
+from halfstep.tensorflow_import import keras
 
 FORM = ImageForm(side_px=32, grey=False, max_pixels=10**6)
 

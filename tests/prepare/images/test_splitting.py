@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stages.errors import DataError
-from stages.prepare.images.splitting import (
+from halfstep.errors import DataError
+from halfstep.prepare.images.splitting import (
     TEST,
     TRAIN,
     UNASSIGNED,

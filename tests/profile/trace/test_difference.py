@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stages.profile.trace import Operation, StepBreakdown, Trace, read_trace
-from stages.profile.trace.difference import NOISE, Difference, difference
-from stages.profile.trace.table import render
+from halfstep.profile.trace import Operation, StepBreakdown, Trace, read_trace
+from halfstep.profile.trace.difference import NOISE, Difference, difference
+from halfstep.profile.trace.table import render
 
 Save = Callable[..., Path]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.profile.trace import read_trace
-from stages.profile.trace.difference import difference
+from halfstep.profile.trace import read_trace
+from halfstep.profile.trace.difference import difference
 
 MODEL = """
 import numpy as np

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from stages.errors import ProfileError
-from stages.profile.graph_dtypes import graph_dtypes
+from halfstep.errors import ProfileError
+from halfstep.profile.graph_dtypes import graph_dtypes
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2
 
-from stages.profile.trace import read_trace
-from stages.profile.trace.hlo import _FIELDS, _HLO, _TUPLE, _TYPES, fusion_dtypes
+from halfstep.profile.trace import read_trace
+from halfstep.profile.trace.hlo import _FIELDS, _HLO, _TUPLE, _TYPES, fusion_dtypes
 
 F16, F32, BF16, PRED = 10, 11, 16, 1
 Tensor = tuple[int, tuple[int, ...]]  # type and dimensions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.profile.trace.kernels import (
+from halfstep.profile.trace.kernels import (
     canonical_dtype,
     is_cast_kernel,
     is_compute,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from stages.profile.graph_dtypes import graph_dtypes
-from stages.profile.trace import Operation, Trace, read_trace
-from stages.profile.trace.xspace import without_loops
+from halfstep.profile.graph_dtypes import graph_dtypes
+from halfstep.profile.trace import Operation, Trace, read_trace
+from halfstep.profile.trace.xspace import without_loops
 
 MARKED = 7  # of which xprof drops the first and the last
 LENGTH, ITERATIONS = 12, 3  # of a sequence, and of the loops that are not layers of Keras

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stages.profile.trace import Operation, Trace
+from halfstep.profile.trace import Operation, Trace
 
 
 def kernel(name: str, operation_type: str = "", duration_us: float = 1.0) -> Operation:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from stages.profile.trace.model import Operation
-from stages.profile.trace.pairing import Key, Timed, paired_times
+from halfstep.profile.trace.model import Operation
+from halfstep.profile.trace.pairing import Key, Timed, paired_times
 
 RUN = "StatefulPartitionedCall"
 GRADIENT = f"{RUN}/gradient_tape/cnn_1"

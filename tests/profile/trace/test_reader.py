@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from stages.errors import TraceError
-from stages.operations.graph_names import node_name
-from stages.profile.trace import Trace, read_trace
-from stages.profile.trace.xspace import scan_files
+from halfstep.errors import TraceError
+from halfstep.operations.graph_names import node_name
+from halfstep.profile.trace import Trace, read_trace
+from halfstep.profile.trace.xspace import scan_files
 
 Save = Callable[..., Path]
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from stages.errors import TraceError
-from stages.params import ModelParams, TrainParams, Variant
-from stages.profile.records import ArmConfig
-from stages.profile.trace.schema import message_class
-from stages.profile.trace.timeline import Work, traced_steps
-from stages.profile.trace.xspace import _FIELDS
-from stages.profile.worker import Worker
-from stages.results.profile import HOST
-from stages.tasks.spec import TaskSpec
+from halfstep.errors import TraceError
+from halfstep.params import ModelParams, TrainParams, Variant
+from halfstep.profile.records import ArmConfig
+from halfstep.profile.trace.schema import message_class
+from halfstep.profile.trace.timeline import Work, traced_steps
+from halfstep.profile.trace.xspace import _FIELDS
+from halfstep.profile.worker import Worker
+from halfstep.results.profile import HOST
+from halfstep.tasks.spec import TaskSpec
 from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own
 

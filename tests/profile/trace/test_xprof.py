@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.errors import TraceError
-from stages.profile.trace import xprof
+from halfstep.errors import TraceError
+from halfstep.profile.trace import xprof
 
 
 def test_crash_of_the_child_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stages.errors import CorruptFileError, DataError
-from stages.params import Augment, TrainParams
-from stages.tasks.images import dataset
-from stages.tasks.images.dataset import Split
+from halfstep.errors import CorruptFileError, DataError
+from halfstep.params import Augment, TrainParams
+from halfstep.tasks.images import dataset
+from halfstep.tasks.images.dataset import Split
 
 COUNT, BATCH_SIZE = 22, 4
 STEPS = COUNT // BATCH_SIZE

@@ -7,12 +7,12 @@ import keras
 import numpy as np
 import pytest
 
-from stages import precision
-from stages.errors import PrecisionError
-from stages.params import ModelParams, TaskParams, TrainParams, Variant
-from stages.results.prepared import PREPARED_INFO, PreparedInfo
-from stages.tasks import building
-from stages.tasks.spec import TaskSpec
+from halfstep import precision
+from halfstep.errors import PrecisionError
+from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.results.prepared import PREPARED_INFO, PreparedInfo
+from halfstep.tasks import building
+from halfstep.tasks.spec import TaskSpec
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ import keras
 import numpy as np
 import pytest
 
-from stages.errors import ModelError
-from stages.params import ModelParams
-from stages.tasks import user_code
-from stages.tasks.images import models
-from stages.tasks.images.models import checks
+from halfstep.errors import ModelError
+from halfstep.params import ModelParams
+from halfstep.tasks import user_code
+from halfstep.tasks.images import models
+from halfstep.tasks.images.models import checks
 
 POLICIES = ["float32", "mixed_float16", "mixed_bfloat16"]
 SHAPE = (32, 32, 3)
@@ -301,7 +301,7 @@ def test_saved_model_loads_in_plain_keras(tmp_path: Path) -> None:
     code = """
 import keras, numpy
 try:
-    import stages
+    import halfstep
     raise SystemExit("this code is importable")
 except ImportError:
     pass

@@ -1,0 +1,80 @@
+"""What can be done about serving: try the formats that were left out, and export a model of one's own to the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from halfstep.advise import experiment
+from halfstep.errors import AdviceError
+from halfstep.formats import FORMATS, KERAS
+from halfstep.params import Params
+from halfstep.results.comparison import Comparison
+from halfstep.text import joined
+
+_CONVERTER = (
+    'model.export("saved_model")',
+    'converter = tf.lite.TFLiteConverter.from_saved_model("saved_model")',
+    "converter.optimizations = [tf.lite.Optimize.DEFAULT]",
+)
+_CONVERTED = 'pathlib.Path("model.tflite").write_bytes(converter.convert())'
+_INT8 = (
+    "converter.representative_dataset = lambda: ({model.inputs[0].name: x[None]} for x in x_train[:200])",
+    "converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]",
+    "converter.inference_input_type = converter.inference_output_type = tf.int8",
+)
+_FLOAT16 = "converter.target_spec.supported_types = [tf.float16]"
+# What writes a Keras `model`, by format; `x_train` are training examples.
+EXPORT_LINES = {
+    "saved_model": ('model.export("saved_model")',),
+    "litert": ('model.export("model.tflite", format="litert")',),
+    "litert_float16": (*_CONVERTER, _FLOAT16, _CONVERTED),
+    "litert_int8": (*_CONVERTER, _CONVERTED),
+    "litert_int8_full": (*_CONVERTER, *_INT8, _CONVERTED),
+    "onnx": ('model.export("model.onnx", format="onnx")',),
+    "openvino": ('model.export("model.xml", format="openvino")',),
+}
+
+
+def untried(settings: Params) -> list[str]:
+    """The formats that can be tried here, and that the parameters leave out."""
+    known = (KERAS, *settings.serve.formats)
+    return [name for name in FORMATS if name not in known and not FORMATS[name].missing]
+
+
+def try_formats(settings: Params) -> str:
+    """Tries them in a DVC experiment beside those of the parameters; nothing is trained or profiled again.
+
+    Returns:
+        The name of the experiment.
+
+    Raises:
+        AdviceError: there are none, or the experiment failed.
+    """
+    if not (others := untried(settings)):
+        raise AdviceError("all formats that can be tried here are in serve.formats")
+    formats = tuple(dict.fromkeys((KERAS, *settings.serve.formats, *others)))
+    print(f"advise: tries {joined([FORMATS[name].label for name in others])}", flush=True)
+    together = settings.model_copy(update={"serve": settings.serve.model_copy(update={"formats": formats})})
+    name = experiment.name_of("formats")
+    experiment.run(together, name, [f"serve.formats=[{','.join(formats)}]"])
+    found = experiment.comparison_of(name).serving
+    print(f"advise: {found.sentence if found else 'nothing was served'} Experiment {name}.", flush=True)
+    return name
+
+
+def serving_lines(comparison: Comparison, settings: Params) -> Iterator[str]:
+    """What `python -m halfstep advise` says of formats.
+
+    Args:
+        comparison: of the last run.
+        settings: with the formats that it tried.
+    """
+    if others := untried(settings):
+        labels = joined([FORMATS[name].label for name in others])
+        yield f"Serving: {labels} {'was' if len(others) == 1 else 'were'} not tried. Nothing is trained again by"
+        yield "    python -m halfstep advise formats"
+    if comparison.serving is not None and (best := comparison.serving.best) is not None:
+        yield f"To export your own model to {FORMATS[best].label}, as is advised:"
+        yield '    keras.config.set_dtype_policy("float32")  # before the model is built'
+        yield '    model = build(); model.load_weights("model.weights.h5")  # of the training, in any precision'
+        yield from (f"    {line}" for line in EXPORT_LINES[best])

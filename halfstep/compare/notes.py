@@ -1,0 +1,176 @@
+"""What limits a judging, in sentences; and the settings in which a candidate differs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from halfstep.compare.explain.waiting import measured_wait
+from halfstep.compare.judging import JudgedCandidate, Judging, is_traced
+from halfstep.results.profile import Profile, differing_settings, largest_move
+from halfstep.stats.speedup import RUN_SD, Error, final_confidence, smallest_above
+from halfstep.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text
+
+CONTROL_NAME = "the second copy of the baseline"
+
+
+def void_texts(judging: Judging) -> list[str]:
+    """Which measures are void, a sentence for each cause."""
+    baseline, sizes = judging.study.baseline.variant, judging.study.inference_batch_sizes
+    order = [TRAIN, *map(inference_measure, sizes)]
+    causes = {
+        "The GPU was throttled in too many rounds of": judging.throttled,
+        f"The two copies of {baseline} differ by more than noise in": judging.differing,
+    }
+    found = {
+        cause: joined([measure_text(measure) for measure in order if measure in measures])
+        for cause, measures in causes.items()
+    }
+    return [f"{cause} {void}, which therefore decides nothing." for cause, void in found.items() if void]
+
+
+def notes(judging: Judging) -> tuple[str, ...]:
+    """What limits a judging: void measures, latencies that still fell, what is missing or impossible, assumptions."""
+    return (
+        *void_texts(judging),
+        *_occasion_texts(judging),
+        *_run_texts(judging),
+        *_unsteady_texts(judging),
+        *_waiting_texts(judging),
+        *_missing_texts(judging),
+        *_independence_texts(judging),
+        *_training_texts(judging),
+    )
+
+
+def _training_texts(judging: Judging) -> Iterator[str]:
+    """What the settings of a variant change in what is trained, beside its speed."""
+    profiles = {item.variant: item.profile for item in judging.study.variants if item.profile is not None}
+    for name, profile in profiles.items():
+        summary = profile.summary
+        if summary.entry.batch_size and summary.entry.learning_rate is None and summary.in_force.learning_rate:
+            yield (
+                f"{name} trains on batches of {profile.batch_size:,} with a largest learning rate of "
+                f"{summary.in_force.learning_rate:g}, in proportion to its batch, with the warm-up of the schedule."
+            )
+        if summary.in_force.cache_input:
+            yield f"{name} keeps the batches of the first epoch: in later ones, shuffling and augmentation repeat."
+
+
+def _independence_texts(judging: Judging) -> Iterator[str]:
+    study = judging.study
+    if study.task.script is not None and not study.speed_only:
+        yield (
+            f"The intervals of {study.score_name} assume that the test examples are independent. Overlapping windows "
+            "of one series are not: their intervals are too narrow."
+        )
+
+
+def _unsteady_texts(judging: Judging) -> Iterator[str]:
+    """A line on each measure whose latency still fell in a turn, where that moves a speed-up."""
+    baseline = judging.study.baseline.profile
+    if baseline is None:
+        return
+    for measure in baseline.summary.protocol.unsteady:
+        ratios = {
+            item.variant: (_latency_ratio(measure, baseline, profile), _latency_ratio(measure, baseline, profile, 0.5))
+            for item in judging.candidates
+            if (profile := item.result.profile) is not None and measure in item.speedups
+        }
+        if (name := largest_move(ratios)) is not None:
+            whole, late = ratios[name]
+            yield (
+                f"{measure_text(measure).capitalize()} was still getting faster when each measurement ended: read its "
+                f"latency as an upper limit. In the later half of the calls, {name} is {late:.2f}× as fast, not "
+                f"{whole:.2f}×."
+            )
+
+
+def _latency_ratio(measure: str, before: Profile, after: Profile, skipped: float = 0.0) -> float:
+    """Time of one arm / time of another over the counted calls, without this share of the first ones of a turn."""
+    means_ms = []
+    for profile in (before, after):
+        calls = profile.calls[(profile.calls["batch_size"] == batch_size_of(measure)) & profile.calls["counted"]]
+        first = calls["call"].min() + skipped * (calls["call"].max() + 1 - calls["call"].min())
+        means_ms.append(float(calls["latency_ms"][calls["call"] >= first].mean()))
+    return means_ms[0] / means_ms[1]
+
+
+def _occasion_texts(judging: Judging) -> Iterator[str]:
+    """On how many occasions the speed-ups rest, and those that do not count for a measure."""
+    earlier = judging.study.earlier
+    if not earlier.by_word or judging.study.baseline.profile is None:
+        return
+    measures = list(dict.fromkeys(measure for item in judging.candidates for measure in item.speedups))
+    count = [word for word in earlier.by_word if any(word not in earlier.left_out(measure) for measure in measures)]
+    if count:
+        words = joined([_occasion_name(word) for word in count])
+        yield (
+            f"Speed-ups are means over this measurement, {_occasion_name(_occasion_of(judging))}, and {words}: their "
+            "intervals contain what the measurements differ by. All times are of this one."
+        )
+    for measure in measures:
+        if left_out := [_occasion_name(word) for word in earlier.left_out(measure)]:
+            yield (
+                f"In {measure_text(measure)}, {joined(left_out)} {'is' if len(left_out) == 1 else 'are'} left out: the "
+                f"two copies of {judging.study.baseline.variant} differed by more than noise then, or the GPU was "
+                "throttled."
+            )
+
+
+def _occasion_of(judging: Judging) -> str | None:
+    profile = judging.study.baseline.profile
+    return profile.summary.protocol.occasion if profile else None
+
+
+def _occasion_name(word: str | None) -> str:
+    return "the one without a name" if word is None else f"`{word}`"
+
+
+def _run_texts(judging: Judging) -> Iterator[str]:
+    """What whole runs differ by, and the smallest speed-ups that would be enough in spite of it, where open."""
+    required, smallest = judging.params.min_speedup, dict[str, float]()
+    for candidate in judging.candidates:
+        for measure, speedup in candidate.speedups.items():
+            if candidate.verdicts[measure] == "inconclusive" and measure not in judging.void:
+                found = required * speedup.ratio / speedup.low
+                smallest[measure] = min(found, smallest.get(measure, math.inf))
+    if not smallest:
+        return
+    enough = joined([f"{ratio:.2f}× in {measure_text(measure)}" for measure, ratio in smallest.items()])
+    least = smallest_above(required, Error(0.0, math.inf).with_known(2 * RUN_SD**2), final_confidence(0))
+    yield (
+        f"Two runs of the same program differ by about {percent_text(RUN_SD)}, and every interval contains that. To "
+        f"show {required:g}×, this run would have had to measure {enough}; a run without any other noise, {least:.2f}×."
+    )
+
+
+def _waiting_texts(judging: Judging) -> Iterator[str]:
+    """A line on each variant whose steps waited less than nothing for their input; no cause and no bound rest on it."""
+    for item in judging.study.variants:
+        found = measured_wait(item.profile.input_rounds) if item.profile is not None else None
+        if found is not None and found.is_impossible:
+            yield (
+                f"How long a training step of {item.variant} waits for its input is not known: on a cached batch it "
+                f"took {percent_text(-found.share)} longer ({-100 * found.high:.0f} to {percent_text(-found.low)}) "
+                "than on the input pipeline, which is impossible."
+            )
+
+
+def _missing_texts(judging: Judging) -> Iterator[str]:
+    """A line on traces that are missing; no reason rests on those."""
+    study = judging.study
+    profiles = {item.variant: item.profile for item in study.variants} | {CONTROL_NAME: study.control}
+    missing = [name for name, profile in profiles.items() if profile is not None and not is_traced(profile)]
+    if missing:
+        yield f"{joined(missing)} {'has' if len(missing) == 1 else 'have'} no trace, so no reasons come from one."
+
+
+def settings_text(candidate: JudgedCandidate, judging: Judging) -> str:
+    """The settings in force beside the policy that differ from the baseline's, such as `` `onednn: false` ``."""
+    before, after = judging.study.baseline.profile, candidate.result.profile
+    if before is None or after is None:
+        return ""
+    device = before.summary.configuration.device
+    found = differing_settings(before.summary.in_force, after.summary.in_force, device)
+    return joined([f"`{name}: {str(value).lower()}`" for name, value in found.items()])

@@ -1,0 +1,135 @@
+"""`python -m halfstep.fleet.node train --variant V --seed S` or `measure`: what a node does in its copy of the tree.
+
+The last line that it prints says why it failed. Its status is 75 if it can be tried again, and 74 if this node cannot
+run it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from halfstep import files, params
+from halfstep.cli import cli_entry
+from halfstep.commands import dvc_error
+from halfstep.errors import HalfstepError, one_line
+from halfstep.fleet.program import LOST, NODE_FAULT
+from halfstep.fleet.unfinished import unfinished_trainings
+from halfstep.results.comparison import COMPARISON
+from halfstep.supervision import die_with_parent
+from halfstep.telling import MEASURES, tell, told
+
+_STATUS = re.compile(r"exited with (-?\d+)")
+_BY_SIGNAL = {128 + signal.SIGKILL, 128 + signal.SIGTERM}  # how a shell reports it; Python reports a negative number
+_DVC_ERRORS = ("ERROR: ", "WARNING: ")
+
+
+class StepError(HalfstepError):
+    """A command that failed. What a signal ended can be tried again: a lack of memory, or a preemption."""
+
+    def __init__(self, reason: str, status: int) -> None:
+        by_signal = status < 0 or status in _BY_SIGNAL
+        super().__init__(f"a signal ended it ({status})" if by_signal else reason)
+        self.exit_status = LOST if by_signal or status == LOST else status
+
+
+def main() -> int:
+    """Entry point."""
+    die_with_parent(signal.SIGTERM)
+    parser = argparse.ArgumentParser(prog="python -m halfstep.fleet.node", description=__doc__)
+    parser.add_argument("what", choices=["describe", "train", "measure"])
+    parser.add_argument("--variant")
+    parser.add_argument("--seed", type=int)
+    arguments = parser.parse_args()
+    if arguments.what == "describe":
+        return cli_entry(describe)()
+    return cli_entry(measure if arguments.what == "measure" else lambda: train(arguments.variant, arguments.seed))()
+
+
+def describe() -> None:
+    """Describes the machine, with the head's digests of the inputs.
+
+    Raises:
+        StepError: a check failed, which is the node's fault: the head has passed them.
+    """
+    status, lines = _run("halfstep.environment")
+    if status:
+        raise StepError(lines[-1] if lines else f"halfstep.environment failed with status {status}", NODE_FAULT)
+
+
+def train(variant: str, seed: int) -> None:
+    """Fetches the prepared data, trains, and pushes the result.
+
+    Raises:
+        StepError: a command failed.
+    """
+    stage = f"train@{files.train_dir(variant, seed).name}"
+    describe()
+    dvc("pull", str(files.PREPARED))
+    dvc("repro", "--single-item", stage)
+    dvc("push", "--run-cache", stage)
+
+
+def measure() -> None:
+    """Fetches the data and the trainings, measures, compares, and pushes the results.
+
+    Raises:
+        StepError: a command failed, or a training would have to run.
+    """
+    settings = params.load()
+    describe()
+    dvc("pull", str(files.PREPARED))
+    if missing := unfinished_trainings(settings.train):
+        raise StepError(f"{', '.join(missing)} would have to run here, and `profile` trains nothing", 1)
+    try:
+        if MEASURES not in dvc("repro", "--pull"):
+            tell("was measured before")
+    except StepError:
+        if not (settings.compare.gate and COMPARISON.is_file()):  # a gate that is not passed here is a result
+            raise
+    dvc("push", "--run-cache", "profile", "serve", "compare")
+
+
+def dvc(*arguments: str) -> list[str]:
+    """Runs DVC and passes its output on. Returns what its stages told of their progress.
+
+    Raises:
+        StepError: with the message of the stage, or else of DVC, whose own failure is the node's fault.
+    """
+    status, printed = _run("dvc", *arguments)
+    lines = [line for line in printed if told(line) is None]
+    if status:
+        own = [line for line in lines if not line.startswith(_DVC_ERRORS)]
+        found = _STATUS.search("\n".join(lines))
+        if found is not None and own:
+            raise StepError(own[-1], int(found[1]))
+        raise StepError(f"dvc {arguments[0]}: {dvc_error(chr(10).join(lines))}", NODE_FAULT)
+    return [text for line in printed if (text := told(line)) is not None]
+
+
+def _run(module: str, *arguments: str) -> tuple[int, Sequence[str]]:
+    """Runs a module, which ends with this process. Returns its status and the lines that it printed."""
+    command = [sys.executable, "-u", "-m", module, *arguments]
+    lines: list[str] = []
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            if line.strip():
+                lines.append(one_line(line.strip()))
+    return process.returncode, lines
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,116 @@
+"""Digests of halfstep's own code, by stage: what a stage's result depends on, found by imports.
+
+A digest is over the modules that compute the result and over all that they import. It does not begin at the page of
+the stage in `stages/`, which reads parameters, takes the lock and tells MLflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from halfstep.files import sha256_file
+from halfstep.imports import ROOT
+from halfstep.inputs.closure import Module, needed_files
+
+# The modules that compute what a stage writes. Those of which the imports tell nothing are named beside them: what runs
+# in a process of its own, and rules that fill in or check parameters.
+STARTS: Mapping[str, tuple[str, ...]] = {
+    "prepare": (
+        "prepare/images/pipeline",
+        "prepare/own_task",
+        "prepare/script_task",
+        "prepare/try_script",
+        "prepare/try_task",
+    ),
+    "train": ("train/training", "train/saving", "train/not_trained", "params/derived"),
+    "profile": (
+        "profile/stage",
+        "machine/gpus/driver",
+        "machine/gpus/selection",
+        "params/derived",
+        "params/measures",
+    ),
+    "serve": (
+        "serve/stage",
+        "serve/exporting",
+        "serve/worker",
+        "machine/gpus/driver",
+        "machine/gpus/selection",
+        "params/derived",
+        "params/measures",
+    ),
+    "compare": (
+        "compare/judge",
+        "compare/metrics",
+        "compare/report/html",
+        "compare/report/tables",
+        "results/occasions",
+        "params/margin",
+        "params/measures",
+        "text",
+    ),
+}
+# What a stage imports and its result does not depend on, with the reason. A folder ends with a slash.
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "halfstep/__init__.py": "what a signal does",
+    "halfstep/cache.py": "messages on DVC's cache",
+    "halfstep/child.py": "how a child process answers",
+    "halfstep/cli.py": "how a program begins and ends",
+    "halfstep/commands.py": "how programs are run",
+    "halfstep/errors.py": "messages",
+    "halfstep/files.py": "where and how files are written, not what is in them",
+    "halfstep/fork_server.py": "how processes are started",
+    "halfstep/imports.py": "how fast Python imports",
+    "halfstep/inputs/": "how the files in data/keys are computed, on which the stages depend",
+    "halfstep/locking.py": "which process may write",
+    "halfstep/machine/": "how data/environment.json is computed, on which `profile` depends; messages",
+    "halfstep/params/": "how params.yaml is read: dvc.yaml lists the parameters, and STARTS the rules with an effect",
+    "halfstep/supervision.py": "what is said of a crash",
+    "halfstep/telling.py": "messages to a fleet",
+    "halfstep/terminal.py": "how wide tables are printed",
+    "halfstep/text.py": "words in messages; of `compare`, which writes them, it is one of STARTS",
+    "halfstep/tracking/": "MLflow is a view of the results",
+}
+
+
+def code_digest(stage: str, root: Path = ROOT) -> str:
+    """Digest of the names and contents of the code that a stage's result depends on.
+
+    Args:
+        stage: a key of `STARTS`.
+        root: the folder that contains `halfstep`.
+    """
+    return of_contents(contents(stage, root))
+
+
+def contents(stage: str, root: Path = ROOT) -> dict[str, str]:
+    """The sha256 of each file of `code_files`, in the order of their names."""
+    return {name: sha256_file(path) for name, path in sorted(code_files(stage, root).items())}
+
+
+def key(contents: Mapping[str, str]) -> dict[str, str]:
+    """What the file in `data/keys` with the name of a stage contains, if its code does."""
+    return {"sha256": of_contents(contents)}
+
+
+def code_files(stage: str, root: Path = ROOT) -> dict[str, Path]:
+    """The files of `code_digest` by their paths from `root`, with the templates beside them."""
+    names = [("halfstep", *start.split("/")) for start in STARTS[stage]]
+    start = [Module(name, root.joinpath(*name).with_suffix(".py")) for name in names]
+    found = needed_files(start, "halfstep", root, left_out=tuple(WITHOUT_EFFECT))
+    folders = {path.parent for path in found.values()}
+    templates = [path for folder in folders for path in folder.glob("templates/*")]
+    return found | {path.relative_to(root).as_posix(): path for path in templates}
+
+
+def of_files(named: Iterable[tuple[str, Path]]) -> str:
+    """Digest of the names and contents of files, in this order."""
+    return of_contents({name: sha256_file(path) for name, path in named})
+
+
+def of_contents(contents: Mapping[str, str]) -> str:
+    """The same, by the sha256 of each file."""
+    lines = [f"{name}\0{sha256}\n" for name, sha256 in contents.items()]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,0 +1,172 @@
+"""The properties of a machine that change a timing. `profile` depends on them, so timings are not reused elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from halfstep import files
+from halfstep.machine import cgroups
+from halfstep.machine.gpus import Gpu, Visible, visible
+
+# Libraries whose version changes the speed of a step.
+_LIBRARIES = ("tensorflow", "keras", "numpy", "xprof")
+_CUDA_LIBRARIES = re.compile(r"nvidia-(cudnn|cublas|cuda-runtime|cuda-nvcc|nccl)-cu\d+")
+# Variables that change which kernels run, on how many threads, or in which precision.
+_SETTINGS = re.compile(
+    r"OMP_.*|KMP_.*|TF_NUM_INT(RA|ER)OP_THREADS|TF_ENABLE_ONEDNN_OPTS|ONEDNN_.*|DNNL_.*|NVIDIA_TF32_OVERRIDE"
+    r"|TF_XLA_FLAGS|XLA_FLAGS|TF_GPU_.*|TF_CUDNN_.*|TF_DETERMINISTIC_OPS|TF_ENABLE_AUTO_MIXED_PRECISION.*"
+    r"|TF_FORCE_GPU_ALLOW_GROWTH|TF_DISABLE_.*|TF_ENABLE_MKL_.*|TF_MKL_.*|CUDA_VISIBLE_DEVICES|CUDA_MODULE_LOADING"
+)
+# Instruction sets that decide whether 16-bit arithmetic runs in hardware.
+_PRECISION_FLAGS = (
+    *("f16c", "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "avx_ne_convert"),
+    *("asimd", "asimdhp", "bf16"),  # of ARM
+)
+
+
+def fingerprint() -> dict[str, Any]:
+    """Describes this machine. Two calls on the same machine with the same software return the same.
+
+    Returns:
+        `device` (name of the device that TensorFlow would train on), `cpu` (model, usable cores, quota in cores, memory
+        in GiB, instruction sets), `gpus` (one entry each; empty without a driver), `versions`, `settings`, and the
+        `sha256` of all of these.
+    """
+    devices = gpus()
+    cpu = _cpu()
+    return files.with_checksum(
+        {
+            "device": _device(cpu, devices),
+            "cpu": cpu,
+            "gpus": devices,
+            "versions": _versions(),
+            "settings": _settings(os.environ),
+        }
+    )
+
+
+def read(path: Path = files.ENVIRONMENT_FILE) -> dict[str, Any]:
+    """Reads the description that `environment` wrote.
+
+    Raises:
+        DataError: the file is missing.
+        CorruptFileError: the checksum differs.
+    """
+    return files.read_verified_json(path)
+
+
+def trained_on() -> str:
+    """Names what may change the result of a training: the processor, and the versions of TensorFlow and Keras."""
+    devices, versions = gpus(), _versions()
+    processor = str(devices[0]["name"]) if devices else _cpu()["model"]
+    return "; ".join([processor, *(f"{name} {versions[name]}" for name in ("tensorflow", "keras") if name in versions)])
+
+
+def digest(value: Mapping[str, Any]) -> str:
+    """Short name of a fingerprint: the first 12 hexadecimal digits of the sha256 of its JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _device(cpu: Mapping[str, Any], gpus: list[dict[str, Any]]) -> str:
+    names = [str(gpu["name"]) for gpu in gpus]
+    if not names:
+        return f"{cpu['model']}, {cpu['usable_cores']} cores"
+    if len(set(names)) > 1:
+        return (", " if gpus[0].get("identified", True) else " or ").join(names)
+    return f"{len(names)} x {names[0]}" if len(names) > 1 else names[0]
+
+
+def _cpu() -> dict[str, Any]:
+    described = _proc_cpuinfo()
+    flags = (described.get("flags") or described.get("Features") or "").split()
+    facts: dict[str, Any] = {
+        "model": described.get("model name") or platform.processor() or platform.machine(),
+        "usable_cores": usable_cores(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "instruction_sets": [flag for flag in _PRECISION_FLAGS if flag in flags],
+    }
+    quota = cgroups.cpu_quota_cores()
+    return facts | ({"quota_cores": quota} if quota is not None else {})
+
+
+def _proc_cpuinfo() -> dict[str, str]:
+    try:
+        first, *_ = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def usable_cores() -> int:
+    """Number of cores that this process may run on, without regard to a quota."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Describes the GPUs that TensorFlow would use, the one that it uses first; empty without one.
+
+    The description has the model and no UUID: on a rented machine, each start may get another GPU of the same model,
+    on which the same timings hold. Where it is not known which of several models TensorFlow uses first, all are listed
+    by name with `identified` false and without what they do not have in common.
+    """
+    found = visible(model_only=True)
+    described = [_gpu(gpu, found) for gpu in found.gpus]
+    if found.identified or len({gpu.model for gpu in found.gpus}) == 1:
+        return described
+    capabilities = {gpu.compute_capability for gpu in found.gpus}
+    for gpu in described:
+        gpu["identified"] = False
+        if len(capabilities) > 1:
+            gpu.pop("compute_capability", None)
+    return sorted(described, key=lambda gpu: str(gpu["name"]))
+
+
+def _gpu(gpu: Gpu, found: Visible) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "name": gpu.name,
+        "memory_gib": None if gpu.memory_bytes is None else round(gpu.memory_bytes / 2**30),
+        "compute_capability": gpu.compute_capability,
+        "driver": found.driver,
+        "driver_cuda": found.driver_cuda,
+        "slice_of": gpu.parent and gpu.parent.name,
+        "multiprocessors": gpu.multiprocessors,
+        "gpu_slices": gpu.gpu_slices,
+        "compute_slices": gpu.compute_slices,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _versions() -> dict[str, str]:
+    installed = {name: version for name in _LIBRARIES if (version := _version(name))}
+    cuda = {
+        name: distribution.version
+        for distribution in metadata.distributions()
+        if (name := (distribution.name or "").lower()) and _CUDA_LIBRARIES.fullmatch(name)
+    }
+    return {"python": platform.python_version(), **installed, **dict(sorted(cuda.items()))}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _settings(variables: Mapping[str, str]) -> dict[str, str]:
+    """The settings in force, without the UUIDs in `CUDA_VISIBLE_DEVICES`: `gpus` describes what they name."""
+    found = {name: value for name, value in sorted(variables.items()) if _SETTINGS.fullmatch(name)}
+    if (chosen := found.get("CUDA_VISIBLE_DEVICES")) is not None:
+        found["CUDA_VISIBLE_DEVICES"] = re.sub(r"(GPU|MIG)-[^,]*", r"\1", chosen)
+    return found

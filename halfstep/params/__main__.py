@@ -1,0 +1,56 @@
+"""`python -m halfstep params > docs/parameters.md`: prints the reference of all parameters as Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from halfstep.params.loading import allowed_values, inner_model
+from halfstep.params.schema import Params
+
+_INTRODUCTION = """# Parameters
+
+Edit `params.yaml`, or override a parameter for one experiment: `dvc exp run -S train.batch_size=128`.
+`python -m halfstep params > docs/parameters.md` writes this page.
+"""
+
+
+def parameter_table() -> str:
+    """All parameters as Markdown: a heading, a sentence and a table for each section of `params.yaml`."""
+    parts = []
+    for name, field in Params.model_fields.items():
+        section = inner_model(field)
+        assert section is not None
+        prefix = f"{name}.<name>." if section is not field.annotation else f"{name}."
+        rows = "\n".join(_rows(section, prefix))
+        header = "| parameter | meaning | allowed | default |\n| --- | --- | --- | --- |"
+        parts.append(f"## `{name}`\n\n{section.__doc__}\n\n{header}\n{rows}\n")
+    return "\n".join(parts)
+
+
+def _rows(section: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        nested = inner_model(field)
+        if nested is not None:
+            yield from _rows(nested, f"{prefix}{name}.")
+            continue
+        default = "required" if field.is_required() else f"`{_yaml(field.default)}`"
+        yield f"| `{prefix}{name}` | {field.description} | {allowed_values(field)} | {default} |"
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_yaml, value))}]"
+    return json.dumps(value).strip('"')
+
+
+def main() -> None:
+    """Prints docs/parameters.md."""
+    print(f"{_INTRODUCTION}\n{parameter_table()}", end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Runs a script that has failed as its user would, to tell whether halfstep is the cause."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from halfstep.imports import ROOT
+from halfstep.inputs import notebook
+from halfstep.params import TaskParams
+from halfstep.tasks.script_tracking import OFF, STORE, libraries_of
+
+_MOST_S = 600.0
+# Its arguments: the root of this project, a dtype policy, the file for what the script raises, the folders of the
+# script's modules, -m or nothing, the script and its command line. It ends at the first call of `fit`, and uses
+# halfstep's code when the script has failed.
+_PROGRAM = """
+import os, runpy, sys
+root, policy, raised, folders, flag, script, *sys.argv[1:] = sys.argv[1:]
+sys.argv[0], sys.path[:1] = script, folders.split(os.pathsep)
+import keras
+keras.Model.__mro__[next(n for n, kind in enumerate(keras.Model.__mro__) if "fit" in vars(kind))].fit = (
+    lambda *_, **__: os._exit(0)
+)
+if policy != "float32":
+    keras.config.set_dtype_policy(policy)
+try:
+    if flag:
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(script, run_name="__main__")
+except BaseException as error:
+    sys.path.insert(0, root)
+    os.chdir(os.path.dirname(raised))
+    from halfstep.tasks.user_code import describe
+    with open(raised, "w", encoding="utf-8") as stream:
+        stream.write(describe(error))
+"""
+
+
+def raised_in_plain_python(task: TaskParams, policy: str, logs: Path) -> str | None:
+    """What a script raises before `fit` in plain Python, in one line; None if it raises nothing.
+
+    None also for scripts that track by themselves: they would log this.
+
+    Args:
+        task: whose script has failed.
+        policy: Keras's dtype policy at its start.
+        logs: the folder of what scripts print, where the code of a notebook is.
+    """
+    module, path = task.script_module, task.script_path
+    if path.suffix == notebook.SUFFIX:
+        path = logs.absolute() / f"{path.stem}.py"
+    if libraries_of(path, task.script_path.parent):
+        return None
+    folders = os.pathsep.join(map(str, task.import_folders))
+    with tempfile.TemporaryDirectory(prefix="halfstep-") as folder:
+        raised = os.path.join(folder, "raised.txt")  # noqa: PTH118  for a command line
+        script = str(path) if module is None else module
+        command = [sys.executable, "-c", _PROGRAM, str(ROOT), policy, raised, folders, "" if module is None else "-m"]
+        try:
+            subprocess.run(
+                [*command, script, *task.command_line],
+                cwd=task.script_folder,
+                env={**os.environ, **OFF, STORE: f"sqlite:///{folder}/mlflow.db"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_MOST_S,
+                check=False,
+            )
+            with open(raised, encoding="utf-8") as stream:  # noqa: PTH123  the same
+                return stream.read()
+        except (OSError, subprocess.TimeoutExpired):
+            return None

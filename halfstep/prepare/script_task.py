@@ -1,0 +1,231 @@
+"""Checks a training script before any training: runs it up to `fit` under every variant and with every seed.
+
+Each run is a process of its own, because a script runs once a process.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from halfstep import files
+from halfstep.errors import ALL_OF_IT, TaskError, one_line
+from halfstep.params import Params, Variant
+from halfstep.prepare.plain_python import raised_in_plain_python
+from halfstep.prepare.trials import Failure, candidates_left_out, run_trial, servers
+from halfstep.results.task import TASK_INFO, ScriptInfo, TaskInfo
+from halfstep.tasks.spec import FITS, TaskSpec
+
+if TYPE_CHECKING:
+    from halfstep.prepare.try_script import Look
+
+LOGS = files.WORK_DIR / "script"
+
+_MODULE = "halfstep.prepare.try_script"  # it imports TensorFlow, which the stage itself does not
+SLOW_S = 5.0  # before `fit`, from which on it is said
+
+
+def prepare_script(settings: Params, directory: Path) -> TaskInfo:
+    """Runs the script in a process for each variant and seed, and writes the examples, `task.json` and the manifest.
+
+    A candidate under which the script fails is left out, and said so.
+
+    Args:
+        settings: all parameters.
+        directory: folder of the prepared data.
+
+    Raises:
+        TaskError: the script cannot be used; the message says why.
+    """
+    shutil.rmtree(directory / FITS, ignore_errors=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    with servers(_MODULE, (settings.variants[name] for name in settings.train.variants)):
+        looks = _Looks(settings, directory)
+        info = looks.info()
+    for line in looks.lines():
+        print(line, flush=True)
+    info.write(directory / TASK_INFO.name)
+    files.write_manifest(directory)
+    return info
+
+
+class _Looks:
+    """What the processes have seen."""
+
+    def __init__(self, settings: Params, directory: Path) -> None:
+        self._settings, self._directory = settings, directory
+        self._subject = f"task.script = {settings.task.script}"
+        self._baseline, self._seed = settings.compare.baseline, settings.train.seeds[0]
+        self.folder: str | None = None  # in which it runs, if not its own
+        self.first = self._first_look()
+        self._by_variant = {self._baseline: self.first}
+        self._other_training = self._other_validation = False
+        self.left_out = candidates_left_out(settings, self._problem_of)
+        for seed in settings.train.seeds[1:]:
+            self._compare_seeds(seed, self._required(self._look(self._baseline, seed)))
+
+    def _first_look(self) -> Look:
+        """The baseline's: in the script's own folder, or in the root of its repository if it finds something there."""
+        settings, task = self._settings, self._settings.task
+        found = self._look(self._baseline, self._seed, self._directory)
+        tries = task.folder is None and len(task.import_folders) > 1
+        if tries and isinstance(found, Failure) and found.is_missing:
+            self.folder = str(task.import_folders[1])
+            self._settings = settings.model_copy(update={"task": task.model_copy(update={"folder": self.folder})})
+            again = self._look(self._baseline, self._seed, self._directory)
+            if not (isinstance(again, Failure) and again.is_missing and again.raised == found.raised):
+                return self._required(again)  # it gets further there
+            self._settings, self.folder = settings, None
+        return self._required(found)
+
+    @property
+    def _speed_only(self) -> str | None:
+        """Why the quality is not compared; None if it is."""
+        if self.first.speed_only is None and self._other_validation:
+            return "its validation data differ from run to run"
+        return self.first.speed_only
+
+    def info(self) -> TaskInfo:
+        """The content of `task.json`."""
+        first = self.first
+        return TaskInfo(
+            name=self._settings.task.shown,
+            score_name=first.score_name or "none",
+            score_kind=first.score_kind,
+            examples=max(first.examples, 1),
+            steps_per_epoch=first.steps_per_epoch,
+            data_sha256=first.train_sha256,
+            script=ScriptInfo(
+                line=first.line,
+                epochs=first.epochs,
+                batch_size=first.batch_size,
+                folder=self.folder,
+            ),
+            can_infer=first.can_infer,
+            restarts=True,
+            left_out=self.left_out,
+            speed_only=self._speed_only,
+        )
+
+    def lines(self) -> Iterator[str]:
+        """What the user should know."""
+        first, name = self.first, self._settings.task.shown
+        lines = ", ".join(map(str, first.later_lines))
+        later = f"; later ones (line {lines}) are not: task.fit names another, or last" if lines else ""
+        yield f"prepare: {name}: the call of fit in line {first.line} is taken{later}"
+        if first.number > 1:
+            before = "1 before it is" if first.number == 2 else f"{first.number - 1} before it are"
+            yield f"prepare: {name}: {before} trained once, and all variants go on from there"
+        if first.is_in_loop:
+            yield f"prepare: {name} calls fit in a loop: one training of several is judged"
+        if self.folder is not None:
+            yield f"prepare: {name} runs in {self.folder}: it does not find its files in its own folder"
+        for text in first.replaced:
+            yield f"prepare: {name}: replaces {text}"
+        if self._other_training or self._other_validation:
+            what = " and ".join(["training"] * self._other_training + ["validation"] * self._other_validation)
+            noise = "" if self._speed_only else ", which moves the quality of each variant"
+            yield (
+                f"prepare: {name} gives other {what} data in each run{noise}: seed each generator that it makes, such "
+                "as np.random.default_rng(), read records in a fixed order, and augment without threads"
+            )
+        if any(look.unscaled for look in self._by_variant.values()):
+            yield f"prepare: {name}: its LossScaleOptimizer is used where the policy is mixed_float16, and nowhere else"
+        for line in dict.fromkeys(line for look in self._by_variant.values() for line in look.lost_inputs):
+            yield f"prepare: {name}: {line}"
+        if first.held_out:
+            yield (
+                f"prepare: {name} has no validation data: the last fifth of its training arrays is held out, which "
+                "changes the script"
+            )
+        if first.steps_per_execution > 1:
+            yield f"prepare: {name}: timed with one step a call, not with {first.steps_per_execution}"
+        if first.unnamed_files:
+            one, *more = first.unnamed_files
+            others = f" and {len(more):,} more files" if more else ""
+            yield (
+                f"prepare: {name} reads {one_line(one, 200)}{others}, which task.depends does not name: add it, or its "
+                "folder, so that a change of it runs the stages again"
+            )
+        if first.seconds > SLOW_S:
+            yield (
+                f"prepare: {name} takes {first.seconds:.0f} s to reach fit, in each of at least {self._processes()} "
+                "processes that run it"
+            )
+        yield f"prepare: what {name} prints is in {LOGS}/"
+
+    def _processes(self) -> int:
+        """The fewest that run the script: here, for each training, and in each of two repeats of the timing."""
+        train, is_trained = self._settings.train, self._speed_only is None and self._settings.train.epochs != 0
+        variants, seeds = len(train.variants), len(train.seeds)
+        return variants + seeds - 1 + variants * seeds * is_trained + 2 * (variants + 1)
+
+    def _look(self, variant: str, seed: int, directory: Path | None = None) -> Look | Failure | str:
+        entry = self._settings.variants[variant]
+        spec = TaskSpec.of(self._settings, variant, directory=self._directory)
+        log = (LOGS / f"{variant}-{seed}.txt").absolute()
+        first = None if directory else self.first
+        found: Look | Failure | str = run_trial(f"{variant}-{seed}", _MODULE, entry, spec, seed, log, directory, first)
+        return found
+
+    def _problem_of(self, variant: str) -> str | None:
+        found = self._look(variant, self._seed)
+        if isinstance(found, Failure | str):
+            return self._told(found, variant)
+        self._compare(variant, found)
+        self._by_variant[variant] = found
+        return None
+
+    def _required(self, found: Look | Failure | str) -> Look:
+        if isinstance(found, Failure | str):
+            raise TaskError(self._told(found, self._baseline))
+        return found
+
+    def _told(self, failure: Failure | str, variant: str) -> str:
+        """The message, with whether the script fails in plain Python, too."""
+        policy = self._settings.variants[variant].policy
+        if isinstance(failure, str):
+            return failure
+        told = failure.message if self.folder is None else f"{failure}; it ran in {self.folder}"
+        raised = raised_in_plain_python(self._settings.task, policy, LOGS)
+        if raised is None or raised.partition(ALL_OF_IT)[0] != failure.raised.partition(ALL_OF_IT)[0]:
+            return told
+        return f"{told}; in plain Python{'' if policy == 'float32' else ' with this policy'}, too"
+
+    def _compare(self, variant: str, found: Look) -> None:
+        """Notes which data differ from those of the baseline's process.
+
+        Raises:
+            TaskError: the initial weights differ.
+        """
+        self._other_training |= found.train_sha256 != self.first.train_sha256
+        self._note_validation(found)
+        if _has_float32_variables(self._settings.variants[variant]) and found.weights != self.first.weights:
+            raise TaskError(
+                f"{self._subject} gives other initial weights when it runs again with the same seed: seed what it "
+                "draws, so that all variants are trained from the same start"
+            )
+
+    def _compare_seeds(self, seed: int, found: Look) -> None:
+        """Notes whether the validation data depend on the seed.
+
+        Raises:
+            TaskError: the initial weights do not.
+        """
+        self._note_validation(found)
+        if found.weights == self.first.weights:
+            raise TaskError(
+                f"{self._subject} gives the same initial weights with the seeds {self._seed} and {seed}: its layers "
+                "have seeds of their own; remove those, or give train.seeds one seed"
+            )
+
+    def _note_validation(self, found: Look) -> None:
+        """Examples in another order are the same ones: they are stored once."""
+        has_same_start = found.validation_sha256 == self.first.validation_sha256
+        self._other_validation |= not has_same_start and found.validation_set_sha256 != self.first.validation_set_sha256
+
+
+def _has_float32_variables(variant: Variant) -> bool:
+    return variant.dtype_policy.variables.name == "float32"

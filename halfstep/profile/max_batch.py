@@ -1,0 +1,176 @@
+"""Finds the largest batch that trains, and how many examples per second it trains, by trying ever larger ones.
+
+Each is tried in a child process of its own, which may run out of memory.
+
+On a CPU, the memory of a child is its peak minus its memory before the model is built. The parent kills the child if it
+exceeds the limit or if the machine has hardly any memory left. A limit on the address space (RLIMIT_AS) would not work,
+because TensorFlow reserves many times what it uses.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing.connection import Connection
+
+import psutil
+
+from halfstep.child import Child, ChildDiedError
+from halfstep.errors import HalfstepError, ProfileError
+from halfstep.machine import free_memory
+from halfstep.params import ProfileParams
+from halfstep.profile.records import ArmConfig
+from halfstep.results.profile import BatchTried, LargestBatch
+from halfstep.text import MIB
+
+LARGEST = 65_536  # examples: the maximum of train.batch_size
+STEPS = 2  # the first needs memory to compile; the second runs with what the first has left allocated
+TIMED_S = 0.3  # after these
+POLL_S = 0.01
+MIN_FREE = 0.05  # share of the machine's memory
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Outcome of a child: its peak memory in bytes and its speed, or an error message; none if it does not fit."""
+
+    peak_bytes: int | None = None
+    examples_per_s: float | None = None
+    error_message: str | None = None
+
+
+def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -> LargestBatch:
+    """Tries batches of powers of two, upwards until one does not fit in memory or trains at half of the best speed.
+
+    The first is the largest power of two up to `train.batch_size`; if it does not fit, smaller ones are tried. The
+    batch itself is tried, too, so that its speed can be compared.
+
+    Args:
+        config: the model, how it is trained, and the variant.
+        profile: `memory_limit_mib` is the limit on a CPU.
+        device_type: `CPU` or `GPU`.
+
+    Raises:
+        ProfileError: the variant fails for another reason than memory, and no size has trained yet.
+        DataError: the prepared data are missing.
+    """
+    limit_mib = None if device_type == "GPU" else profile.memory_limit_mib or _half_of_free_mib()
+    start, tried = config.spec.train.batch_size, list[BatchTried]()
+
+    def fits(batch_size: int) -> bool:
+        attempt = try_batch(config, batch_size, limit_mib)
+        if attempt.error_message and not any(found.fits for found in tried):  # later, the size is the likely cause
+            raise ProfileError(f"profile.find_max_batch: {attempt.error_message}")
+        peak_mib = None if attempt.peak_bytes is None else attempt.peak_bytes / MIB
+        if peak_mib is not None and limit_mib is not None and peak_mib > limit_mib:
+            peak_mib = None
+        per_s = attempt.examples_per_s if peak_mib is not None else None
+        tried.append(BatchTried(batch_size=batch_size, peak_mib=peak_mib, examples_per_s=per_s))
+        return peak_mib is not None
+
+    def is_slow(found: BatchTried) -> bool:
+        best = max(one.examples_per_s or 0.0 for one in tried)
+        return found.examples_per_s is not None and found.examples_per_s < best / 2
+
+    size = 1 << (start.bit_length() - 1)
+    if fits(size):
+        if start != size:
+            fits(start)
+        while 2 * size <= LARGEST and fits(2 * size) and not is_slow(tried[-1]):
+            size *= 2
+    else:
+        while size > 1 and not fits(size // 2):
+            size //= 2
+    powers = [found for found in tried if found.fits and found.batch_size.bit_count() == 1]
+    largest = max(powers, key=lambda found: found.batch_size, default=None)
+    return LargestBatch(
+        batch_size=largest.batch_size if largest else 0,
+        limit_mib=limit_mib,
+        peak_mib=largest.peak_mib if largest else None,
+        examples_per_s=largest.examples_per_s if largest else None,
+        tried=tuple(tried),
+    )
+
+
+def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
+    """Trains a few steps in a child process, which is killed if it exceeds the limit."""
+    is_script, variables = config.spec.task.script is not None, config.variant.variables
+    with Child(f"batch-{batch_size}", _train, (config, batch_size), variables, may_have_children=is_script) as child:
+        try:
+            return _supervised(child, limit_mib)
+        except ChildDiedError:
+            return Attempt()
+
+
+def _supervised(child: Child, limit_mib: int | None) -> Attempt:
+    start_bytes: int = child.receive()
+    while not child.connection.poll(POLL_S):
+        with suppress(psutil.Error):  # the child has died, which `receive` reports
+            if limit_mib is not None and _own_bytes(psutil.Process(child.process.pid)) - start_bytes > limit_mib * MIB:
+                return Attempt()
+        memory = psutil.virtual_memory()
+        if memory.available < MIN_FREE * memory.total:
+            return Attempt()
+    found: Attempt = child.receive()
+    return found
+
+
+def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:
+    """What the child runs: sends the memory that it starts with, then the outcome of the training."""
+    from halfstep.profile import memory  # only the child may import TensorFlow
+    from halfstep.tensorflow_import import tf
+
+    start_bytes = _own_bytes(psutil.Process())
+    connection.send(start_bytes)
+    try:
+        per_s = _train_steps(config, batch_size)
+        on_gpu = tf.config.list_logical_devices("GPU")
+        connection.send(Attempt(memory.peak_bytes() if on_gpu else _own_peak_bytes() - start_bytes, per_s))
+    except (tf.errors.ResourceExhaustedError, MemoryError):
+        connection.send(Attempt())
+    except (HalfstepError, tf.errors.OpError) as error:
+        connection.send(Attempt(error_message=" ".join(str(error).split())[:500]))
+
+
+def _train_steps(config: ArmConfig, batch_size: int) -> float:
+    """Runs steps as `train` does, and returns examples per second."""
+    from halfstep.tasks import building
+    from halfstep.tensorflow_import import tf
+
+    task = building.ready(config.spec, config.variant, config.seed, trial_batch=batch_size)
+    batches = iter(task.training.equal_batches())
+    task.model.make_train_function()
+    for _ in range(STEPS):
+        task.model.train_function(batches)
+    tf.test.experimental.sync_devices()
+    steps, began_s = 0, time.monotonic()
+    while time.monotonic() - began_s < TIMED_S:
+        task.model.train_function(batches)
+        tf.test.experimental.sync_devices()
+        steps += 1
+    return steps * batch_size / (time.monotonic() - began_s)
+
+
+def _own_peak_bytes() -> int:
+    """Peak of the unshared memory of this process.
+
+    The system records the peak of all memory. The shared part is the loaded code, which only grows: it is now at least
+    as large as it was at the peak.
+    """
+    process = psutil.Process()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return max(peak - getattr(process.memory_info(), "shared", 0), _own_bytes(process))
+
+
+def _own_bytes(process: psutil.Process) -> int:
+    memory = process.memory_info()
+    return memory.rss - getattr(memory, "shared", 0)
+
+
+@cache  # so that all variants have the same limit
+def _half_of_free_mib() -> int:
+    return max(free_memory.free_bytes() // 2 // MIB, 1)

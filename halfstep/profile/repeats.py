@@ -1,0 +1,248 @@
+"""The repeats of a measurement on disk: what was timed outlives the stage, and a later start goes on from it.
+
+Everything lies in `.halfstep/profile/` of the original checkout, in a folder whose name is a digest of all that decides
+the times: parameters, inputs, machine, code and versions. A repeat is one file, which is written when it is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from halfstep import files, locking
+from halfstep.errors import BusyError, DataError
+from halfstep.inputs.own_code import code_digest
+from halfstep.machine import fingerprint
+from halfstep.params import Params, ProfileParams
+from halfstep.profile.records import Measurement
+from halfstep.results.artifact import write_array
+from halfstep.results.profile import LargestBatch, RawTimes
+
+MAX_FOLDERS = 4  # of measurements, the newest
+_AMOUNTS = ("target_precision", "max_seconds", "processes", "rounds")  # how much is measured, not what
+_RELEASES = ("tensorflow", "keras", "numpy", "xprof", "tensorboard-plugin-profile")
+_FILE, _LARGEST_FILE = "measurement.json", "largest_batches.json"
+
+
+_MEASUREMENTS = TypeAdapter(Measurement)
+_TIMES = TypeAdapter(dict[str, RawTimes])
+_LARGEST = TypeAdapter(dict[str, LargestBatch])
+
+
+class Repeats:
+    """The files of one measurement.
+
+    Args:
+        folder: where they are.
+        asked: the parameters that say how much is measured.
+
+    Attributes:
+        folder: as above; what begins with a dot there is not of the measurement, and stays.
+        measurement: of an earlier session that this one goes on from, with the times of its repeats; or a new one.
+    """
+
+    def __init__(self, folder: Path, asked: Mapping[str, float | None]) -> None:
+        self.folder, self.asked = folder, dict(asked)
+        found = self._earlier()
+        self.measurement = found or Measurement(self.asked)
+        if found is None:
+            self._clear()
+        else:
+            self._read_times(found)
+
+    @property
+    def traces(self) -> Path:
+        """The folder of the traces."""
+        return self.folder / "traces"
+
+    def save(self) -> None:
+        """Writes what is known so far. A full disk gives a warning, and the measurement continues."""
+        self._write(_FILE, _MEASUREMENTS.dump_json(self.measurement))
+
+    def add(self, number: int) -> None:
+        """Writes a complete repeat, and then the measurement that counts it."""
+        times = {name: _of_repeat(record.times, number) for name, record in self.measurement.records.items()}
+        self._write(_repeat(number), _TIMES.dump_json(times))
+        self.save()
+
+    def finish(self) -> None:
+        """Notes that the results are written: the next measurement starts anew, unless it asks for more."""
+        self.measurement.finished = True
+        self.save()
+
+    def keep_array(self, name: str, seed: int, outputs: NDArray[Any]) -> Path:
+        """Writes what the baseline's weights give in an arm's precision, and returns the file."""
+        path = self.folder / f"same_weights-{name}-{seed}.npy"
+        write_array(path, outputs)
+        return path
+
+    @property
+    def largest(self) -> dict[str, LargestBatch]:
+        """The largest batches that this measurement found, by variant."""
+        try:
+            return _LARGEST.validate_json(self._read(_LARGEST_FILE))
+        except (OSError, ValueError):
+            return {}
+
+    def keep_largest(self, found: dict[str, LargestBatch]) -> None:
+        """Writes the largest batches so far."""
+        self._write(_LARGEST_FILE, _LARGEST.dump_json(found))
+
+    def _earlier(self) -> Measurement | None:
+        """A measurement whose results were not written, or from which more is asked than before."""
+        try:
+            found = _MEASUREMENTS.validate_json(self._read(_FILE))
+        except (OSError, ValueError):
+            return None
+        goes_on = not found.finished or asks_for_more(self.asked, found.asked)
+        return found if goes_on and found.repeats else None
+
+    def _read_times(self, measurement: Measurement) -> None:
+        """Reads the repeats; from the first damaged one on they are measured again."""
+        for number in range(measurement.repeats):
+            try:
+                found = _TIMES.validate_json(self._read(_repeat(number)))
+            except (OSError, ValueError):
+                print(f"profile: {self.folder / _repeat(number)} is damaged; measured again from there", flush=True)
+                measurement.repeats = number
+                measurement.reopen()
+                return
+            for name, times in found.items():
+                if name in measurement.records:
+                    _extend(measurement.records[name].times, times)
+
+    def _clear(self) -> None:
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            if path.name.startswith("."):  # the lock
+                continue
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _read(self, name: str) -> bytes:
+        """The content of a file, which is compressed, and so has a checksum.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        try:
+            return zlib.decompress((self.folder / name).read_bytes())
+        except zlib.error as error:
+            raise ValueError(f"{name} is damaged") from error
+
+    def _write(self, name: str, content: bytes) -> None:
+        try:
+            with files.atomic_path(self.folder / name) as temporary_path:
+                temporary_path.write_bytes(zlib.compress(content))
+        except DataError as error:
+            print(f"profile: warning: {error}; the measurement goes on, and is lost if it is interrupted", flush=True)
+
+
+def _repeat(number: int) -> str:
+    return f"repeat-{number:03d}.json"
+
+
+def _of_repeat(times: RawTimes, number: int) -> RawTimes:
+    return RawTimes(**{name: [row for row in rows if row.process == number] for name, rows in vars(times).items()})
+
+
+def _extend(times: RawTimes, more: RawTimes) -> None:
+    for name, rows in vars(times).items():
+        rows.extend(getattr(more, name))
+
+
+def asks_for_more(asked: Mapping[str, float | None], before: Mapping[str, float | None]) -> bool:
+    """Whether a finished measurement goes on: an amount was raised, or what ends a measure early has changed."""
+    raised = any((asked[name] or 0) > (before.get(name) or 0) for name in ("max_seconds", "processes", "rounds"))
+    narrower = (asked["target_precision"] or 1) < (before.get("target_precision") or 0)
+    return raised or narrower or asked["min_speedup"] != before.get("min_speedup")
+
+
+def amounts(profile: ProfileParams, min_speedup: float) -> dict[str, float | None]:
+    """The parameters that say how much is measured."""
+    return {name: getattr(profile, name) for name in _AMOUNTS} | {"min_speedup": min_speedup}
+
+
+def inputs_of(prepared_sha256: str | None, trained: Mapping[Any, Path], **others: Any) -> dict[str, Any]:
+    """Digests of what a measurement depends on beside the parameters: machine, data, own code, and weights.
+
+    Args:
+        prepared_sha256: of the manifest of the prepared data.
+        trained: folders of the trainings whose weights are used.
+        others: what else.
+    """
+    own = [path.read_text(encoding="utf-8") for path in (files.MODEL_FILE, files.TASK_FILE) if path.is_file()]
+    return {
+        "machine": fingerprint.read(),
+        "data": prepared_sha256,
+        "own": own,
+        "trained": {key: files.sha256_file(folder / files.MANIFEST) for key, folder in trained.items()},
+        **others,
+    }
+
+
+def measurement_key(
+    settings: Params, inputs: Mapping[str, Any], *, with_occasion: bool = True, code: str = "profile"
+) -> str:
+    """Digest of all that decides the times: parameters, inputs, code and releases.
+
+    Args:
+        settings: all parameters.
+        inputs: digests of the machine, the data, the user's code, and the trainings whose weights are used.
+        with_occasion: whether each `profile.occasion` has another one.
+        code: the stage that measures.
+    """
+    left_out = {*_AMOUNTS} if with_occasion else {*_AMOUNTS, "occasion"}
+    train = settings.train.model_dump(mode="json", exclude={"checkpoint_every", "require_gpu"})
+    parts = {
+        "task": settings.task.model_dump(mode="json"),
+        "model": settings.model.model_dump(mode="json"),
+        "train": train,
+        "variants": {name: settings.variants[name].model_dump(mode="json") for name in settings.train.variants},
+        "profile": settings.profile.model_dump(mode="json", exclude=left_out),
+        "baseline": settings.compare.baseline,
+        "inputs": dict(inputs),
+        "code": code_digest(code),
+        "releases": {name: metadata.version(name) for name in _RELEASES},
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def opened(key: str, asked: Mapping[str, float | None], folder: str = "profile") -> Iterator[Repeats]:
+    """Opens the folder of a measurement in the original checkout; one process holds it.
+
+    Args:
+        key: of `measurement_key`.
+        asked: as of `Repeats`.
+        folder: in `.halfstep`.
+
+    Raises:
+        BusyError: another process measures the same.
+    """
+    root = files.original_root() / files.WORK_DIR / folder
+    mine = root / key[:16]
+    mine.mkdir(parents=True, exist_ok=True)
+    lock = locking.try_lock(mine / ".lock")
+    if lock is None:
+        raise BusyError(f"{mine} is in use by another process, which measures the same; wait for it or end it")
+    with lock:
+        _remove_oldest(root, mine)
+        yield Repeats(mine, asked)
+
+
+def _remove_oldest(root: Path, mine: Path) -> None:
+    others = [path for path in root.iterdir() if path.is_dir() and path != mine]
+    for path in sorted(others, key=lambda path: path.stat().st_mtime)[: max(0, len(others) - MAX_FOLDERS + 1)]:
+        lock = locking.try_lock(path / ".lock")
+        if lock is not None:
+            with lock, suppress(OSError):
+                shutil.rmtree(path)

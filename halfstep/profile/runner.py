@@ -1,0 +1,325 @@
+"""Measures all arms in repeats, each of which starts a process of every arm that it needs, until the rule ends it.
+
+On a CPU the arms of a repeat take turns. On a GPU one arm is measured at a time: there, arms that live together would
+share its memory, its power and the autotuner's scratch.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from halfstep import files
+from halfstep.fork_server import stop_servers
+from halfstep.machine.gpus import visible
+from halfstep.params import ProfileParams
+from halfstep.profile.arms import Arms
+from halfstep.profile.extras import Extras, Wanted
+from halfstep.profile.gpu_conditions import GpuMonitor
+from halfstep.profile.machine_load import OtherLoad
+from halfstep.profile.plan import Costs, Plan, make_plan
+from halfstep.profile.progress import Progress
+from halfstep.profile.protocol import protocol_of
+from halfstep.profile.records import ArmConfig, Measurement
+from halfstep.profile.repeats import Repeats, asks_for_more
+from halfstep.profile.schedule import Schedule
+from halfstep.profile.steady_state import mark_counted
+from halfstep.profile.stopping_rule import StoppingRule, Target
+from halfstep.profile.turns import order_of_arms, use_rounds_as_steps
+from halfstep.profile.worker_process import Serve, serve_worker
+from halfstep.results.profile import Protocol
+from halfstep.text import TRAIN
+
+
+def _process_began_s() -> float:
+    """When this process began, by the monotonic clock: the wall clock may be set meanwhile."""
+    after_name = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    began_s = int(after_name[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of proc(5), since boot
+    return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a measurement needs beside its arms.
+
+    Attributes:
+        wanted: what is measured beside the timing.
+        trainings_s: seconds that all compared trainings took together; 0 if nothing was trained.
+        min_speedup: smallest speed-up worth having.
+        trains: whether training is measured, and not inference alone.
+        stage: which measures, for what is printed.
+        began_s: when the stage began, by the monotonic clock; by default when this process did.
+    """
+
+    wanted: Wanted
+    trainings_s: float = 0.0
+    min_speedup: float = 1.05
+    trains: bool = True
+    stage: str = "profile"
+    began_s: float = field(default_factory=_process_began_s)
+
+
+def measure(
+    configs: Mapping[str, ArmConfig],
+    baseline: str,
+    profile: ProfileParams,
+    context: Context,
+    repeats: Repeats,
+    serve: Serve = serve_worker,
+) -> Measurement:
+    """Measures all arms, and a bridging arm where settings other than the policy differ and it may matter.
+
+    Args:
+        configs: what each arm's workers need, by the arm's name.
+        baseline: name of the arm that the others are compared with.
+        profile: the timing protocol.
+        context: what else is needed.
+        repeats: where the times are kept; it may have those of an earlier session.
+        serve: what a worker process runs.
+
+    Raises:
+        ProfileError: a worker failed, or the arms differ in more than their entries of `variants`.
+    """
+    found = visible()  # with several GPUs, asking takes seconds
+    gpus = GpuMonitor(found)
+    with ExitStack() as stack:
+        stack.callback(stop_servers)
+        stack.enter_context(gpus.opened())
+        runner = _Runner(configs, baseline, profile, context, repeats, serve, gpus)
+        if found.gpus and runner.arms.device() == "GPU":
+            runner.arms.on_gpu, runner.arms.turns.is_throttled = True, gpus.round_ended
+        runner.interleaved = not runner.arms.on_gpu if profile.interleave is None else profile.interleave
+        return runner.run()
+
+
+class _Runner:
+    """A measurement that runs. `interleaved` says whether the arms take turns."""
+
+    def __init__(
+        self,
+        configs: Mapping[str, ArmConfig],
+        baseline: str,
+        profile: ProfileParams,
+        context: Context,
+        repeats: Repeats,
+        serve: Serve,
+        gpus: GpuMonitor,
+    ) -> None:
+        self._baseline, self._profile, self._context, self._repeats = baseline, profile, context, repeats
+        self._measurement = repeats.measurement
+        self._records = self._measurement.records
+        self.arms = Arms(configs, baseline, profile, self._measurement, serve, trains=context.trains)
+        self._extras = Extras(baseline, context.wanted, repeats)
+        self._gpus, self._load = gpus, OtherLoad(context.stage)
+        self._measurement.resumed, self._earlier_s = self._measurement.repeats, self._measurement.stage_s
+        self.interleaved = True
+
+    def run(self) -> Measurement:
+        """Measures until every measure has ended, and then what is missing beside the timing."""
+        self.arms.import_tensorflow()
+        self._resume()
+        while self._goes_on():
+            self._run_repeat()
+        if self._rule.has_open:  # there are as many repeats as are asked for now, and none was run
+            self._rule.look(self._schedule.out_of())
+        self._finish()
+        self._measurement.ended = self._protocol()
+        return self._measurement
+
+    def _resume(self) -> None:
+        """Takes over what an earlier session measured."""
+        measurement = self._measurement
+        if measurement.plan is None:
+            return
+        if measurement.finished or asks_for_more(self._repeats.asked, measurement.asked):
+            measurement.reopen()
+        measurement.finished, measurement.asked = False, self._repeats.asked
+        self._ready(measurement.plan)
+        print(
+            f"{self._context.stage}: goes on after {measurement.resumed} repeats of an earlier measurement", flush=True
+        )
+        self._schedule.learn(self._rule.speedups().values())
+
+    def _goes_on(self) -> bool:
+        return self._measurement.plan is None or (self._rule.has_open and self._schedule.out_of() is None)
+
+    def _ready(self, plan: Plan) -> None:
+        """Makes the schedule and the rule for a plan."""
+        sizes = self._profile.inference_batch_sizes
+        self.arms.drained_batches = plan.drained_batches
+        self._schedule = Schedule(self._measurement, self._profile, self._spent_s)
+        candidates = [name for name in self.arms.names if files.is_variant(name) and name != self._baseline]
+        target = Target(
+            precision=self._profile.target_precision,
+            min_speedup=self._context.min_speedup,
+            verdicts=max(1, sum(len(self.arms.measures(name)) for name in candidates)),
+            interleaved=plan.interleaved,
+            trains=self._context.trains,
+        )
+        self._rule = StoppingRule(self._measurement, self._baseline, sizes, target)
+        self._progress = Progress(
+            self._measurement, self._schedule, self.arms.names, self._baseline, self._context.stage
+        )
+
+    def _run_repeat(self) -> None:
+        number = self._measurement.repeats
+        self._gpus.between_processes()
+        if self.interleaved:
+            self._in_turns(number)
+        else:
+            self._one_at_a_time(number)
+
+    def _in_turns(self, number: int) -> None:
+        with self.arms.repeat(number):
+            self.arms.start(self._needed())
+            if self._measurement.plan is None:
+                self._plan()
+                needed, running = self._rule.needed(with_control=True), {worker.name for worker in self.arms.workers}
+                self.arms.start({name: needed[name] for name in needed if name not in running})  # bridging arms
+            with self._load.counted(), self._gpus.measuring():
+                self._rounds()
+            self._beside(number)
+            self._end_repeat()
+            self._extras.run(self.arms, self._schedule.plan)
+            self._save()
+
+    def _one_at_a_time(self, number: int) -> None:
+        """Measures each arm in a process that has the machine for itself; all run as many rounds."""
+        rounds: tuple[int, int] | None = None
+        done: list[str] = []
+        while left := [name for name in self._order(number) if name not in done]:
+            with self.arms.repeat(number):
+                self.arms.start({left[0]: self._needed()[left[0]]})
+                self.arms.calibrate()
+                if self._measurement.plan is None:
+                    self._plan()
+                rounds = rounds or self._schedule.fixed_rounds()
+                with self._load.counted(), self._gpus.measuring():
+                    self._rounds(*rounds)
+                self._beside(number)
+                self._extras.run(self.arms, self._schedule.plan)
+            done.append(left[0])
+        self._end_repeat()
+
+    def _order(self, number: int) -> list[str]:
+        """The arms of a repeat; the first one begins with the baseline, by which it is planned, and is reversed next.
+
+        A bridging arm follows when it is known that it is needed.
+        """
+        names = sorted(self._needed(), key=lambda name: name.startswith(files.BRIDGE_PREFIX))
+        if number > 1 or self._baseline not in names:
+            return order_of_arms(names, number, self._profile.order_seed)
+        others = [name for name in names if name != self._baseline]
+        return [self._baseline, *others][:: -1 if number else 1]
+
+    def _needed(self) -> dict[str, set[str]]:
+        """The measures by arm; before all arms are known, all measures of all arms but bridging ones."""
+        if self._measurement.plan is None or not self._records.keys() >= set(self.arms.names):
+            return {name: set(self.arms.measures(name)) for name in self.arms.names}
+        return self._rule.needed(with_control=self._takes_control)
+
+    @property
+    def _spent_s(self) -> float:
+        """Seconds since the stage began."""
+        return time.monotonic() - self._context.began_s
+
+    @property
+    def _takes_control(self) -> bool:
+        control_s = self._measurement.seconds.get(files.CONTROL, 0.0)
+        return self._schedule.takes_control(control_s, self._schedule.spent_s + self._earlier_s)
+
+    def _plan(self) -> None:
+        """Makes the plan from what the arms that run cost alone."""
+        self.arms.calibrate()
+        found = {name: item.calibration for name, item in self._records.items() if item.calibration is not None}
+        sizes = self._profile.inference_batch_sizes
+        costs = Costs(
+            start_s=self.arms.start_s,
+            step_time_ms={name: cost.step_time_ms for name, cost in found.items() if cost.step_time_ms},
+            batch_size={name: self._records[name].settings.in_force.batch_size for name in found},
+            input_time_ms=max(cost.input_time_ms for cost in found.values()),
+            latency_ms={
+                size: {name: cost.latency_ms[size] for name, cost in found.items() if size in cost.latency_ms}
+                for size in sizes
+            },
+            cold_calls={size: max(cost.cold_calls.get(size, 0) for cost in found.values()) for size in sizes},
+            buffered_batches=max(cost.buffered_batches for cost in found.values()),
+            trainings_s=self._context.trainings_s,
+            arms=len(self.arms.names),
+            settling_steps=self.arms.settling_steps(),
+            spent_s=self._spent_s,
+        )
+        plan = make_plan(self._profile, costs, interleaved=self.interleaved)
+        self._measurement.plan = plan
+        self._ready(plan)
+        self._progress.begin()
+
+    def _rounds(self, training: int | None = None, inference: int | None = None) -> None:
+        """The rounds of the processes that live: training first, then inference; of a given number, or of a time."""
+        turns, plan = self.arms.turns, self._schedule.plan
+        measures = {measure for worker in self.arms.workers for measure in worker.measures}
+        training_s, inference_s = self._schedule.seconds(training=TRAIN in measures, inference=measures != {TRAIN})
+        if TRAIN in measures:
+            for number in self._schedule.rounds_until(training_s, training):
+                turns.train(number, plan)
+                self._progress.tick()
+            if max(plan.steps_by_batch.values()) > 1:
+                turns.train_single_steps(plan)
+        if measures != {TRAIN}:
+            for number in self._schedule.rounds_until(inference_s, inference):
+                turns.infer(number, plan)
+                self._progress.tick()
+
+    def _beside(self, number: int) -> None:
+        """What is measured beside the timing in every repeat."""
+        self._extras.separate_input(self.arms, self._schedule.plan)
+        left_s = self._schedule.most_account_s - self._measurement.account_s
+        self._extras.account(self.arms, self._schedule.plan, number, left_s)
+
+    def _end_repeat(self) -> None:
+        """Counts the repeat, writes it, and looks at the intervals."""
+        number = self._measurement.repeats
+        self._measurement.repeats = number + 1
+        mark_counted(self._records)
+        self._look()
+        self._schedule.learn(self._rule.speedups().values())
+        self._measurement.stage_s = self._schedule.spent_s + self._earlier_s
+        self._repeats.add(number)
+        self._progress.after_repeat(self._rule)
+
+    def _look(self) -> None:
+        """Ends measures; if the time is up and some may still be settled, it is lengthened."""
+        out_of = self._schedule.out_of()
+        self._rule.look(out_of, self._schedule.narrowing(out_of))
+        if out_of is not None and self._rule.has_open:
+            self._schedule.go_on()
+            self._progress.goes_on(len(self._rule.open()))
+
+    def _save(self) -> None:
+        self._measurement.stage_s = self._schedule.spent_s + self._earlier_s
+        self._repeats.save()
+
+    def _finish(self) -> None:
+        """Starts the arms once more that lack a trace, or the evaluation of the baseline's weights."""
+        missing = self._extras.missing()
+        together = [missing] if missing and self.interleaved else [{name: missing[name]} for name in missing]
+        for names in together:
+            with self.arms.repeat(self._measurement.repeats):
+                self.arms.start(names)
+                self._extras.run(self.arms, self._schedule.plan)
+        self._save()
+
+    def _protocol(self) -> Protocol:
+        use_rounds_as_steps(self._records)
+        return protocol_of(
+            self._measurement,
+            self._baseline,
+            drifting=mark_counted(self._records),
+            load=self._load,
+            gpus=self._gpus.conditions(),
+            repeated=tuple(self.arms.turns.warnings()),
+        )

@@ -1,0 +1,203 @@
+"""Computes the metrics of an arm from its raw times and its trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from halfstep.profile.records import ArmRecord, Calibration, TraceRecord
+from halfstep.profile.trace import Operation, Trace
+from halfstep.results.profile import (
+    Call,
+    InputRound,
+    LargestBatch,
+    OperationTime,
+    ProfileSummary,
+    Protocol,
+    RawTimes,
+)
+
+MAX_OPERATIONS = 1000
+NOISE_STANDARD_DEVIATIONS = 2
+PEAK_MEMORY, ALLOCATOR_PEAK = "memory/peak_mib", "memory/allocator_peak_mib"
+STARTUP = "startup_s"  # processor seconds
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is not in an arm's own record.
+
+    Attributes:
+        protocol: of the measurement, shared by all arms.
+        trace_steps: training steps that the trace should have.
+        largest_batch: with `profile.find_max_batch`.
+        examples_word: what the examples are called in the names of metrics.
+        resumed: repeats of the measurement that were taken over.
+    """
+
+    protocol: Protocol
+    trace_steps: int
+    largest_batch: LargestBatch | None = None
+    examples_word: str = "images"
+    resumed: int = 0
+
+
+def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | None) -> ProfileSummary:
+    """Computes the content of `summary.json`.
+
+    Args:
+        name: the arm's name.
+        record: its raw measurements.
+        context: the protocol, and what is not in the record.
+        trace: its trace; None for a bridging arm, which is not traced. One without any step is not used.
+    """
+    metrics = timing_metrics(record.times, record.settings.in_force.batch_size)
+    metrics |= _cost_metrics(record.calibration, context.largest_batch)
+    operations: tuple[OperationTime, ...] = ()
+    warnings: tuple[str, ...] = ()
+    if trace is not None and record.trace is not None:
+        warnings = tuple(missing_steps(trace, context.trace_steps))
+        if trace.marked_steps:
+            metrics = _traced(trace) | metrics | _trace_metrics(record.trace, trace)
+            rows, with_kernel = _operations(trace)[:MAX_OPERATIONS], trace.kernel_operations
+            operations = tuple(_operation(row, trace, with_kernel) for row in rows)
+            warnings += (*trace.warnings, *_disagreement(trace, record.times, metrics))
+    metrics = {key.replace("images_per_s", f"{context.examples_word}_per_s"): value for key, value in metrics.items()}
+    return ProfileSummary(
+        variant=name,
+        entry=record.entry,
+        configuration=record.settings.configuration,
+        in_force=record.settings.in_force,
+        protocol=context.protocol,
+        metrics=dict(sorted(metrics.items())),
+        operations=operations,
+        warnings=warnings,
+        largest_batch=context.largest_batch,
+        resumed=context.resumed or None,
+    )
+
+
+def missing_steps(trace: Trace, trace_steps: int) -> Iterator[str]:
+    """Yields a line if a trace has fewer than `trace_steps` steps."""
+    if not trace.marked_steps:
+        yield f"the trace has none of the {trace_steps} steps of profile.trace_steps, so it is not used"
+    elif len(trace.steps) < trace_steps:
+        yield (
+            f"the trace has {len(trace.steps)} of the {trace_steps} steps of profile.trace_steps: "
+            "lower profile.trace_steps if the profiler drops events"
+        )
+
+
+def timing_metrics(times: RawTimes, train_batch_size: int) -> dict[str, float]:
+    """Step time, throughput and latency, from what counts; without what was not measured, as of a bridging arm.
+
+    The mean step time and the throughput come from whole rounds, which run like a training. The percentiles come from
+    turns that synchronise the device after every step, which takes a little time itself.
+
+    Args:
+        times: of the arm.
+        train_batch_size: images a step.
+    """
+    metrics: dict[str, float] = {}
+    if rounds := [row for row in times.rounds if row.counted]:
+        mean_ms = sum(row.round_time_ms for row in rounds) / sum(row.steps for row in rounds)
+        metrics |= {"step_time_ms/mean": mean_ms, "train_images_per_s": train_batch_size * 1e3 / mean_ms}
+    if steps_ms := [row.step_time_ms for row in times.steps]:
+        metrics |= {f"step_time_ms/p{rank}": _percentile(steps_ms, rank) for rank in (50, 95)}
+    for batch_size in sorted({call.batch_size for call in times.calls}):
+        metrics |= _latency_metrics(batch_size, times.calls)
+    return metrics | _input_metrics(times.input_rounds)
+
+
+def _input_metrics(rounds: Sequence[InputRound]) -> dict[str, float]:
+    """Mean step time with the input pipeline and on one cached batch, from turns side by side."""
+    names = {"pipeline": "step_time_ms/with_input", "cached": "step_time_ms/cached_batch"}
+    times_ms = {kind: [row.round_time_ms / row.steps for row in rounds if row.batches == kind] for kind in names}
+    return {names[kind]: float(np.mean(found)) for kind, found in times_ms.items() if found}
+
+
+def _latency_metrics(batch_size: int, calls: Sequence[Call]) -> dict[str, float]:
+    """Latencies of the steady state, and of the first call of a turn, which follows those of other processes."""
+    of_size = [call for call in calls if call.batch_size == batch_size]
+    latencies_ms = [call.latency_ms for call in of_size if call.counted]
+    mean_ms = float(np.mean(latencies_ms))
+    prefix = f"inference/b{batch_size}"
+    found = {f"{prefix}/p{rank}_ms": _percentile(latencies_ms, rank) for rank in (50, 95, 99)}
+    found |= {f"{prefix}/mean_ms": mean_ms, f"{prefix}/images_per_s": batch_size * 1e3 / mean_ms}
+    return found | {f"{prefix}/cold_ms": _percentile([call.latency_ms for call in of_size if call.call == 0], 50)}
+
+
+def _cost_metrics(calibration: Calibration | None, largest: LargestBatch | None) -> dict[str, float]:
+    """Memory and start-up of an arm, as far as they are known."""
+    found = {} if largest is None else {"memory/max_batch_size": float(largest.batch_size)}
+    if largest is not None and largest.examples_per_s is not None:
+        found |= {"memory/max_batch_examples_per_s": largest.examples_per_s}
+    if calibration is None:
+        return found
+    found |= {STARTUP: calibration.startup_s}
+    return found if calibration.peak_mib is None else found | {PEAK_MEMORY: calibration.peak_mib}
+
+
+def _traced(trace: Trace) -> dict[str, float]:
+    """The metrics of the trace. Its peak memory counts what the profiler's view of an allocator shows."""
+    found = trace.metrics()
+    return {ALLOCATOR_PEAK if name == PEAK_MEMORY else name: value for name, value in found.items()}
+
+
+def overhead_percent(traced: TraceRecord) -> float:
+    """Overhead of the profiler: step time with it / step time without it - 1, in percent."""
+    return 100 * (traced.traced_step_time_ms / traced.plain_step_time_ms - 1)
+
+
+def _trace_metrics(traced: TraceRecord, trace: Trace) -> dict[str, float]:
+    found = {"profiler/overhead_percent": overhead_percent(traced)}
+    if (cast_ms := trace.cast_ms(trace.marked_steps)) is not None:
+        found["profiler/cast_ms"] = cast_ms
+    return found
+
+
+def _operations(trace: Trace) -> list[Operation]:
+    """The operations of the device if there is one: the host only launches them."""
+    on_device = [operation for operation in trace.operations if operation.host_or_device == "Device"]
+    return on_device or list(trace.operations)
+
+
+def _operation(operation: Operation, trace: Trace, with_kernel: frozenset[str]) -> OperationTime:
+    occurrences, self_time_ms = trace.operation_per_step(operation, trace.marked_steps)
+    return OperationTime(
+        type=operation.type,
+        name=operation.name,
+        occurrences=occurrences,
+        self_time_ms_per_step=self_time_ms,
+        dtype=operation.dtype,
+        tensor_core=operation.tensor_core,
+        has_kernel=operation.host_or_device == "Device" and operation.name in with_kernel,
+    )
+
+
+def _disagreement(trace: Trace, times: RawTimes, metrics: Mapping[str, float]) -> Iterator[str]:
+    """Yields a line if the overhead and the noise do not explain the difference between traced and timed steps."""
+    timed_ms = metrics.get("step_time_ms/mean")
+    if not trace.steps or timed_ms is None:
+        return
+    traced_ms = metrics["profiler/step_time_ms"]
+    overhead = metrics["profiler/overhead_percent"] / 100
+    noise = _relative_sd([row.round_time_ms / row.steps for row in times.rounds])
+    noise += _relative_sd(trace.step_time_ms) / math.sqrt(len(trace.steps))
+    if abs(traced_ms / timed_ms - 1) > abs(overhead) + NOISE_STANDARD_DEVIATIONS * noise:
+        yield (
+            f"a step takes {traced_ms:.3g} ms in the trace and {timed_ms:.3g} ms without the profiler; overhead "
+            f"({100 * overhead:.1f} %) and noise do not explain the difference: use the trace's shares, not its times"
+        )
+
+
+def _relative_sd(values: Sequence[float]) -> float:
+    """Standard deviation / mean; 0 for a single value."""
+    return float(np.std(values, ddof=1) / np.mean(values)) if len(values) > 1 else 0.0
+
+
+def _percentile(values: Sequence[float], rank: float) -> float:
+    return float(np.percentile(np.asarray(values), rank))

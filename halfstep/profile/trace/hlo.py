@@ -1,0 +1,152 @@
+"""The kernels that XLA compiled: their data types and their operations, from the programs (HLO) stored in a trace.
+
+XLA names these kernels after an instruction of the program, `loop_multiply_fusion.3` for `loop_multiply_fusion_3`, and
+the name shows no type. In a trace their TensorFlow operation is the call of the whole program; the program has for most
+instructions the operation that they were made from. The schema is `xla/service/hlo.proto`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from math import prod
+from typing import Any
+
+from google.protobuf import message
+
+from halfstep.profile.trace.schema import Fields, message_class
+
+_FIELDS: Fields = {
+    "HloProto": [("hlo_module", 1, "Module")],
+    "Module": [("name", 1, "bytes"), ("computations", 3, "*Computation")],
+    "Computation": [("instructions", 2, "*Instruction"), ("id", 5, "int64")],
+    "Instruction": [
+        ("name", 1, "bytes"),
+        ("opcode", 2, "bytes"),
+        ("shape", 3, "Shape"),
+        ("metadata", 7, "OpMetadata"),
+        ("id", 35, "int64"),
+        ("operand_ids", 36, "*int64"),
+        ("called_computation_ids", 38, "*int64"),
+    ],
+    "OpMetadata": [("op_type", 1, "bytes"), ("op_name", 2, "bytes")],
+    "Shape": [("element_type", 2, "int32"), ("dimensions", 3, "*int64"), ("tuple_shapes", 4, "*Shape")],
+}
+_HLO = message_class("HloProto", "halfstep.hlo", _FIELDS)
+# Numbers of PrimitiveType in xla_data.proto.
+_TYPES = {10: "float16", 16: "bfloat16", 11: "float32", 12: "float64"}
+_TYPES |= dict.fromkeys((19, 20, 23, 24, 25, 28, 29), "float8")
+_TUPLE = 13
+_NUMBER = re.compile(r"_\d+$")
+_CONFIGURATION = re.compile(r"__XlaMustCompile_.*(?=\.\d+$)|__XlaMustCompile_.*$")
+_PRODUCTS = {b"dot", b"convolution", b"scaled-dot", b"ragged-dot"}
+
+
+def fusion_dtypes(programs: Iterable[bytes]) -> dict[str, str]:
+    """The type that each fusion of some programs computes in, by the name of its kernel.
+
+    It is that of the largest tensor that it reads or writes, of which integers and booleans (masks) only count where
+    they are much larger than the others; of a matrix product it is that of the factors. A product of float32 factors is
+    left out, because it may be computed in TF32, and so are names with different types in different programs. A program
+    that cannot be read has no fusions.
+    """
+    found: dict[str, set[str | None]] = {}
+    for program in programs:
+        for name, dtype in _fusions(program):
+            found.setdefault(name, set()).add(dtype)
+    single = {name: next(iter(dtypes)) for name, dtypes in found.items() if len(dtypes) == 1}
+    return {name: dtype for name, dtype in single.items() if dtype is not None}
+
+
+def source_operations(programs: Iterable[bytes]) -> dict[tuple[str, str], tuple[str, str]]:
+    """The operation of the graph from which XLA made an instruction: its name and its type.
+
+    Args:
+        programs: as of `fusion_dtypes`.
+
+    Returns:
+        By the names of the program, as `program_name` gives it, and of the instruction. A fusion has the operation of
+        its result. Instructions that XLA added itself, such as copies, are left out.
+    """
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for program in programs:
+        module = _module(program)
+        name = program_name(_text(module.name))
+        for instruction in (one for computation in module.computations for one in computation.instructions):
+            if operation := _text(instruction.metadata.op_name):
+                op_type = _text(instruction.metadata.op_type) or _NUMBER.sub("", operation.rpartition("/")[2])
+                found[name, _text(instruction.name)] = operation, op_type
+    return found
+
+
+def program_name(module: str) -> str:
+    """The name of a program as its kernels have it: without what TensorFlow writes between two underlines into it."""
+    return _CONFIGURATION.sub("__", module)
+
+
+@functools.lru_cache(maxsize=8)  # both functions read each program, and so does each short trace of a worker
+def _module(program: bytes) -> Any:
+    try:
+        return _HLO.FromString(program).hlo_module
+    except message.DecodeError:
+        return _HLO().hlo_module
+
+
+def _fusions(program: bytes) -> Iterator[tuple[str, str | None]]:
+    computations = _module(program).computations
+    by_id = {computation.id: computation for computation in computations}
+    for computation in computations:
+        for instruction in computation.instructions:
+            if instruction.opcode == b"fusion":
+                name = re.sub(r"\W", "_", _text(instruction.name))
+                yield name, _dtype(instruction, by_id)
+
+
+def _dtype(fusion: Any, computations: dict[int, Any]) -> str | None:
+    body = list(_body(fusion, computations))
+    factors = [dtype for computation in body for dtype in _factors(computation)]
+    if factors:
+        return factors[0] if len(set(factors)) == 1 and factors[0] != "float32" else None
+    read = [instruction.shape for part in body[:1] for instruction in part.instructions if _is_input(instruction)]
+    sizes = [(prod(tensor.dimensions), _name(tensor)) for shape in (*read, fusion.shape) for tensor in _tensors(shape)]
+    largest = max((size for size, _ in sizes), default=0)
+    floating = [(size, dtype) for size, dtype in sizes if dtype != "other" and 2 * size >= largest]
+    return max(floating or sizes, key=lambda item: item[0])[1] if sizes else None
+
+
+def _body(instruction: Any, computations: dict[int, Any]) -> Iterator[Any]:
+    """The computation that a fusion calls, and those that it calls in turn."""
+    for number in instruction.called_computation_ids:
+        if number in computations:
+            yield computations[number]
+            for inner in computations[number].instructions:
+                yield from _body(inner, computations)
+
+
+def _factors(computation: Any) -> Iterator[str]:
+    """The types of both factors of each product."""
+    shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
+    for instruction in computation.instructions:
+        if instruction.opcode in _PRODUCTS:
+            yield from (_name(shapes[number]) for number in instruction.operand_ids[:2] if number in shapes)
+
+
+def _is_input(instruction: Any) -> bool:
+    return bool(instruction.opcode == b"parameter")
+
+
+def _tensors(shape: Any) -> Iterator[Any]:
+    if shape.element_type == _TUPLE:
+        for part in shape.tuple_shapes:
+            yield from _tensors(part)
+    else:
+        yield shape
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", errors="replace")
+
+
+def _name(shape: Any) -> str:
+    return _TYPES.get(shape.element_type, "other")

@@ -1,0 +1,686 @@
+"""`data/compare/comparison.json`: everything that the verdicts rest on, for programs."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from halfstep import files
+from halfstep.results.artifact import Document, Record
+from halfstep.results.prepared import PreparedInfo
+from halfstep.results.profile import Configuration, Protocol, Setting
+from halfstep.results.serving import ExportedFile
+from halfstep.results.task import TaskInfo
+from halfstep.text import TRAIN, ms_text, number_text
+
+COMPARISON = files.COMPARE / "comparison.json"
+
+Verdict = Literal["adopt", "reject", "inconclusive", "faster", "slower"]  # the last two for speed only
+_VERDICT_KEY = re.compile(r"verdict_inference_b\d+")
+
+
+def verdict_key(measure: str) -> str:
+    """The key of a measure's verdict in comparison.json, and the beginning of its tag in MLflow."""
+    return "verdict" if measure == TRAIN else f"verdict_{measure}"
+
+
+class Estimate(Record):
+    """A number with its uncertainty.
+
+    Attributes:
+        value: in `unit`.
+        low, high: its interval.
+        confidence: confidence level of the interval, after paying for interim looks.
+        n: number of repeats, or of test examples, that the interval is over.
+        unit: `×` for a ratio of times; `fraction` for a share, which is shown in percent; None for plain numbers.
+        warnings: sentences on what the interval does not say.
+    """
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+    value: float
+    low: float
+    high: float
+    confidence: float | None = None
+    n: int | None = None
+    unit: Literal["×", "fraction"] | None = None
+    warnings: tuple[str, ...] | None = None
+
+
+class Ratio(Estimate):
+    """A ratio of times. In the file its value is called `ratio`, and `n`, the number of repeats, `processes`.
+
+    Attributes:
+        occasions: number of occasions that it is the mean of; None of one. The repeats are of the newest one.
+        occasion_spread: standard deviation of its logarithm between them.
+    """
+
+    value: float = Field(alias="ratio")
+    n: int | None = Field(default=None, alias="processes")
+    unit: Literal["×"] = "×"
+    occasions: int | None = None
+    occasion_spread: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """The value."""
+        return self.value
+
+
+class Control(Ratio):
+    """Time of the baseline / time of its second copy. Only noise makes it differ from 1.
+
+    Attributes:
+        rounds: that it is over, fewer than those of the variants.
+        differs: whether it differs from 1 at 99 %, over all measures together: then the measure decides nothing.
+        throttled: share of the rounds in which the GPU was throttled, if it is so large that the measure decides
+            nothing.
+    """
+
+    rounds: int | None = None
+    differs: bool = False
+    throttled: float | None = None
+
+    @property
+    def noise_floor(self) -> float:
+        """How far its interval reaches from 1."""
+        return max(abs(self.low - 1), abs(self.high - 1))
+
+
+class MeasuredSpeedup(Ratio):
+    """Time of the baseline / time of the candidate.
+
+    Attributes:
+        typical_ratio: ratio of typical rounds, which a stall does not change.
+        baseline_time_ms, candidate_time_ms: mean time of a step or call. Their quotient is the ratio.
+    """
+
+    n: int = Field(alias="processes")
+    rounds: int
+    typical_ratio: float
+    baseline_time_ms: float
+    candidate_time_ms: float
+
+
+class Factors(Record):
+    """The two factors of a speed-up: of the candidate's other settings, and of its precision on top of them."""
+
+    settings: Ratio
+    precision: Ratio
+
+
+class VerdictTest(Record):
+    """The one-sided p-value of a verdict `adopt`, by itself and adjusted for all verdicts of the report (Holm 1979)."""
+
+    p: float
+    p_adjusted: float
+
+
+class BeforeAfter(Record):
+    """A number of the baseline and of the candidate."""
+
+    baseline: float
+    candidate: float
+
+
+class Change(Estimate):
+    """A change of time, candidate − baseline. In the file its value is called `delta`."""
+
+    value: float = Field(alias="delta")
+
+    @property
+    def delta(self) -> float:
+        """The value."""
+        return self.value
+
+    @property
+    def holds_0(self) -> bool:
+        """Whether the interval includes 0."""
+        return self.low <= 0 <= self.high
+
+
+class PartChange(Change):
+    """The change of a part of the step, and its mean time on both sides."""
+
+    baseline_ms: float
+    candidate_ms: float
+
+
+class KindChange(PartChange):
+    """What operations of one kind change by.
+
+    Attributes:
+        limit_ms: what the limit would leave of the baseline's time.
+        p: two-sided p-value that they do not change.
+        named: true if they do, at 5 % over all kinds of all accounts of the report (Holm).
+    """
+
+    kind: str
+    limit_ms: float | None = None
+    p: float
+    named: Literal[True] | None = None
+
+
+class ClassChange(PartChange):
+    """What operations of one kind change by in all layers of one class, of which there are `layers`."""
+
+    layer_class: str
+    kind: str
+    layers: int
+
+
+_EXPLAINED, _OVERSHOT = 0.5, 1.5  # of the measured change: at least, and of the far end of its interval at most
+_LEFT = 0.5  # of the largest kind that is named: more than that may not be unexplained, unless it is
+_LITTLE = 0.01  # of the step
+
+
+class Account(Record):
+    """What changed in a step: measured = kinds + disturbance + unexplained.
+
+    Attributes:
+        measured: as it was timed.
+        calm: the calm step without the profiler.
+        kinds: of operations in traced steps, and `host` for instants without one; the largest change first.
+        sum: of all kinds, the traced step.
+        disturbance: `measured` less `calm`.
+        unexplained: `calm` less `sum`, with an interval of its own.
+        profiler_ms: what a traced step takes longer than a calm one without the profiler.
+        repeats: of the baseline with traces.
+        control, control_unexplained: `sum` and `unexplained` of the baseline's copy. Only noise makes them differ
+            from 0.
+        void: true if one of them does, at 99 %: then no reason rests on the account.
+        classes: by layers' class and kind, the largest change first; small ones, and those that may be 0, are left
+            out.
+    """
+
+    unit: Literal["ms a step"] = "ms a step"
+    measured: Change
+    calm: PartChange
+    kinds: tuple[KindChange, ...]
+    sum: PartChange
+    disturbance: Change
+    unexplained: Change
+    profiler_ms: BeforeAfter
+    repeats: int
+    control: Change | None = None
+    control_unexplained: Change | None = None
+    void: Literal[True] | None = None
+    classes: tuple[ClassChange, ...] | None = None
+
+    @property
+    def named(self) -> tuple[KindChange, ...]:
+        """The kinds that change beyond doubt."""
+        return tuple(kind for kind in self.kinds if kind.named)
+
+    @property
+    def explained_ms(self) -> float:
+        """What the named kinds add up to."""
+        return math.fsum(kind.delta for kind in self.named)
+
+    @property
+    def is_traced_whole(self) -> bool:
+        """Whether the traced steps change as those without the profiler do, as far as can be seen."""
+        largest = max((abs(kind.delta) for kind in self.named), default=0.0)
+        allowed = max(_LEFT * largest, _LITTLE * self.calm.candidate_ms)
+        return self.unexplained.holds_0 or abs(self.unexplained.delta) <= allowed
+
+    @property
+    def explains(self) -> bool:
+        """Whether the named kinds are a reason for what was measured."""
+        if self.measured.holds_0:
+            return self.is_traced_whole
+        far_end = self.measured.low if self.measured.delta < 0 else self.measured.high
+        explains = self.explained_ms / self.measured.delta >= _EXPLAINED and self.explained_ms / far_end <= _OVERSHOT
+        return explains and self.is_traced_whole
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether reasons may rest on it."""
+        return self.void is None and self.explains
+
+    def kind(self, name: str) -> KindChange | None:
+        """The change of a kind; None if no step has it."""
+        return next((found for found in self.kinds if found.kind == name), None)
+
+
+LEAST_WAIT = 0.1  # share of a step: a wait whose interval reaches below it is neither a cause nor a bound
+
+
+class Waiting(Record):
+    """How long a training step waits for its input. That of the baseline bounds what the precision can bring.
+
+    Attributes:
+        step_ms, cached_ms: mean time of a step on the input pipeline, and on a cached batch.
+        low, high: 95 % interval of the wait as a share of the step.
+        rounds: rounds with both.
+    """
+
+    step_ms: float
+    cached_ms: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def wait_ms(self) -> float:
+        """Time of a step that waits for input."""
+        return self.step_ms - self.cached_ms
+
+    @property
+    def share(self) -> float:
+        """The wait as a share of the step."""
+        return self.wait_ms / self.step_ms
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether the interval is wholly below 0: a step cannot wait less than nothing."""
+        return self.high < 0
+
+    @property
+    def bound(self) -> float | None:
+        """Speed-up that no precision can exceed, by the lower end of the interval; None if it may hardly wait."""
+        return 1 / self.low if self.low > LEAST_WAIT else None
+
+    @property
+    def text(self) -> str:
+        """Such as `135 of 137 ms of a training step wait for input`."""
+        return f"{number_text(self.wait_ms)} of {ms_text(self.step_ms)} of a training step wait for input"
+
+
+class Quality(Estimate):
+    """The change of the score called `name`, candidate − baseline. In the file its value is called `delta`.
+
+    Attributes:
+        n: number of test examples; in the file `examples`.
+        baseline, candidate: the scores, the mean over `seeds`.
+        margin: largest loss that counts as the same.
+        kind: `binary` for scores that are 0 or 1, `score` for other scores of each example, `metric` for one number of
+            the whole test set.
+        outcome: whether a loss of more than `margin` is excluded (`shown`), shown (`refuted`), or neither.
+        reason: why it is not established, where the interval by itself does not tell; None otherwise.
+        mcnemar_p: p-value of McNemar's exact test, for one seed.
+        sentence: what is known, in words.
+        too_few: a sentence where the test set can never show the margin.
+    """
+
+    value: float = Field(alias="delta")
+    n: int = Field(alias="examples")
+    name: str
+    baseline: float
+    candidate: float
+    margin: float
+    seeds: int
+    kind: Literal["binary", "score", "metric"] | None = None
+    outcome: Literal["shown", "refuted", "not established"]
+    reason: str | None = None
+    mcnemar_p: float | None = None
+    sentence: str | None = None
+    too_few: str | None = None
+
+    @property
+    def delta(self) -> float:
+        """The value."""
+        return self.value
+
+
+class Remedy(Record):
+    """A change of one parameter. In the file, `before` is called `from`.
+
+    Attributes:
+        key: dotted name in params.yaml, such as `variants.float32.xla`.
+        before, to: its value now, and the one to try; None where it follows `train`, or TensorFlow chooses. Layers in
+            `to` join those of `float32_layers`.
+        layers: what the layers in `to` are, such as `all DepthwiseConv2D`; None where each stands by itself.
+        at_most: the largest speed-up that it may bring by what was measured; None where that is not known.
+    """
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+    key: str
+    before: bool | int | str | tuple[str, ...] | None = Field(default=None, alias="from")
+    to: bool | int | str | tuple[str, ...] | None
+    layers: str | None = None
+    at_most: float | None = None
+
+
+class Reason(Record):
+    """A cause of what `measure` shows.
+
+    Attributes:
+        time_ms: the part of a step that it explains; None if it has no time.
+        change: what may remedy it, and can be tried; None if nothing here can.
+        more_changes: others that may.
+    """
+
+    code: str
+    measure: str = "train"
+    text: str
+    evidence: dict[str, Any]
+    advice: str
+    time_ms: float | None = None
+    change: Remedy | None = None
+    more_changes: tuple[Remedy, ...] | None = None
+
+
+class OpChange(Record):
+    """The operations of one type in one layer, in milliseconds a step; None for a side without them.
+
+    Attributes:
+        layer: path of the layer, such as `cnn/conv2d`; empty for operations outside layers.
+        operation: op type, such as `Conv2D` or `Mul (gradient)`.
+        baseline_dtype, candidate_dtype: the data type with the most time.
+        delta_ms: candidate − baseline: negative if the step gained. A side without the operations counts as 0.
+        low_ms, high_ms: its interval.
+    """
+
+    layer: str
+    operation: str
+    baseline_ms: float | None = None
+    candidate_ms: float | None = None
+    baseline_dtype: str | None = None
+    candidate_dtype: str | None = None
+    delta_ms: float
+    low_ms: float
+    high_ms: float
+
+
+class TimeToAccuracy(Record):
+    """Mean seconds of training, by variant, until the validation score that all of them reach.
+
+    Attributes:
+        name: of the score; `accuracy` for images. The names of the other keys are older than other scores.
+        val_accuracy: that validation score.
+    """
+
+    name: str = "accuracy"
+    val_accuracy: float
+    time_to_accuracy_s: dict[str, float]
+
+
+class Score(Record):
+    """What the quality is judged by.
+
+    Attributes:
+        name: such as `accuracy`.
+        unit: `fraction` for a share of the test examples, which is shown in percent; None for others.
+        margin: largest loss that counts as the same; None for speed only.
+    """
+
+    name: str
+    unit: Literal["fraction"] | None = None
+    margin: float | None = None
+
+
+class Trained(Record):
+    """What the baseline trained, and with which settings; what a task's own code decides is None.
+
+    Attributes:
+        model: `model.name` of images.
+        batch_size: examples a step.
+        epochs: that its first training ran; None where nothing was trained.
+        learning_rate: largest of the schedule.
+    """
+
+    model: str | None = None
+    batch_size: int
+    epochs: int | None = None
+    learning_rate: float | None = None
+
+
+class Setup(Record):
+    """What was compared, and how it was measured.
+
+    Attributes:
+        seeds: of the trainings of each variant.
+        inference_batch_sizes: that were timed.
+        task: what was trained.
+        data: the images; None for other tasks.
+        protocol, configuration: of the measurement; None if a training of the baseline failed.
+        trained: by the baseline; None in documents of before 0.4, or if a training of it failed.
+        settings: by variant its policy, and of candidates what differs from the baseline in force.
+        xla: variants that were compiled with XLA.
+        warnings: by variant, about its trace and memory.
+        manifests: sha256 of the manifest of each folder that was read, by its path.
+    """
+
+    seeds: tuple[int, ...]
+    inference_batch_sizes: tuple[int, ...]
+    task: TaskInfo
+    data: PreparedInfo | None = None
+    protocol: Protocol | None = None
+    configuration: Configuration | None = None
+    trained: Trained | None = None
+    settings: dict[str, dict[str, Setting]] = Field(default_factory=dict)
+    xla: tuple[str, ...] = ()
+    warnings: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    manifests: dict[str, str] = Field(default_factory=dict)
+
+
+class OverParent(Ratio):
+    """Speed-up of training over the variant that a candidate was made from, in the same rounds."""
+
+    parent: str
+
+    @property
+    def sentence(self) -> str:
+        """For every report."""
+        return (
+            f"Over {self.parent}, from which it was made, its speed-up of training is {self.ratio:.2f}× "
+            f"({self.low:.2f} to {self.high:.2f})."
+        )
+
+
+class OtherBatch(Record):
+    """Batches of which the candidate's differ from the baseline's: examples of a step, and examples per second."""
+
+    batch_size: BeforeAfter
+    examples_per_s: BeforeAfter
+
+
+class Latency(Ratio):
+    """Time of Keras / time of a format, for a prediction from inputs on the host to outputs on the host."""
+
+    time_ms: float
+
+
+class ServedRow(ExportedFile):
+    """The weights of one variant in one format, beside the baseline's Keras.
+
+    The file, its size and the seconds of its export are those of the first seed, `file` from the working folder on, and
+    `difference` is the largest of all seeds.
+
+    Attributes:
+        latency: by measure; None for a format that was not timed.
+        quality: change of the score from the baseline's predictions by Keras; None without a training.
+        verdict: at the first batch size; None where no verdict was asked for.
+        test: of that verdict.
+    """
+
+    latency: dict[str, Latency] | None = None
+    quality: Quality | None = None
+    verdict: Verdict | None = None
+    test: VerdictTest | None = None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the format is shown to be faster, without a loss of the score where that is known."""
+        return self.verdict in ("adopt", "faster")
+
+    @property
+    def timed(self) -> dict[str, Latency]:
+        """The latencies by measure; empty where it was not timed."""
+        return self.latency or {}
+
+
+class Serving(Record):
+    """The trained weights in float32, in the formats in which they can be served, beside Keras.
+
+    Attributes:
+        weights: the variant for which there are verdicts: the adopted one, else the baseline.
+        threads: of each runtime.
+        measures: that were timed; the first one decides.
+        keras_ms: by measure, mean time of a prediction by the baseline's Keras function.
+        control: the ratio of that to its second copy, by measure.
+        on_cpu: formats that predict on the CPU where Keras predicts on a GPU.
+        rows: by variant and format; those of a model in 16 bits only with `serve.own_precision`.
+        warnings: about the timing of the formats.
+        best: the format to serve with; None where none is shown to be faster with the same score.
+        sentence: what to serve with.
+    """
+
+    weights: str
+    threads: int | None = None
+    measures: tuple[str, ...] = ()
+    keras_ms: dict[str, float] = Field(default_factory=dict)
+    control: dict[str, Control] = Field(default_factory=dict)
+    on_cpu: tuple[str, ...] | None = None
+    rows: tuple[ServedRow, ...] = ()
+    warnings: tuple[str, ...] | None = None
+    best: str | None = None
+    sentence: str
+
+
+class Candidate(Record):
+    """One candidate. `verdict` is on training; `verdict_inference_b<n>` are further keys.
+
+    Speed-ups, factors and tests are keyed by measure: `train`, `inference_b<n>`. Without measurements only verdicts,
+    sentence, next steps and reasons are present.
+
+    Attributes:
+        factors: only where other settings than the precision differ from the baseline's.
+        quality: of two trainings.
+        quality_same_weights: of the baseline's trained weights in the candidate's precision.
+        limit: best speed-up that the baseline's trace and its wait for input allow.
+        tests: those of the verdicts.
+        account: of training; only with traces.
+        waiting: of a training step for its input.
+        over_parent: None without a parent.
+        other_batch: where the steps have other numbers of examples; the speed-up is then one of examples per second.
+        why: the main cause of what training gains or loses, in a sentence or two.
+        max_batch_examples_per_s: with the largest batch of each, alone on the machine.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Verdict]
+
+    speedup: dict[str, MeasuredSpeedup] | None = None
+    factors: dict[str, Factors] | None = None
+    quality: Quality | None = None
+    quality_same_weights: Quality | None = None
+    limit: dict[Literal["train"], float] | None = None
+    account: dict[Literal["train"], Account] | None = None
+    waiting: Waiting | None = None
+    other_batch: OtherBatch | None = None
+    over_parent: OverParent | None = None
+    verdict: Verdict
+    tests: dict[str, VerdictTest] | None = None
+    sentence: str
+    why: str | None = None
+    next_steps: tuple[str, ...] | None = None
+    reasons: tuple[Reason, ...]
+    peak_memory_mib: BeforeAfter | None = None
+    max_batch_size: BeforeAfter | None = None
+    max_batch_examples_per_s: BeforeAfter | None = None
+    operations: dict[Literal["gained", "lost"], tuple[OpChange, ...]] | None = None
+
+    @model_validator(mode="after")
+    def _no_other_keys(self) -> Self:
+        unknown = [key for key in self.__pydantic_extra__ if not _VERDICT_KEY.fullmatch(key)]
+        if unknown:
+            raise ValueError(f"{', '.join(unknown)}: unknown keys")
+        return self
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What is said of the candidate: the verdict, why, and what it brought over its parent."""
+        found = (self.sentence, self.why, self.over_parent.sentence if self.over_parent else None)
+        return tuple(text for text in found if text)
+
+    @property
+    def training_account(self) -> Account | None:
+        """The account of training; None without short traces."""
+        return self.account["train"] if self.account else None
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """The verdicts by measure."""
+        others = {key.removeprefix("verdict_"): verdict for key, verdict in self.__pydantic_extra__.items()}
+        return {TRAIN: self.verdict, **others}
+
+    @property
+    def speedups(self) -> dict[str, MeasuredSpeedup]:
+        """The speed-ups by measure; empty where nothing could be compared."""
+        return self.speedup or {}
+
+    def has_reason(self, code: str, measure: str) -> bool:
+        """Whether a reason is given for what a measure shows."""
+        return any((reason.code, reason.measure) == (code, measure) for reason in self.reasons)
+
+
+class Comparison(Document):
+    """All candidates against the baseline.
+
+    Attributes:
+        environment: the machine, as in `data/environment.json`.
+        control: the A/A comparison by measure.
+        noise_floor: by measure, how far the control's interval reaches from 1.
+        throttled: share of the rounds in which the GPU was throttled, of each measure that therefore decides nothing.
+        min_speedup: smallest speed-up worth having.
+        score: what the quality is judged by.
+        speed_only: true where nothing was trained or learned: verdicts say nothing about quality. None otherwise.
+        why_speed_only: which of them, in words; None where quality is judged.
+        gate: None without `compare.gate`.
+        failed: variants with a training that failed.
+        baseline_reasons: what limits the baseline by itself.
+        train_time_s: seconds of a whole training by variant, validation and compilation included; mean over seeds.
+        startup_s: processor seconds to import, to build the model and to run the first step, by variant.
+        notes: sentences on what limits all of it, such as a measure that decides nothing.
+        setup: what was compared, and how it was measured.
+        serving: the trained weights in other formats; None without `serve.formats`.
+    """
+
+    VERSION: ClassVar[int] = 5
+
+    baseline: str
+    environment: dict[str, Any]
+    control: dict[str, Control]
+    noise_floor: dict[str, float]
+    throttled: dict[str, float] | None = None
+    min_speedup: float
+    score: Score | None = None
+    speed_only: Literal[True] | None = None
+    why_speed_only: str | None = None
+    gate: Literal["passed", "failed"] | None = None
+    failed: tuple[str, ...] | None = None
+    time_to_accuracy: TimeToAccuracy | None = None
+    baseline_reasons: tuple[Reason, ...] | None = None
+    train_time_s: dict[str, float] | None = None
+    startup_s: dict[str, float] | None = None
+    notes: tuple[str, ...] | None = None
+    setup: Setup | None = None
+    serving: Serving | None = None
+    candidates: dict[str, Candidate]
+
+    def as_json(self) -> dict[str, Any]:
+        """The file's content; a reason without a remedy says so."""
+        found = super().as_json()
+        reasons = [*(found.get("baseline_reasons") or ())]
+        reasons += [reason for item in found["candidates"].values() for reason in item["reasons"]]
+        for reason in reasons:
+            reason.setdefault("change", None)
+        return found
+
+    @property
+    def reasons(self) -> dict[str, tuple[Reason, ...]]:
+        """The reasons of every variant, the baseline first."""
+        of_candidates = {name: item.reasons for name, item in self.candidates.items()}
+        return {self.baseline: self.baseline_reasons or (), **of_candidates}
+
+    def is_void(self, measure: str) -> bool:
+        """Whether this measurement is invalid."""
+        control = self.control.get(measure)
+        is_throttled = measure in (self.throttled or {})
+        return is_throttled or (control is not None and (control.differs or control.throttled is not None))

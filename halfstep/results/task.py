@@ -1,0 +1,120 @@
+"""`data/prepared/task.json`: what is trained, and in which score its quality is judged."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from halfstep import files
+from halfstep.params import Params
+from halfstep.results.artifact import Document, Record
+
+TASK_INFO = files.PREPARED / "task.json"
+IMAGES = "images"
+
+
+class ScriptInfo(Record):
+    """What a script's call of `fit` says.
+
+    Attributes:
+        line: of the call, in the script.
+        epochs: that the script asks for.
+        batch_size: examples of its first batch.
+        folder: in which the script runs, where `prepare` has found that it is another than its own.
+    """
+
+    line: int
+    epochs: int
+    batch_size: int
+    folder: str | None = None
+
+
+class TaskInfo(Document):
+    """Description of the task, written by `prepare`.
+
+    Attributes:
+        name: `task.name`: `images`, or `package.module:function`; of a script the name of its file.
+        score_name: `accuracy` for images.
+        score_kind: `score` for a value of each test example, `metric` for one number of the whole test set.
+        examples: number of test examples.
+        steps_per_epoch: training steps of an epoch, at the batch size that `prepare` built the task with; None for
+            `images`, whose arrays fit every batch size.
+        steps_by_batch: the same for other batches that entries of `variants` name.
+        data_sha256: sha256 of the first batches; None for `images`, whose files have checksums.
+        script: what the call of `fit` says; None for tasks without a script.
+        speed_only: why nothing is trained and scored; None otherwise. `score_name` and `examples` then say nothing.
+        can_infer: whether the model has outputs for inputs alone.
+        restarts: whether an interrupted training starts anew, because it has callbacks of its own.
+        left_out: variants under which the task cannot be trained, with the reason.
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    name: str
+    score_name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
+    score_kind: Literal["score", "metric"]
+    examples: int = Field(ge=1)
+    steps_per_epoch: int | None = None
+    steps_by_batch: dict[int, int] = Field(default_factory=dict)
+    data_sha256: str | None = None
+    script: ScriptInfo | None = None
+    speed_only: str | None = None
+    can_infer: bool = True
+    restarts: bool = False
+    left_out: dict[str, str] = Field(default_factory=dict)
+
+    def steps_at(self, batch_size: int) -> int | None:
+        """Training steps of an epoch at a batch size."""
+        return self.steps_by_batch.get(batch_size, self.steps_per_epoch)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the names of the classes, the labels and the probabilities are known, as of images."""
+        return self.name == IMAGES
+
+    @property
+    def examples_word(self) -> str:
+        """What the examples are called."""
+        return "images" if self.has_classes else "examples"
+
+    @property
+    def summary_line(self) -> str:
+        """A line that says what was prepared."""
+        if self.speed_only is not None:
+            return f"prepare: {self.name}: {self.steps_per_epoch:,} steps per epoch; speed only: {self.speed_only}"
+        return (
+            f"prepare: {self.name}: {self.steps_per_epoch:,} steps per epoch, {self.examples:,} test examples, "
+            f"{self.score_kind} {self.score_name}"
+        )
+
+
+def resolved(settings: Params) -> Params:
+    """The parameters with what `prepare` has found of the task.
+
+    Raises:
+        DataError: `prepare` has not run.
+        CorruptFileError: its file is damaged.
+    """
+    info = TaskInfo.read(TASK_INFO)
+    numbers: dict[str, int] = {"epochs": 0} if info.speed_only else {}
+    if info.script is not None:
+        epochs = info.script.epochs if settings.train.epochs is None else settings.train.epochs
+        numbers = {"epochs": epochs, "batch_size": info.script.batch_size} | numbers
+    task = settings.task
+    if info.script is not None and info.script.folder is not None:
+        task = task.model_copy(update={"folder": info.script.folder})
+    train = settings.train.model_copy(update=numbers)
+    sizes = settings.profile.inference_batch_sizes if info.can_infer else ()
+    profile = settings.profile.model_copy(update={"inference_batch_sizes": sizes})
+    return settings.model_copy(update={"task": task, "train": train, "profile": profile})
+
+
+def left_out(variant: str) -> str | None:
+    """Why the user's task or script fails under a variant, as `prepare` has found; None if it does not."""
+    return TaskInfo.read(TASK_INFO).left_out.get(variant)
+
+
+def images_task(test_images: int) -> TaskInfo:
+    """The task of classifying images."""
+    return TaskInfo(name=IMAGES, score_name="accuracy", score_kind="score", examples=test_images)

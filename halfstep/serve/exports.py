@@ -1,0 +1,159 @@
+"""The exports of all trainings, each made in a process of its own, and kept for a session that goes on after a kill."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from halfstep import files
+from halfstep.child import Child, ChildDiedError
+from halfstep.machine import fingerprint
+from halfstep.params import Params
+from halfstep.results.serving import Export
+from halfstep.results.training import read_metrics
+from halfstep.serve.process import EXPORTING, export_training
+from halfstep.serve.records import Exported, Request
+from halfstep.tasks.spec import TaskSpec
+
+_Job = tuple[tuple[str, int], bool]  # a variant and a seed, and whether it is exported in its own precision
+
+
+def batch_sizes_of(settings: Params) -> tuple[int, ...]:
+    """The batch sizes at which formats are timed."""
+    given = settings.serve.batch_sizes
+    return settings.profile.inference_batch_sizes if given is None else given
+
+
+def trainings_of(settings: Params) -> Iterator[tuple[str, int]]:
+    """The finished trainings, those of the baseline first; without any, the baseline alone."""
+    baseline = settings.compare.baseline
+    names = [baseline, *(name for name in settings.train.variants if name != baseline)]
+    for name in names:
+        for seed in settings.train.seeds:
+            metrics = read_metrics(name, seed)
+            if not metrics.failed and not metrics.not_trained:
+                yield name, seed
+    if read_metrics(baseline, settings.train.seeds[0]).not_trained:
+        yield baseline, settings.train.seeds[0]
+
+
+def exports_of(settings: Params, folder: Path, threads: int, prepared: str) -> dict[tuple[str, int], Exported]:
+    """The exports of all trainings, as many at once as there are cores.
+
+    Those of an earlier session, which a kill has interrupted, are taken over.
+
+    Args:
+        settings: all parameters.
+        folder: where they are kept, absolute.
+        threads: of each runtime.
+        prepared: sha256 of the manifest of the prepared data, whose files have been verified.
+    """
+    trainings = list(trainings_of(settings))
+    kept = {one: Exported.kept(folder_of(folder, *one)) for one in trainings}
+    found = {one: exported for one, exported in kept.items() if exported is not None}
+    missing = [one for one in trainings if one not in found]
+    left = [(one, in_own) for one in missing for in_own in (False, True) if not in_own or _is_tried(settings, *one)]
+    answers, running = dict[_Job, Exported](), dict[Any, tuple[_Job, Child]]()
+    with ExitStack() as stack:
+        while left or running:
+            while left and len(running) < fingerprint.usable_cores():
+                one, in_own = job = left.pop(0)
+                child = stack.enter_context(_export(settings, *one, folder, threads, prepared, in_own=in_own))
+                running[child.connection] = (job, child)
+            for connection in wait(list(running)):
+                job, child = running.pop(connection)
+                answers[job] = _answer(child, *job[0], settings)
+            unfinished = {one for one, _ in (*left, *(job for job, _ in running.values()))}
+            for one in (one for one in missing if one not in unfinished and one not in found):
+                found[one] = _with_own(answers[one, False], answers.get((one, True)))
+                _say(*one, found[one])
+                if not found[one].has_died:
+                    found[one].keep(folder_of(folder, *one))
+    return {one: found[one] for one in trainings}
+
+
+def _is_tried(settings: Params, name: str, seed: int) -> bool:
+    """Whether the model is also exported in the precision of its training, to see what the formats say of it."""
+    is_asked = settings.serve.own_precision or seed == settings.train.seeds[0]
+    return is_asked and settings.variants[name].policy != "float32"
+
+
+def _with_own(exported: Exported, own: Exported | None) -> Exported:
+    """The exports with those in the precision of the training, and with what the formats say of that."""
+    if own is None or own.has_died:
+        return exported
+    said = {item.format: {"refused_in": item.refused_in, "own_refusal": item.own_refusal} for item in own.exports}
+    exports = tuple(item.model_copy(update=said.get(item.format, {})) for item in exported.exports)
+    kept = tuple(item for item in own.exports if item.file is not None)
+    return exported.model_copy(update={"exports": (*exports, *kept)})
+
+
+def folder_of(folder: Path, name: str, seed: int) -> Path:
+    """Where the exports of a training are kept, below the folder of all."""
+    return folder / f"{name}-{seed}"
+
+
+def _export(
+    settings: Params, name: str, seed: int, folder: Path, threads: int, prepared: str, *, in_own: bool
+) -> Child:
+    """Starts the process that exports a training."""
+    mine = folder_of(folder, name, seed)
+    if not in_own:
+        shutil.rmtree(mine, ignore_errors=True)
+        mine.mkdir(parents=True)
+    request = Request(
+        variant=name,
+        entry=settings.variants[name],
+        seed=seed,
+        trained=None if read_metrics(name, seed).not_trained else files.train_dir(name, seed).absolute(),
+        folder=mine,
+        formats=settings.serve.exported,
+        examples=max(batch_sizes_of(settings)),
+        threads=threads,
+        in_own=in_own,
+        keeps_own=settings.serve.own_precision,
+    )
+    baseline = settings.variants[settings.compare.baseline]
+    spec = TaskSpec.of(settings, name, prepared)
+    arguments = (baseline, spec, request)
+    is_script = spec.task.script is not None
+    return Child(
+        f"serve {name}-{seed}",
+        export_training,
+        arguments,
+        baseline.variables,
+        preload=EXPORTING,
+        may_have_children=is_script,
+    )
+
+
+def _answer(child: Child, name: str, seed: int, settings: Params) -> Exported:
+    """What the process has exported; each format has the reason where it could not."""
+    formats = settings.serve.exported
+    try:
+        answer: Exported | str = child.receive()
+    except ChildDiedError as error:
+        return _refused(f"the process of the export: {error}", name, seed, formats, has_died=True)
+    return _refused(answer, name, seed, formats) if isinstance(answer, str) else answer
+
+
+def _say(name: str, seed: int, exported: Exported) -> None:
+    for reason in dict.fromkeys(item.refusal for item in exported.exports if item.refusal is not None):
+        print(f"serve: {name}, seed {seed}: {reason}", flush=True)
+    print(f"serve: {name}, seed {seed}: {_summary(exported.exports)}", flush=True)
+
+
+def _refused(reason: str, name: str, seed: int, formats: Sequence[str], *, has_died: bool = False) -> Exported:
+    exports = (Export(variant=name, seed=seed, format=found, refusal=reason) for found in formats)
+    return Exported(exports=tuple(exports), has_died=has_died)
+
+
+def _summary(exports: Sequence[Export]) -> str:
+    done = [item for item in exports if item.refusal is None]
+    seconds = sum(item.export_s or 0.0 for item in done)
+    names = ", ".join(item.label for item in done) or "nothing"
+    return f"exported to {names} in {seconds:.1f} s"

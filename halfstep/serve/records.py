@@ -1,0 +1,102 @@
+"""What the processes of the stage are given, and what they answer. Does not import TensorFlow."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+from halfstep import files
+from halfstep.errors import CorruptFileError, DataError
+from halfstep.formats import KERAS
+from halfstep.params import Variant
+from halfstep.profile.records import ArmConfig
+from halfstep.results.artifact import Document
+from halfstep.results.serving import Export
+
+INPUTS = "inputs.npz"
+_EXPORTED = "exported.json"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is exported.
+
+    Attributes:
+        variant: name of the variant whose training it is.
+        entry: of that variant.
+        seed: of the training.
+        trained: the folder of the training, absolute; None where nothing was trained.
+        folder: to which the paths of `results.serving` are relative, absolute.
+        formats: to export to, without Keras.
+        examples: rows of the inputs that are written for the timing.
+        threads: of each runtime.
+        in_own: whether the model is exported in the precision of its training, to see whether that works.
+        keeps_own: of `in_own`, whether it has the trained weights, and is tested and kept.
+    """
+
+    variant: str
+    entry: Variant
+    seed: int
+    trained: Path | None
+    folder: Path
+    formats: tuple[str, ...]
+    examples: int
+    threads: int
+    in_own: bool = False
+    keeps_own: bool = False
+
+
+class Exported(Document):
+    """What was exported of one training.
+
+    Attributes:
+        exports: by format.
+        parameters: number of the model's weights.
+        graph: digest of the model's layers and of the shapes of their weights.
+        has_died: whether the process ended without an answer: the next session tries again.
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    exports: tuple[Export, ...] = ()
+    parameters: int = 0
+    graph: str = ""
+    has_died: bool = False
+
+    def keep(self, folder: Path) -> None:
+        """Writes it beside the files, for a session that goes on after a kill."""
+        self.write(folder / _EXPORTED)
+        files.write_manifest(folder)
+
+    @classmethod
+    def kept(cls, folder: Path) -> Self | None:
+        """What an earlier session has exported to a folder; None if it was interrupted."""
+        with suppress(DataError, CorruptFileError):
+            files.verify_manifest(folder)
+            return cls.read(folder / _EXPORTED)
+        return None
+
+
+@dataclass(frozen=True)
+class ServedConfig(ArmConfig):
+    """What the worker of a format needs.
+
+    Attributes:
+        format: of its file.
+        policy: in which the file computes; Keras computes in that of `variant`.
+        file: what it predicts with, absolute; None for Keras, which builds the model.
+        inputs: the file with the flat inputs, absolute.
+        threads: of the runtime.
+        parameters: number of the model's weights.
+        data_sha256: sha256 of the manifest of the prepared data.
+    """
+
+    format: str = KERAS
+    policy: str = "float32"
+    file: Path | None = None
+    inputs: Path = Path()
+    threads: int = 1
+    parameters: int = 0
+    data_sha256: str = ""

@@ -1,0 +1,199 @@
+"""The stage: exports the weights of every finished training, times the formats beside Keras, and writes the results."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from halfstep import files
+from halfstep.errors import TrackingError
+from halfstep.formats import KERAS
+from halfstep.inputs.snapshot import Snapshot
+from halfstep.machine import fingerprint
+from halfstep.params import Params, ProfileParams
+from halfstep.profile import repeats, runner
+from halfstep.profile.extras import Wanted
+from halfstep.profile.records import Measurement
+from halfstep.profile.repeats import Repeats
+from halfstep.profile.summary import Context, summarize
+from halfstep.results.serving import SERVING, Export, Served, nothing_served, write_times
+from halfstep.results.task import TASK_INFO, TaskInfo, resolved
+from halfstep.results.training import read_metrics
+from halfstep.serve.exports import batch_sizes_of, exports_of, folder_of, trainings_of
+from halfstep.serve.process import serve_format
+from halfstep.serve.records import INPUTS, Exported, ServedConfig
+from halfstep.tasks.spec import TaskSpec
+from halfstep.tracking import backfill
+from halfstep.tracking.tracker import Tracker
+
+_EXPORTS = ".exports"  # in the folder that a measurement is kept in
+Trainings = Mapping[tuple[str, int], Exported]  # by variant and seed
+_Graph = tuple[object, ...]
+
+
+def run(settings: Params, inputs: Snapshot | None = None) -> None:
+    """Exports, measures and writes `data/serve/`; where nothing can be served, writes why.
+
+    Raises:
+        ChangedInputsError: `inputs` are not any more as they were.
+        HalfstepError: a stage before this one has not run, or the results cannot be written.
+    """
+    settings = resolved(settings)
+    if (why := _why_none(settings)) is not None:
+        nothing_served(settings.serve.exported, why)
+        print(f"serve: nothing is exported: {why}", flush=True)
+        return
+    with ExitStack() as stack:
+        protocol, prepared = _protocol(settings), files.verify_manifest(files.PREPARED)
+        asked = repeats.amounts(protocol, settings.compare.min_speedup)
+        kept = stack.enter_context(repeats.opened(_key(settings, prepared), asked, folder="serve"))
+        _serve(settings, protocol, kept, prepared)
+        if inputs:
+            inputs.require_unchanged("with the former inputs, a run takes over what was exported and timed")
+        files.write_manifest(files.SERVE)
+        kept.finish()
+    try:
+        backfill.serving(Tracker(settings.tracking), settings)
+    except TrackingError as error:  # the results are complete
+        print(f"{error}; the results are in the files, and `compare` logs them", file=sys.stderr)
+
+
+def _why_none(settings: Params) -> str | None:
+    """Why nothing can be served."""
+    baseline = settings.compare.baseline
+    if not TaskInfo.read(TASK_INFO).can_infer:
+        return "the model has no outputs for inputs alone"
+    if any(read_metrics(baseline, seed).failed for seed in settings.train.seeds):
+        return f"a training of {baseline} failed"
+    if not batch_sizes_of(settings):
+        return "serve.batch_sizes is empty"
+    return None
+
+
+def _protocol(settings: Params) -> ProfileParams:
+    """How the formats are timed: as the variants are, in inference alone."""
+    return settings.profile.model_copy(
+        update={"inference_batch_sizes": batch_sizes_of(settings), "find_max_batch": False}
+    )
+
+
+def _key(settings: Params, prepared: str) -> str:
+    """Digest of all that decides what is exported and timed."""
+    folders = [files.train_dir(name, seed) for name, seed in trainings_of(settings)]
+    trained = {folder.name: folder for folder in folders}
+    inputs = repeats.inputs_of(prepared, trained, serve=settings.serve.model_dump(mode="json"))
+    return repeats.measurement_key(settings, inputs, code="serve")
+
+
+def _serve(settings: Params, protocol: ProfileParams, kept: Repeats, prepared: str) -> None:
+    """Exports and times, and writes all files but the manifest."""
+    folder, threads = (kept.folder / _EXPORTS).absolute(), _threads(settings)
+    exported = exports_of(settings, folder, threads, prepared)
+    baseline = settings.compare.baseline
+    arms = arms_of(settings, exported)
+    measurement = _measured(settings, protocol, kept, exported, arms, threads, prepared) if arms else None
+    served = Served(
+        formats=settings.serve.exported,
+        batch_sizes=protocol.inference_batch_sizes,
+        weights=baseline,
+        threads=threads,
+        timed=(KERAS, *arms) if arms else (),
+        exports=tuple(
+            item.model_copy(update={"timed_as": _arm(item, arms, settings, exported)})
+            for found in exported.values()
+            for item in found.exports
+        ),
+    )
+    _write(served, measurement, exported, folder)
+
+
+def _threads(settings: Params) -> int:
+    return settings.variants[settings.compare.baseline].threads or fingerprint.usable_cores()
+
+
+def arms_of(settings: Params, exported: Trainings) -> dict[str, Export]:
+    """What is timed, by the name of the arm: of each format and graph one file, the baseline's where it has that graph.
+
+    A latency does not depend on the values of the weights, so that a graph is timed once.
+    """
+    found: dict[_Graph, tuple[str, Export]] = {}
+    for (variant, _), of_one in exported.items():
+        for item in of_one.exports:
+            if item.refusal is None and (graph := _graph_of(item, settings, exported)) not in found:
+                is_baseline = variant == settings.compare.baseline
+                found[graph] = (item.name if is_baseline else f"{item.name}.{variant}", item)
+    return dict(found.values())
+
+
+def _arm(item: Export, arms: Mapping[str, Export], settings: Params, exported: Trainings) -> str | None:
+    """The arm with the times of an export; None where it has the name of its format, or none."""
+    if item.refusal is not None:
+        return None
+    graph = _graph_of(item, settings, exported)
+    name = next(name for name, timed in arms.items() if _graph_of(timed, settings, exported) == graph)
+    return None if name == item.format else name
+
+
+def _graph_of(item: Export, settings: Params, exported: Trainings) -> _Graph:
+    """What decides about the latency of an export, beside the machine."""
+    entry = settings.variants[item.variant]
+    own = () if item.policy is None else (item.policy, entry.float32_layers)
+    return (item.format, entry.task_path, exported[item.variant, item.seed].graph, *own)
+
+
+def _measured(
+    settings: Params,
+    protocol: ProfileParams,
+    kept: Repeats,
+    exported: Trainings,
+    arms: Mapping[str, Export],
+    threads: int,
+    prepared: str,
+) -> Measurement:
+    """Times the formats beside Keras, and Keras beside its second copy, in turns."""
+    baseline, seed = settings.compare.baseline, settings.train.seeds[0]
+    folder = (kept.folder / _EXPORTS).absolute()
+    keras = ServedConfig(
+        spec=TaskSpec.of(settings, baseline, prepared),
+        variant=settings.variants[baseline],
+        seed=seed,
+        inputs=folder_of(folder, baseline, seed) / INPUTS,
+        threads=threads,
+        parameters=exported[baseline, seed].parameters,
+        data_sha256=prepared,
+    )
+    of_files = {
+        name: replace(
+            keras,
+            format=item.format,
+            policy=item.policy or "float32",
+            file=folder_of(folder, item.variant, item.seed) / item.path,
+            inputs=folder_of(folder, item.variant, item.seed) / INPUTS,
+            parameters=exported[item.variant, item.seed].parameters,
+        )
+        for name, item in arms.items()
+    }
+    configs = {KERAS: keras, **of_files, files.CONTROL: keras}
+    context = runner.Context(
+        Wanted(traces=False), min_speedup=settings.compare.min_speedup, trains=False, stage="serve"
+    )
+    return runner.measure(configs, KERAS, protocol, context, kept, serve_format)
+
+
+def _write(served: Served, measurement: Measurement | None, exported: Trainings, folder: Path) -> None:
+    """Writes `data/serve/` but its manifest: the files, what they predict, the times, and what was done."""
+    shutil.rmtree(files.SERVE, ignore_errors=True)
+    files.SERVE.mkdir(parents=True)
+    for name, seed in exported:
+        for part in ("models", "outputs"):
+            if (source := folder_of(folder, name, seed) / part).is_dir():
+                shutil.copytree(source, files.SERVE / part, dirs_exist_ok=True)
+    if measurement is not None:
+        context = Context(measurement.protocol, 0, resumed=measurement.resumed)
+        for name, record in measurement.records.items():
+            write_times(name, summarize(name, record, context, None), record.times.calls)
+    served.write(SERVING)

@@ -1,0 +1,129 @@
+"""Compiles the model of a task as its variant says, and verifies that the variant is in force."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from halfstep import precision
+from halfstep.errors import TaskError
+from halfstep.params import Variant
+from halfstep.tasks import traced_types, user_code
+from halfstep.tasks.batches import TrainingData
+from halfstep.tasks.float32_layers import Float32Layers, verified
+from halfstep.tasks.ready import ReadyTask
+from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.traced_types import TracedTypes
+from halfstep.tasks.variables import create_variables, has_step_of_keras, random_state_kept
+from halfstep.tensorflow_import import keras, tf
+
+
+def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32Layers:
+    """Compiles the model, which a script has done itself, and verifies the variant; errors as of `ready`.
+
+    Returns:
+        The layers that stay in float32, because the variant says so.
+    """
+    model, is_own = found.model, not spec.task.uses_data_and_model
+    with user_code.explained(spec.subject, "cannot be compiled", TaskError):
+        if found.own_fit is None:
+            _compile(model, found.task.compile, variant.jit_compile)
+        elif variant.xla is not None:
+            model.jit_compile = variant.xla
+        if is_own and scales_its_loss(model) and not variant.dtype_policy.scales_loss:
+            model.optimizer = model.optimizer.inner_optimizer  # the user's code has wrapped it, under every policy
+        if not model.built:  # it has a step of its own
+            create_variables(model, found.training.from_step(0, 1).element_spec)
+        if model.optimizer is not None and not model.optimizer.built:  # a second time adds those of loss scaling again
+            model.optimizer.build(model.trainable_variables)
+    if found.own_fit is None and not (model.built and model.trainable_variables):
+        raise TaskError(
+            f"{spec.subject}: Task.model has no trainable weights after compile(); call it on a batch first"
+        )
+    if found.own_fit is None:
+        _build_metrics(model, found.training)
+    float32 = Float32Layers()
+    if variant.float32_layers:
+        float32 = verified(model, variant.float32_layers, found.training.from_step(0, 1).element_spec)
+    precision.verify(model, variant, all_layers=not is_own, kept=float32.paths, outputs=float32.outputs)
+    if is_own and variant.dtype_policy.scales_loss and not has_step_of_keras(model):
+        with user_code.explained(spec.subject, "cannot be trained", TaskError):
+            scales = _scales_its_loss(model, found.training)
+        if not scales:
+            raise TaskError(
+                f"{spec.subject}: the train_step of {type(model).__name__} does not scale its loss, so that gradients "
+                "are lost in float16; compute them of `self.optimizer.scale_loss(loss)`"
+            )
+    return float32
+
+
+def scales_its_loss(model: keras.Model) -> bool:
+    """Whether the optimizer of a compiled model scales the loss."""
+    return isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def verify_types(found: ReadyTask, variant: Variant) -> TracedTypes | None:
+    """Verifies what a task of the user's own computes in; `prepare` does, once for each variant.
+
+    Returns:
+        The types; None if the model cannot be traced.
+
+    Raises:
+        PrecisionError: the variant is not in force.
+    """
+    types = traced_types.traced_types(found.model, found.training.from_step(0, 1).element_spec)
+    if types is not None:
+        traced_types.verify(found.model, variant, types)
+    return types
+
+
+def with_input_of(found: ReadyTask, variant: Variant) -> ReadyTask:
+    """The task with the input pipeline that an entry of `variants` asks for; a copy to the GPU needs one."""
+    training = found.training.kept() if variant.cache_input else found.training
+    if variant.prefetch_to_device and (gpus := tf.config.list_logical_devices("GPU")):
+        training = replace(training, device=gpus[0].name)
+    return replace(found, training=training)
+
+
+def _build_metrics(model: keras.Model, training: TrainingData) -> None:
+    """Creates the variables of the metrics. Reads no batch, and changes no weight and no state of random numbers.
+
+    Keras would create them in the trace of the first step, and TensorFlow would have to trace the step a second time.
+    A model for which this does not work is trained without it. A step of the user's own need not use these metrics.
+    """
+    if model.run_eagerly or not has_step_of_keras(model):
+        return
+    with random_state_kept(), contextlib.suppress(Exception):  # of the user's own code; `fit` says what is wrong
+        model._symbolic_build(data_batch=training.from_step(0, 1).element_spec)
+
+
+def _compile(model: keras.Model, arguments: Mapping[str, Any], jit_compile: bool | str) -> None:
+    """Compiles a model, whose own `compile` need not take `jit_compile`."""
+    parameters = inspect.signature(model.compile).parameters.values()
+    if any(found.name == "jit_compile" or found.kind is found.VAR_KEYWORD for found in parameters):
+        model.compile(**arguments, jit_compile=jit_compile)
+    else:
+        model.compile(**arguments)
+        if isinstance(jit_compile, bool):
+            model.jit_compile = jit_compile
+
+
+def _scales_its_loss(model: keras.Model, training: TrainingData) -> bool:
+    """Whether the model's own training step calls `scale_loss`, found by tracing the step without running it."""
+    optimizer, calls = model.optimizer, []
+    original = optimizer.scale_loss
+
+    def recorded(loss: Any) -> Any:
+        calls.append(True)
+        return original(loss)
+
+    object.__setattr__(optimizer, "scale_loss", recorded)
+    try:
+        batch = training.from_step(0, 1).element_spec
+        tf.function(model.train_step, autograph=False).get_concrete_function(batch)
+    finally:
+        vars(optimizer).pop("scale_loss", None)
+    return bool(calls)

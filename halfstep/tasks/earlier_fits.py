@@ -1,0 +1,91 @@
+"""Calls of `fit` that a script makes before the one that is judged, such as the first phase of a fine-tuning.
+
+The first process that comes there trains, as the script says. It keeps what later code of the script can see: the
+variables of the model and of its optimizer, the history, and the states of the generators of random numbers. The other
+processes go on from there, so that all variants are compared from the same start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halfstep import files
+from halfstep.errors import TaskError
+from halfstep.tasks.variables import random_states, set_random_states
+from halfstep.tensorflow_import import keras
+
+
+class EarlierFits:
+    """What earlier calls of `fit` left.
+
+    Args:
+        folder: where it is kept.
+        build: creates the variables of a model that `fit` was called with, by the call's arguments.
+        keeps: whether what is trained is written there.
+    """
+
+    def __init__(self, folder: Path, build: Callable[[dict[str, Any]], None], *, keeps: bool = True) -> None:
+        self._folder, self._build, self._keeps = folder.absolute(), build, keeps
+
+    def history_of(self, number: int, fit: Callable[..., Any], arguments: dict[str, Any]) -> keras.callbacks.History:
+        """What a call of `fit` returns: that of the script, or of an earlier process that made it.
+
+        Args:
+            number: of the call, from 1.
+            fit: Keras's own method.
+            arguments: of the call, by name, the model as `self`.
+
+        Raises:
+            TaskError: the model has other variables than the one that was trained.
+        """
+        arrays, described = self._folder / f"{number}.npz", self._folder / f"{number}.json"
+        model = arguments["self"]
+        if not described.is_file():
+            history = fit(**arguments)
+            if not self._keeps:
+                return history
+            with files.atomic_path(arrays) as path:
+                values = {name: _portable(variable) for name, variable in _variables(model).items()}
+                np.savez(path, **values)  # type: ignore[arg-type]  # its first parameters have other names
+            kept = {"history": history.history, "epoch": history.epoch, "random": random_states()}
+            files.write_json(described, keras.tree.map_structure(_plain, kept))
+            return history
+        self._build(arguments)
+        if model.optimizer is not None and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        found = _variables(model)
+        with np.load(arrays, allow_pickle=False) as values:
+            if any(name not in found or found[name].shape != values[name].shape for name in values):
+                raise TaskError(f"trains a model in its call of fit {number} that has other variables in each run")
+            for name in values:
+                found[name].assign(values[name])
+        kept = files.read_json(described)
+        set_random_states(kept["random"])
+        history = keras.callbacks.History()
+        history.set_model(model)
+        history.history, history.epoch = kept["history"], kept["epoch"]
+        model.history = history
+        return history
+
+
+def _variables(model: keras.Model) -> dict[str, Any]:
+    """The variables that training changes, by where they stand. A wrapper that scales the loss is left out."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    of_optimizer = () if optimizer is None else optimizer.variables
+    return {f"model{number}": variable for number, variable in enumerate(model.variables)} | {
+        f"optimizer{number}": variable for number, variable in enumerate(of_optimizer)
+    }
+
+
+def _portable(variable: Any) -> np.ndarray:
+    """NumPy stores no bfloat16."""
+    value = np.asarray(variable)
+    return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value

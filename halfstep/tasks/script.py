@@ -1,0 +1,326 @@
+"""Runs a training script up to the call of `fit` that is judged, and goes on inside that call.
+
+The script runs on a stack of its own (a greenlet), in the main thread of the process. At `fit` its stack stays as it
+is, so that what its `with` statements hold stays open, and the caller gets the model and the arguments. The script
+never goes on: the process ends with it. A process runs one script, once.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextvars
+import functools
+import inspect
+import os
+import runpy
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+from halfstep import files
+from halfstep.errors import TaskError
+from halfstep.inputs import notebook
+from halfstep.inputs.closure import parsed, source_of
+from halfstep.inputs.own_model import script_files as script_files_of
+from halfstep.params import TaskParams
+from halfstep.tasks import script_files, script_tracking, user_code
+from halfstep.tasks.earlier_fits import EarlierFits
+from halfstep.tasks.output import output_to
+from halfstep.tensorflow_import import global_state, keras, seed_generator, tf
+from halfstep.text import joined
+
+_POLICY = "dtype_policy"  # its name in Keras's global state
+_SEEDS = 1_000_000_007  # by this much per seed, the seeds that Keras draws differ
+_LARGEST_SEED = 10**9  # that Keras draws
+
+
+@dataclass(frozen=True)
+class Call:
+    """The call of `fit` that is judged.
+
+    Attributes:
+        model: compiled by the script.
+        fit: Keras's own method.
+        arguments: of the call, by name, with Keras's defaults.
+        line: of the script, from 1.
+        number: of the call, from 1.
+        later_lines: of the script, where `fit` is called after that line.
+        is_in_loop: whether the line is in a loop, so that the script trains several times.
+        seconds: from the start of the script until the call.
+        replaced: what the script set that the variant or the seed decides, in words.
+    """
+
+    model: keras.Model
+    fit: Callable[..., Any]
+    arguments: dict[str, Any]
+    line: int
+    number: int
+    later_lines: tuple[int, ...]
+    is_in_loop: bool
+    seconds: float
+    replaced: tuple[str, ...]
+
+
+@dataclass
+class _State:
+    """What this process has run."""
+
+    call: Call | None = None
+    stack: greenlet | None = None  # of the script, which must stay alive
+    temporary: str | None = None  # folder of its temporary files
+    replaced: list[str] = field(default_factory=list)
+    fits: bool = False  # whether it is in an earlier call of `fit`
+
+    @contextmanager
+    def earlier_fit(self) -> Iterator[None]:
+        """In the block, calls of `fit` are Keras's own."""
+        self.fits = True
+        try:
+            yield
+        finally:
+            self.fits = False
+
+
+_state = _State()
+
+
+def run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFits) -> Call:
+    """Runs the script of a task under a dtype policy up to the call of `fit` that `task.fit` names.
+
+    The second time it returns that call.
+
+    The working folder is then that of the script. The script's random numbers of Python and NumPy, which often split
+    its data, are the same for every seed; weights, dropout and the shuffling of TensorFlow differ.
+
+    Args:
+        task: section `task` of the parameters.
+        policy: a dtype policy of Keras. What the script itself sets is replaced.
+        seed: of the training. 0 leaves the seeds that the script sets as they are.
+        log: where the script's output goes.
+        earlier: the calls of `fit` before.
+
+    Raises:
+        TaskError: the script fails, or ends before that call of `fit`.
+    """
+    if _state.call is None:
+        _state.call = _run(task, policy, seed, log, earlier)
+    return _state.call
+
+
+def has_called_fit() -> bool:
+    """Whether the script of this process has reached the call of `fit` that is judged."""
+    return _state.stack is not None
+
+
+def is_left() -> bool:
+    """Whether a script stays in its call of `fit`, so that Python must not end it: it would go on.
+
+    Removes the script's temporary files, which nobody else will.
+    """
+    script_tracking.remove()
+    if _state.temporary is not None:
+        shutil.rmtree(_state.temporary, ignore_errors=True)
+    return _state.stack is not None
+
+
+def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFits) -> Call:
+    path = _python_file(task.script_path, log.parent)
+    subject = f"task.script = {task.script}"
+    if keras.config.backend() != "tensorflow":
+        raise TaskError(f"{subject}: Keras uses the backend {keras.config.backend()}; unset KERAS_BACKEND")
+    caller, started_s, argv, folder = getcurrent(), time.monotonic(), sys.argv, Path.cwd()
+    stack = greenlet(functools.partial(_run_main, path, task.script_module))
+    stack.gr_context = contextvars.copy_context()
+    owner = next(kind for kind in keras.Model.__mro__ if "fit" in vars(kind))
+    fit, signature = owner.fit, inspect.signature(owner.fit)
+    made = 0
+
+    def taken(self: keras.Model, *arguments: Any, **keywords: Any) -> Any:
+        nonlocal made
+        if getcurrent() is not stack or _state.fits:
+            return fit(self, *arguments, **keywords)
+        bound = signature.bind(self, *arguments, **keywords)
+        bound.apply_defaults()
+        line, made = _line_in(path), made + 1
+        if made < task.fit if isinstance(task.fit, int) else _calls_of_fit(path, line):
+            with _state.earlier_fit():
+                return earlier.history_of(made, fit, dict(bound.arguments))
+        caller.switch((dict(bound.arguments), line))
+        os._exit(1)  # nobody continues the script
+
+    def applied(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        if getcurrent() is stack:
+            caller.switch((None, _line_in(path)))
+            os._exit(1)
+        return apply(self, *arguments, **keywords)
+
+    apply = keras.optimizers.Optimizer.apply
+    if not any(_calls_of_fit(file, 0) for file in script_files_of(task.script_path, *task.import_folders).values()):
+        keras.optimizers.Optimizer.apply = applied
+
+    user_code.stay_in_checkout()
+    owner.fit, sys.argv, sys.dont_write_bytecode = taken, [str(task.script_path), *task.command_line], True
+    sys.path.insert(0, str(task.import_folders[0]))
+    sys.path += map(str, task.import_folders[1:])  # as with PYTHONPATH=., or where the repository is installed
+    _decide_policy(policy)
+    _decide_seeds(seed)
+    _take_strategies_of_one_device()
+    if libraries := script_tracking.libraries_of(path, task.script_path.parent):
+        _state.replaced.append(f"its tracking with {joined(libraries)}: what it logs by itself is thrown away")
+    found = None
+    try:
+        os.chdir(task.script_folder)
+        explained = user_code.explained(subject, "fails before it calls fit", TaskError, is_script=True)
+        alone = script_files.one_at_a_time(str(path), folder.absolute())
+        with explained, output_to(log), script_tracking.apart(libraries), alone, _temporary_files_kept():
+            found = stack.switch()
+    except TaskError as error:
+        if isinstance(error.__cause__, SystemExit):  # what it says is seldom the cause
+            raise TaskError(f"{error}; what it printed is in {log}") from error.__cause__
+        raise
+    finally:
+        owner.fit, sys.argv = fit, argv
+        if found is None or stack.dead:
+            os.chdir(folder)
+    if stack.dead and made:
+        raise TaskError(f"{subject} calls fit only {made} time{'s' * (made > 1)}, and task.fit is {task.fit}")
+    if stack.dead:
+        raise TaskError(
+            f"{subject} ends without a call of keras.Model.fit; a script with a training loop of its own cannot be "
+            f"taken: write a function for task.name (docs/tasks.md). What it printed is in {log}"
+        )
+    _state.stack = stack
+    values, line = found
+    if values is None:
+        raise TaskError(
+            f"{subject} applies gradients in line {line} in a loop of its own, and calls fit nowhere: write a function "
+            "for task.name (docs/tasks.md)"
+        )
+    return Call(
+        model=values.pop("self"),
+        fit=fit,
+        arguments=values,
+        line=line,
+        number=made,
+        later_lines=tuple(_calls_of_fit(path, line)),
+        is_in_loop=_is_in_loop(path, line),
+        seconds=time.monotonic() - started_s,
+        replaced=tuple(dict.fromkeys(_state.replaced)),
+    )
+
+
+def _python_file(path: Path, folder: Path) -> Path:
+    """The script; of a notebook a file of its code cells in `folder`, to which the lines in messages refer."""
+    if path.suffix != notebook.SUFFIX:
+        return path
+    written = folder / f"{path.stem}.py"
+    files.write_text(written, source_of(path).decode(errors="replace"))
+    return written
+
+
+def _run_main(path: Path, module: str | None) -> None:
+    """As `python FILE`, or `python -m MODULE`."""
+    if module is None:
+        runpy.run_path(str(path), run_name="__main__")
+    else:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+@contextmanager
+def _temporary_files_kept() -> Iterator[None]:
+    """In the block temporary files are those of the user: a download that is kept there is not made again.
+
+    Afterwards they are removed: TensorFlow writes one for each function that it traces.
+    """
+    before, tempfile.tempdir = tempfile.tempdir, None
+    try:
+        yield
+    finally:
+        if before is None:  # the processes of `profile` have a folder
+            before = _state.temporary = tempfile.mkdtemp(prefix="halfstep-")
+        tempfile.tempdir = before
+
+
+def _line_in(path: Path) -> int:
+    """The line of the script that is running."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_filename == str(path):
+            return frame.f_lineno
+        frame = frame.f_back
+    return 0
+
+
+def _calls_of_fit(path: Path, after: int) -> list[int]:
+    """Lines of a file after `after` that call a method `fit`."""
+    tree = parsed(path)
+    if tree is None:
+        return []
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    methods = ((node.func.attr, node.lineno) for node in calls if isinstance(node.func, ast.Attribute))
+    return [line for name, line in methods if name == "fit" and line > after]
+
+
+def _is_in_loop(path: Path, line: int) -> bool:
+    """Whether a line of a file is in the body of a loop."""
+    tree = parsed(path)
+    loops = () if tree is None else (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))
+    return any(node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0) for node in loops)
+
+
+def _decide_policy(policy: str) -> None:
+    """Makes `policy` the default of all layers, whatever the script sets or clears."""
+    decided = keras.dtype_policies.get(policy)
+    read, write = global_state.get_global_attribute, global_state.set_global_attribute
+
+    def get(name: str, *arguments: Any, **keywords: Any) -> Any:
+        return decided if name == _POLICY else read(name, *arguments, **keywords)
+
+    def put(name: str, value: Any) -> None:
+        if name == _POLICY:
+            _state.replaced.append(f"its dtype policy ({getattr(value, 'name', value)}) by that of the variant")
+        else:
+            write(name, value)
+
+    global_state.get_global_attribute, global_state.set_global_attribute = get, put
+
+
+def _take_strategies_of_one_device() -> None:
+    """Replaces strategies that do what one device does by TensorFlow's default one, which can be measured."""
+    mirrored = tf.distribute.MirroredStrategy
+
+    def one_device(devices: Any = None, *arguments: Any, **keywords: Any) -> Any:
+        number = len(devices) if isinstance(devices, list | tuple) else len(tf.config.list_physical_devices("GPU"))
+        if number > 1:
+            return mirrored(devices, *arguments, **keywords)
+        _state.replaced.append("its strategy by that of one device, the only one that it would use")
+        return tf.distribute.get_strategy()
+
+    tf.distribute.MirroredStrategy = tf.distribute.OneDeviceStrategy = one_device
+
+
+def _decide_seeds(seed: int) -> None:
+    """Seeds the process, and makes the seeds of TensorFlow and of Keras's layers depend on `seed`."""
+    keras.utils.set_random_seed(0)
+    set_seed, draw, name = tf.random.set_seed, seed_generator.make_default_seed, "make_default_seed"
+
+    def set_shifted(value: int) -> None:
+        _state.replaced.append(f"its seed ({value}), which stays as it is for seed 0 of train.seeds")
+        set_seed((value + seed) % 2**31)
+
+    def drawn() -> int:
+        return (draw() + seed * _SEEDS - 1) % _LARGEST_SEED + 1
+
+    set_seed(seed)
+    tf.random.set_seed = set_shifted
+    for imported, module in list(sys.modules.items()):
+        if imported.startswith("keras.src") and vars(module).get(name) is draw:
+            setattr(module, name, drawn)

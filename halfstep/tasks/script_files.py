@@ -1,0 +1,82 @@
+"""The files of a script, up to its call of `fit`: it reads and writes as it does for its user, one process at a time.
+
+Processes that run a script at once would write, unpack or remove what another one reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from halfstep import files
+from halfstep.locking import try_lock
+
+_CODE = (".py", ".pyc", ".so", ".pth")
+_SYSTEM = ("/usr/", "/lib", "/etc/", "/sys/", "/opt/", "/dev/", "/proc/", sys.base_prefix, sys.prefix)
+_MOST_READ = 10_000
+_CACHES = (".keras", ".cache", ".config", ".matplotlib")  # in the home folder
+
+
+class _Reads:
+    """Notes the files that Python opens (PEP 578); what libraries in C open it does not see."""
+
+    def __init__(self) -> None:
+        self.is_active = self.is_installed = False
+        self.ignored: tuple[str, ...] = ()
+        self.found: set[str] = set()
+        self.written: set[str] = set()
+
+    def check(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """The audit hook."""
+        if not self.is_active or event != "open" or isinstance(arguments[0], int) or len(self.found) >= _MOST_READ:
+            return
+        path = os.path.realpath(os.fsdecode(arguments[0]))
+        if path.endswith(_CODE) or path.startswith((*self.ignored, *_SYSTEM)):
+            return
+        if (arguments[2] or 0) & os.O_ACCMODE != os.O_RDONLY:
+            self.written.add(path)
+        elif path not in self.written and os.path.isfile(path):  # noqa: PTH113  pathlib would raise for odd names
+            self.found.add(path)
+
+
+_reads = _Reads()
+
+
+def files_read() -> frozenset[str]:
+    """Absolute paths of the data files that Python has read in the blocks of `one_at_a_time`, but what it has written.
+
+    Code, temporary files, caches and results of halfstep are left out.
+    """
+    return frozenset(_reads.found)
+
+
+@contextmanager
+def one_at_a_time(script: str, root: Path) -> Iterator[None]:
+    """In the block no other process of this checkout runs the script; what it reads is noted.
+
+    Args:
+        script: as the parameters name it.
+        root: the checkout.
+    """
+    if not _reads.is_installed:
+        sys.addaudithook(_reads.check)
+        _reads.is_installed = True
+    ours = [root / name for name in ("data", "mlruns", "mlflow.db", files.WORK_DIR)]
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home raises an error where there is none
+    ignored = [*ours, *(home / name for name in _CACHES), Path(tempfile.gettempdir())]
+    _reads.ignored = tuple(os.path.realpath(path) for path in ignored)
+    name = hashlib.sha256(script.encode(errors="surrogateescape")).hexdigest()[:16]
+    folder = root / files.WORK_DIR / "script"
+    folder.mkdir(parents=True, exist_ok=True)
+    with try_lock(folder / f".{name}.lock", wait_s=-1) or nullcontext():
+        _reads.is_active = True
+        try:
+            yield
+        finally:
+            _reads.is_active = False

@@ -1,0 +1,60 @@
+"""What defines a task, for the processes that train and measure it. Does not import TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from halfstep import files
+from halfstep.inputs.own_model import OWN_MODEL
+from halfstep.params import ModelParams, Params, TaskParams, TrainParams
+
+FITS = "fits"  # in the folder of the prepared data: what a script trains before the call of `fit` that is judged
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """What is trained under one variant.
+
+    Attributes:
+        train: with what the variant's entry changes.
+        prepared_sha256: sha256 of the manifest of the prepared data, if another process has verified the files. Large
+            files are then not read again. None if nobody has.
+        directory: folder of the prepared data.
+        batch_key: the parameter that says how many examples a step has, for messages.
+        name: of the variant, or of the arm that measures it: processes of one policy may run a script at once.
+    """
+
+    task: TaskParams
+    model: ModelParams
+    train: TrainParams
+    prepared_sha256: str | None = None
+    directory: Path = files.PREPARED
+    batch_key: str = "train.batch_size"
+    name: str = ""
+
+    @classmethod
+    def of(
+        cls, settings: Params, variant: str, prepared_sha256: str | None = None, directory: Path = files.PREPARED
+    ) -> TaskSpec:
+        """The task as an entry of `variants` says."""
+        entry = settings.variants[variant]
+        key = "train.batch_size" if entry.batch_size is None else f"variants.{variant}.batch_size"
+        train = entry.applied_to(settings.train)
+        return cls(entry.task_of(settings.task), settings.model, train, prepared_sha256, directory, key, variant)
+
+    @property
+    def subject(self) -> str:
+        """Names the task in messages."""
+        if self.task.script is not None:
+            return f"task.script = {self.task.script}"
+        return f"model.name = {self.model.name}" if self.task.uses_data_and_model else f"task.name = {self.task.name}"
+
+    def script_log(self, seed: int, prefix: str = "") -> Path:
+        """The file for what a script prints in this process."""
+        return (files.WORK_DIR / "script" / f"{prefix}{self.name}-{seed}.txt").absolute()
+
+    @property
+    def runs_own_code(self) -> bool:
+        """Whether code of the user's own runs in the training."""
+        return not self.task.uses_data_and_model or OWN_MODEL.fullmatch(self.model.name) is not None

@@ -1,0 +1,191 @@
+"""What is logged for each stage.
+
+A stage calls these functions at its end, and `compare` calls them for stages that DVC restored from its cache.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from halfstep import files
+from halfstep.escaping import markdown_text, truncated_markdown
+from halfstep.results.artifact import read_array
+from halfstep.results.audit import AUDIT
+from halfstep.results.prepared import PREPARED_INFO, PreparedInfo
+from halfstep.results.profile import SUMMARY, TABLES, ProfileSummary
+from halfstep.results.serving import Served, read_served_scores, timing_dir
+from halfstep.results.task import TASK_INFO, TaskInfo
+from halfstep.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_metrics, read_probabilities
+from halfstep.tracking.active_run import FAILURE_TAG, ActiveRun, first_line
+from halfstep.tracking.confusion_matrix import confusion_matrix_png
+from halfstep.tracking.tracker import RunIdentity
+
+Logger = Callable[[ActiveRun], None]
+
+GLANCE = "at_a_glance/step_time_ms"  # MLflow's comparison of runs opens on the metric that was logged first
+CONFUSION_MATRIX = "confusion_matrix.png"
+MAX_WARNINGS = 7900  # characters of a description; a tag of MLflow holds 8,000
+
+
+def preparation() -> RunIdentity:
+    """The run of `prepare`."""
+    return RunIdentity(name="prepare", stage="prepare")
+
+
+def training(variant: str, seed: int) -> RunIdentity:
+    """The run of one training."""
+    return RunIdentity(name=f"train {variant} seed {seed}", stage="train", variant=variant, seed=seed)
+
+
+def profiling(variant: str) -> RunIdentity:
+    """The run of the measurements of one variant."""
+    return RunIdentity(name=variant, stage="profile", variant=variant)
+
+
+def serving(variant: str, name: str) -> RunIdentity:
+    """The run of the weights of one variant in one format."""
+    return RunIdentity(name=f"serve {variant} {name}", stage="serve", variant=variant, format=name)
+
+
+def comparison() -> RunIdentity:
+    """The run of `compare`."""
+    return RunIdentity(name="compare", stage="compare")
+
+
+def log_preparation(run: ActiveRun, directory: Path, result_sha256: str) -> None:
+    """Logs the description of the task and, of images, their numbers, the sample grid and the rejected files."""
+    task = TaskInfo.read(directory / TASK_INFO.name)
+    if task.has_classes:
+        _log_images(run, directory)
+    else:
+        run.artifact(directory / TASK_INFO.name)
+        run.metrics({"examples/test": task.examples})
+    run.mark_complete(result_sha256)
+
+
+def _log_images(run: ActiveRun, directory: Path) -> None:
+    info = PreparedInfo.read(directory / "info.json")
+    run.metrics({f"images/{split}": count for split, count in info.images.items()})
+    run.metrics({"images/rejected": info.rejected, "classes": len(info.classes)})
+    for name in ("sample_grid.png", "class_counts.csv", "rejected.csv", "info.json"):
+        if (directory / name).exists():  # the grid is absent if it could not be drawn
+            run.artifact(directory / name)
+    if info.synthetic:
+        run.describe("Synthetic images: they measure speed only, and their accuracy has no meaning.")
+
+
+def log_training(run: ActiveRun, directory: Path, result_sha256: str) -> None:
+    """Logs `metrics.json`, the epochs that are missing and, of images, the confusion matrix.
+
+    A failed training's run ends as FAILED.
+    """
+    metrics = TrainingMetrics.read(directory / METRICS)
+    run.epochs(pd.read_csv(directory / HISTORY).to_dict(orient="records"))
+    run.metrics(metrics.tracked())
+    run.artifact(directory / HISTORY)
+    run.artifact(directory / METRICS)
+    if metrics.reason is not None:
+        run.tags({FAILURE_TAG: metrics.reason})
+        run.describe(f"Failed: {markdown_text(metrics.reason)}.")
+        run.fail()
+    if (directory / PREDICTIONS).exists():
+        predicted = read_probabilities(directory).argmax(axis=1)
+        labels = read_array(files.PREPARED / "test_labels.npy", dimensions=1)
+        _log_confusion_matrix(run, directory, predicted, labels, PreparedInfo.read(PREPARED_INFO).classes)
+    run.mark_complete(result_sha256)
+
+
+def log_not_trained(run: ActiveRun, directory: Path, result_sha256: str) -> None:
+    """Logs `metrics.json` of a variant that was not trained, and says so."""
+    run.artifact(directory / METRICS)
+    run.describe("Not trained (`train.epochs: 0`): speed only.")
+    run.mark_complete(result_sha256)
+
+
+def log_profile(run: ActiveRun, directory: Path, score_name: str, scores: Sequence[float], result_sha256: str) -> None:
+    """Logs `summary.json`, the mean test score over the seeds, the raw times and the trace."""
+    summary = ProfileSummary.read(directory / SUMMARY)
+    if (step_ms := summary.metrics.get("step_time_ms/mean")) is not None:
+        run.metrics({GLANCE: step_ms})
+    run.metrics(summary.metrics)
+    run.metrics(score_metrics(score_name, scores))
+    run.artifact(directory / SUMMARY)
+    for name, _ in TABLES.values():
+        if (directory / name).is_file():  # an arm may have no account
+            run.artifact(directory / name, "timings")
+    if (directory / AUDIT).is_file():
+        run.artifact(directory / AUDIT)
+    run.artifact(directory / "trace", "trace")
+    if found := [*summary.protocol.warnings, *summary.warnings]:
+        lines = "\n".join(f"- {markdown_text(line)}" for line in found)
+        run.describe(truncated_markdown(lines, MAX_WARNINGS, "The rest is in summary.json."))
+    run.mark_complete(result_sha256)
+
+
+def log_served(run: ActiveRun, served: Served, variant: str, name: str, result_sha256: str) -> None:
+    """Logs the file of the first seed, its size and the time of its export, the score, and where timed the latencies.
+
+    A format that refuses the model ends as FAILED, with the reason.
+    """
+    exports = served.by_row[variant, name]
+    first = exports[0]
+    run.params({"serve.format": first.format, "serve.weights": variant, "serve.policy": first.policy or "float32"})
+    if (refusal := first.refusal) is not None:
+        run.tags({FAILURE_TAG: refusal})
+        run.describe(f"Not served: {markdown_text(refusal)}.")
+        run.fail()
+        run.mark_complete(result_sha256)
+        return
+    if (path := timing_dir(first.arm) / SUMMARY).is_file():
+        run.metrics(ProfileSummary.read(path).metrics)
+    found = {"file_kib": first.kib, "export_s": first.export_s, "difference": first.difference}
+    run.metrics({key: value for key, value in found.items() if value is not None})
+    if not read_metrics(variant, first.seed).not_trained:
+        task = TaskInfo.read(TASK_INFO)
+        labels = read_array(files.PREPARED / "test_labels.npy", dimensions=1) if task.has_classes else None
+        scores = [read_served_scores(variant, item.seed, name, task, labels) for item in exports if not item.refusal]
+        means = [float(found.mean() if task.score_kind == "score" else found[0]) for found in scores]
+        run.metrics(score_metrics(task.score_name, means))
+    run.artifact(files.SERVE / str(first.file), "model")
+    run.mark_complete(result_sha256)
+
+
+def log_comparison(
+    run: ActiveRun, directory: Path, metrics: Mapping[str, float], tags: Mapping[str, str], description: str
+) -> None:
+    """Logs `metrics`, `tags`, the description, and everything in `directory`, such as the report and its tables."""
+    run.metrics(metrics)
+    run.tags(tags)
+    run.describe(description)
+    for path in sorted(directory.iterdir()):
+        if not path.name.startswith("."):
+            run.artifact(path, path.name if path.is_dir() else None)
+    run.mark_complete(files.sha256_file(directory / "comparison.json"))
+
+
+def score_metrics(score_name: str, scores: Sequence[float]) -> dict[str, float]:
+    """Mean test score over the seeds and, with at least two seeds, its sample standard deviation."""
+    values = pd.Series(list(scores), dtype=float)
+    metrics = {f"test_{score_name}": float(values.mean())} if len(values) else {}
+    return metrics | ({f"test_{score_name}_sd": float(values.std(ddof=1))} if len(values) > 1 else {})
+
+
+def _log_confusion_matrix(
+    run: ActiveRun, directory: Path, predicted: np.ndarray, labels: Any, classes: Sequence[str]
+) -> None:
+    try:
+        image = confusion_matrix_png(predicted, labels, classes)
+    except Exception as error:  # of Pillow or its fonts: the results are complete without it
+        reason = first_line(error)
+        print(
+            f"{directory}: {CONFUSION_MATRIX} cannot be drawn ({reason}); MLflow's run has everything else",
+            file=sys.stderr,
+        )
+        return
+    run.file(image, CONFUSION_MATRIX)

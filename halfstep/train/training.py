@@ -1,0 +1,263 @@
+"""Trains a task and tests it, without writing files and without MLflow."""
+
+from __future__ import annotations
+
+import math
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+from scipy import stats
+
+from halfstep import files, precision
+from halfstep.errors import HalfstepError, ModelError, TaskError, TrainingCodeError
+from halfstep.files import require_free_space
+from halfstep.machine import fingerprint, free_memory
+from halfstep.params import TrainParams, Variant
+from halfstep.policies import FLOAT32
+from halfstep.results.training import Overflow, TrainingMetrics
+from halfstep.tasks import building, scoring, user_code
+from halfstep.tasks.ready import ReadyTask, first_weights
+from halfstep.tasks.scoring import NotFiniteError
+from halfstep.tasks.spec import TaskSpec
+from halfstep.tensorflow_import import keras, tf
+from halfstep.train.callbacks import Epoch, EpochRecorder, Failure, StopWhenNotFinite, verbosity
+from halfstep.train.fitting import Callbacks, Fit
+from halfstep.train.numerics import located_overflow, located_underflow
+from halfstep.train.resume import Arrays, CheckpointCallback, Session, capture_state, state_variables
+
+# A step that runs operation by operation keeps each result: 6.5 GiB instead of 1.9 for ResNet-50 at 128 px, batch 16.
+_MEMORY_OF_LOOKING = 3
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training and its test.
+
+    Attributes:
+        ready: the task with the trained model.
+        epochs: the epochs that have ended.
+        failure: why the training ended early, for a numerical reason; None if it finished.
+        train_time_s: seconds in `fit`, with validation and compilation, without logging. After an interruption, the
+            sum over all sessions, without repeated work.
+        outputs: what is stored of the test, as `ReadyTask.outputs` returns it; None after a failure.
+        permuted: as `scoring.permuted_scores` returns it; None after a failure.
+        loss_scale: final loss scale; None without loss scaling.
+        batch_size: examples per step.
+        initial_weights: as in `metrics.json`.
+    """
+
+    ready: ReadyTask
+    epochs: tuple[Epoch, ...]
+    failure: Failure | None
+    train_time_s: float
+    outputs: NDArray[Any] | None
+    permuted: tuple[NDArray[np.float64], NDArray[np.float64]] | None
+    loss_scale: float | None
+    batch_size: int
+    initial_weights: str
+    overflow: Overflow | None = None
+    underflow: dict[str, float] | None = None
+
+    @property
+    def model(self) -> keras.Model:
+        """The trained model."""
+        return self.ready.model
+
+    def metrics(self) -> TrainingMetrics:
+        """Content of `metrics.json`."""
+        images = len(self.epochs) * self.ready.training.steps_per_epoch * self.batch_size
+        return TrainingMetrics(
+            status="failed" if self.failure else "finished",
+            **(vars(self.failure) if self.failure else {}),
+            **({} if self.outputs is None else self.ready.test_metrics(self.outputs)),
+            **of_permuted(self.permuted),
+            train_time_s=self.train_time_s,
+            train_images_per_s=images / self.train_time_s if self.ready.keeps_predictions else None,
+            loss_scale=self.loss_scale,
+            batch_size=self.batch_size,
+            data_sha256=self.ready.data_sha256,
+            environment=fingerprint.trained_on(),
+            initial_weights=self.initial_weights,
+            overflow=self.overflow,
+            underflow=self.underflow,
+        )
+
+
+def train(
+    spec: TaskSpec,
+    variant: Variant,
+    seed: int,
+    listeners: tuple[Callable[[Epoch], None], ...] = (),
+    session: Session | None = None,
+    folder: Path | None = None,
+) -> Trained:
+    """Trains a variant and tests it on the test data.
+
+    Args:
+        spec: the task.
+        variant: an entry of `variants`.
+        seed: seed of the initial weights, the order of the examples and the augmentation.
+        listeners: called with each `Epoch` when it ends.
+        session: checkpoint to resume from, and the request to end early; None for an uninterrupted training.
+        folder: absolute path; where callbacks of a task or script write files, emptied first. None leaves those out.
+
+    Raises:
+        DataError: a batch is larger than the training set, or the disk has too little space for the results.
+        ModelError, TaskError: the model cannot be built or trained, or runs out of memory.
+        TrainingCodeError: the user's own code failed.
+        PrecisionError: the variant is not in force.
+    """
+    session = session or Session()
+    ready = building.ready(spec, variant, seed)
+    _require_space_for(ready)
+    initial_weights = first_weights(ready.model)
+    is_watched = variant.dtype_policy.compute.bits < FLOAT32.bits
+    initial = capture_state(state_variables(ready.model)) if is_watched else {}
+    callbacks = _fit(ready, spec, listeners, session, folder)
+    trained = _test(ready, spec.train, callbacks, callbacks.checkpointer.train_time_s, initial_weights)
+    return _located(trained, callbacks, initial) if is_watched else trained
+
+
+def _located(trained: Trained, callbacks: Callbacks, initial: Arrays) -> Trained:
+    """The training with the layers in which numbers leave the range of 16 bits."""
+    needed_bytes = _MEMORY_OF_LOOKING * 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if free_memory.free_bytes() < needed_bytes:  # the system would kill the training, which is at its end
+        least = f"{needed_bytes / 2**30:.1f} GiB of free memory"
+        print(f"train: the layers are not looked at for overflow and underflow, which takes {least}", file=sys.stderr)
+        return trained
+    latest = callbacks.checkpointer.latest
+    start = (latest.step, latest.arrays) if latest.arrays else (0, initial)
+    try:
+        overflow = located_overflow(trained.ready, trained.failure, trained.loss_scale, start)
+        is_scaled = trained.failure is None and trained.loss_scale is not None
+        underflow = located_underflow(trained.ready) if is_scaled else None
+    except Exception as error:  # of the user's own code, which was not written to run operation by operation
+        print(f"train: the layers that overflow are not located: {user_code.describe(error)}", file=sys.stderr)
+        return trained
+    return replace(trained, overflow=overflow, underflow=underflow or None)
+
+
+def of_permuted(found: tuple[NDArray[np.float64], NDArray[np.float64]] | None) -> dict[str, float]:
+    """The mean score of permuted predictions, and whether it is as good as that of the predictions (a paired t-test).
+
+    As keys of `metrics.json`; empty where it is not known.
+    """
+    if found is None:
+        return {}
+    scores, permuted = found
+    gains = scores - permuted
+    p = float(stats.ttest_1samp(gains, 0.0, alternative="greater").pvalue) if np.ptp(gains) else float(gains[0] <= 0)
+    return {"permuted_score": float(permuted.mean()), "permuted_p": p}
+
+
+def _fit(
+    ready: ReadyTask,
+    spec: TaskSpec,
+    listeners: tuple[Callable[[Epoch], None], ...],
+    session: Session,
+    folder: Path | None = None,
+) -> Callbacks:
+    """Trains."""
+    callbacks = _callbacks(listeners, session, spec.train, ready)
+    with session.interruption.deferred(), _explain_own_code(spec, session), _explain_out_of_memory(spec):
+        if folder is not None and (ready.own_fit is not None or ready.task.callbacks):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+        if ready.own_fit is not None:
+            ready.own_fit(
+                epochs=spec.train.epochs,
+                callbacks=callbacks,
+                validation=ready.validation,
+                folder=folder,
+                verbose=verbosity(),
+            )
+        else:
+            Fit(ready, spec.train.epochs, callbacks, folder).resume(session.start)
+    return callbacks
+
+
+def _callbacks(
+    listeners: tuple[Callable[[Epoch], None], ...], session: Session, settings: TrainParams, ready: ReadyTask
+) -> Callbacks:
+    steps = 1 if ready.own_fit else ready.training.steps_per_epoch  # a script's epochs may differ
+    recorder = EpochRecorder(listeners, steps, session.start.epochs, session.start.epoch_time_s)
+    nan_guard = StopWhenNotFinite(steps, session.start.not_finite_step)
+    checkpointer = CheckpointCallback(recorder, nan_guard, session, settings, ready.training)
+    return Callbacks(recorder, nan_guard, checkpointer)
+
+
+def _test(
+    ready: ReadyTask, settings: TrainParams, callbacks: Callbacks, train_time_s: float, initial_weights: str
+) -> Trained:
+    failure, tested = callbacks.nan_guard.failure, None
+    if failure is None:
+        try:
+            tested = ready.tested(ready.model.predict_on_batch)
+        except NotFiniteError as error:
+            failure = Failure(str(error))
+    return Trained(
+        ready=ready,
+        epochs=tuple(callbacks.recorder.epochs),
+        failure=failure,
+        train_time_s=train_time_s,
+        outputs=None if tested is None else tested.outputs,
+        permuted=None if tested is None else scoring.permuted_scores(ready.task, tested),
+        loss_scale=precision.loss_scale(ready.model),
+        batch_size=settings.batch_size,
+        initial_weights=initial_weights,
+    )
+
+
+def _require_space_for(ready: ReadyTask) -> None:
+    """Fails before the training, not after it, if the disk has too little space for the results and checkpoints."""
+    variables = [*ready.model.variables, *(ready.model.optimizer.variables if ready.model.optimizer else ())]
+    state_bytes = sum(math.prod(found.shape) * tf.dtypes.as_dtype(found.dtype).size for found in variables)
+    copies = 3 + 3  # the model, DVC's cache and MLflow; two checkpoints while a third is written
+    require_free_space(files.TRAIN, copies * state_bytes, "choose a smaller model")
+
+
+@contextmanager
+def _explain_own_code(spec: TaskSpec, session: Session) -> Iterator[None]:
+    """Turns what the user's own code raises during the training into one line."""
+    try:
+        yield
+    except HalfstepError:
+        raise
+    except BaseException as error:
+        if isinstance(error, OSError) and spec.task.script is None:  # what halfstep writes meanwhile
+            raise
+        if session.interruption.requested or not spec.runs_own_code:
+            raise
+        in_callback = f" in its callback {name}" if (name := user_code.callback_of(error)) else ""
+        text = f"{spec.subject} cannot be trained{user_code.under_policy()}{in_callback}: {user_code.describe(error)}"
+        if isinstance(error, OSError | MemoryError):  # the machine's fault, and no result
+            raise TaskError(text) from error
+        raise TrainingCodeError(text) from error
+
+
+@contextmanager
+def _explain_out_of_memory(spec: TaskSpec) -> Iterator[None]:
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise ModelError(
+            f"{spec.batch_key} is {spec.train.batch_size}, for which the memory of {_memory()} is too small; "
+            "reduce it, or choose a smaller model or data.image_size; with a batch that fits, profile.find_max_batch: "
+            "true finds the largest"
+        ) from error
+
+
+def _memory() -> str:
+    found = fingerprint.gpus() if keras.distribution.list_devices("gpu") else []
+    if found and "memory_gib" in found[0]:
+        return f"{found[0]['name']} ({found[0]['memory_gib']} GiB)"
+    return f"this machine ({psutil.virtual_memory().total / 2**30:.0f} GiB)"

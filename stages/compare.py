@@ -1,0 +1,37 @@
+"""`python -m stages.compare`: the verdict on every candidate, from the files of the other stages."""
+
+from __future__ import annotations
+
+from halfstep.supervision import supervise
+
+supervise(__name__)  # before anything large is imported
+
+from halfstep.imports import quick_imports
+
+with quick_imports():
+    from halfstep import params
+    from halfstep.cli import cli_entry, run
+    from halfstep.compare import stage
+    from halfstep.compare.gate import check_gate
+    from halfstep.inputs.snapshot import Snapshot
+    from halfstep.locking import stage_lock
+    from halfstep.results.task import resolved
+
+
+@cli_entry
+def main() -> None:
+    """Compares, writes `data/compare/`, logs, and prints the table. The gate is checked last.
+
+    Raises:
+        GateError: with `compare.gate`, no candidate was adopted, or a training failed.
+    """
+    inputs = Snapshot("compare")
+    settings = resolved(params.load())
+    with stage_lock("compare"):
+        comparison = stage.compare_and_track(settings, inputs)
+    if settings.compare.gate:
+        check_gate(comparison)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(main))

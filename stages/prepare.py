@@ -1,0 +1,38 @@
+"""`python -m stages.prepare`: prepares the data of the task in `data/prepared/`, and checks the task."""
+
+from __future__ import annotations
+
+from halfstep.supervision import supervise
+
+supervise(__name__)  # before anything large is imported
+
+from halfstep.imports import quick_imports
+
+with quick_imports():
+    from halfstep import files, params
+    from halfstep.cli import cli_entry, run
+    from halfstep.inputs.snapshot import Snapshot
+    from halfstep.locking import stage_lock
+    from halfstep.prepare import stage
+    from halfstep.prepare.kept import kept_if_inputs_change
+    from halfstep.tracking import run_logging
+    from halfstep.tracking.tracker import Tracker
+
+
+@cli_entry
+def main() -> None:
+    """Prepares the images that `params.yaml` names, or checks a task of the user's own, and prints a summary."""
+    inputs = Snapshot("prepare")
+    settings = params.load()
+    with stage_lock("prepare"):
+        with Tracker(settings.tracking).run(run_logging.preparation(), settings) as run:
+            with kept_if_inputs_change(settings, inputs) as is_there:
+                if not is_there:
+                    stage.prepare_task_of(settings)
+            run_logging.log_preparation(run, files.PREPARED, files.verify_manifest(files.PREPARED))
+        for line in stage.summary(settings):
+            print(line)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(main))

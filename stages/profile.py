@@ -1,0 +1,34 @@
+"""`python -m stages.profile`: measures step time, latency and memory of every variant, and traces it."""
+
+from __future__ import annotations
+
+from halfstep.supervision import supervise
+
+supervise(__name__)  # before anything large is imported
+
+from contextlib import ExitStack
+
+from halfstep import params
+from halfstep.cli import cli_entry, run
+from halfstep.fork_server import start_server, stop_servers
+from halfstep.imports import quick_imports
+from halfstep.inputs.snapshot import Snapshot
+from halfstep.locking import machine_lock, stage_lock
+
+
+@cli_entry
+def main() -> None:
+    """Measures the variants without a failed training, writes `data/profile/`, and logs one run per variant."""
+    inputs = Snapshot("profile")
+    settings = params.load()
+    with stage_lock("profile"), machine_lock(), ExitStack() as stack:
+        stack.callback(stop_servers)
+        for name in settings.train.variants:  # they import TensorFlow while this process imports the rest
+            start_server(settings.variants[name].variables)
+        with quick_imports():
+            from halfstep.profile import stage
+        stage.run(settings, inputs)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(main))

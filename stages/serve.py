@@ -1,0 +1,41 @@
+"""`python -m stages.serve`: exports the trained weights, and times and tests each format."""
+
+from __future__ import annotations
+
+from halfstep.supervision import supervise
+
+supervise(__name__)  # before anything large is imported
+
+from contextlib import ExitStack
+
+from halfstep import params
+from halfstep.cli import cli_entry, run
+from halfstep.fork_server import start_server, stop_servers
+from halfstep.imports import quick_imports
+from halfstep.inputs.snapshot import Snapshot
+from halfstep.locking import machine_lock, stage_lock
+from halfstep.serve.process import EXPORTING
+
+
+@cli_entry
+def main() -> None:
+    """Writes `data/serve/`, and logs one run for each variant and format; an empty table without `serve.formats`."""
+    inputs = Snapshot("serve")
+    settings = params.load()
+    with stage_lock("serve"):
+        if not settings.serve.exported:
+            from halfstep.results.serving import nothing_served
+
+            nothing_served()
+            return
+        with machine_lock(), ExitStack() as stack:
+            stack.callback(stop_servers)
+            # it imports TensorFlow while this process imports the rest
+            start_server(settings.variants[settings.compare.baseline].variables, EXPORTING)
+            with quick_imports():
+                from halfstep.serve import stage
+            stage.run(settings, inputs)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(main))

@@ -1,5 +1,0 @@
-"""Networks by name. Each takes uint8 pixels, scales them by 1/255, and ends with a softmax in float32."""
-
-from stages.tasks.images.models.building import build
-
-__all__ = ["build"]

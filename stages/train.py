@@ -1,0 +1,59 @@
+"""`python -m stages.train --variant float32 --seed 0`: trains one variant with one seed."""
+
+from __future__ import annotations
+
+from halfstep.supervision import supervise
+
+supervise(__name__)  # before anything large is imported
+
+import argparse
+import os
+
+from halfstep import params
+from halfstep.cli import cli_entry, ended_by_ctrl_c, run
+from halfstep.errors import ParameterError
+from halfstep.imports import quick_imports
+from halfstep.inputs.snapshot import Snapshot
+from halfstep.locking import stage_lock
+from halfstep.results.task import left_out, resolved
+from halfstep.train.leaving import is_left
+
+
+@cli_entry
+def main() -> None:
+    """Reads the parameters, sets the environment variables that TensorFlow reads at its import, and trains.
+
+    With `train.epochs: 0` nothing is trained, and TensorFlow is not imported.
+    """
+    arguments = _arguments()
+    inputs = Snapshot("train", variant=arguments.variant, seed=str(arguments.seed))
+    settings = params.load()
+    if arguments.variant not in settings.variants:
+        known = ", ".join(settings.variants)
+        raise ParameterError(f"--variant is '{arguments.variant}'; allowed are the entries of variants: {known}")
+    os.environ.update(settings.variants[arguments.variant].variables)
+    settings = resolved(settings)
+    with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
+        with ended_by_ctrl_c(), quick_imports():
+            if reason := left_out(arguments.variant):
+                from halfstep.train.not_trained import run_failed
+
+                run_failed(settings, arguments.variant, arguments.seed, reason, inputs)
+                return
+            if settings.train.epochs:
+                from halfstep.train.stage import run_stage  # imports TensorFlow
+            else:
+                from halfstep.train.not_trained import run_stage
+
+        run_stage(settings, arguments.variant, arguments.seed, inputs)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m stages.train", description=__doc__)
+    parser.add_argument("--variant", required=True, help="an entry of `variants`")
+    parser.add_argument("--seed", required=True, type=int)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(main, is_left))
