@@ -26,6 +26,7 @@ LAYERS = (
     {"serve"},
     {"gallery"},
     {"advise", "audit", "fleet"},
+    {"__main__"},
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
 SLOW = {"tensorflow", "keras"}

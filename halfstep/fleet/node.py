@@ -56,9 +56,9 @@ def describe() -> None:
     Raises:
         StepError: a check failed, which is the node's fault: the head has passed them.
     """
-    status, lines = _run("halfstep.environment")
+    status, lines = _run("stages.environment")
     if status:
-        raise StepError(lines[-1] if lines else f"halfstep.environment failed with status {status}", NODE_FAULT)
+        raise StepError(lines[-1] if lines else f"stages.environment failed with status {status}", NODE_FAULT)
 
 
 def train(variant: str, seed: int) -> None:

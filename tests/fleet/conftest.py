@@ -63,7 +63,7 @@ class Cluster:
         for process in self.processes[name].children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 command, above = process.cmdline(), process.parent()
-                if "halfstep.train" in command and (above is None or above.cmdline() != command):
+                if "stages.train" in command and (above is None or above.cmdline() != command):
                     found.append(process)
         return found
 

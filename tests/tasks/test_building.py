@@ -117,7 +117,7 @@ def test_predictions_that_are_not_finite_are_a_result(own: Own) -> None:
 BAD_TASKS = {
     "raises": ("raise RuntimeError('no data')", r"cannot be built: no data \(own_.*, line"),
     "exits": ("sys.exit(3)", r"cannot be built: it raised SystemExit\(3\)"),
-    "other type": ("return 3", r"returned int; it must return a stages\.tasks\.Task"),
+    "other type": ("return 3", r"returned int; it must return a halfstep\.tasks\.Task"),
     "no model": ("return changed(model=3)", "Task.model is int; it must be a keras.Model"),
     "compiled": (
         "m = network(); m.compile('adam', 'mse'); return changed(model=m)",

@@ -318,7 +318,7 @@ def test_stage_does_not_import_tensorflow(pictures: Path, tmp_path: Path) -> Non
     (pictures / "dog" / "00.png").write_bytes((pictures / "cat" / "00.png").read_bytes())
     code = (
         f"import sys, runpy; sys.path.insert(0, {str(root)!r}); sys.argv = ['prepare']\n"
-        "try: runpy.run_module('halfstep.prepare', run_name='__main__')\n"
+        "try: runpy.run_module('stages.prepare', run_name='__main__')\n"
         "except SystemExit as end: assert not {'tensorflow', 'keras', 'torch'} & set(sys.modules); raise\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
