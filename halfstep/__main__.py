@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -12,11 +14,15 @@ PROGRAMS = {
     "advise": ("halfstep.advise.__main__", "List what the reasons advise, or try it as DVC experiments."),
     "audit": ("halfstep.audit.__main__", "Show what stands in a model, without a training."),
     "fleet": ("halfstep.fleet.__main__", "Train and measure on the machines of a Ray cluster."),
+    "judge": ("halfstep.judge", "Judge a script, a task function or a folder of pictures, in any folder."),
     "params": ("halfstep.params.__main__", "Print the table of all parameters."),
     "report": ("halfstep.compare.report.__main__", "Print any comparison.json, or write its page."),
     "trace": ("halfstep.profile.trace.__main__", "Print a TensorFlow profiler trace, or what differs between two."),
     "ui": ("halfstep.tracking.__main__", "Open MLflow's page on the runs of this folder."),
 }
+
+_OF_RESULTS = ("advise", "audit", "report", "ui")  # where `judge` has worked, they work in its workspace
+_WORKSPACE = Path(".halfstep/judge")
 
 
 @click.group(help=f"{__doc__}\n\nThe pipeline itself is `dvc repro`.")
@@ -24,16 +30,26 @@ def main() -> None:
     """The programs; each has its own `--help`."""
 
 
-def _add(name: str, module: str, text: str) -> None:
-    @main.command(name, help=text, add_help_option=False, context_settings={"ignore_unknown_options": True})
-    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-    def program(arguments: tuple[str, ...]) -> None:
-        sys.argv = [f"halfstep {name}", *arguments]
-        sys.exit(importlib.import_module(module).main())
+class _Program(click.Command):
+    """A program that reads its own arguments, `--` and what follows it included."""
+
+    def __init__(self, name: str, module: str, text: str) -> None:
+        super().__init__(name, help=text, add_help_option=False)
+        self._module = module
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.args = args
+        return args
+
+    def invoke(self, ctx: click.Context) -> None:
+        sys.argv = [f"halfstep {self.name}", *ctx.args]
+        if self.name in _OF_RESULTS and not Path("params.yaml").exists() and (_WORKSPACE / "params.yaml").exists():
+            os.chdir(_WORKSPACE)
+        sys.exit(importlib.import_module(self._module).main())
 
 
-for _name, _program in PROGRAMS.items():
-    _add(_name, *_program)
+for _name, (_module, _text) in PROGRAMS.items():
+    main.add_command(_Program(_name, _module, _text))
 
 if __name__ == "__main__":
     main(prog_name="halfstep")

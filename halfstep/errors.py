@@ -101,6 +101,12 @@ class AdviceError(HalfstepError):
     exit_status = 2
 
 
+class WorkspaceError(HalfstepError):
+    """The workspace of `halfstep judge` cannot be used, or a stage failed in it."""
+
+    exit_status = 2
+
+
 class GateError(HalfstepError):
     """No candidate was adopted although `compare.gate` is true."""
 

@@ -25,7 +25,7 @@ LAYERS = (
     {"environment", "prepare", "train", "profile", "compare"},
     {"serve"},
     {"gallery"},
-    {"advise", "audit", "fleet"},
+    {"advise", "audit", "fleet", "judge"},
     {"__main__"},
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}

@@ -66,6 +66,7 @@ EDITS = {
     "child.py": set(),
     "commands.py": set(),
     "inputs/own_code.py": set(),
+    "judge.py": set(),
     "environment/preflight.py": set(),
     "tracking/tracker.py": set(),
     "advise/experiment.py": set(),

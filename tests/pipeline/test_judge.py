@@ -1,0 +1,92 @@
+"""`halfstep judge`: a script in a folder of somebody else gets a verdict, and the folder stays as it was."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from halfstep.judge import REPORT, WORKSPACE
+from halfstep.results.comparison import Comparison
+from tests.pipeline.conftest import child_environment
+from tests.scripts.conftest import source
+
+SMALL = ("--set=profile.processes=2", "--set=serve.formats=[]", "--set=profile.max_seconds=2")
+
+
+class Folder:
+    """A git repository of somebody else."""
+
+    def __init__(self, path: Path, root: Path) -> None:
+        self.path, self._root = path, root
+        self.environment = child_environment(path) | {"PYTHONPATH": str(root)}
+        path.mkdir()
+        self.git("init", "--quiet")
+
+    def git(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=self.path, env=self.environment, check=True, capture_output=True, text=True
+        )
+        return done.stdout
+
+    def halfstep(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-m", "halfstep", *arguments]
+        return subprocess.run(command, cwd=self.path, env=self.environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, root: Path) -> Folder:
+    return Folder(tmp_path / "theirs", root)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "name one thing to judge"),
+        (("train.py", "--images", "pictures"), "name one thing to judge"),
+        (("train.py",), "the script train.py does not exist in"),
+        (("--images", "pictures"), "--images pictures does not exist in"),
+        (("own.py", "--set", "train.epoch=3"), "train.epoch is no parameter: `halfstep params` lists them"),
+        (("own.py", "--set", "train"), "--set train: write it as KEY=VALUE"),
+        (("own.py", "--set", "train.seeds=[1"), "--set train.seeds=[1: the value is not YAML"),
+        (("own.py", "--set", "train.epochs=-1"), "train.epochs is -1"),
+        (("own.py", "--variants", "float32,float8"), "float8"),
+    ],
+)
+def test_mistake_is_named_and_nothing_is_made(folder: Folder, arguments: tuple[str, ...], said: str) -> None:
+    (folder.path / "own.py").write_text("")
+    done = folder.halfstep("judge", *arguments)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert said in done.stderr.splitlines()[-1]
+    assert sorted(path.name for path in folder.path.iterdir()) == [".git", "own.py"]
+
+
+@pytest.mark.slow
+def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder) -> None:
+    text = source(start="import sys; keras.utils.set_random_seed(int(sys.argv[1]))")
+    (folder.path / "train.py").write_text(text)
+    folder.git("add", "--all")
+    folder.git("commit", "--quiet", "--message", "Theirs")
+    command = ("judge", "train.py", "--variants", "float32,mixed_bfloat16", *SMALL, "--", "812")
+    done = folder.halfstep(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = Comparison.read(folder.path / WORKSPACE / "data/compare/comparison.json")
+    assert list(found.candidates) == ["mixed_bfloat16"]
+    assert found.candidates["mixed_bfloat16"].sentence.split(".")[0] in " ".join(done.stdout.split())
+    assert (folder.path / REPORT).is_file()
+    assert folder.git("status", "--short") == ""
+
+    again = folder.halfstep(*command)
+    assert again.returncode == 0
+    assert "Running stage 'train" not in again.stdout
+    shown = folder.halfstep("report")
+    assert shown.returncode == 0, shown.stderr
+    assert "mixed_bfloat16" in shown.stdout
+
+    (folder.path / "train.py").write_text(text.replace("normal(size=(320, 4))", "normal(size=(330, 4))"))
+    edited = folder.halfstep(*command)
+    assert edited.returncode == 0, edited.stdout + edited.stderr
+    assert "Running stage 'train@float32-0'" in edited.stdout
