@@ -14,7 +14,7 @@ PROGRAMS = {
     "advise": ("halfstep.advise.__main__", "List what the reasons advise, or try it as DVC experiments."),
     "audit": ("halfstep.audit.__main__", "Show what stands in a model, without a training."),
     "fleet": ("halfstep.fleet.__main__", "Train and measure on the machines of a Ray cluster."),
-    "judge": ("halfstep.judge", "Judge a script, a task function or a folder of pictures, in any folder."),
+    "judge": ("halfstep.judge", "Judge a script, a function or pictures, in any folder."),
     "params": ("halfstep.params.__main__", "Print the table of all parameters."),
     "report": ("halfstep.compare.report.__main__", "Print any comparison.json, or write its page."),
     "trace": ("halfstep.profile.trace.__main__", "Print a TensorFlow profiler trace, or what differs between two."),

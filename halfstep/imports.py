@@ -12,7 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]  # of the clone; where a wheel is installed, the folder of all packages
+_TEMPLATE = Path(__file__).parent / "template"  # in a wheel alone
+
+
+def template(name: str) -> Path:
+    """A file or folder of the pipeline, such as `dvc.yaml`: of the clone, or in a wheel of halfstep."""
+    return (_TEMPLATE if _TEMPLATE.is_dir() else ROOT) / name
+
+
+def stages_package() -> str:
+    """The package of the stages' pages."""
+    return "halfstep.stages" if _TEMPLATE.is_dir() else "stages"
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from halfstep import files, params
 from halfstep.cli import cli_entry
 from halfstep.commands import dvc, git
 from halfstep.errors import ParameterError, WorkspaceError
-from halfstep.imports import ROOT, search_path
+from halfstep.imports import search_path, stages_package, template
 
 WORKSPACE = files.WORK_DIR / "judge"
 REPORT = files.WORK_DIR / "report.html"
@@ -44,7 +44,7 @@ def main() -> None:
     values = dict(_values(arguments, own, here))
     workspace = here / WORKSPACE
     path = workspace / "params.yaml"
-    text = _with_values(ROOT / "params.yaml", values)  # the command line decides, whatever an earlier one said
+    text = _with_values(template("params.yaml"), values)  # the command line decides, whatever an earlier one said
     params.parse(text)  # before anything is made or changed
     if not (workspace / ".dvc" / "config").is_file():
         _make(workspace)
@@ -149,12 +149,14 @@ def _make(workspace: Path) -> None:
     git("init", "--quiet", folder=workspace)
     dvc("init", "--quiet", "--force", folder=workspace)
     for name in _TEMPLATE:
-        source, target = ROOT / name, workspace / name
+        source, target = template(name), workspace / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, dirs_exist_ok=True)
         else:
             shutil.copyfile(source, target)
+    pipeline = workspace / "dvc.yaml"
+    files.write_text(pipeline, pipeline.read_text(encoding="utf-8").replace(" -m stages.", f" -m {stages_package()}."))
     dvc("config", "core.autostage", "true", folder=workspace)  # else DVC tells what to add to git
     git("add", "--all", folder=workspace)
     git(*_AUTHOR, "commit", "--quiet", "--message", "The pipeline", folder=workspace)

@@ -14,7 +14,7 @@ import yaml
 
 from halfstep import files
 from halfstep.errors import ChangedInputsError, HalfstepError, printable
-from halfstep.imports import ROOT
+from halfstep.imports import template
 from halfstep.inputs import digests, own_code
 from halfstep.inputs.head_digests import read_head_digests
 from halfstep.params import load, read
@@ -44,7 +44,7 @@ class Snapshot:
     """
 
     def __init__(self, stage: str, **item: str) -> None:
-        listed = yaml.safe_load((ROOT / "dvc.yaml").read_bytes())["stages"][stage]
+        listed = yaml.safe_load(template("dvc.yaml").read_bytes())["stages"][stage]
         keys = [key for key in listed["params"] if isinstance(key, str)]
         for name, value in item.items():
             keys = [key.replace(f"${{item.{name}}}", value) for key in keys]

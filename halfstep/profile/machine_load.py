@@ -13,6 +13,8 @@ import psutil
 from halfstep.results.profile import OTHER_PROGRAMS
 from halfstep.text import measure_again
 
+_PROFILES = {("-m", "stages.profile"), ("-m", "halfstep.stages.profile")}  # the second one of `halfstep judge`
+
 
 class OtherLoad:
     """Number of cores that programs other than this one and its workers kept busy; `stage` is what measures."""
@@ -59,7 +61,7 @@ def measuring_users() -> set[str]:
     own, users = os.getuid(), set()
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # it has ended, or the system hides it
-            if ("-m", "stages.profile") in pairwise(process.cmdline()) and process.uids().real != own:
+            if _PROFILES & {*pairwise(process.cmdline())} and process.uids().real != own:
                 users.add(f"user {process.username()}")
     return users
 
