@@ -22,7 +22,6 @@ PROGRAMS = {
 }
 
 _OF_RESULTS = ("advise", "audit", "report", "ui")  # where `judge` has worked, they work in its workspace
-_WORKSPACE = Path(".halfstep/judge")
 
 
 @click.group(help=f"{__doc__}\n\nThe pipeline itself is `dvc repro`.")
@@ -43,8 +42,10 @@ class _Program(click.Command):
 
     def invoke(self, ctx: click.Context) -> None:
         sys.argv = [f"halfstep {self.name}", *ctx.args]
-        if self.name in _OF_RESULTS and not Path("params.yaml").exists() and (_WORKSPACE / "params.yaml").exists():
-            os.chdir(_WORKSPACE)
+        from halfstep.files import JUDGE  # the programs need it, `--help` does not
+
+        if self.name in _OF_RESULTS and not Path("params.yaml").exists() and (JUDGE / "params.yaml").exists():
+            os.chdir(JUDGE)
         sys.exit(importlib.import_module(self._module).main())
 
 

@@ -36,6 +36,7 @@ SOURCE_FILE = KEYS / "source"
 MODEL_FILE = KEYS / "model"
 TASK_FILE = KEYS / "task"
 WORK_DIR = Path(".halfstep")  # kept when DVC reruns a stage; ignored by git and DVC
+JUDGE = WORK_DIR / "judge"  # the workspace of `halfstep judge`
 CONTROL = "_control"  # the second copy of the baseline, for the A/A comparison
 ORIGINAL = "HALFSTEP_ORIGINAL"  # environment variable: the folder of params.yaml of which this checkout is a copy
 BRIDGE_PREFIX = "_bridge_"  # of arms with the baseline's policy and a candidate's other settings

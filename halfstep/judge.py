@@ -25,7 +25,6 @@ from halfstep.commands import dvc, git
 from halfstep.errors import ParameterError, WorkspaceError
 from halfstep.imports import search_path, stages_package, template
 
-WORKSPACE = files.WORK_DIR / "judge"
 REPORT = files.WORK_DIR / "report.html"
 _TEMPLATE = ("dvc.yaml", "params.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/plots")
 _AUTHOR = ("-c", "user.name=halfstep", "-c", "user.email=halfstep@localhost", "-c", "commit.gpgsign=false")
@@ -42,7 +41,7 @@ def main() -> None:
     arguments, own = _arguments(sys.argv[1:])
     here = Path.cwd()
     values = dict(_values(arguments, own, here))
-    workspace = here / WORKSPACE
+    workspace = here / files.JUDGE
     path = workspace / "params.yaml"
     text = _with_values(template("params.yaml"), values)  # the command line decides, whatever an earlier one said
     params.parse(text)  # before anything is made or changed
@@ -54,7 +53,7 @@ def main() -> None:
     if status := subprocess.run(command, cwd=workspace, env=os.environ | variables, check=False).returncode:
         raise WorkspaceError(f"the pipeline ended with status {status}, as shown above; what is finished is kept")
     shutil.copyfile(workspace / files.REPORT, here / REPORT)
-    print(f"The report: {REPORT}. The workspace: {WORKSPACE}; run the same command again after an edit.")
+    print(f"The report: {REPORT}. The workspace: {files.JUDGE}; run the same command again after an edit.")
 
 
 def _arguments(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -119,7 +118,7 @@ def _from_workspace(here: Path, name: str, what: str) -> str:
     path = here / Path(name).expanduser()
     if not path.exists():
         raise ParameterError(f"{what} {name} does not exist in {here}")
-    return os.path.relpath(path, here / WORKSPACE)
+    return os.path.relpath(path, here / files.JUDGE)
 
 
 def _with_values(path: Path, values: dict[str, Any]) -> str:

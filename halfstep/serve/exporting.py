@@ -86,8 +86,8 @@ def _exports(
     task: ReadyTask, inputs: Sequence[NDArray[Any]], request: Request, policy: str | None = None
 ) -> tuple[Export, ...]:
     """The trained weights in each format, tested beside Keras; without a training, new weights on these inputs."""
-    if (difference := _not_loaded(task.model, request.trained)) is not None:
-        raise TaskError(difference)
+    if request.trained is not None:
+        _load_weights(task.model, request.trained)
     tester = _Tester(task, compiled_prediction(task.model), None if request.trained else inputs)
     with tempfile.TemporaryDirectory() as scratch:
         exporter = _Exporter(task, inputs, Path(scratch))
@@ -105,10 +105,8 @@ def _graph(model: keras.Model) -> str:
     return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
-def _not_loaded(model: keras.Model, trained: Path | None) -> str | None:
-    """Loads the trained weights; what differs from them bit for bit, if anything does."""
-    if trained is None:
-        return None
+def _load_weights(model: keras.Model, trained: Path) -> None:
+    """Loads the trained weights; raises a TaskError if one differs from them bit for bit."""
     files.verify_manifest(trained)
     path = saved_model(trained)
     with warnings.catch_warnings(action="ignore"):  # of the optimizer, whose state may differ
@@ -116,8 +114,7 @@ def _not_loaded(model: keras.Model, trained: Path | None) -> str | None:
     known = set(_digests(path))
     for weight in model.weights:
         if _digest(_widened(keras.ops.convert_to_numpy(weight))) not in known:
-            return f"{weight.path} differs from what was trained"
-    return None
+            raise TaskError(f"{weight.path} differs from what was trained")
 
 
 def _digests(path: Path) -> Iterator[str]:

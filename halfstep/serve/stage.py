@@ -94,7 +94,8 @@ def _serve(settings: Params, protocol: ProfileParams, kept: Repeats, prepared: s
     folder, threads = (kept.folder / _EXPORTS).absolute(), _threads(settings)
     exported = exports_of(settings, folder, threads, prepared)
     baseline = settings.compare.baseline
-    arms = arms_of(settings, exported)
+    graphs = _timed_graphs(settings, exported)
+    arms = dict(graphs.values())
     measurement = _measured(settings, protocol, kept, exported, arms, threads, prepared) if arms else None
     served = Served(
         formats=settings.serve.exported,
@@ -103,7 +104,7 @@ def _serve(settings: Params, protocol: ProfileParams, kept: Repeats, prepared: s
         threads=threads,
         timed=(KERAS, *arms) if arms else (),
         exports=tuple(
-            item.model_copy(update={"timed_as": _arm(item, arms, settings, exported)})
+            item if item.refusal else item.model_copy(update={"timed_as": _arm(item, graphs, settings, exported)})
             for found in exported.values()
             for item in found.exports
         ),
@@ -120,21 +121,25 @@ def arms_of(settings: Params, exported: Trainings) -> dict[str, Export]:
 
     A latency does not depend on the values of the weights, so that a graph is timed once.
     """
+    return dict(_timed_graphs(settings, exported).values())
+
+
+def _timed_graphs(settings: Params, exported: Trainings) -> dict[_Graph, tuple[str, Export]]:
+    """By graph, the arm that times it, and its file."""
     found: dict[_Graph, tuple[str, Export]] = {}
     for (variant, _), of_one in exported.items():
         for item in of_one.exports:
             if item.refusal is None and (graph := _graph_of(item, settings, exported)) not in found:
                 is_baseline = variant == settings.compare.baseline
                 found[graph] = (item.name if is_baseline else f"{item.name}.{variant}", item)
-    return dict(found.values())
+    return found
 
 
-def _arm(item: Export, arms: Mapping[str, Export], settings: Params, exported: Trainings) -> str | None:
-    """The arm with the times of an export; None where it has the name of its format, or none."""
-    if item.refusal is not None:
-        return None
-    graph = _graph_of(item, settings, exported)
-    name = next(name for name, timed in arms.items() if _graph_of(timed, settings, exported) == graph)
+def _arm(
+    item: Export, graphs: Mapping[_Graph, tuple[str, Export]], settings: Params, exported: Trainings
+) -> str | None:
+    """The arm with the times of an export; None where it has the name of its format."""
+    name, _ = graphs[_graph_of(item, settings, exported)]
     return None if name == item.format else name
 
 

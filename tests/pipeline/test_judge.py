@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from halfstep.judge import REPORT, WORKSPACE
+from halfstep import files
+from halfstep.judge import REPORT
 from halfstep.results.comparison import Comparison
 from tests.pipeline.conftest import child_environment
 from tests.scripts.conftest import source
@@ -73,7 +74,7 @@ def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder
     command = ("judge", "train.py", "--variants", "float32,mixed_bfloat16", *SMALL, "--", "812")
     done = folder.halfstep(*command)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = Comparison.read(folder.path / WORKSPACE / "data/compare/comparison.json")
+    found = Comparison.read(folder.path / files.JUDGE / "data/compare/comparison.json")
     assert list(found.candidates) == ["mixed_bfloat16"]
     assert found.candidates["mixed_bfloat16"].sentence.split(".")[0] in " ".join(done.stdout.split())
     assert (folder.path / REPORT).is_file()
