@@ -123,9 +123,9 @@ def _from_workspace(here: Path, name: str, what: str) -> str:
 
 def _with_values(path: Path, values: dict[str, Any]) -> str:
     """The text of a parameter file with these values; its comments stay."""
-    yaml = YAML()
-    yaml.width = 1000
-    document = yaml.load(path.read_text(encoding="utf-8"))
+    round_trip = YAML(typ="rt")
+    round_trip.width = 1000
+    document = round_trip.load(path.read_text(encoding="utf-8"))
     for key, value in values.items():
         *folders, last = key.split(".")
         section = document
@@ -135,7 +135,7 @@ def _with_values(path: Path, values: dict[str, Any]) -> str:
             raise ParameterError(f"{key} is no parameter: `halfstep params` lists them")
         section[last] = value
     stream = io.StringIO()
-    yaml.dump(document, stream)
+    round_trip.dump(document, stream)
     return stream.getvalue()
 
 

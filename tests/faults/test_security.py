@@ -56,7 +56,9 @@ def test_models_are_loaded_in_safe_mode(root: Path) -> None:
 def test_yaml_is_read_with_a_safe_loader(root: Path) -> None:
     assert [path for path, name, _ in calls(root) if name == "yaml.load"] == []
     loaders = [keywords for _, name, keywords in calls(root) if name == "YAML"]
-    assert [found["typ"] for found in loaders] == ["'safe'"]
+    assert loaders
+    # ruamel.yaml's round-trip loader makes no objects either: a tag stays text.
+    assert {found.get("typ") for found in loaders} <= {"'safe'", "'rt'"}
 
 
 def test_pictures_are_opened_only_in_listed_formats(root: Path) -> None:
