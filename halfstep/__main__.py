@@ -14,6 +14,7 @@ PROGRAMS = {
     "advise": ("halfstep.advise.__main__", "List what the reasons advise, or try it as DVC experiments."),
     "audit": ("halfstep.audit.__main__", "Show what stands in a model, without a training."),
     "fleet": ("halfstep.fleet.__main__", "Train and measure on the machines of a Ray cluster."),
+    "init": ("halfstep.init", "Add the pipeline to your own repository, for `dvc repro`."),
     "judge": ("halfstep.judge", "Judge a script, a function or pictures, in any folder."),
     "params": ("halfstep.params.__main__", "Print the table of all parameters."),
     "report": ("halfstep.compare.report.__main__", "Print any comparison.json, or write its page."),
@@ -21,6 +22,8 @@ PROGRAMS = {
     "ui": ("halfstep.tracking.__main__", "Open MLflow's page on the runs of this folder."),
 }
 
+_WITH_GATE = ("audit", "judge")  # they end with 1 where they have answered, and the answer does not pass
+_COULD_NOT = 2
 _OF_RESULTS = ("advise", "audit", "report", "ui")  # where `judge` has worked, they work in its workspace
 
 
@@ -46,7 +49,8 @@ class _Program(click.Command):
 
         if self.name in _OF_RESULTS and not Path("params.yaml").exists() and (JUDGE / "params.yaml").exists():
             os.chdir(JUDGE)
-        sys.exit(importlib.import_module(self._module).main())
+        status = importlib.import_module(self._module).main()
+        sys.exit(_COULD_NOT if status == 1 and self.name not in _WITH_GATE else status)
 
 
 for _name, (_module, _text) in PROGRAMS.items():

@@ -37,6 +37,7 @@ MODEL_FILE = KEYS / "model"
 TASK_FILE = KEYS / "task"
 WORK_DIR = Path(".halfstep")  # kept when DVC reruns a stage; ignored by git and DVC
 JUDGE = WORK_DIR / "judge"  # the workspace of `halfstep judge`
+JUDGE_REPORT = WORK_DIR / "report.html"  # the copy of its report, in the folder in which it was called
 CONTROL = "_control"  # the second copy of the baseline, for the A/A comparison
 ORIGINAL = "HALFSTEP_ORIGINAL"  # environment variable: the folder of params.yaml of which this checkout is a copy
 BRIDGE_PREFIX = "_bridge_"  # of arms with the baseline's policy and a candidate's other settings
@@ -79,6 +80,17 @@ def original_root() -> Path:
     if original := os.environ.get(ORIGINAL):
         return Path(original)
     return (Path(os.environ.get("DVC_ROOT") or ".") / _below_dvc_root).resolve()
+
+
+def judged_folder() -> Path | None:
+    """The folder in which `halfstep judge` was called, if this is its workspace or a copy of it."""
+    root = original_root()
+    return root.parents[1] if root.parts[-2:] == JUDGE.parts else None
+
+
+def shown_report() -> Path:
+    """The page of the report, as a user finds it from where the command was called."""
+    return REPORT if judged_folder() is None else JUDGE_REPORT
 
 
 def resolve_data_path(path: str) -> Path:

@@ -51,8 +51,8 @@ try:
         from keras.src.random import seed_generator
         from keras.src.trainers import data_adapters
         from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+        from keras.src.utils import rng_utils
         from keras.src.utils.naming import reset_uids
-        from keras.src.utils.rng_utils import get_random_seed as keras_seed
         from tensorflow.python.eager.context import context as eager_context
         from tensorflow.python.eager.context import global_seed as tensorflow_seed
         from tensorflow.python.framework.config import is_op_determinism_enabled
@@ -62,6 +62,8 @@ except (ImportError, MemoryError) as error:  # a library that does not fit in th
         f"TensorFlow cannot be imported ({(str(error).splitlines() or ['not enough memory'])[-1]}): allow this process "
         "4 GB of memory (`ulimit -v unlimited`), or install requirements.txt again"
     ) from error
+
+keras_seed = getattr(rng_utils, "get_random_seed", lambda: None)  # older releases of Keras keep none
 
 # Keras has read them of the user's `keras.json`; results must not depend on that file.
 keras.config.set_floatx("float32")

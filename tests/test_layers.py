@@ -24,8 +24,8 @@ LAYERS = (
     {"tasks"},
     {"environment", "prepare", "train", "profile", "compare"},
     {"serve"},
-    {"gallery"},
-    {"advise", "audit", "fleet", "judge"},
+    {"gallery", "workspace"},
+    {"advise", "audit", "fleet", "init", "judge"},
     {"__main__"},
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}

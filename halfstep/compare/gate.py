@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Literal
 
 from halfstep.errors import GateError
-from halfstep.files import REPORT
+from halfstep.files import shown_report
 from halfstep.results.comparison import Candidate, Comparison
 
 
@@ -17,7 +17,7 @@ def check_gate(comparison: Comparison) -> None:
         GateError: the gate fails; the message names the cause.
     """
     if (why := refusal(comparison.candidates, comparison.failed or ())) is not None:
-        raise GateError(f"compare.gate: {why}; see {REPORT}")
+        raise GateError(f"compare.gate: {why}; see {shown_report()}")
 
 
 def gate_state(candidates: Mapping[str, Candidate], failed: Collection[str]) -> Literal["passed", "failed"]:

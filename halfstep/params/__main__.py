@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +49,12 @@ def _yaml(value: Any) -> str:
 
 
 def main() -> None:
-    """Prints docs/parameters.md."""
+    """Prints docs/parameters.md, or the JSON schema with which an editor checks and completes `params.yaml`."""
+    parser = argparse.ArgumentParser(prog="halfstep params", description="Prints the reference of all parameters.")
+    parser.add_argument("--json", action="store_true", help="print their JSON schema instead")
+    if parser.parse_args().json:
+        print(json.dumps(Params.model_json_schema(), indent=2))
+        return
     print(f"{_INTRODUCTION}\n{parameter_table()}", end="")
 
 

@@ -122,7 +122,16 @@ class TaskParams(Section):
         assert self.script is not None, "the task is a script"
         if self.script_module is None:
             return resolve_data_path(self.script).absolute()
-        base = self.script_folder.joinpath(*self.script_module.split("."))
+        found = [self._file_of_module(folder) for folder in self._module_folders]
+        return next((path for path in found if path.is_file()), found[0])
+
+    @property
+    def _module_folders(self) -> tuple[Path, ...]:
+        """Where the package of a script named with `-m` may be: in its folder, or in `src` there."""
+        return (self.script_folder, self.script_folder / "src")
+
+    def _file_of_module(self, folder: Path) -> Path:
+        base = folder.joinpath(*(self.script_module or "").split("."))
         return base / "__main__.py" if base.is_dir() else base.with_name(f"{base.name}.py")
 
     @property
@@ -142,7 +151,7 @@ class TaskParams(Section):
     def import_folders(self) -> tuple[Path, ...]:
         """Where modules of the script's own may be: the first one of Python's path, and that in which it may run."""
         if self.script_module is not None:
-            return (self.script_folder,)
+            return tuple(folder for folder in self._module_folders if folder.is_dir()) or (self.script_folder,)
         first, other = self.script_path.parent, self.repository if self.folder is None else self.script_folder
         return (first,) if other in (None, first) else (first, other)
 

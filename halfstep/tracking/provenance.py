@@ -75,14 +75,16 @@ def context_tags() -> dict[str, str]:
 def git_tags() -> dict[str, str]:
     """The commit, and whether tracked files differ from it. `dvc.lock` is ignored, because the pipeline writes it.
 
-    In a copy of the checkout that the fleet made, they are the head's.
+    In a copy of the checkout that the fleet made, they are the head's; in the workspace of `halfstep judge` those of
+    the folder in which it was called, whose code is judged.
     """
     if (head := read_head_digests()) is not None:
         return head.git
-    commit = _git("rev-parse", "HEAD")
+    folder = files.judged_folder()
+    commit = _git("rev-parse", "HEAD", folder=folder)
     if commit is None:
         return {}
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)dvc.lock")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)dvc.lock", folder=folder)
     return {"git.commit": commit, "git.dirty": str(bool(changed)).lower()}
 
 
@@ -93,9 +95,9 @@ def commit_text() -> str | None:
     return commit and commit[:10] + ("+" if tags["git.dirty"] == "true" else "")
 
 
-def _git(*arguments: str) -> str | None:
+def _git(*arguments: str, folder: Path | None) -> str | None:
     try:
-        return git(*arguments).strip()
+        return git(*arguments, folder=folder).strip()
     except CommandError as error:
         if "dubious ownership" in str(error) and (remedy := re.search(r"git config .*safe\.directory.*", str(error))):
             print(f"git: this checkout belongs to another user, and runs have no commit: run `{remedy[0]}`", flush=True)

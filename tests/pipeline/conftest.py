@@ -214,3 +214,32 @@ def draw_images() -> Callable[..., Path]:
         return root
 
     return draw
+
+
+class Folder:
+    """A git repository of somebody else."""
+
+    def __init__(self, path: Path, root: Path) -> None:
+        self.path, self._root = path, root
+        self.environment = child_environment(path) | {"PYTHONPATH": str(root)}
+        path.mkdir()
+        self.git("init", "--quiet")
+
+    def git(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=self.path, env=self.environment, check=True, capture_output=True, text=True
+        )
+        return done.stdout
+
+    def halfstep(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run("-P", "-m", "halfstep", *arguments)
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs Python."""
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, cwd=self.path, env=self.environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, root: Path) -> Folder:
+    return Folder(tmp_path / "theirs", root)

@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+import json
 
 import pytest
 
 from halfstep import files
-from halfstep.judge import REPORT
 from halfstep.results.comparison import Comparison
-from tests.pipeline.conftest import child_environment
+from tests.pipeline.conftest import Folder
 from tests.scripts.conftest import source
 
 SMALL = ("--set=profile.processes=2", "--set=serve.formats=[]", "--set=profile.max_seconds=2")
-
-
-class Folder:
-    """A git repository of somebody else."""
-
-    def __init__(self, path: Path, root: Path) -> None:
-        self.path, self._root = path, root
-        self.environment = child_environment(path) | {"PYTHONPATH": str(root)}
-        path.mkdir()
-        self.git("init", "--quiet")
-
-    def git(self, *arguments: str) -> str:
-        done = subprocess.run(
-            ["git", *arguments], cwd=self.path, env=self.environment, check=True, capture_output=True, text=True
-        )
-        return done.stdout
-
-    def halfstep(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-P", "-m", "halfstep", *arguments]
-        return subprocess.run(command, cwd=self.path, env=self.environment, capture_output=True, text=True, check=False)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, root: Path) -> Folder:
-    return Folder(tmp_path / "theirs", root)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +19,7 @@ def folder(tmp_path: Path, root: Path) -> Folder:
     [
         ((), "name one thing to judge"),
         (("train.py", "--images", "pictures"), "name one thing to judge"),
+        (("-m", "package.train"), "module package.train does not exist in"),
         (("train.py",), "the script train.py does not exist in"),
         (("--images", "pictures"), "--images pictures does not exist in"),
         (("own.py", "--set", "train.epoch=3"), "train.epoch is no parameter: `halfstep params` lists them"),
@@ -77,12 +50,18 @@ def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder
     found = Comparison.read(folder.path / files.JUDGE / "data/compare/comparison.json")
     assert list(found.candidates) == ["mixed_bfloat16"]
     assert found.candidates["mixed_bfloat16"].sentence.split(".")[0] in " ".join(done.stdout.split())
-    assert (folder.path / REPORT).is_file()
+    assert (folder.path / files.JUDGE_REPORT).is_file()
     assert folder.git("status", "--short") == ""
 
-    again = folder.halfstep(*command)
+    assert f"Report: {files.JUDGE_REPORT}" in done.stdout
+    summary = json.loads((folder.path / files.JUDGE / files.profile_dir("float32") / "summary.json").read_text())
+    # That of the script, not of the workspace.
+    assert summary["protocol"]["commit"] == folder.git("rev-parse", "HEAD")[:10]
+
+    again = folder.halfstep(command[0], "--json", *command[1:])
     assert again.returncode == 0
-    assert "Running stage 'train" not in again.stdout
+    assert json.loads(again.stdout) == found.as_json()
+    assert "Running stage 'train" not in again.stderr
     shown = folder.halfstep("report")
     assert shown.returncode == 0, shown.stderr
     assert "mixed_bfloat16" in shown.stdout

@@ -553,18 +553,20 @@ def test_arguments_folder_and_modules_of_the_script(project: ScriptProject) -> N
     assert not (project.script.parent / "__pycache__").exists()
 
 
-@pytest.mark.parametrize("start", ["jobs/train.py", "-m jobs.train"])
-def test_script_runs_in_the_folder_from_which_its_user_starts_it(project: ScriptProject, start: str) -> None:
+@pytest.mark.parametrize(
+    ("start", "place"), [("jobs/train.py", ""), ("-m jobs.train", ""), ("-m jobs.train", "src/")], ids=str
+)
+def test_script_runs_where_its_user_starts_it(project: ScriptProject, start: str, place: str) -> None:
     """`python jobs/train.py` and `python -m jobs.train` from the root of a repository, which has a module `tools`."""
     root = project.script.parent
     relative = "from . import here; from tools import VALUE" if start.startswith("-m") else "import here; VALUE = 7"
     text = source(start=f"{relative}\nprint(Path('settings.txt').read_text(), __name__, here.PLACE, VALUE, sys.argv)")
     project.lay(
         {
-            "jobs/train.py": text,
-            "jobs/__init__.py": "",
-            "jobs/here.py": "PLACE = 'beside'",
-            "tools.py": "VALUE = 7",
+            f"{place}jobs/train.py": text,
+            f"{place}jobs/__init__.py": "",
+            f"{place}jobs/here.py": "PLACE = 'beside'",
+            f"{place}tools.py": "VALUE = 7",
             "settings.txt": "from the root",
         }
     )
@@ -574,7 +576,7 @@ def test_script_runs_in_the_folder_from_which_its_user_starts_it(project: Script
     project.passed("prepare")
     assert project.train()["status"] == "finished"
     printed = (project.root / ".halfstep/script/float32-0.txt").read_text()
-    assert f"from the root __main__ beside 7 ['{root / 'jobs/train.py'}']" in printed
+    assert f"from the root __main__ beside 7 ['{root / place / 'jobs/train.py'}']" in printed
     expected = {"jobs/train.py", "jobs/here.py", "tools.py"} if start.startswith("-m") else {"train.py", "here.py"}
     assert set(project.json("data/keys/task")["files"]) >= expected
 

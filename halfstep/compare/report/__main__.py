@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from halfstep import files
 from halfstep.cli import cli_entry
 from halfstep.compare.report.html import render_report
+from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.report.terminal import render
 from halfstep.compare.study import Study, load_study
 from halfstep.errors import HalfstepError
@@ -20,10 +22,18 @@ def main() -> None:
     """Prints the terminal's text, and writes the page with `--html`."""
     parser = argparse.ArgumentParser(prog="halfstep report", description=__doc__)
     parser.add_argument("file", type=Path, nargs="?", default=COMPARISON, help="a comparison.json")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print it as JSON of the present schema")
+    form.add_argument("--markdown", action="store_true", help="print it as Markdown, for a comment on a pull request")
     parser.add_argument("--html", type=Path, metavar="PATH", help="where to write the page")
     arguments = parser.parse_args()
     comparison = Comparison.read(arguments.file)
-    wide_console().print(render(comparison))
+    if arguments.json:
+        print(json.dumps(comparison.as_json(), indent=2))
+    elif arguments.markdown:
+        print(render_markdown(comparison), end="")
+    else:
+        wide_console().print(render(comparison))
     if arguments.html is not None:
         study = study_of(comparison, arguments.file)
         files.write_text(arguments.html, render_report(comparison, study))

@@ -1,20 +1,16 @@
-"""The comparison as Markdown, from `comparison.json`: the description of its run, and a comment on a pull request.
-
-python -m halfstep.compare.report.markdown > comment.md
-"""
+"""The comparison as Markdown, from `comparison.json`: the description of its run, and a comment on a pull request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halfstep.cli import cli_entry
 from halfstep.compare.report import serving
 from halfstep.compare.report.answer import answers
 from halfstep.compare.report.rows import heads, rows
 from halfstep.compare.report.tables import batch_table
 from halfstep.compare.text import speed_only_note, verdict_text
 from halfstep.escaping import markdown_text, truncated_markdown
-from halfstep.results.comparison import COMPARISON, Candidate, Comparison
+from halfstep.results.comparison import Candidate, Comparison
 from halfstep.text import measure_label
 
 MAX_DESCRIPTION = 7900  # characters; a tag of MLflow holds 8,000
@@ -69,13 +65,3 @@ def _details(name: str, item: Candidate) -> list[str]:
     ]
     lines += [f"- To settle it: {markdown_text(sentence)}" for sentence in item.next_steps or ()]
     return ["", f"**Why, {markdown_text(name)}**", "", *lines] if lines else []
-
-
-@cli_entry
-def main() -> None:
-    """Prints the Markdown of `data/compare/comparison.json`."""
-    print(render_markdown(Comparison.read(COMPARISON)), end="")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -18,6 +18,7 @@ import pytest
 from halfstep.compare.judging import Judging
 from halfstep.compare.report.__main__ import main
 from halfstep.compare.report.html import NO_STUDY_NOTE
+from halfstep.compare.report.markdown import render_markdown
 from halfstep.files import COMPARE
 from halfstep.results.comparison import COMPARISON
 from tests.small_study import SmallStudy, write_results_of
@@ -46,6 +47,18 @@ def test_page_with_the_study_is_the_report(
     assert page == (COMPARE / "report.html").read_text()
     assert "training step" in printed
     assert all(sentence in printed for sentence in written)
+
+
+def test_file_is_printed_as_markdown_and_as_json(
+    comparison: Judging, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = write_results_of(comparison)
+    monkeypatch.setattr(sys, "argv", ["report", "--markdown"])
+    assert main() == 0
+    assert capsys.readouterr().out == render_markdown(found)
+    monkeypatch.setattr(sys, "argv", ["report", "--json"])
+    assert main() == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(COMPARISON.read_text())
 
 
 def test_document_alone_has_no_tables_of_metrics(

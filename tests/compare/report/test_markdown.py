@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from halfstep.compare.judge import document_of
 from halfstep.compare.judging import Judging
-from halfstep.compare.report.markdown import MAX_DESCRIPTION, description, main, render_markdown
+from halfstep.compare.report.markdown import MAX_DESCRIPTION, description, render_markdown
 from halfstep.results import comparison as document
-from tests.small_study import PROTOCOL, SEEDS, SmallStudy, write_results_of
+from tests.small_study import PROTOCOL, SEEDS, SmallStudy
 
 
 def _with_candidate(result: document.Comparison, name: str, **changes: object) -> document.Comparison:
@@ -62,12 +60,6 @@ def test_description_fits_into_a_tag(comparison: Judging) -> None:
     assert len(text) <= 8000
     assert len(text) > MAX_DESCRIPTION - 1000
     assert text.endswith("The rest is in report.html.\n")
-
-
-def test_markdown_is_printed_from_the_file(comparison: Judging, capsys: pytest.CaptureFixture[str]) -> None:
-    write_results_of(comparison)
-    assert main() == 0
-    assert capsys.readouterr().out == render_markdown(document_of(comparison))
 
 
 def test_costs_beside_the_speedups_have_rows(project: SmallStudy) -> None:
