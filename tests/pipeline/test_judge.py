@@ -44,6 +44,9 @@ def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder
     (folder.path / "train.py").write_text(text)
     folder.git("add", "--all")
     folder.git("commit", "--quiet", "--message", "Theirs")
+    # Their own MLflow: a file of it would be in the status of git.
+    folder.environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder.path}/theirs.db"
+    folder.environment["MLFLOW_EXPERIMENT_NAME"] = "theirs"
     command = ("judge", "train.py", "--variants", "float32,mixed_bfloat16", *SMALL, "--", "812")
     done = folder.halfstep(*command)
     assert done.returncode == 0, done.stdout + done.stderr
