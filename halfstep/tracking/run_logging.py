@@ -121,7 +121,8 @@ def log_profile(run: ActiveRun, directory: Path, score_name: str, scores: Sequen
             run.artifact(directory / name, "timings")
     if (directory / AUDIT).is_file():
         run.artifact(directory / AUDIT)
-    run.artifact(directory / "trace", "trace")
+    if (directory / "trace").is_dir():  # the profiler may have failed
+        run.artifact(directory / "trace", "trace")
     if found := [*summary.protocol.warnings, *summary.warnings]:
         lines = "\n".join(f"- {markdown_text(line)}" for line in found)
         run.describe(truncated_markdown(lines, MAX_WARNINGS, "The rest is in summary.json."))

@@ -146,6 +146,17 @@ def test_prepared_images_without_a_grid_are_logged(study: SmallStudy, capfd: pyt
     assert capfd.readouterr().err == ""
 
 
+def test_measurement_of_which_the_profiler_failed_is_logged(
+    study: SmallStudy, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = files.profile_dir("float32")
+    shutil.rmtree(folder / "trace", ignore_errors=True)
+    found = logged(lambda run: run_logging.log_profile(run, folder, "accuracy", [0.9], "abc"))
+    assert found.data.tags[RESULT_TAG] == "abc"
+    assert "summary.json" in artifacts(found)
+    assert capfd.readouterr().err == ""
+
+
 def test_warnings_are_text_in_the_description(study: SmallStudy) -> None:
     study.edit_profile("float32", warnings=("<script>alert(1)</script> *a* $x$",))
     found = logged(lambda run: run_logging.log_profile(run, files.profile_dir("float32"), "accuracy", [0.9], "abc"))
