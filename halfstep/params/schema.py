@@ -151,7 +151,8 @@ class TaskParams(Section):
     def import_folders(self) -> tuple[Path, ...]:
         """Where modules of the script's own may be: the first one of Python's path, and that in which it may run."""
         if self.script_module is not None:
-            return tuple(folder for folder in self._module_folders if folder.is_dir()) or (self.script_folder,)
+            found = [folder for folder in self._module_folders if folder.is_dir()] or [self.script_folder]
+            return tuple(sorted(found, key=lambda folder: not self._file_of_module(folder).is_file()))
         first, other = self.script_path.parent, self.repository if self.folder is None else self.script_folder
         return (first,) if other in (None, first) else (first, other)
 
