@@ -11,15 +11,15 @@ import click
 
 # The programs, with what they do. A program is imported when it is called: `--help` takes no libraries.
 PROGRAMS = {
-    "advise": ("halfstep.advise.__main__", "List what the reasons advise, or try it as DVC experiments."),
-    "audit": ("halfstep.audit.__main__", "Show what stands in a model, without a training."),
-    "fleet": ("halfstep.fleet.__main__", "Train and measure on the machines of a Ray cluster."),
+    "advise": ("halfstep.advise.command", "List what the reasons advise, or try it as DVC experiments."),
+    "audit": ("halfstep.audit.command", "Show what stands in a model, without a training."),
+    "fleet": ("halfstep.fleet.command", "Train and measure on the machines of a Ray cluster."),
     "init": ("halfstep.init", "Add the pipeline to your own repository, for `dvc repro`."),
     "judge": ("halfstep.judge", "Judge a script, a function or pictures, in any folder."),
-    "params": ("halfstep.params.__main__", "Print the table of all parameters."),
-    "report": ("halfstep.compare.report.__main__", "Print any comparison.json, or write its page."),
-    "trace": ("halfstep.profile.trace.__main__", "Print a TensorFlow profiler trace, or what differs between two."),
-    "ui": ("halfstep.tracking.__main__", "Open MLflow's page on the runs of this folder."),
+    "params": ("halfstep.params.command", "Print the table of all parameters."),
+    "report": ("halfstep.compare.report.command", "Print any comparison.json, or write its page."),
+    "trace": ("halfstep.profile.trace.command", "Print a TensorFlow profiler trace, or what differs between two."),
+    "ui": ("halfstep.tracking.command", "Open MLflow's page on the runs of this folder."),
 }
 
 _WITH_GATE = ("audit", "judge")  # they end with 1 where they have answered, and the answer does not pass

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from halfstep.errors import CommandError, one_line
 
 _DVC_PREFIXES = ("ERROR: ", "WARNING: ")
+_DVC_FOOTER = "Having any troubles?"  # after an error that DVC did not expect
 _GIT_LIMIT_S = 120.0
 _KILL_S = 10.0
 _LOG_BYTES = 2**20
@@ -100,7 +101,7 @@ def run_dvc(*arguments: str, folder: Path | None = None) -> subprocess.Completed
 
 def dvc_error(output: str) -> str:
     """DVC's first error in what it printed, on one line."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith(_DVC_FOOTER)]
     errors = [line for line in lines if line.startswith("ERROR: ")] or lines or ["it failed without a message"]
     text = errors[0]
     for prefix in _DVC_PREFIXES:

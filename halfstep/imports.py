@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]  # of the clone; where a wheel is installed, th
 _TEMPLATE = Path(__file__).parent / "template"  # in a wheel alone
 
 
-def template(name: str) -> Path:
+def template(name: str | Path) -> Path:
     """A file or folder of the pipeline, such as `dvc.yaml`: of the clone, or in a wheel of halfstep."""
     return (_TEMPLATE if _TEMPLATE.is_dir() else ROOT) / name
 

@@ -11,8 +11,8 @@ from halfstep.cli import cli_entry
 from halfstep.commands import dvc, git
 from halfstep.errors import CommandError, WorkspaceError
 from halfstep.imports import template
+from halfstep.params.reading import PARAMS_FILE
 from halfstep.workspace import (
-    PARAMS,
     PIPELINE,
     add_lines,
     copy_plots,
@@ -36,7 +36,8 @@ def main() -> None:
         ParameterError: an argument or a parameter is not allowed.
         WorkspaceError: a file of the pipeline exists, or DVC cannot be initialised.
     """
-    parser = parser_of("init", "Adds the pipeline to your own repository: dvc.yaml, params.yaml, lines of .gitignore.")
+    described = "Adds the pipeline to your own repository: dvc.yaml, params.yaml, lines of .gitignore."
+    parser = parser_of("init", described, "%(prog)s [options] [WHAT] [-- arguments of the script]")
     parser.add_argument("--into", type=Path, default=Path(), metavar="FOLDER", help="where there is a pipeline already")
     given, own = split_at_dashes(sys.argv[1:])
     arguments = parser.parse_args(given)
@@ -45,11 +46,11 @@ def main() -> None:
     values = dict(values_of(arguments, own, here, folder))
     if any((folder / name).exists() for name in _MLFLOW):
         values.setdefault("tracking.uri", _OWN_STORE)
-    text = parameters(values, {})
+    text = parameters(values)
     folder.mkdir(parents=True, exist_ok=True)
     root = _dvc_root(folder)
     write_pipeline(folder)
-    files.write_text(folder / PARAMS, text)
+    files.write_text(folder / PARAMS_FILE, text)
     (folder / files.WORK_DIR).mkdir(exist_ok=True)
     copy_plots(root)
     ignored = template(".gitignore").read_text(encoding="utf-8").splitlines()
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 def _require_free(folder: Path) -> None:
-    found = [str(name) for name in (PIPELINE, PARAMS, *_RESULTS) if (folder / name).exists()]
+    found = [str(name) for name in (PIPELINE, PARAMS_FILE, *_RESULTS) if (folder / name).exists()]
     if found:
         raise WorkspaceError(
             f"{found[0]} exists in {folder}, and is not overwritten: give the pipeline a folder of its own, as in "
@@ -79,7 +80,7 @@ def _dvc_root(folder: Path) -> Path:
     else:
         options = [] if top.resolve() == folder.resolve() else ["--subdir"]
     try:
-        dvc("init", "--quiet", *options, folder=folder)
+        dvc("init", *options, folder=folder)
     except CommandError as error:
         raise WorkspaceError(f"{folder}: {error}") from error
     return folder
@@ -88,10 +89,6 @@ def _dvc_root(folder: Path) -> Path:
 def _tell(into: Path, values: dict[str, object]) -> None:
     place = into / PIPELINE
     set_here = f" ({', '.join(values)} set)" if values else ""
-    print(f"Written: {place}, {into / PARAMS}{set_here}, and lines of .gitignore and .dvcignore.")
+    print(f"Written: {place}, {into / PARAMS_FILE}{set_here}, and lines of .gitignore and .dvcignore.")
     go = "" if into == Path() else f"cd {into} && "
     print(f"Next: `{go}dvc repro`. `dvc exp run -S train.batch_size=128` tries a change once git has a commit of them.")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -20,9 +20,9 @@ from halfstep.cli import cli_entry
 from halfstep.commands import dvc, git
 from halfstep.errors import CommandError, GateError, WorkspaceError
 from halfstep.imports import search_path, template
+from halfstep.params.reading import PARAMS_FILE
 from halfstep.results.comparison import COMPARISON, Comparison
 from halfstep.workspace import (
-    PARAMS,
     copy_plots,
     edits_of,
     parameters,
@@ -32,7 +32,7 @@ from halfstep.workspace import (
     write_pipeline,
 )
 
-_WRITTEN = files.WORK_DIR / PARAMS  # as this program wrote it, to know what was edited since
+_WRITTEN = files.WORK_DIR / PARAMS_FILE  # as this program wrote it, to know what was edited since
 _STORE = "sqlite:///mlflow.db"  # of the workspace, also where MLFLOW_TRACKING_URI names the user's own
 _AUTHOR = ("-c", "user.name=halfstep", "-c", "user.email=halfstep@localhost", "-c", "commit.gpgsign=false")
 _STDERR = 2
@@ -51,15 +51,14 @@ def main() -> None:
     here = Path.cwd()
     workspace = here / files.JUDGE
     values = {"tracking.uri": _STORE, **dict(values_of(arguments, own, here, workspace))}
-    edits = {
-        key: value for key, value in edits_of(workspace / PARAMS, workspace / _WRITTEN).items() if key not in values
-    }
-    text = parameters(values, edits)  # before anything is made or changed
+    edited = edits_of(workspace / PARAMS_FILE, workspace / _WRITTEN)
+    edits = {key: value for key, value in edited.items() if key not in values}
+    text = parameters(values | edits)  # before anything is made or changed
     if edits:
-        print(f"judge: edits of {files.JUDGE / PARAMS} stay in force: {', '.join(edits)}", file=sys.stderr)
+        print(f"judge: edits of {files.JUDGE / PARAMS_FILE} stay in force: {', '.join(edits)}", file=sys.stderr)
     _make(workspace)
-    files.write_text(workspace / PARAMS, text)
-    files.write_text(workspace / _WRITTEN, parameters(values, {}))
+    files.write_text(workspace / PARAMS_FILE, text)
+    files.write_text(workspace / _WRITTEN, parameters(values))
     _run(workspace, to_stderr=arguments.json)
     shutil.copyfile(workspace / files.REPORT, here / files.JUDGE_REPORT)
     if arguments.json:
@@ -70,7 +69,8 @@ def main() -> None:
 
 def _arguments(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """The arguments, and after `--` those of the script."""
-    parser = parser_of("judge", "Judges a training in any folder: is lower precision faster, at the same quality?")
+    described = "Judges a training in any folder: is lower precision faster, at the same quality?"
+    parser = parser_of("judge", described, "%(prog)s [options] WHAT [-- arguments of the script]")
     parser.add_argument("--json", action="store_true", help="print comparison.json alone; the rest to standard error")
     known, own = split_at_dashes(given)
     arguments = parser.parse_args(known)
@@ -89,13 +89,13 @@ def _make(workspace: Path) -> None:
     try:
         if is_new:
             git("init", "--quiet", folder=workspace)
-            dvc("init", "--quiet", "--force", folder=workspace)
+            dvc("init", "--force", folder=workspace)
         for name in (".dvcignore", ".gitignore"):
             shutil.copyfile(template(name), workspace / name)
         write_pipeline(workspace)
         copy_plots(workspace)
         if is_new:
-            shutil.copyfile(template(PARAMS), workspace / PARAMS)
+            shutil.copyfile(template(PARAMS_FILE), workspace / PARAMS_FILE)
             for key, value in (("analytics", "false"), ("check_update", "false"), ("autostage", "true")):
                 dvc("config", f"core.{key}", value, folder=workspace)  # without autostage DVC tells what to add to git
             git("add", "--all", folder=workspace)
@@ -116,8 +116,7 @@ def _run(workspace: Path, *, to_stderr: bool) -> None:
     result = workspace / COMPARISON
     if result.is_file() and result.stat().st_mtime >= began_s and Comparison.read(result).gate == "failed":
         raise GateError("compare.gate: the verdict above does not pass")
-    raise WorkspaceError(f"the pipeline ended with status {done.returncode}, as shown above; what is finished is kept")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    raise WorkspaceError(
+        f"the pipeline ended with status {done.returncode}, as shown above; what is finished is kept: "
+        "run this command again where a line says `dvc repro`"
+    )

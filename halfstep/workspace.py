@@ -16,18 +16,15 @@ from ruamel.yaml.error import YAMLError
 from halfstep import files, params
 from halfstep.errors import ParameterError
 from halfstep.imports import stages_package, template
+from halfstep.params.reading import PARAMS_FILE
 
-PARAMS, PIPELINE = "params.yaml", "dvc.yaml"
+PIPELINE = "dvc.yaml"
 PLOTS = ".dvc/plots"
 
 
-def parser_of(program: str, description: str) -> argparse.ArgumentParser:
+def parser_of(program: str, description: str, usage: str) -> argparse.ArgumentParser:
     """A parser for what is judged, and how."""
-    parser = argparse.ArgumentParser(
-        prog=f"halfstep {program}",
-        description=description,
-        usage="%(prog)s [options] WHAT [-- arguments of the script]",
-    )
+    parser = argparse.ArgumentParser(prog=f"halfstep {program}", description=description, usage=usage)
     parser.add_argument(
         "what", nargs="?", metavar="WHAT", help="a training script, or module:function that returns a Task"
     )
@@ -108,32 +105,22 @@ def _path_from(folder: Path, here: Path, name: str, what: str) -> str:
     return os.path.relpath(path, folder)
 
 
-def parameters(values: Mapping[str, Any], edits: Mapping[str, Any]) -> str:
-    """The text of a parameter file: the defaults, with their comments, and other values.
-
-    Args:
-        values: by dotted name.
-        edits: the same, of which some may be new, such as those of another variant; `values` come first.
+def parameters(values: Mapping[str, Any]) -> str:
+    """The text of a parameter file: the defaults, with their comments, and other values by dotted name.
 
     Raises:
-        ParameterError: a parameter of `values` does not exist, or a value is not allowed.
+        ParameterError: a parameter does not exist, or a value is not allowed.
     """
     round_trip = YAML(typ="rt")
     round_trip.width = 1000
-    document = round_trip.load(template(PARAMS).read_text(encoding="utf-8"))
-    for key, value in edits.items():
-        *sections, last = key.split(".")
-        section = document
-        for name in sections:
-            section = section.setdefault(name, {})
-        section[last] = value
+    document = round_trip.load(template(PARAMS_FILE).read_text(encoding="utf-8"))
     for key, value in values.items():
         *sections, last = key.split(".")
         section = document
         for name in sections:
-            section = section.get(name) if isinstance(section, dict) else None
-        if not isinstance(section, dict) or last not in section:
-            raise ParameterError(f"{key} is no parameter: `halfstep params` lists them")
+            section = section.setdefault(name, {})
+            if not isinstance(section, dict):
+                raise ParameterError(f"{key}: {name} is not a section: `halfstep params` lists the parameters")
         section[last] = value
     stream = io.StringIO()
     round_trip.dump(document, stream)

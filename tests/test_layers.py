@@ -157,7 +157,7 @@ MODULES_WITHOUT_TENSORFLOW = (
     "stages.profile",
     "stages.prepare",
     "stages.compare",
-    "halfstep.fleet.__main__",
+    "halfstep.fleet.command",
     "halfstep.fleet.train",
     "halfstep.fleet.node",
 )

@@ -50,7 +50,7 @@ sys.meta_path.insert(0, Finder())
 def test_ctrl_c_while_the_packages_are_looked_for_gives_one_line(root: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(CTRL_C)
     done = subprocess.run(
-        [sys.executable, "-m", "halfstep.params"],
+        [sys.executable, "-m", "halfstep", "params"],
         env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
         capture_output=True,
         text=True,

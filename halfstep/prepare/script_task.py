@@ -8,18 +8,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from halfstep import files
 from halfstep.errors import ALL_OF_IT, TaskError, one_line
 from halfstep.params import Params, Variant
 from halfstep.prepare.plain_python import raised_in_plain_python
-from halfstep.prepare.trials import Failure, candidates_left_out, run_trial, servers
+from halfstep.prepare.trials import Failure, Look, candidates_left_out, run_trial, servers
 from halfstep.results.task import TASK_INFO, ScriptInfo, TaskInfo
 from halfstep.tasks.spec import FITS, TaskSpec
-
-if TYPE_CHECKING:
-    from halfstep.prepare.try_script import Look
 
 LOGS = files.WORK_DIR / "script"
 
@@ -56,7 +52,7 @@ class _Looks:
 
     def __init__(self, settings: Params, directory: Path) -> None:
         self._settings, self._directory = settings, directory
-        self._subject = f"task.script = {settings.task.script}"
+        self._subject = settings.task.script_subject
         self._baseline, self._seed = settings.compare.baseline, settings.train.seeds[0]
         self.folder: str | None = None  # in which it runs, if not its own
         self.first = self._first_look()
@@ -83,22 +79,22 @@ class _Looks:
     @property
     def _speed_only(self) -> str | None:
         """Why the quality is not compared; None if it is."""
-        if self.first.speed_only is None and self._other_validation:
+        if self.first.quality.speed_only is None and self._other_validation:
             return "its validation data differ from run to run"
-        return self.first.speed_only
+        return self.first.quality.speed_only
 
     def info(self) -> TaskInfo:
         """The content of `task.json`."""
-        first = self.first
+        first, quality = self.first, self.first.quality
         return TaskInfo(
             name=self._settings.task.shown,
-            score_name=first.score_name or "none",
-            score_kind=first.score_kind,
-            examples=max(first.examples, 1),
+            score_name=quality.score_name or "none",
+            score_kind=quality.score_kind,
+            examples=max(quality.examples, 1),
             steps_per_epoch=first.steps_per_epoch,
             data_sha256=first.train_sha256,
             script=ScriptInfo(
-                line=first.line,
+                line=first.site.line,
                 epochs=first.epochs,
                 batch_size=first.batch_size,
                 folder=self.folder,
@@ -111,18 +107,18 @@ class _Looks:
 
     def lines(self) -> Iterator[str]:
         """What the user should know."""
-        first, name = self.first, self._settings.task.shown
-        lines = ", ".join(map(str, first.later_lines))
+        first, site, name = self.first, self.first.site, self._settings.task.shown
+        lines = ", ".join(map(str, site.later_lines))
         later = f"; later ones (line {lines}) are not: task.fit names another, or last" if lines else ""
-        yield f"prepare: {name}: the call of fit in line {first.line} is taken{later}"
-        if first.number > 1:
-            before = "1 before it is" if first.number == 2 else f"{first.number - 1} before it are"
+        yield f"prepare: {name}: the call of fit in line {site.line} is taken{later}"
+        if site.number > 1:
+            before = "1 before it is" if site.number == 2 else f"{site.number - 1} before it are"
             yield f"prepare: {name}: {before} trained once, and all variants go on from there"
-        if first.is_in_loop:
+        if site.is_in_loop:
             yield f"prepare: {name} calls fit in a loop: one training of several is judged"
         if self.folder is not None:
             yield f"prepare: {name} runs in {self.folder}: it does not find its files in its own folder"
-        for text in first.replaced:
+        for text in site.replaced:
             yield f"prepare: {name}: replaces {text}"
         if self._other_training or self._other_validation:
             what = " and ".join(["training"] * self._other_training + ["validation"] * self._other_validation)
@@ -149,9 +145,9 @@ class _Looks:
                 f"prepare: {name} reads {one_line(one, 200)}{others}, which task.depends does not name: add it, or its "
                 "folder, so that a change of it runs the stages again"
             )
-        if first.seconds > SLOW_S:
+        if site.seconds > SLOW_S:
             yield (
-                f"prepare: {name} takes {first.seconds:.0f} s to reach fit, in each of at least {self._processes()} "
+                f"prepare: {name} takes {site.seconds:.0f} s to reach fit, in each of at least {self._processes()} "
                 "processes that run it"
             )
         yield f"prepare: what {name} prints is in {LOGS}/"
@@ -223,8 +219,8 @@ class _Looks:
 
     def _note_validation(self, found: Look) -> None:
         """Examples in another order are the same ones: they are stored once."""
-        has_same_start = found.validation_sha256 == self.first.validation_sha256
-        self._other_validation |= not has_same_start and found.validation_set_sha256 != self.first.validation_set_sha256
+        there, here = found.quality, self.first.quality
+        self._other_validation |= there.sha256 != here.sha256 and there.set_sha256 != here.set_sha256
 
 
 def _has_float32_variables(variant: Variant) -> bool:

@@ -1,4 +1,7 @@
-"""Runs what `prepare` tries under each variant, in a process of its own: one fails, and the others go on."""
+"""Runs what `prepare` tries under each variant, in a process of its own: one fails, and the others go on.
+
+What the processes answer is defined here: the stage, which reads it, does not import TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Literal
 
 from halfstep.child import Child, ChildDiedError
 from halfstep.fork_server import start_server, stop_servers
 from halfstep.params import Params, Variant
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.spec import CallSite, TaskSpec
 
-WAIT_S = 60  # between the lines that say so
+WAIT_S = 300  # between the lines that say so; while the user's code runs, `explained` says it more often
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,70 @@ class Failure:
 
     def __str__(self) -> str:
         return self.message
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What a process has seen of the examples on which models are compared.
+
+    Attributes:
+        score_name, score_kind: as of `TaskInfo`; the name is None without a score; then `speed_only` says why.
+        examples: number of test examples.
+        sha256: of the first ones; empty without any.
+        set_sha256: of all of them in any order; empty where the first are those of the other process.
+    """
+
+    score_name: str | None = None
+    score_kind: Literal["score", "metric"] = "score"
+    speed_only: str | None = None
+    examples: int = 0
+    sha256: str = ""
+    set_sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a process that runs a script up to `fit` has seen.
+
+    Attributes:
+        batch_size: examples of the first batch.
+        epochs, steps_per_epoch: of the call.
+        steps_per_execution: of `compile`.
+        can_infer: whether the model has outputs for inputs alone.
+        held_out: whether the test examples were taken from the training data.
+        train_sha256: of the first batches of the training.
+        weights: the first initial weights of the largest variable.
+        unnamed_files: that the script reads and `task.depends` does not name.
+        unscaled: whether a LossScaleOptimizer of the script's own was taken off, because the policy needs none.
+        lost_inputs: what the type of the variant cannot hold of the inputs, as lines.
+    """
+
+    site: CallSite
+    quality: Quality
+    batch_size: int
+    epochs: int
+    steps_per_epoch: int
+    steps_per_execution: int
+    can_infer: bool
+    held_out: bool
+    train_sha256: str
+    weights: str
+    unnamed_files: tuple[str, ...]
+    unscaled: bool
+    lost_inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What is known of a task of the user's own under a candidate.
+
+    Attributes:
+        steps: of an epoch.
+        lost_inputs: what the type of the variant cannot hold of the inputs, as lines.
+    """
+
+    steps: int
+    lost_inputs: tuple[str, ...]
 
 
 @contextmanager
@@ -58,7 +125,7 @@ def run_trial(name: str, module: str, variant: Variant, spec: TaskSpec, *argumen
         waited_s = 0
         while not child.connection.poll(WAIT_S):
             waited_s += WAIT_S
-            print(f"{name}: has waited {waited_s} s for its process", file=sys.stderr, flush=True)
+            print(f"{name}: its process has run for {waited_s} s", file=sys.stderr, flush=True)
         try:
             return child.receive()
         except ChildDiedError as error:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from halfstep import files, precision
 from halfstep.errors import HalfstepError, TaskError
 from halfstep.params import Variant
-from halfstep.prepare.trials import Failure
+from halfstep.prepare.trials import Failure, Look, Quality
 from halfstep.prepare.try_task import COMPARED_BATCHES, message_of
 from halfstep.stats.resampling import check_metric
 from halfstep.tasks import compiling, examples, fit_call, script, script_files, script_score, traced_types, user_code
@@ -31,55 +30,6 @@ from halfstep.tasks.variables import random_state_kept
 from halfstep.tensorflow_import import keras, tf
 
 _MISSING = (FileNotFoundError, NotADirectoryError, ImportError, tf.errors.NotFoundError)
-
-
-@dataclass(frozen=True)
-class Look:
-    """What one process has seen.
-
-    Attributes:
-        line, number, later_lines, is_in_loop, seconds, replaced: as of `script.Call`.
-        takes_batch_size: whether Keras makes the batches.
-        batch_size: examples of the first batch.
-        epochs, steps_per_epoch: of the call.
-        steps_per_execution: of `compile`.
-        score_name, score_kind: as of `TaskInfo`; the name is None without a score; then `speed_only` says why.
-        can_infer: whether the model has outputs for inputs alone.
-        examples: number of test examples.
-        held_out: whether they were taken from the training data.
-        train_sha256: of the first batches of the training.
-        validation_sha256: of the first validation examples; empty without any.
-        validation_set_sha256: of all of them in any order; empty where the first are those of the other process.
-        weights: the first initial weights of the largest variable.
-        unnamed_files: that the script reads and `task.depends` does not name.
-        unscaled: whether a LossScaleOptimizer of the script's own was taken off, because the policy needs none.
-        lost_inputs: what the type of the variant cannot hold of the inputs, as lines.
-    """
-
-    line: int
-    number: int
-    later_lines: tuple[int, ...]
-    is_in_loop: bool
-    seconds: float
-    replaced: tuple[str, ...]
-    takes_batch_size: bool
-    batch_size: int
-    epochs: int
-    steps_per_epoch: int
-    steps_per_execution: int
-    score_name: str | None
-    score_kind: Literal["score", "metric"]
-    speed_only: str | None
-    can_infer: bool
-    examples: int
-    held_out: bool
-    train_sha256: str
-    validation_sha256: str
-    validation_set_sha256: str
-    weights: str
-    unnamed_files: tuple[str, ...]
-    unscaled: bool
-    lost_inputs: tuple[str, ...]
 
 
 def serve(
@@ -123,7 +73,8 @@ def look(
     precision.activate(variant, require_gpu=spec.train.require_gpu)
     no_strategy = tf.distribute.get_strategy()  # not at the import: it starts a thread, with which nothing is forked
     call = fit_call.captured(spec, variant, seed, log)
-    at_line = f"{spec.subject}, line {call.line},"
+    assert call.site is not None, "it is the judged one"
+    at_line = f"{spec.subject}, line {call.site.line},"
     if type(strategy := call.model.distribute_strategy) is not type(no_strategy):
         raise TaskError(
             f"{at_line} trains under {type(strategy).__name__}, which halfstep cannot measure: leave the strategy out, "
@@ -139,7 +90,7 @@ def look(
     with user_code.explained(at_line, "cannot be evaluated", TaskError, is_script=True):
         can_infer = _can_infer(found)
         quality = (
-            _quality(found, spec, directory, first) if can_infer else _Quality(speed_only="its model has no call()")
+            _quality(found, spec, directory, first) if can_infer else Quality(speed_only="its model has no call()")
         )
     ready, scaled = _ready(found, steps), compiling.scales_its_loss(call.model)
     compiling.put_in_force(ready, spec, variant)
@@ -147,26 +98,15 @@ def look(
     with user_code.explained(at_line, "cannot be trained", TaskError, is_script=True):
         _train_a_step(found)
     return Look(
-        line=call.line,
-        number=call.number,
-        later_lines=call.later_lines,
-        is_in_loop=call.is_in_loop,
-        seconds=call.seconds,
-        replaced=call.replaced,
-        takes_batch_size=found.takes_batch_size,
+        site=call.site,
+        quality=quality,
         batch_size=batch_size,
         epochs=found.epochs,
         steps_per_epoch=steps,
         steps_per_execution=int(call.model.steps_per_execution),
-        score_name=quality.score_name,
-        score_kind=quality.score_kind,
-        speed_only=quality.speed_only,
         can_infer=can_infer,
-        examples=quality.examples,
         held_out=found.held_out,
         train_sha256=examples.sha256(first_batches),
-        validation_sha256=quality.sha256,
-        validation_set_sha256=quality.set_sha256,
         weights=weights,
         unnamed_files=_unnamed(script_files.files_read(), named),
         unscaled=scaled and not compiling.scales_its_loss(call.model),
@@ -187,18 +127,6 @@ def _data(call: script.Call, spec: TaskSpec, at_line: str) -> tuple[FitCall, int
     return found, batch_size
 
 
-@dataclass(frozen=True)
-class _Quality:
-    """What is known of the examples on which models are compared."""
-
-    score_name: str | None = None
-    score_kind: Literal["score", "metric"] = "score"
-    speed_only: str | None = None
-    examples: int = 0
-    sha256: str = ""
-    set_sha256: str = ""
-
-
 def _unnamed(read: Iterable[str], named: Iterable[Path]) -> tuple[str, ...]:
     """Those of the files that are read which are none of the named ones, and in none of the named folders."""
     folders = [path.resolve() for path in named]
@@ -215,21 +143,21 @@ def _can_infer(found: FitCall) -> bool:
     return True
 
 
-def _quality(found: FitCall, spec: TaskSpec, directory: Path | None, first: Look | None) -> _Quality:
+def _quality(found: FitCall, spec: TaskSpec, directory: Path | None, first: Look | None) -> Quality:
     """Reads the validation examples, and writes them; all of them also where the first ones are not as expected."""
     if found.validation is None:
-        return _Quality(speed_only="it gives fit no validation data")
+        return Quality(speed_only="it gives fit no validation data")
     read: list[Batch] = []
     try:
         with random_state_kept():
             batches = found.validation_batches()
             read += islice(batches, COMPARED_BATCHES)
             digest = examples.sha256(batch.parts() for batch in read)
-            is_as_expected = first is not None and digest == first.validation_sha256
+            is_as_expected = first is not None and digest == first.quality.sha256
             read += () if is_as_expected else batches
     except TaskError as error:
-        return _Quality(speed_only=f"it {error}")
-    seen = _Quality(sha256=digest, set_sha256="" if is_as_expected else examples.set_sha256(read))
+        return Quality(speed_only=f"it {error}")
+    seen = Quality(sha256=digest, set_sha256="" if is_as_expected else examples.set_sha256(read))
     total = sum(map(len, read))
     if total < 2 or read[0].y is None:
         why = "its data have no targets" if total else "its validation data are empty"
@@ -257,7 +185,7 @@ def _quality(found: FitCall, spec: TaskSpec, directory: Path | None, first: Look
     return replace(seen, score_name=scored[0], examples=total - total // 2)
 
 
-def _metric(model: keras.Model, read: list[Batch], given: str, seen: _Quality, directory: Path | None) -> _Quality:
+def _metric(model: keras.Model, read: list[Batch], given: str, seen: Quality, directory: Path | None) -> Quality:
     """The quality by a metric of all examples, which is computed once."""
     name, metric = script_score.metric_of(model, given)
     read = [Batch(batch.x, batch.y, batch.sample_weight, fit_call.mask_of(model, batch.x)) for batch in read]

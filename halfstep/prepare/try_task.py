@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from halfstep import precision
 from halfstep.errors import HalfstepError, TaskError
 from halfstep.params import Variant
+from halfstep.prepare.trials import Tried
 from halfstep.results.task import TaskInfo
 from halfstep.tasks import compiling, examples, own, scoring, traced_types, user_code
 from halfstep.tasks.ready import ReadyTask, from_task
@@ -34,19 +35,6 @@ _AGAIN = (
     "variants are trained from the same start"
 )
 _CURE = '; what cannot compute in this type needs dtype="float32", in plain Keras, too'
-
-
-@dataclass(frozen=True)
-class Tried:
-    """What is known of a task under a candidate.
-
-    Attributes:
-        steps: of an epoch.
-        lost_inputs: what the type of the variant cannot hold of the inputs, as lines.
-    """
-
-    steps: int
-    lost_inputs: tuple[str, ...]
 
 
 def serve(connection: Connection, variant: Variant, spec: TaskSpec, seed: int, is_baseline: bool) -> None:

@@ -239,7 +239,7 @@ def captured(spec: TaskSpec, variant: Variant, seed: int, log: Path, *, keeps: b
     def build(arguments: dict[str, Any]) -> None:
         model = arguments["self"]
         given = {name: value for name, value in arguments.items() if name != "self"}
-        FitCall(script.Call(model, model.fit, given, 0, 0, (), False, 0.0, ())).build()
+        FitCall(script.Call(model, model.fit, given)).build()
 
     earlier = EarlierFits(spec.directory / FITS / str(seed), build, keeps=keeps)
     return script.run(spec.task, variant.policy, seed, log, earlier)

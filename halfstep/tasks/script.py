@@ -34,6 +34,7 @@ from halfstep.params import TaskParams
 from halfstep.tasks import script_files, script_tracking, user_code
 from halfstep.tasks.earlier_fits import EarlierFits
 from halfstep.tasks.output import output_to
+from halfstep.tasks.spec import CallSite
 from halfstep.tensorflow_import import global_state, keras, seed_generator, tf
 from halfstep.text import joined
 
@@ -50,23 +51,13 @@ class Call:
         model: compiled by the script.
         fit: Keras's own method.
         arguments: of the call, by name, with Keras's defaults.
-        line: of the script, from 1.
-        number: of the call, from 1.
-        later_lines: of the script, where `fit` is called after that line.
-        is_in_loop: whether the line is in a loop, so that the script trains several times.
-        seconds: from the start of the script until the call.
-        replaced: what the script set that the variant or the seed decides, in words.
+        site: where it is; None for an earlier one, which is not judged.
     """
 
     model: keras.Model
     fit: Callable[..., Any]
     arguments: dict[str, Any]
-    line: int
-    number: int
-    later_lines: tuple[int, ...]
-    is_in_loop: bool
-    seconds: float
-    replaced: tuple[str, ...]
+    site: CallSite | None = None
 
 
 @dataclass
@@ -133,7 +124,7 @@ def is_left() -> bool:
 
 def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFits) -> Call:
     path = _python_file(task.script_path, log.parent)
-    subject = f"task.script = {task.script}"
+    subject = task.script_subject
     if keras.config.backend() != "tensorflow":
         raise TaskError(f"{subject}: Keras uses the backend {keras.config.backend()}; unset KERAS_BACKEND")
     caller, started_s, argv, folder = getcurrent(), time.monotonic(), sys.argv, Path.cwd()
@@ -204,10 +195,7 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
             f"{subject} applies gradients in line {line} in a loop of its own, and calls fit nowhere: write a function "
             "for task.name (docs/tasks.md)"
         )
-    return Call(
-        model=values.pop("self"),
-        fit=fit,
-        arguments=values,
+    site = CallSite(
         line=line,
         number=made,
         later_lines=tuple(_calls_of_fit(path, line)),
@@ -215,6 +203,7 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
         seconds=time.monotonic() - started_s,
         replaced=tuple(dict.fromkeys(_state.replaced)),
     )
+    return Call(values.pop("self"), fit, values, site)
 
 
 def _python_file(path: Path, folder: Path) -> Path:

@@ -13,6 +13,27 @@ FITS = "fits"  # in the folder of the prepared data: what a script trains before
 
 
 @dataclass(frozen=True)
+class CallSite:
+    """Where a script calls the `fit` that is judged, and what was before.
+
+    Attributes:
+        line: of the script, from 1.
+        number: of the call, from 1.
+        later_lines: of the script, where `fit` is called after that line.
+        is_in_loop: whether the line is in a loop, so that the script trains several times.
+        seconds: from the start of the script until the call.
+        replaced: what the script set that the variant or the seed decides, in words.
+    """
+
+    line: int
+    number: int
+    later_lines: tuple[int, ...]
+    is_in_loop: bool
+    seconds: float
+    replaced: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class TaskSpec:
     """What is trained under one variant.
 
@@ -47,7 +68,7 @@ class TaskSpec:
     def subject(self) -> str:
         """Names the task in messages."""
         if self.task.script is not None:
-            return f"task.script = {self.task.script}"
+            return self.task.script_subject
         return f"model.name = {self.model.name}" if self.task.uses_data_and_model else f"task.name = {self.task.name}"
 
     def script_log(self, seed: int, prefix: str = "") -> Path:

@@ -259,7 +259,7 @@ def _announced_if_slow(subject: str) -> Iterator[None]:
     def announce() -> None:
         while not ended.wait(SLOW_S):
             waited_s = time.monotonic() - started_s
-            print(f"{subject}: still waiting after {waited_s:.0f} s{_reading()}", file=sys.stderr, flush=True)
+            print(f"{subject.rstrip(',')}: has taken {waited_s:.0f} s so far{_reading()}", file=sys.stderr, flush=True)
 
     threading.Thread(target=announce, daemon=True, name="announcer").start()
     try:

@@ -11,8 +11,8 @@ import pytest
 
 from halfstep import files
 from halfstep.advise import experiment
-from halfstep.advise.__main__ import main
 from halfstep.advise.advice import Advice, advice_of, suffix, with_variants
+from halfstep.advise.command import main
 from halfstep.params import Params, Variant
 from halfstep.results.comparison import COMPARISON, Comparison, MeasuredSpeedup, OverParent, Reason, Remedy
 

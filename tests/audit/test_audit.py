@@ -27,7 +27,7 @@ def run(folder: Path, root: Path, params: dict[str, Any], *arguments: str) -> su
     for source in (root / "examples").glob("*.py"):
         (folder / source.name).write_bytes(source.read_bytes())
     return subprocess.run(
-        [warm.python(), "-m", "halfstep.audit", *arguments],
+        [warm.python(), "-m", "halfstep", "audit", *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(root), "COLUMNS": "160"},
         capture_output=True,

@@ -64,7 +64,7 @@ def set_up(case: Case, root: Path, request: pytest.FixtureRequest, monkeypatch: 
 def run(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
     module, *arguments = command.split()
     page = module_of(module)
-    entry = importlib.import_module(page if module in STAGES else f"{page}.__main__").main
+    entry = importlib.import_module(page if module in STAGES else f"{page}.command").main
     monkeypatch.setattr(sys, "argv", [module, *arguments])
     return int(entry())
 

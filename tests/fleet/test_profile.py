@@ -22,7 +22,7 @@ SETTING = "TF_NUM_INTRAOP_THREADS"
 def test_each_kind_of_machine_is_measured_and_compared(home: Checkout, tmp_path: Path) -> None:
     home.configure({"train.epochs": 0})
     with cluster_of(tmp_path, {"node1": {}, "node2": {SETTING: "1"}}) as cluster:
-        output = home.check_output("python", "-m", "halfstep.fleet", "profile", RAY_ADDRESS=cluster.address)
+        output = home.check_output("python", "-m", "halfstep", "fleet", "profile", RAY_ADDRESS=cluster.address)
     assert re.search(r"fingerprints of the 2 nodes: \w{12}, \w{12}\n", output)
     measured = re.findall(r"profile (\w{12}) on \S+: started$", output, flags=re.MULTILINE)
     results = [
@@ -39,7 +39,7 @@ def test_each_kind_of_machine_is_measured_and_compared(home: Checkout, tmp_path:
     # The same kind of machine as the first node: its profile comes out of the run cache.
     started = home.check_output("dvc", "repro", "--pull")
     assert set(re.findall(r"Running stage '(.*)'", started)) <= {"environment", "compare"}
-    again = home.check_output("python", "-m", "halfstep.fleet", "report")
+    again = home.check_output("python", "-m", "halfstep", "fleet", "report")
     assert "mixed_bfloat16, training: " in again
 
 

@@ -158,7 +158,7 @@ def test_report_runs_without_ray(project: SmallStudy, root: Path) -> None:
     measure(project, "CPU 1")
     code = (
         "import sys; sys.modules['ray'] = None; sys.argv = ['fleet', 'report']\n"
-        "from halfstep.fleet.__main__ import main; status = main()\n"
+        "from halfstep.fleet.command import main; status = main()\n"
         "assert not {'tensorflow', 'keras'} & set(sys.modules), 'TensorFlow is imported'; raise SystemExit(status)"
     )
     variables = os.environ | {"PYTHONPATH": str(root), "COLUMNS": "120"}

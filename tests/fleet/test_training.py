@@ -28,7 +28,7 @@ class Fleet:
     def __init__(self, home: Checkout, cluster: Cluster) -> None:
         environment = child_environment(home.root) | {"RAY_ADDRESS": cluster.address}
         self.process = subprocess.Popen(
-            ["python", "-m", "halfstep.fleet", "train"],
+            ["python", "-m", "halfstep", "fleet", "train"],
             cwd=home.root,
             env=environment,
             stdout=subprocess.PIPE,

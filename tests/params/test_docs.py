@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from halfstep.params.__main__ import parameter_table
+from halfstep.params.command import parameter_table
 
 
 def test_parameter_page_is_up_to_date(root: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "halfstep.params"], cwd=root, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "halfstep", "params"], cwd=root, capture_output=True, text=True, check=True
     )
     page = (root / "docs/parameters.md").read_text(encoding="utf-8")
     assert page == done.stdout, "run `python -m halfstep params > docs/parameters.md`"

@@ -45,6 +45,8 @@ SMALL = {
     "serve.formats": [],
     "profile.inference_calls_per_round": 2,
 }
+# For `halfstep judge` and `init`: as small as a script of its own allows.
+SMALL_BY_SET = ("--set=profile.processes=2", "--set=serve.formats=[]", "--set=profile.max_seconds=2")
 
 
 @dataclass(frozen=True)

@@ -48,12 +48,12 @@ def advised(without_onednn: Checkout, tmp_path: Path) -> Checkout:
 
 
 def test_change_is_tried_as_an_experiment_and_the_workspace_is_as_before(advised: Checkout) -> None:
-    listed = json.loads(advised.check_output("python", "-m", "halfstep.advise", "--json"))
+    listed = json.loads(advised.check_output("python", "-m", "halfstep", "advise", "--json"))
     (advice,) = [item for item in listed if item["change"] and item["change"]["key"] == "variants.float32.onednn"]
     assert (advice["new_variant"], advice["change"]["to"]) == ("float32_onednn_on", True)
     before, text = advised.snapshot(), edit(advised)
 
-    output = advised.check_output("python", "-m", "halfstep.advise", str(advice["number"]))
+    output = advised.check_output("python", "-m", "halfstep", "advise", str(advice["number"]))
     assert "Running stage 'train@float32_onednn_on-0'" in output
     assert "Running stage 'train@float32-0'" not in output
     assert (advised.root / "params.yaml").read_text() == text
@@ -72,7 +72,7 @@ def test_change_is_tried_as_an_experiment_and_the_workspace_is_as_before(advised
 
 def test_formats_that_were_left_out_are_tried_without_a_training(advised: Checkout) -> None:
     text = edit(advised)
-    output = advised.check_output("python", "-m", "halfstep.advise", "formats")
+    output = advised.check_output("python", "-m", "halfstep", "advise", "formats")
     assert "Running stage 'serve'" in output
     assert "Running stage 'train" not in output
     assert "Running stage 'profile'" not in output
@@ -85,12 +85,12 @@ def test_formats_that_were_left_out_are_tried_without_a_training(advised: Checko
 def test_failed_experiment_is_one_line_and_loses_nothing(advised: Checkout) -> None:
     """A file that the stage needs is missing in the last commit."""
     text = edit(advised)
-    listed = json.loads(advised.check_output("python", "-m", "halfstep.advise", "--json"))
+    listed = json.loads(advised.check_output("python", "-m", "halfstep", "advise", "--json"))
     (advice,) = [item for item in listed if item["change"] and item["change"]["key"] == "variants.float32.onednn"]
     path = advised.root / "halfstep/train/fitting.py"
     source = path.read_text()
     path.write_text("raise SystemExit('broken')\n")
-    done = advised.run("python", "-m", "halfstep.advise", str(advice["number"]))
+    done = advised.run("python", "-m", "halfstep", "advise", str(advice["number"]))
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("the experiment advise-float32-onednn-on failed, as shown above")
     assert path.read_text() == "raise SystemExit('broken')\n"
@@ -101,9 +101,9 @@ def test_failed_experiment_is_one_line_and_loses_nothing(advised: Checkout) -> N
 def test_kill_at_any_moment_touches_nothing(advised: Checkout, tmp_path: Path) -> None:
     text, listing = edit(advised), advised.snapshot()
     before = status(advised)
-    listed = json.loads(advised.check_output("python", "-m", "halfstep.advise", "--json"))
+    listed = json.loads(advised.check_output("python", "-m", "halfstep", "advise", "--json"))
     (advice,) = [item for item in listed if item["change"] and item["change"]["key"] == "variants.float32.onednn"]
-    command = ["python", "-m", "halfstep.advise", str(advice["number"])]
+    command = ["python", "-m", "halfstep", "advise", str(advice["number"])]
     left = 0
     for moment in range(10):
         log = tmp_path / f"{moment}.txt"

@@ -8,10 +8,8 @@ import pytest
 
 from halfstep import files
 from halfstep.results.comparison import Comparison
-from tests.pipeline.conftest import Folder
+from tests.pipeline.conftest import SMALL_BY_SET, Folder
 from tests.scripts.conftest import source
-
-SMALL = ("--set=profile.processes=2", "--set=serve.formats=[]", "--set=profile.max_seconds=2")
 
 
 @pytest.mark.parametrize(
@@ -22,7 +20,8 @@ SMALL = ("--set=profile.processes=2", "--set=serve.formats=[]", "--set=profile.m
         (("-m", "package.train"), "module package.train does not exist in"),
         (("train.py",), "the script train.py does not exist in"),
         (("--images", "pictures"), "--images pictures does not exist in"),
-        (("own.py", "--set", "train.epoch=3"), "train.epoch is no parameter: `halfstep params` lists them"),
+        (("own.py", "--set", "train.epoch=3"), "train.epoch is unknown"),
+        (("own.py", "--set", "train.epochs.x=3"), "train.epochs.x: epochs is not a section"),
         (("own.py", "--set", "train"), "--set train: write it as KEY=VALUE"),
         (("own.py", "--set", "train.seeds=[1"), "--set train.seeds=[1: the value is not YAML"),
         (("own.py", "--set", "train.epochs=-1"), "train.epochs is -1"),
@@ -47,7 +46,7 @@ def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder
     # Their own MLflow: a file of it would be in the status of git.
     folder.environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder.path}/theirs.db"
     folder.environment["MLFLOW_EXPERIMENT_NAME"] = "theirs"
-    command = ("judge", "train.py", "--variants", "float32,mixed_bfloat16", *SMALL, "--", "812")
+    command = ("judge", "train.py", "--variants", "float32,mixed_bfloat16", *SMALL_BY_SET, "--", "812")
     done = folder.halfstep(*command)
     assert done.returncode == 0, done.stdout + done.stderr
     found = Comparison.read(folder.path / files.JUDGE / "data/compare/comparison.json")

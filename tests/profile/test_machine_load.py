@@ -57,7 +57,7 @@ def test_measurement_of_another_user_is_named(start_as: Callable[..., None]) -> 
 
 def test_only_measurements_of_others_are_named(start_as: Callable[..., None]) -> None:
     start_as(None, "python", "-m", "stages.profile")
-    start_as("nobody", "python", "-m", "halfstep.profile.trace")
+    start_as("nobody", "python", "-m", "halfstep", "trace")
     start_as("nobody", "stages.profile", "-m")
     assert measuring_users() == set()
 

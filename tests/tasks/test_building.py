@@ -11,7 +11,7 @@ import pytest
 from halfstep import files, precision
 from halfstep.errors import HalfstepError, PrecisionError, TaskError
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
-from halfstep.prepare import try_task
+from halfstep.prepare import trials, try_task
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.tasks import building
 from halfstep.tasks.ready import ReadyTask
@@ -31,7 +31,7 @@ def ready(task: TaskParams, policy: str = "float32", seed: int = 0) -> ReadyTask
     return building.ready(TaskSpec(task, ModelParams(), TRAIN), variant, seed)
 
 
-def tried(task: TaskParams, policy: str) -> try_task.Tried:
+def tried(task: TaskParams, policy: str) -> trials.Tried:
     return try_task.try_candidate(TaskSpec(task, ModelParams(), TRAIN), Variant(policy=policy), 0)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from halfstep.tracking.__main__ import VARIABLES
+from halfstep.tracking.command import VARIABLES
 from halfstep.tracking.store import experiment_id
 
 START_S = 60.0
@@ -34,7 +34,7 @@ def project(
 
 def start(root: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "halfstep.tracking", *arguments],
+        [sys.executable, "-m", "halfstep", "ui", *arguments],
         env=os.environ | {"PYTHONPATH": str(root)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -81,11 +81,11 @@ def test_nothing_to_show_and_a_port_that_is_taken_are_one_line(project: Path, ro
         taken.listen()
         number = taken.getsockname()[1]
         _, stderr = (process := start(root, "--port", str(number))).communicate(timeout=START_S)
-    assert (process.returncode, stderr.count("\n")) == (1, 1)
+    assert (process.returncode, stderr.count("\n")) == (2, 1)
     assert f"--port {number} cannot be used" in stderr
     (project / "mlflow.db").unlink()
     _, stderr = (process := start(root)).communicate(timeout=START_S)
-    assert (process.returncode, stderr.count("\n")) == (1, 1)
+    assert (process.returncode, stderr.count("\n")) == (2, 1)
     assert "has no experiment Default: run `dvc repro` first" in stderr
     assert experiment_id(project / "mlflow.db", "Default") is None
     assert not (project / "mlflow.db").exists()

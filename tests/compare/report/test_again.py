@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from halfstep.compare.judging import Judging
-from halfstep.compare.report.__main__ import main
+from halfstep.compare.report.command import main
 from halfstep.compare.report.html import NO_STUDY_NOTE
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.files import COMPARE

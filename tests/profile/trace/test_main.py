@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "halfstep.profile.trace", *map(str, arguments)]
+    command = [sys.executable, "-m", "halfstep", "trace", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

@@ -55,7 +55,3 @@ def _require_free(port: int) -> None:
             found.bind((_HOST, port))
         except (OSError, OverflowError) as error:
             raise TrackingError(f"--port {port} cannot be used ({error}): choose another, such as 5001") from error
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

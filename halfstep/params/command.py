@@ -56,7 +56,3 @@ def main() -> None:
         print(json.dumps(Params.model_json_schema(), indent=2))
         return
     print(f"{_INTRODUCTION}\n{parameter_table()}", end="")
-
-
-if __name__ == "__main__":
-    main()

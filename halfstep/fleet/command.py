@@ -23,7 +23,3 @@ def main() -> None:
         commands.add_parser(name, help=text)
     name = parser.parse_args().command
     getattr(importlib.import_module(f"halfstep.fleet.{name}"), name)()
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -174,7 +174,3 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--apply", action="store_true", help="takes the result into the workspace, if it is kept")
     parser.add_argument("--json", action="store_true", help="prints the list as JSON")
     return parser.parse_args()
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

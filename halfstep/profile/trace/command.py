@@ -117,7 +117,3 @@ def _graph_dtypes(path: Path) -> dict[str, str]:
     if not isinstance(dtypes, dict) or not all(isinstance(dtype, str) for dtype in dtypes.values()):
         raise TraceError(f'--graph {path} is not a JSON object of types by node, such as {{"dense/MatMul": "float32"}}')
     return dtypes
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -53,7 +53,3 @@ def _print(found: Mapping[str, ModelAudit]) -> None:
         console.print(Text(f"{name}: {total_text(audit)}"))
         for text in finding_texts(audit):
             console.print(Text(f"  {text}"))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
