@@ -108,7 +108,7 @@ class WorkspaceError(HalfstepError):
 
 
 class GateError(HalfstepError):
-    """No candidate was adopted although `compare.gate` is true."""
+    """The comparison does not pass `compare.gate`."""
 
 
 def without_password(text: str) -> str:

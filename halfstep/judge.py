@@ -45,7 +45,7 @@ def main() -> None:
     Raises:
         ParameterError: an argument or a parameter is not allowed.
         WorkspaceError: the workspace cannot be made, or a stage failed; it says so above.
-        GateError: with `compare.gate`, no candidate was adopted.
+        GateError: the comparison does not pass `compare.gate`.
     """
     arguments, own = _arguments(sys.argv[1:])
     here = Path.cwd()
@@ -115,7 +115,7 @@ def _run(workspace: Path, *, to_stderr: bool) -> None:
         return
     result = workspace / COMPARISON
     if result.is_file() and result.stat().st_mtime >= began_s and Comparison.read(result).gate == "failed":
-        raise GateError("compare.gate: the verdict above does not pass")
+        raise GateError("compare.gate: the comparison above does not pass")
     raise WorkspaceError(
         f"the pipeline ended with status {done.returncode}, as shown above; what is finished is kept: "
         "run this command again where a line says `dvc repro`"

@@ -163,6 +163,9 @@ def _problems(model: keras.Model, variant: Variant) -> Iterator[str]:
         yield "oneDNN is on; TF_ENABLE_ONEDNN_OPTS must be 0 before TensorFlow is imported"
     if variant.threads not in (None, threads := tf.config.threading.get_intra_op_parallelism_threads()):
         yield f"TensorFlow has {threads} threads; they must be set before its first operation"
+    on = [name for name, value in tf.config.optimizer.get_experimental_options().items() if value]
+    for name in (name for name in on if name.startswith("auto_mixed_precision")):
+        yield f"{name} is on, by which TensorFlow casts float32: leave it out of tf.config.optimizer"
     if variant.gpu_thread_mode not in (None, mode := os.environ.get(GPU_THREAD_MODE)):
         yield f"{GPU_THREAD_MODE} is {mode}; it must be set before TensorFlow is imported"
 

@@ -23,7 +23,7 @@ def main() -> None:
     """Compares, writes `data/compare/`, logs, and prints the table. The gate is checked last.
 
     Raises:
-        GateError: with `compare.gate`, no candidate was adopted, or a training failed.
+        GateError: the comparison does not pass `compare.gate`.
     """
     inputs = Snapshot("compare")
     settings = resolved(params.load())

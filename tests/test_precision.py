@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -167,6 +167,20 @@ def test_other_tf32_setting_is_refused(tf32: bool) -> None:
     precision.activate(variant)
     tf.config.experimental.enable_tensor_float_32_execution(not tf32)
     assert f"TensorFloat-32 is {'off' if tf32 else 'on'}" in refused(compiled(), variant)
+
+
+@pytest.fixture
+def grappler_casts() -> Iterator[None]:
+    tf.config.optimizer.set_experimental_options({"auto_mixed_precision_onednn_bfloat16": True})
+    yield
+    tf.config.optimizer.set_experimental_options({"auto_mixed_precision_onednn_bfloat16": False})
+
+
+@pytest.mark.usefixtures("grappler_casts")
+def test_float32_that_grappler_casts_is_refused() -> None:
+    variant = Variant(policy="float32")
+    precision.activate(variant)
+    assert "auto_mixed_precision_onednn_bfloat16 is on" in refused(compiled(), variant)
 
 
 @pytest.mark.parametrize(("policy", "found"), [("mixed_float16", "float16"), ("mixed_bfloat16", "bfloat16")])

@@ -7,7 +7,7 @@ from typing import Literal
 
 from halfstep.compare.explain.account import op_changes
 from halfstep.compare.explain.why import why
-from halfstep.compare.gate import gate_state
+from halfstep.compare.gate import gate_of
 from halfstep.compare.judging import JudgedCandidate, Judging, compare, ratio_of, speedup_between
 from halfstep.compare.metrics import (
     LARGEST_BATCH,
@@ -49,6 +49,7 @@ def document_of(judging: Judging) -> document.Comparison:
     study = judging.study
     failed = tuple(result.variant for result in study.variants if result.failures)
     candidates = {item.variant: _candidate(item, judging) for item in judging.candidates}
+    gate = gate_of(candidates, failed, judging.void, judging.params) if judging.params.gate else None
     return document.Comparison(
         baseline=study.baseline.variant,
         environment=study.environment,
@@ -67,7 +68,8 @@ def document_of(judging: Judging) -> document.Comparison:
         score=_score(judging),
         speed_only=judging.speed_only or None,
         why_speed_only=judging.study.why_speed_only,
-        gate=gate_state(candidates, failed) if judging.params.gate else None,
+        gate=gate.state if gate else None,
+        gate_text=gate.text if gate else None,
         failed=failed or None,
         time_to_accuracy=_time_to_accuracy(study),
         baseline_reasons=judging.baseline_reasons or None,

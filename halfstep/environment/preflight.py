@@ -36,6 +36,13 @@ from halfstep.tracking import store
 BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
 APPLICATIONS = "keras.applications."
 MOST_THREADS = 4096
+# Variables of TensorFlow 2.21 and its oneDNN, with the values that change nothing.
+_HIDDEN_PRECISION = {
+    "TF_SET_ONEDNN_FPMATH_MODE": ("strict",),
+    "ONEDNN_DEFAULT_FPMATH_MODE": ("strict",),
+    "DNNL_DEFAULT_FPMATH_MODE": ("strict",),
+    "TF_CONV2D_USE_FP16_ACCUMULATE": ("0", "false"),
+}
 MIN_TEMPORARY_BYTES = 64 * MIB
 MIN_ADDRESS_SPACE_BYTES = 7 * 2**29  # measured: 2.4 GiB are too little for one training of a small network
 
@@ -121,7 +128,7 @@ def require_usable_process() -> None:
     Raises:
         HalfstepError: one line for each that cannot be used.
     """
-    if lines := [*_python_options(), *_thread_variables(), *_folders()]:
+    if lines := [*_python_options(), *_thread_variables(), *_hidden_precision(), *_folders()]:
         raise HalfstepError(*lines)
 
 
@@ -138,6 +145,16 @@ def _thread_variables() -> Iterator[str]:
         if value and not (value.isdecimal() and value.isascii() and int(value) <= MOST_THREADS):
             shown = one_line(value, LONGEST_VALUE)
             yield f"{name} is {shown!r}; it must be a number of threads, 0 to {MOST_THREADS}, or not be set"
+
+
+def _hidden_precision() -> Iterator[str]:
+    """Variables by which TensorFlow computes in fewer bits than a dtype policy says."""
+    for name, harmless in _HIDDEN_PRECISION.items():
+        if (value := os.environ.get(name, "")).lower() not in ("", *harmless):
+            yield (
+                f"{name} is {one_line(value, LONGEST_VALUE)!r}, by which TensorFlow computes in fewer bits than the "
+                "variants say, float32 among them: unset it"
+            )
 
 
 def _folders() -> Iterator[str]:

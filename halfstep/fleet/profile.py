@@ -29,7 +29,10 @@ from halfstep.tracking.provenance import git_tags
 from halfstep.tracking.run_params import flattened
 
 # Parameters that change no result. All others must be the same on all machines.
-_WITHOUT_EFFECT = ("tracking.", "fleet.", "train.checkpoint_every", "train.require_gpu", "compare.gate")
+_WITHOUT_EFFECT = (
+    *("tracking.", "fleet.", "train.checkpoint_every", "train.require_gpu"),
+    *("compare.gate", "compare.max_slowdown"),
+)
 
 
 def profile() -> None:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -16,6 +16,7 @@ from halfstep.errors import ParameterError, one_line
 from halfstep.params.reading import PARAMS_FILE, dotted, parse_tree, read
 from halfstep.params.rules import broken_rules, did_you_mean
 from halfstep.params.schema import QUANTIZED_POLICIES, Params
+from halfstep.text import yaml_text
 
 MAX_LINES = 50  # for each kind of error
 RENAMED = {"compare.accuracy_margin": "compare.quality_margin"}
@@ -63,7 +64,7 @@ def examine(text: str, name: str = "params.yaml") -> tuple[Params | None, list[s
     except ValidationError as error:
         errors = error.errors(include_url=False)
         for details in errors:
-            details["loc"] = tuple(part for part in details["loc"] if part not in _EITHER)
+            details["loc"] = _location(details["loc"])
         lines = _first(iter(dict.fromkeys(f"{name}: {_explain(details)}" for details in errors)))
         locations = [details["loc"] for details in errors]
         if any("variants" in location[:2] for location in locations):
@@ -72,7 +73,16 @@ def examine(text: str, name: str = "params.yaml") -> tuple[Params | None, list[s
     return params, lines + _first(f"{name}: {line}" for line in broken_rules(params))
 
 
-_EITHER = ("dict[str,any]", "list[any]")  # pydantic's parts of a location for each type that a field may have
+def _location(parts: Sequence[int | str]) -> tuple[int | str, ...]:
+    """The place of a value, without the parts that pydantic adds for each type that a field may have."""
+    found, model = list[int | str](), cast("type[BaseModel] | None", Params)
+    for part in parts:
+        if model is None and isinstance(part, str):
+            continue
+        found.append(part)
+        if model is not None and (field := model.model_fields.get(str(part))) is not None:
+            model = inner_model(field)
+    return tuple(found)
 
 
 def _first(lines: Iterator[str]) -> list[str]:
@@ -122,7 +132,7 @@ def _shown(value: Any) -> str:
 def _nearest(value: Any, field: FieldInfo | None) -> str:
     if field is None or not isinstance(value, str) or get_origin(field.annotation) is not Literal:
         return ""
-    return did_you_mean(value, get_args(field.annotation))
+    return did_you_mean(value, [yaml_text(allowed) for allowed in get_args(field.annotation)])
 
 
 def _find(location: Sequence[int | str]) -> tuple[type[BaseModel], FieldInfo | None]:
@@ -162,7 +172,7 @@ def _words(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     if "const" in schema:
         return str(schema["const"])
     if "enum" in schema:
-        return "one of " + ", ".join(map(str, schema["enum"]))
+        return "one of " + ", ".join(yaml_text(value) for value in schema["enum"])
     kind = schema.get("type")
     if kind == "array":
         each = f", each item {_words(schema['items'], definitions)}" if schema.get("items") else ""

@@ -111,10 +111,10 @@ def _scripts_have_what_they_need(params: Params) -> Iterator[str]:
 def _speed_only_decides_on_no_model(params: Params) -> Iterator[str]:
     if params.train.epochs != 0:
         return
-    if params.compare.gate:
+    if params.compare.gate is True:
         yield (
             "compare.gate is true and train.epochs is 0; without a training no candidate can be adopted, so the gate "
-            "would never pass: set compare.gate to false, or train.epochs to at least 1"
+            "would never pass: set compare.gate to false or not_slower, or train.epochs to at least 1"
         )
 
 

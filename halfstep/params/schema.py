@@ -415,7 +415,14 @@ class CompareParams(Section):
         "accuracy, while other scores must declare one",
     )
     min_speedup: Number = Field(1.05, ge=1, le=100, description="smallest speed-up that is worth a change, as a ratio")
-    gate: bool = Field(False, description="exit with an error unless a candidate is adopted")
+    gate: Literal[False, True, "not_slower", "not_slower_strict"] = Field(
+        False,
+        description="exit with an error: `true` unless a candidate is adopted, `not_slower` if one is shown to be "
+        "slower, by more than `max_slowdown`, or worse; `not_slower_strict` unless this is excluded of all",
+    )
+    max_slowdown: Number = Field(
+        0.03, ge=0, lt=1, description="of `not_slower`: by how much of its speed a candidate may be slower"
+    )
 
 
 class TrackingParams(Section):

@@ -19,6 +19,7 @@ from halfstep.text import TRAIN, ms_text, number_text
 COMPARISON = files.COMPARE / "comparison.json"
 
 Verdict = Literal["adopt", "reject", "inconclusive", "faster", "slower"]  # the last two for speed only
+GateState = Literal["passed", "failed"]
 _VERDICT_KEY = re.compile(r"verdict_inference_b\d+")
 
 
@@ -633,6 +634,7 @@ class Comparison(Document):
         speed_only: true where nothing was trained or learned: verdicts say nothing about quality. None otherwise.
         why_speed_only: which of them, in words; None where quality is judged.
         gate: None without `compare.gate`.
+        gate_text: what it fails by, or else what it leaves open; None if nothing.
         failed: variants with a training that failed.
         baseline_reasons: what limits the baseline by itself.
         train_time_s: seconds of a whole training by variant, validation and compilation included; mean over seeds.
@@ -653,7 +655,8 @@ class Comparison(Document):
     score: Score | None = None
     speed_only: Literal[True] | None = None
     why_speed_only: str | None = None
-    gate: Literal["passed", "failed"] | None = None
+    gate: GateState | None = None
+    gate_text: str | None = None
     failed: tuple[str, ...] | None = None
     time_to_accuracy: TimeToAccuracy | None = None
     baseline_reasons: tuple[Reason, ...] | None = None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from halfstep.compare.gate import check_gate
+from halfstep.compare.gate import check_gate, gate_of
 from halfstep.compare.judge import document_of
 from halfstep.compare.judging import Judging
 from halfstep.compare.metrics import tracking_tags
 from halfstep.errors import GateError
+from halfstep.params import CompareParams
+from halfstep.results.comparison import Candidate
 from tests.small_study import SmallStudy
 
 
@@ -29,8 +33,9 @@ def test_gate_fails_when_nothing_is_adopted(project: SmallStudy) -> None:
 
 
 def test_gate_fails_when_a_training_failed(comparison: Judging) -> None:
+    judging = replace(comparison, params=CompareParams(gate=True))
     with pytest.raises(GateError, match="a training of float16 failed"):
-        check_gate(document_of(comparison))
+        check_gate(document_of(judging))
 
 
 @pytest.mark.parametrize(("variant", "state"), [("mixed_bfloat16", "passed"), ("mixed_float16", "failed")])
@@ -46,3 +51,48 @@ def test_gate_uses_the_adjusted_verdicts(project: SmallStudy) -> None:
     project.scale_times("_control", "rounds.csv", 1.2)
     with pytest.raises(GateError, match="mixed_bfloat16 inconclusive"):
         check_gate(document_of(_only(project, "mixed_bfloat16")))
+
+
+def candidate(project: SmallStudy, low: float, high: float, outcome: str = "shown") -> Candidate:
+    """One whose interval in training is given; of inference nothing is known."""
+    found = document_of(_only(project, "mixed_bfloat16")).candidates["mixed_bfloat16"]
+    assert found.speedup is not None
+    assert found.quality is not None
+    speedup = found.speedup["train"].model_copy(update={"low": low, "high": high, "value": (low * high) ** 0.5})
+    quality = found.quality.model_copy(update={"outcome": outcome})
+    return found.model_copy(update={"speedup": {"train": speedup}, "quality": quality, "quality_same_weights": None})
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome", "state", "strict", "text"),
+    [
+        (0.98, 1.02, "shown", "passed", "passed", None),
+        (0.97, 1.02, "shown", "passed", "passed", None),
+        (0.90, 0.96, "shown", "failed", "failed", "is slower in training: 0.93× (0.90 to 0.96), and at least 0.97×"),
+        (0.90, 1.02, "shown", "passed", "failed", "is not shown to be as fast in training: 0.96× (0.90 to 1.02)"),
+        (1.50, 1.60, "refuted", "failed", "failed", "loses more accuracy than the margin"),
+        (1.50, 1.60, "not established", "passed", "failed", "is not shown to have the same accuracy"),
+    ],
+)
+def test_not_slower(
+    project: SmallStudy, low: float, high: float, outcome: str, state: str, strict: str, text: str | None
+) -> None:
+    candidates = {"new": candidate(project, low, high, outcome)}
+    for gate, expected in (("not_slower", state), ("not_slower_strict", strict)):
+        found = gate_of(candidates, (), (), CompareParams.model_validate({"gate": gate}))
+        assert found.state == expected
+        assert (found.text is None) == (text is None)
+        assert text is None or f"new {text}" in (found.text or "")
+
+
+def test_measure_that_decides_nothing_is_open(project: SmallStudy) -> None:
+    candidates = {"new": candidate(project, 0.5, 0.6)}
+    found = gate_of(candidates, (), ("train",), CompareParams(gate="not_slower"))
+    assert found == ("passed", "new: training decides nothing in this run")
+    assert gate_of(candidates, (), ("train",), CompareParams(gate="not_slower_strict")).state == "failed"
+
+
+def test_what_is_left_open_is_printed(project: SmallStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document_of(_only(project, "mixed_bfloat16"))
+    check_gate(found.model_copy(update={"gate": "passed", "gate_text": "new was not measured"}))
+    assert capsys.readouterr().out == "compare.gate passes; new was not measured\n"

@@ -30,7 +30,7 @@ def compared(project: SmallStudy, *p: float) -> Comparison:
         metrics = json.loads((folder / "metrics.json").read_text())
         files.write_json(folder / "metrics.json", metrics | {"permuted_score": 0.1, "permuted_p": value})
         files.write_manifest(folder)
-    return document_of(project.compare())
+    return document_of(project.compare(gate=True))
 
 
 @pytest.mark.parametrize("p", [(0.5, 0.9, 0.2), (1.0, 1.0, 1.0), (0.002, 0.4, 0.5), (0.0005, 0.4, 0.5)])
@@ -77,7 +77,7 @@ def _verdict_on_random_labels(project: SmallStudy, study: int, is_tested: bool) 
             metrics |= {"test_accuracy": float(np.mean(predicted.argmax(1) == labels))}
             files.write_json(folder / METRICS, metrics | (_permuted(labels, predicted) if is_tested else {}))
             files.write_manifest(folder)
-    return document_of(project.compare()).candidates["mixed_bfloat16"].verdict
+    return document_of(project.compare(gate=True)).candidates["mixed_bfloat16"].verdict
 
 
 def _permuted(labels: NDArray[np.int32], predicted: NDArray[np.float32]) -> dict[str, float]:

@@ -128,11 +128,11 @@ def _no_room(_: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr("halfstep.environment.preflight.MIN_TEMPORARY_BYTES", 2**60)
 
 
-def _threads(name: str, value: str) -> Case:
+def _variable(name: str, value: str, said: str = "; it must be") -> Case:
     def arrange(_: Path, patch: pytest.MonkeyPatch) -> None:
         patch.setenv(name, value)
 
-    return Case(f"{name}={value}", "environment", (f"{name} is {value!r}; it must be",), {}, arrange)
+    return Case(f"{name}={value}", "environment", (f"{name} is {value!r}{said}",), {}, arrange)
 
 
 def from_generator(lines: str) -> str:
@@ -148,7 +148,11 @@ def from_generator(lines: str) -> str:
 CASES = [
     Case("data is a symbolic link", "environment", ("data is a symbolic link, through which DVC",), {}, _linked),
     Case("the temporary folder is full", "environment", ("the folder of temporary files, has",), {}, _no_room),
-    *(_threads("TF_NUM_INTRAOP_THREADS", value) for value in ("-3", "two", "1e9", "99999")),
+    *(_variable("TF_NUM_INTRAOP_THREADS", value) for value in ("-3", "two", "1e9", "99999")),
+    *(
+        _variable(name, value, ", by which TensorFlow computes in fewer bits")
+        for name, value in (("TF_SET_ONEDNN_FPMATH_MODE", "BF16"), ("ONEDNN_DEFAULT_FPMATH_MODE", "any"))
+    ),
     changed("floatx", "keras.config.floatx from float32 to float16", "keras.config.set_floatx('float16')"),
     changed(
         "the image format",

@@ -60,7 +60,8 @@ ONE_ERROR = {
     "string for a number": ("train: {epochs: '3'}", "train.epochs is '3'", "an integer"),
     "number with a fraction": ("train: {epochs: 3.0}", "train.epochs is 3.0", "an integer"),
     "true for a number": ("train: {epochs: true}", "train.epochs is True", "an integer"),
-    "string for a flag": ("compare: {gate: 'yes'}", "compare.gate is 'yes'", "true or false"),
+    "string for a flag": ("compare: {gate: 'yes'}", "compare.gate is 'yes'", "one of false, true, not_slower"),
+    "string for a number or a word": ("task: {fit: first}", "task.fit is 'first'", "an integer of at least 1"),
     "auto for a flag": ("variants: {float32: {policy: float32, xla: auto}}", "float32.xla is 'auto'", "true or false"),
     "not a number": ("train: {learning_rate: .nan}", "train.learning_rate is nan", "a number above 0"),
     "infinite": ("train: {learning_rate: .inf}", "train.learning_rate is inf", "at most 100"),
@@ -101,7 +102,7 @@ ONE_ERROR = {
         "train: {epochs: 0}\ncompare: {gate: true}",
         "compare.gate is true and train.epochs is 0",
         "no candidate can be adopted",
-        "set compare.gate to false, or train.epochs to at least 1",
+        "set compare.gate to false or not_slower, or train.epochs to at least 1",
     ),
     "renamed parameter": (
         "compare: {accuracy_margin: 0.02}",

@@ -25,7 +25,7 @@ def render_markdown(comparison: Comparison) -> str:
     if comparison.speed_only:
         lines += [markdown_text(speed_only_note(comparison.why_speed_only)), ""]
     if comparison.gate is not None:
-        lines += [f"Gate: **{comparison.gate}**", ""]
+        lines += [markdown_text(": ".join(filter(None, ["Gate", comparison.gate, comparison.gate_text]))), ""]
     lines += [
         f"- **{markdown_text(name)}: {verdict_text(item.verdict, speed_only=comparison.speed_only)}.** "
         f"{markdown_text(' '.join(item.sentences))}"
