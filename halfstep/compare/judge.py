@@ -19,8 +19,8 @@ from halfstep.compare.metrics import (
 )
 from halfstep.compare.next_steps import next_steps
 from halfstep.compare.notes import notes
-from halfstep.compare.quality_document import quality_of
-from halfstep.compare.quality_sentences import quality_sentence, same_weights_sentence
+from halfstep.compare.quality_document import class_recalls, quality_of
+from halfstep.compare.quality_sentences import class_sentence, quality_sentence, same_weights_sentence
 from halfstep.compare.sentences import verdict_sentence
 from halfstep.compare.serving import serving_of
 from halfstep.compare.study import Study
@@ -138,6 +138,7 @@ def _settings(study: Study, profile: Profile) -> dict[str, Setting]:
 
 
 def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candidate:
+    classes = class_recalls(candidate, judging)
     return document.Candidate(
         speedup={measure: _speedup(candidate, measure, judging) for measure in candidate.speedups} or None,
         factors={
@@ -152,6 +153,8 @@ def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candida
         quality_same_weights=quality_of(
             candidate.quality_same_weights, judging, same_weights_sentence, candidate.variant
         ),
+        classes=classes or None,
+        class_sentence=class_sentence(classes),
         limit=None if candidate.limit is None else {TRAIN: candidate.limit},
         account=None if candidate.account is None else {TRAIN: candidate.account},
         waiting=candidate.waiting,

@@ -28,6 +28,7 @@ from halfstep.compare.verdict import (
     verdicts,
     void_measures,
 )
+from halfstep.errors import ComparisonError
 from halfstep.params import CompareParams, quality_margin_for
 from halfstep.results.comparison import (
     Account,
@@ -40,6 +41,8 @@ from halfstep.results.comparison import (
 from halfstep.results.occasions import FoundRatio, Pair
 from halfstep.results.profile import Profile
 from halfstep.stats.bootstrap import MetricChange
+from halfstep.stats.classes import FEWEST_OF_CLASS, ClassChange, class_changes
+from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.scores import score_change
 from halfstep.stats.speedup import CONFIDENCE, RUN_SD, Error, Occasion, Speedup, Times, shared_repeats, speedup_of
@@ -60,6 +63,7 @@ class JudgedCandidate:
         quality: of two trainings.
         quality_same_weights: of the baseline's trained weights in the candidate's precision.
         tests: by measure, those of the verdicts.
+        classes: by measure, the change of recall of each class; none where examples have no class, or other scores.
         limit: best speed-up of training that the baseline's trace and its wait for input allow; None if unknown.
         waiting: of a training step for input, where that bounds what the precision can bring.
         accounts, account: of training; None without short traces.
@@ -73,6 +77,7 @@ class JudgedCandidate:
     quality: QualityChange | None = None
     quality_same_weights: QualityChange | None = None
     tests: dict[str, VerdictTest] = field(default_factory=dict)
+    classes: dict[str, tuple[ClassChange, ...]] = field(default_factory=dict)
     limit: float | None = None
     waiting: Waiting | None = None
     accounts: Accounts | None = None
@@ -190,6 +195,12 @@ def compare(study: Study, params: CompareParams) -> Judging:
     control = _control(study, baseline, measured) if baseline else {}
     throttled = throttled_measures(baseline, study.inference_batch_sizes) if baseline else {}
     void = void_measures(control) | throttled.keys()
+    known = [item.classes for item in measured if item.quality is not None]
+    if params.class_margin is not None and known and not any(known):
+        raise ComparisonError(
+            f"compare.class_margin is {params.class_margin:g}, and no class has {FEWEST_OF_CLASS} test examples with a "
+            "score of 0 or 1: set it to null"
+        )
     judge = _judged_by_speed if study.speed_only else _judged
     judged = judge(study, measured, void, params)
     rejected = _rejected_policies(judged)
@@ -208,14 +219,18 @@ def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
     # what an account says is of a step, which has other work in another batch
     accounts = Accounts.of(baseline, profile, study.control) if profile.batch_size == baseline.batch_size else None
     ratios = possible_ratios(baseline, profile, study.environment)
+    quality = None if study.speed_only else quality_change(study, _scores(result))
+    same_weights = _quality_same_weights(study, result)
+    changes = {measure: quality if measure == TRAIN else same_weights for measure in speedups}
     return JudgedCandidate(
         result=result,
         verdicts={},
         reasons=(),
         speedups=speedups,
+        classes={measure: found for measure, change in changes.items() if (found := _classes(study, change))},
         factors=_factors(study, result.variant, baseline, profile),
-        quality=None if study.speed_only else quality_change(study, _scores(result)),
-        quality_same_weights=_quality_same_weights(study, result),
+        quality=quality,
+        quality_same_weights=same_weights,
         waiting=precision_bound(baseline, profile),
         accounts=accounts,
         account=account_of(accounts, speedups[TRAIN].within_run, ratios),  # both are of this run
@@ -239,6 +254,7 @@ def _judged(
             quality_margin_for(study.score_name, params),
             lacks_precision=_lacks_precision(study, candidate, measure),
             bound=candidate.waiting.bound if candidate.waiting and measure == TRAIN else None,
+            classes=candidate.classes.get(measure, ()),
         )
         for candidate in measured
         for measure, speedup in candidate.speedups.items()
@@ -445,6 +461,13 @@ def quality_change(study: Study, scores: NDArray[np.float64]) -> QualityChange:
     if study.task.score_kind == "metric":
         return MetricChange(_scores(study.baseline), scores, study.task.examples)
     return score_change(_scores(study.baseline), scores)
+
+
+def _classes(study: Study, change: QualityChange | None) -> tuple[ClassChange, ...]:
+    """The change of recall of each class; empty where examples have none, or are not right or wrong."""
+    if study.classes_of_test is None or not isinstance(change, BinaryChange):
+        return ()
+    return class_changes(change, study.classes_of_test)
 
 
 def _quality_same_weights(study: Study, result: VariantResult) -> QualityChange | None:

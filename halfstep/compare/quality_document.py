@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from halfstep.compare.judging import Judging
+from halfstep.compare.judging import JudgedCandidate, Judging
 from halfstep.compare.next_steps import too_few_of
+from halfstep.compare.verdict import class_outcome
 from halfstep.results import comparison as document
 from halfstep.stats.bootstrap import MetricChange
+from halfstep.stats.classes import ClassChange
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.speedup import CONFIDENCE
+from halfstep.text import TRAIN
 
 
 def quality_of(
@@ -41,6 +44,27 @@ def quality_of(
         mcnemar_p=change.mcnemar_p,
         sentence=None if sentence is None else sentence(variant, change, judging),
         too_few=too_few_of(change, judging),
+    )
+
+
+def class_recalls(candidate: JudgedCandidate, judging: Judging) -> tuple[document.ClassRecall, ...]:
+    """The classes whose recall is shown to fall in training, or not shown to stay within `compare.class_margin`."""
+    found = (_class_recall(item, judging) for item in candidate.classes.get(TRAIN, ()))
+    return tuple(item for item in found if item.is_lost or item.outcome not in ("shown", None))
+
+
+def _class_recall(item: ClassChange, judging: Judging) -> document.ClassRecall:
+    return document.ClassRecall(
+        value=item.change.delta,
+        low=item.low,
+        high=item.high,
+        n=item.change.examples,
+        unit="fraction",
+        name=judging.study.class_name(item.number),
+        baseline=item.change.baseline,
+        candidate=item.change.candidate,
+        is_lost=item.is_lost,
+        outcome=class_outcome(item, judging.params),
     )
 
 

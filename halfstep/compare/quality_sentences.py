@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from halfstep.compare.judging import Judging
+from halfstep.results.comparison import ClassRecall
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import QualityChange
+from halfstep.text import joined
+
+_SHOWN = 3  # classes
 
 
 def quality_sentence(variant: str, change: QualityChange, judging: Judging) -> str:
@@ -24,6 +30,21 @@ def same_weights_sentence(variant: str, change: QualityChange, judging: Judging)
         f"{scale.change(change)}{scale.short_points} on the same {change.examples:,} test {examples}; "
         f"{_meaning(change, judging)}.{_mcnemar(variant, change, judging)}"
     )
+
+
+def class_sentence(recalls: Sequence[ClassRecall]) -> str | None:
+    """The classes that lose recall, such as ``Recall of class `9` falls by 4.1 points (1.2 to 7.0).``; or None."""
+    lost = [item for item in recalls if item.is_lost]
+    if not lost:
+        return None
+    texts = [f"`{item.name}` falls by {class_loss_text(item)}" for item in lost[:_SHOWN]]
+    more = [f"{len(lost) - _SHOWN} more fall"] if len(lost) > _SHOWN else []
+    return f"Recall of class {joined([*texts, *more])}."
+
+
+def class_loss_text(item: ClassRecall) -> str:
+    """The loss of a class with its interval, such as `4.1 points (1.2 to 7.0)`."""
+    return f"{-100 * item.value:.1f} points ({-100 * item.high:.1f} to {-100 * item.low:.1f})"
 
 
 def _meaning(change: QualityChange, judging: Judging) -> str:

@@ -8,8 +8,8 @@ from halfstep.compare.judging import JudgedCandidate, Judging
 from halfstep.compare.notes import settings_text
 from halfstep.compare.scale import Scale
 from halfstep.compare.text import interval_text, ratio_text, step_clause
-from halfstep.compare.verdict import is_bounded
-from halfstep.stats.quality import QualityChange
+from halfstep.compare.verdict import class_outcome, is_bounded
+from halfstep.stats.quality import Outcome, QualityChange
 from halfstep.stats.speedup import Speedup
 from halfstep.text import TRAIN, joined, percent_text
 
@@ -113,6 +113,14 @@ def _refuted(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
         scale = judging.scale
         seeds = ", with one seed" if quality.seeds == 1 else ""
         yield f"it loses {scale.size(quality.delta)}, more than {scale.margin_text}{seeds}"
+    if names := _classes(candidate, judging, "refuted"):
+        yield f"recall of class {names} falls by more than compare.class_margin"
+
+
+def _classes(candidate: JudgedCandidate, judging: Judging, outcome: Outcome) -> str:
+    """Names of the classes with an outcome of `compare.class_margin`."""
+    classes = (item for item in candidate.classes.get(TRAIN, ()) if class_outcome(item, judging.params) == outcome)
+    return joined([f"`{judging.study.class_name(item.number)}`" for item in classes])
 
 
 def _below(speedup: Speedup, min_speedup: float) -> str:
@@ -132,6 +140,8 @@ def _open(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
         )
         return
     found = [*_open_speeds(candidate, judging), *_open_quality(candidate.quality, judging)]
+    if names := _classes(candidate, judging, "not established"):
+        found.append(f"recall of class {names} may fall by more than compare.class_margin")
     yield from found or _open_together(candidate, judging)
 
 

@@ -16,7 +16,7 @@ from halfstep.params.margin import NEGATIVE_LOSS
 from halfstep.params.measures import measures_of
 from halfstep.results.artifact import read_array
 from halfstep.results.occasions import Earlier, read_earlier
-from halfstep.results.prepared import PREPARED_INFO, PreparedInfo
+from halfstep.results.prepared import PREPARED_INFO, TEST_CLASSES, TEST_LABELS, PreparedInfo
 from halfstep.results.profile import Profile, bridge_name, read_profile, same_weights_file
 from halfstep.results.serving import Served, read_served, read_served_scores, read_times
 from halfstep.results.task import TASK_INFO, TaskInfo
@@ -88,6 +88,7 @@ class Study:
         manifests: sha256 of the manifest of each folder that was read, by its path.
         earlier: what other occasions found of the same arms.
         model: `model.name` of images.
+        classes_of_test: the class of each test example, `(examples,)`; None where they have none.
         served: the trained weights in other formats; None without any.
     """
 
@@ -103,6 +104,7 @@ class Study:
     earlier: Earlier = field(default_factory=lambda: Earlier({}))
     model: str | None = None
     served: ServedStudy | None = None
+    classes_of_test: NDArray[np.int64] | None = None
 
     def bridge(self, candidate: Profile, measure: str) -> Profile | None:
         """The arm between the baseline and a candidate; None where no other setting matters, or it was not needed."""
@@ -152,6 +154,10 @@ class Study:
         mean = sum(values) / len(values)
         return percent_text(mean, 1) if self.task.has_classes else number_text(mean)
 
+    def class_name(self, number: int) -> str:
+        """Name of a class of the test examples: its number, where no other is known."""
+        return str(number) if self.data is None else self.data.classes[number]
+
     @property
     def classes(self) -> int | None:
         """Number of the images' classes, which decides about a layer's width; None for other tasks."""
@@ -198,7 +204,7 @@ def load_study(
         ComparisonError: a training was tested on another test set.
     """
     task = TaskInfo.read(files.verified(files.PREPARED, TASK_INFO.name))
-    labels = _read_labels() if task.has_classes else None
+    labels = _read_labels(TEST_LABELS) if task.has_classes else None
     before = _load_variant(baseline, seeds, task, labels, ())
     trained = [training.seed for training in before.trainings if not training.metrics.not_trained]
     same_weights = () if before.failures else trained
@@ -217,6 +223,7 @@ def load_study(
         earlier=read_earlier(before.profile.summary.protocol if before.profile else None),
         model=files.read_json(files.MODEL_FILE).get("name") if files.MODEL_FILE.is_file() else None,
         served=_load_served(task, labels, tests=bool(trained)),
+        classes_of_test=_read_labels(TEST_CLASSES) if (files.PREPARED / TEST_CLASSES).is_file() else labels,
     )
     return replace(study, manifests=_manifests(study))
 
@@ -247,8 +254,8 @@ def _manifests(study: Study) -> dict[str, str]:
     return {folder.as_posix(): files.sha256_file(folder / files.MANIFEST) for folder in folders}
 
 
-def _read_labels() -> NDArray[np.int64]:
-    return read_array(files.verified(files.PREPARED, "test_labels.npy"), dimensions=1).astype(np.int64)
+def _read_labels(name: str) -> NDArray[np.int64]:
+    return read_array(files.verified(files.PREPARED, name), dimensions=1).astype(np.int64)
 
 
 def _load_variant(

@@ -11,8 +11,9 @@ import pandas as pd
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Verdict, VerdictTest
 from halfstep.results.profile import THROTTLED, Profile
+from halfstep.stats.classes import ClassChange
 from halfstep.stats.multiple import holm
-from halfstep.stats.quality import QualityChange
+from halfstep.stats.quality import Outcome, QualityChange
 from halfstep.stats.speedup import CONFIDENCE, Speedup
 from halfstep.text import TRAIN, inference_measure
 
@@ -33,6 +34,7 @@ class Parts:
         margin: largest loss of quality that counts as the same, in units of the score.
         lacks_precision: whether other settings differ, and that factor is not known: then nothing is adopted.
         bound: speed-up that no precision can exceed, because a step waits for input; None if there is no bound.
+        classes: the change of recall of each class, which `compare.class_margin` judges.
     """
 
     speedup: Speedup
@@ -41,6 +43,7 @@ class Parts:
     margin: float
     lacks_precision: bool = False
     bound: float | None = None
+    classes: tuple[ClassChange, ...] = ()
 
     @property
     def ratios(self) -> tuple[Speedup, ...]:
@@ -52,18 +55,33 @@ class Parts:
         if self.lacks_precision:
             return 1.0
         p_slow = (ratio.p_below(params.min_speedup) for ratio in self.ratios)
-        return max(self.quality.p_loss(self.margin), *p_slow)
+        margin = params.class_margin  # all classes must hold it, so that none pays for the others
+        p_lost = () if margin is None else (item.change.p_loss(margin) for item in self.classes)
+        return max(self.quality.p_loss(self.margin), *p_slow, *p_lost)
+
+    def _has_class(self, outcome: Outcome, params: CompareParams) -> bool:
+        return any(class_outcome(item, params) == outcome for item in self.classes)
 
     def is_shown(self, params: CompareParams) -> bool:
         """Whether the 95 % intervals of all parts show them."""
         is_fast = all(ratio.low >= params.min_speedup for ratio in self.ratios)
-        return is_fast and self.quality.outcome(self.margin) == "shown"
+        is_lost = self._has_class("refuted", params) or self._has_class("not established", params)
+        return is_fast and not is_lost and self.quality.outcome(self.margin) == "shown"
 
     def is_refuted(self, params: CompareParams) -> bool:
         """Whether the 95 % interval of one of the parts refutes it, or that of the wait for input."""
         too_slow = any(ratio.high < params.min_speedup for ratio in self.ratios)
         too_slow = too_slow or is_bounded(self.speedup, self.bound, params)
-        return too_slow or self.quality.outcome(self.margin) == "refuted"
+        return too_slow or self._has_class("refuted", params) or self.quality.outcome(self.margin) == "refuted"
+
+
+def class_outcome(item: ClassChange, params: CompareParams) -> Outcome | None:
+    """Whether a loss of more than `compare.class_margin` is excluded, shown, or neither; None without a margin."""
+    if params.class_margin is None:
+        return None
+    if item.change.p_loss(params.class_margin) <= (1 - CONFIDENCE) / 2:
+        return "shown"
+    return "refuted" if item.high < -params.class_margin else "not established"
 
 
 def is_bounded(speedup: Speedup, bound: float | None, params: CompareParams) -> bool:

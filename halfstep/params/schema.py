@@ -414,6 +414,13 @@ class CompareParams(Section):
         description='largest loss of the score that still counts as "the same", in its units; `null`: 0.01 for '
         "accuracy, while other scores must declare one",
     )
+    class_margin: Number | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="largest loss of recall of any class with at least 30 test examples, as a fraction, beside which "
+        "a variant is adopted; `null`: losses that are shown are said, and not judged",
+    )
     min_speedup: Number = Field(1.05, ge=1, le=100, description="smallest speed-up that is worth a change, as a ratio")
     gate: Literal[False, True, "not_slower", "not_slower_strict"] = Field(
         False,

@@ -6,7 +6,7 @@ Imports TensorFlow; the stage itself does not.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from multiprocessing.connection import Connection
@@ -19,8 +19,11 @@ from halfstep.errors import HalfstepError, TaskError
 from halfstep.params import Variant
 from halfstep.prepare.trials import Failure, Look, Quality
 from halfstep.prepare.try_task import COMPARED_BATCHES, message_of
+from halfstep.results.artifact import write_array
+from halfstep.results.prepared import TEST_CLASSES
 from halfstep.stats.resampling import check_metric
 from halfstep.tasks import compiling, examples, fit_call, script, script_files, script_score, traced_types, user_code
+from halfstep.tasks.classes import classes_of
 from halfstep.tasks.examples import Batch
 from halfstep.tasks.fit_call import FitCall
 from halfstep.tasks.ready import ReadyTask, first_weights, test_metrics
@@ -182,7 +185,15 @@ def _quality(found: FitCall, spec: TaskSpec, directory: Path | None, first: Look
         return replace(seen, speed_only="its loss is not a number for each example")
     if directory is not None:
         examples.write(directory, read)
+        _write_classes(directory, read)
     return replace(seen, score_name=scored[0], examples=total - total // 2)
+
+
+def _write_classes(directory: Path, read: Sequence[Batch]) -> None:
+    """Writes the classes of the test examples, if they have some."""
+    _, test = examples.halves([Batch(batch.y, batch.y) for batch in read])
+    if (classes := classes_of(batch.y for batch in test)) is not None:
+        write_array(directory / TEST_CLASSES, classes)
 
 
 def _metric(model: keras.Model, read: list[Batch], given: str, seen: Quality, directory: Path | None) -> Quality:

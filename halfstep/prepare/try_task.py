@@ -11,6 +11,7 @@ from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,11 @@ from halfstep import precision
 from halfstep.errors import HalfstepError, TaskError
 from halfstep.params import Variant
 from halfstep.prepare.trials import Tried
+from halfstep.results.artifact import write_array
+from halfstep.results.prepared import TEST_CLASSES
 from halfstep.results.task import TaskInfo
 from halfstep.tasks import compiling, examples, own, scoring, traced_types, user_code
+from halfstep.tasks.classes import classes_of
 from halfstep.tasks.ready import ReadyTask, from_task
 from halfstep.tasks.spec import TaskSpec
 from halfstep.tasks.task import Task
@@ -75,7 +79,7 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
     compiling.verify_types(found, variant)
     can_infer = _can_infer(found, spec)
     with user_code.explained(subject, "has data that cannot be read", TaskError):
-        test_examples = _test_examples(found)
+        test_examples = _test_examples(found, directory)
     first, created = _described(found, subject, can_infer), _created(found.task)
     del found  # one model is alive at a time
     task = _task(spec, seed, quiet=True)
@@ -247,11 +251,14 @@ def _digest_of(name: str, data: tf.data.Dataset) -> str:
     return digest
 
 
-def _test_examples(found: ReadyTask) -> int:
-    """Number of test examples; 1 for a task without any."""
+def _test_examples(found: ReadyTask, directory: Path) -> int:
+    """Number of test examples, whose classes it writes, if they have some; 1 for a task without any."""
     if found.task.test is None:
         return 1
-    return sum(len(keras.tree.flatten(y)[0]) for _, y in scoring.pairs(found.test))
+    targets = [y for _, y in scoring.pairs(found.test)]
+    if (classes := classes_of(targets)) is not None:
+        write_array(directory / TEST_CLASSES, classes)
+    return sum(len(keras.tree.flatten(y)[0]) for y in targets)
 
 
 def _try(found: ReadyTask, spec: TaskSpec, *, is_tested: bool) -> None:

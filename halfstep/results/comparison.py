@@ -327,6 +327,25 @@ class Quality(Estimate):
         return self.value
 
 
+class ClassRecall(Estimate):
+    """The change of the recall of one class, as a fraction. In the file its value is called `delta`.
+
+    Attributes:
+        n: number of its test examples; in the file `examples`.
+        low, high: an interval at the level at which it is tested beside the other classes.
+        is_lost: whether a loss is shown.
+        outcome: of `compare.class_margin`, as of `Quality`; None without one.
+    """
+
+    value: float = Field(alias="delta")
+    n: int = Field(alias="examples")
+    name: str
+    baseline: float
+    candidate: float
+    is_lost: bool
+    outcome: Literal["shown", "refuted", "not established"] | None = None
+
+
 class Remedy(Record):
     """A change of one parameter. In the file, `before` is called `from`.
 
@@ -554,6 +573,8 @@ class Candidate(Record):
         factors: only where other settings than the precision differ from the baseline's.
         quality: of two trainings.
         quality_same_weights: of the baseline's trained weights in the candidate's precision.
+        classes: after training, those whose recall is shown to fall, or not shown to hold `compare.class_margin`.
+        class_sentence: those that lose recall, in words; None without any.
         limit: best speed-up that the baseline's trace and its wait for input allow.
         tests: those of the verdicts.
         account: of training; only with traces.
@@ -571,6 +592,8 @@ class Candidate(Record):
     factors: dict[str, Factors] | None = None
     quality: Quality | None = None
     quality_same_weights: Quality | None = None
+    classes: tuple[ClassRecall, ...] | None = None
+    class_sentence: str | None = None
     limit: dict[Literal["train"], float] | None = None
     account: dict[Literal["train"], Account] | None = None
     waiting: Waiting | None = None
@@ -597,7 +620,8 @@ class Candidate(Record):
     @property
     def sentences(self) -> tuple[str, ...]:
         """What is said of the candidate: the verdict, why, and what it brought over its parent."""
-        found = (self.sentence, self.why, self.over_parent.sentence if self.over_parent else None)
+        over_parent = self.over_parent.sentence if self.over_parent else None
+        found = (self.sentence, self.class_sentence, self.why, over_parent)
         return tuple(text for text in found if text)
 
     @property

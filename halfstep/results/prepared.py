@@ -7,6 +7,8 @@ from typing import ClassVar
 from halfstep import files
 from halfstep.results.artifact import Document
 
+TEST_LABELS = "test_labels.npy"  # of images
+TEST_CLASSES = "classes_of_test.npy"  # of other tasks whose targets are classes
 PREPARED_INFO = files.PREPARED / "info.json"
 
 

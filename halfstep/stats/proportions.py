@@ -76,10 +76,9 @@ class BinaryChange(QualityChange):
         """p-value of McNemar's exact test for one seed; None for more, since examples would count several times."""
         return mcnemar_p(self.gained, self.lost) if self.seeds == 1 else None
 
-    @cached_property
-    def interval(self) -> Interval:
-        """The 95 % interval, within [−1, 1]."""
-        low, high = super().interval
+    def interval_at(self, z: float) -> Interval:
+        """The interval at a normal quantile, within [−1, 1]."""
+        low, high = super().interval_at(z)
         return max(low, -1.0), min(high, 1.0)
 
     def end(self, z: float) -> float:

@@ -66,10 +66,6 @@ class QualityChange(ABC):
     def end(self, z: float) -> float:
         """Lower end of the interval over examples at a normal quantile; an upper end at a negative one."""
 
-    def examples_interval(self) -> Interval:
-        """95 % interval over the test examples, of the mean over seeds."""
-        return self.end(Z), self.end(-Z)
-
     @abstractmethod
     def examples_p(self, margin: float) -> float:
         """One-sided p-value over the test examples of the hypothesis that `margin` or more is lost."""
@@ -135,9 +131,12 @@ class QualityChange(ABC):
     @cached_property
     def interval(self) -> Interval:
         """The 95 % interval."""
-        if self.seeds < FEWEST_SEEDS:
-            return self.examples_interval()
-        return self._end_over_both(Z), self._end_over_both(-Z)
+        return self.interval_at(Z)
+
+    def interval_at(self, z: float) -> Interval:
+        """The interval at a normal quantile."""
+        end = self.end if self.seeds < FEWEST_SEEDS else self._end_over_both
+        return end(z), end(-z)
 
     @cached_property
     def _seeds_error(self) -> float:

@@ -17,7 +17,7 @@ from halfstep import files
 from halfstep.escaping import markdown_text, truncated_markdown
 from halfstep.results.artifact import read_array
 from halfstep.results.audit import AUDIT
-from halfstep.results.prepared import PREPARED_INFO, PreparedInfo
+from halfstep.results.prepared import PREPARED_INFO, TEST_LABELS, PreparedInfo
 from halfstep.results.profile import SUMMARY, TABLES, ProfileSummary
 from halfstep.results.serving import Served, read_served_scores, timing_dir
 from halfstep.results.task import TASK_INFO, TaskInfo
@@ -96,7 +96,7 @@ def log_training(run: ActiveRun, directory: Path, result_sha256: str) -> None:
         run.fail()
     if (directory / PREDICTIONS).exists():
         predicted = read_probabilities(directory).argmax(axis=1)
-        labels = read_array(files.PREPARED / "test_labels.npy", dimensions=1)
+        labels = read_array(files.PREPARED / TEST_LABELS, dimensions=1)
         _log_confusion_matrix(run, directory, predicted, labels, PreparedInfo.read(PREPARED_INFO).classes)
     run.mark_complete(result_sha256)
 
@@ -149,7 +149,7 @@ def log_served(run: ActiveRun, served: Served, variant: str, name: str, result_s
     run.metrics({key: value for key, value in found.items() if value is not None})
     if not read_metrics(variant, first.seed).not_trained:
         task = TaskInfo.read(TASK_INFO)
-        labels = read_array(files.PREPARED / "test_labels.npy", dimensions=1) if task.has_classes else None
+        labels = read_array(files.PREPARED / TEST_LABELS, dimensions=1) if task.has_classes else None
         scores = [read_served_scores(variant, item.seed, name, task, labels) for item in exports if not item.refusal]
         means = [float(found.mean() if task.score_kind == "score" else found[0]) for found in scores]
         run.metrics(score_metrics(task.score_name, means))

@@ -10,10 +10,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from halfstep import params
 from halfstep.inputs import digests
+from halfstep.results.prepared import TEST_CLASSES
+from halfstep.tasks import examples
 from tests.scripts.conftest import SOURCE, source
 
 if TYPE_CHECKING:
@@ -39,6 +42,10 @@ def test_first_epoch_is_that_of_plain_python(project: ScriptProject) -> None:
     info = project.json("data/prepared/task.json")
     assert (info["score_name"], info["examples"], info["steps_per_epoch"]) == ("accuracy", 40, 8)
     assert info["script"]["epochs"] == 2
+    _, test = examples.halves(examples.read(project.root / "data/prepared"))
+    classes = np.load(project.root / "data/prepared" / TEST_CLASSES)
+    assert classes.tolist() == np.concatenate([batch.y for batch in test]).tolist()
+    assert len(classes) == 40
     assert "ran out of data" not in project.passed("train", "--variant", "float32", "--seed", "0")
     metrics = project.json("data/train/float32-0/metrics.json")
     assert metrics["status"] == "finished"

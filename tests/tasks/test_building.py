@@ -12,6 +12,7 @@ from halfstep import files, precision
 from halfstep.errors import HalfstepError, PrecisionError, TaskError
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.prepare import trials, try_task
+from halfstep.results.prepared import TEST_CLASSES
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.tasks import building
 from halfstep.tasks.ready import ReadyTask
@@ -40,7 +41,9 @@ def test_prepare_describes_the_task(own: Own) -> None:
     info = prepared(task)
     assert info == TaskInfo.read(files.PREPARED / TASK_INFO.name)
     assert (info.score_name, info.score_kind, info.examples, info.steps_per_epoch) == ("accuracy", "score", 30, 5)
-    assert set(files.read_manifest(files.PREPARED)) == {TASK_INFO.name}
+    assert set(files.read_manifest(files.PREPARED)) == {TASK_INFO.name, TEST_CLASSES}
+    x = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")
+    assert np.load(files.PREPARED / TEST_CLASSES).tolist() == (x.sum(axis=1) > 0)[:30].tolist()
 
 
 def test_own_prepare_fills_the_folder_that_the_task_reads(own: Own) -> None:

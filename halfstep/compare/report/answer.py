@@ -100,6 +100,8 @@ def _beside_speed(item: Candidate) -> str:
     """What is open of a candidate that is fast enough."""
     if item.quality is not None and item.quality.outcome == "not established":
         return f"it may lose more than {Scale.of(item.quality).margin_text} of {item.quality.name}"
+    if _has_class(item, "not established"):
+        return "a class may lose more of its recall than compare.class_margin"
     return "that is enough alone, but not together with the other verdicts of this report"
 
 
@@ -107,10 +109,16 @@ def _otherwise(item: Candidate, comparison: Comparison) -> str:
     """Why a candidate is rejected that is fast enough."""
     if item.quality is not None and item.quality.outcome == "refuted":
         return f"loses more than {Scale.of(item.quality).margin_text} of {item.quality.name}"
+    if _has_class(item, "refuted"):
+        return "a class loses more of its recall than compare.class_margin"
     factors = (item.factors or {}).get(TRAIN)
     if factors is not None and factors.precision.high < comparison.min_speedup:
         return f"the precision itself brings only {ratio_text(factors.precision)}"
     return "its steps wait too long for their input"
+
+
+def _has_class(item: Candidate, outcome: str) -> bool:
+    return any(found.outcome == outcome for found in item.classes or ())
 
 
 def _score(comparison: Comparison) -> str:
