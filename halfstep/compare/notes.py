@@ -9,7 +9,7 @@ from halfstep.compare.explain.waiting import measured_wait
 from halfstep.compare.judging import JudgedCandidate, Judging, is_traced
 from halfstep.results.profile import Profile, differing_settings, largest_move
 from halfstep.stats.speedup import RUN_SD, Error, final_confidence, smallest_above
-from halfstep.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text
+from halfstep.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text, yaml_text
 
 CONTROL_NAME = "the second copy of the baseline"
 
@@ -173,4 +173,4 @@ def settings_text(candidate: JudgedCandidate, judging: Judging) -> str:
         return ""
     device = before.summary.configuration.device
     found = differing_settings(before.summary.in_force, after.summary.in_force, device)
-    return joined([f"`{name}: {str(value).lower()}`" for name, value in found.items()])
+    return joined([f"`{name}: {yaml_text(value)}`" for name, value in found.items()])

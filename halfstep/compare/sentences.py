@@ -9,6 +9,7 @@ from halfstep.compare.notes import settings_text
 from halfstep.compare.scale import Scale
 from halfstep.compare.text import interval_text, ratio_text, step_clause
 from halfstep.compare.verdict import class_outcome, is_bounded
+from halfstep.params.derived import hidden_precision
 from halfstep.stats.quality import Outcome, QualityChange
 from halfstep.stats.speedup import Speedup
 from halfstep.text import TRAIN, joined, percent_text
@@ -27,11 +28,20 @@ def verdict_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
 def _training_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
     differing = len(set(candidate.verdicts.values())) > 1
     name = f"{candidate.variant} for training" if differing else candidate.variant
+    name += _hidden_precision(candidate)
     if candidate.verdict == "adopt":
         return f"Use {name}: {_clause(candidate, judging)}, and {_quality_clause(candidate.quality, judging.scale)}."
     if candidate.verdict == "reject":
         return f"Do not use {name}: {' and '.join(_refuted(candidate, judging))}."
     return f"{name} is undecided: {' and '.join(_open(candidate, judging))}."
+
+
+def _hidden_precision(candidate: JudgedCandidate) -> str:
+    """A clause on environment variables that change the precision behind the policy; empty without any."""
+    profile = candidate.result.profile
+    found = {} if profile is None else hidden_precision(profile.summary.entry.env)
+    shown = ", ".join(f"{name}={value}" for name, value in found.items())
+    return f" (with {shown}, in fewer bits than its policy says)" if found else ""
 
 
 def _clause(candidate: JudgedCandidate, judging: Judging) -> str:
@@ -60,7 +70,7 @@ def _speed_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
         found = f"is undecided: {' and '.join(_open(candidate, judging))}"
     learned_nothing = judging.study.learned_nothing
     because = "" if learned_nothing is None else f", because {learned_nothing}"
-    return f"Speed only{because}: {candidate.variant} {found}."
+    return f"Speed only{because}: {candidate.variant}{_hidden_precision(candidate)} {found}."
 
 
 def _inference_sentence(candidate: JudgedCandidate, judging: Judging) -> str:

@@ -29,6 +29,7 @@ from halfstep.formats import FORMATS
 from halfstep.inputs.own_model import OWN_MODEL
 from halfstep.machine import gpu_failures, gpus
 from halfstep.params import DataParams, Params, ServeParams, TrackingParams, TrainParams, examine, read
+from halfstep.params.derived import hidden_precision
 from halfstep.params.rules import did_you_mean
 from halfstep.text import MIB, joined
 from halfstep.tracking import store
@@ -36,13 +37,6 @@ from halfstep.tracking import store
 BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
 APPLICATIONS = "keras.applications."
 MOST_THREADS = 4096
-# Variables of TensorFlow 2.21 and its oneDNN, with the values that change nothing.
-_HIDDEN_PRECISION = {
-    "TF_SET_ONEDNN_FPMATH_MODE": ("strict",),
-    "ONEDNN_DEFAULT_FPMATH_MODE": ("strict",),
-    "DNNL_DEFAULT_FPMATH_MODE": ("strict",),
-    "TF_CONV2D_USE_FP16_ACCUMULATE": ("0", "false"),
-}
 MIN_TEMPORARY_BYTES = 64 * MIB
 MIN_ADDRESS_SPACE_BYTES = 7 * 2**29  # measured: 2.4 GiB are too little for one training of a small network
 
@@ -149,12 +143,11 @@ def _thread_variables() -> Iterator[str]:
 
 def _hidden_precision() -> Iterator[str]:
     """Variables by which TensorFlow computes in fewer bits than a dtype policy says."""
-    for name, harmless in _HIDDEN_PRECISION.items():
-        if (value := os.environ.get(name, "")).lower() not in ("", *harmless):
-            yield (
-                f"{name} is {one_line(value, LONGEST_VALUE)!r}, by which TensorFlow computes in fewer bits than the "
-                "variants say, float32 among them: unset it"
-            )
+    for name, value in hidden_precision(os.environ).items():
+        yield (
+            f"{name} is {one_line(value, LONGEST_VALUE)!r}, by which TensorFlow computes in fewer bits than the "
+            "variants say, float32 among them: unset it, or set it in `env` of an entry of variants"
+        )
 
 
 def _folders() -> Iterator[str]:

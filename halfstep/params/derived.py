@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 GPU_THREAD_MODE = "TF_GPU_THREAD_MODE"  # read by TensorFlow when it finds the GPUs
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+# Variables by which TensorFlow 2.21 and its oneDNN compute in fewer bits than a dtype policy says, with the values that
+# change nothing.
+HIDDEN_PRECISION = {
+    "TF_SET_ONEDNN_FPMATH_MODE": ("", "strict"),
+    "ONEDNN_DEFAULT_FPMATH_MODE": ("", "strict"),
+    "DNNL_DEFAULT_FPMATH_MODE": ("", "strict"),
+    "TF_CONV2D_USE_FP16_ACCUMULATE": ("", "0", "false"),
+}
+
+
+def hidden_precision(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those of these environment variables by which float32 computes in fewer bits."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in HIDDEN_PRECISION and value.lower() not in HIDDEN_PRECISION[name]
+    }
 
 
 def augment_of(value: Any) -> Any:
@@ -16,7 +35,7 @@ def augment_of(value: Any) -> Any:
 
 def variables_of(*, onednn: bool, gpu_thread_mode: str | None = None) -> dict[str, str]:
     """Environment variables that must be set before TensorFlow is imported."""
-    found = {} if onednn else {"TF_ENABLE_ONEDNN_OPTS": "0"}
+    found = {} if onednn else {ONEDNN: "0"}
     return found if gpu_thread_mode is None else found | {GPU_THREAD_MODE: gpu_thread_mode}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from halfstep.errors import one_line
+from halfstep.params.derived import GPU_THREAD_MODE, ONEDNN, hidden_precision
 from halfstep.params.margin import accuracy_margin_line
 from halfstep.params.schema import Params, Variant
 from halfstep.text import yaml_text
@@ -195,6 +196,21 @@ def _float32_layers_fit(params: Params) -> Iterator[str]:
                 )
 
 
+def _environment_is_left_to_its_owners(params: Params) -> Iterator[str]:
+    owners = {ONEDNN: "onednn of the entry", GPU_THREAD_MODE: "gpu_thread_mode of the entry"}
+    others = ("CUDA_VISIBLE_DEVICES", "KERAS_BACKEND", "PATH", "PYTHONPATH", "PYTHONHOME")
+    owners |= dict.fromkeys(others, "the environment of `dvc repro`, which all variants share")
+    for name, entry in params.variants.items():
+        for variable in sorted(owners.keys() & entry.env.keys()):
+            yield f"variants.{name}.env sets {variable}, which is for {owners[variable]}; remove it there"
+    baseline = params.variants.get(params.compare.baseline)
+    for variable, value in hidden_precision({} if baseline is None else baseline.env).items():
+        yield (
+            f"variants.{params.compare.baseline}.env sets {variable}={value}, by which TensorFlow computes in fewer "
+            "bits than the policy says; set it in another entry: this one is the baseline"
+        )
+
+
 def _parents_exist(params: Params) -> Iterator[str]:
     for name, entry in params.variants.items():
         if entry.parent is not None and entry.parent not in params.variants:
@@ -220,5 +236,6 @@ _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _task_arguments_are_json,
     _tasks_follow_the_variants,
     _float32_layers_fit,
+    _environment_is_left_to_its_owners,
     _parents_exist,
 )

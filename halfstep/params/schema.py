@@ -42,6 +42,10 @@ Seeds = Annotated[
 ]
 # `prepare` finds out what `null` stands for; the stages after it read numbers (`results.task.resolved`).
 IntOrFromScript = Annotated[int, WrapValidator(lambda value, check: value if value is None else check(value))]
+Environment = dict[
+    Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")],
+    Annotated[Text, BeforeValidator(lambda value: str(value) if type(value) is int else value)],
+]
 BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], BeforeValidator(_tuple_from_list)]
 
 
@@ -294,6 +298,11 @@ class Variant(Section):
         description="folder that contains the module of your task for this variant, such as a checkout of another "
         "commit; `null`: `task.path`",
     )
+    env: Environment = Field(
+        {},
+        description="environment variables of its processes, such as `TF_NUM_INTEROP_THREADS`; what the dynamic linker "
+        "reads, such as `LD_PRELOAD`, is in force in `profile` alone",
+    )
     parent: Text | None = Field(None, description="the variant from which this one was made; changes no result")
 
     def applied_to(self, train: TrainParams) -> TrainParams:
@@ -311,7 +320,7 @@ class Variant(Section):
     @property
     def variables(self) -> dict[str, str]:
         """Environment variables that must be set before TensorFlow is imported."""
-        return derived.variables_of(onednn=self.onednn, gpu_thread_mode=self.gpu_thread_mode)
+        return self.env | derived.variables_of(onednn=self.onednn, gpu_thread_mode=self.gpu_thread_mode)
 
     @property
     def jit_compile(self) -> bool | Literal["auto"]:

@@ -407,6 +407,7 @@ class Worker(InferenceWorker):
             threads=tf.config.threading.get_intra_op_parallelism_threads(),
             threads_between=tf.config.threading.get_inter_op_parallelism_threads(),
             gpu_thread_mode=os.environ.get(GPU_THREAD_MODE),
+            env=" ".join(f"{name}={os.environ.get(name)}" for name in sorted(self._config.variant.env)) or None,
             input_threads=training.threads,
             cache_input=bool(training.first_pass),
             prefetch_to_device=training.device is not None,

@@ -193,6 +193,7 @@ class InForce(Record):
         threads: of TensorFlow, within an operation; 0: one for each core.
         threads_between: of TensorFlow, between operations.
         gpu_thread_mode: None without one.
+        env: other environment variables that the entry sets, such as `A=1 B=2`; None without any.
         input_threads: of the input pipeline; None if the task's own code decides.
         cache_input: whether the batches of the first pass are kept.
         prefetch_to_device: whether batches are copied to the GPU in advance.
@@ -210,6 +211,7 @@ class InForce(Record):
     threads: int = 0
     threads_between: int = 0
     gpu_thread_mode: str | None = None
+    env: str | None = None
     input_threads: int | None = None
     cache_input: bool = False
     prefetch_to_device: bool = False

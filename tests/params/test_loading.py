@@ -42,6 +42,20 @@ ONE_ERROR = {
         "{train: {variants: [float32]}, variants: {float32: {policy: float32, parent: flaot32}}}",
         "variants.float32.parent is 'flaot32'; it must be one of variants, or null: float32; did you mean 'float32'?",
     ),
+    "variable with an owner": (
+        "{train: {variants: [float32]}, variants: {float32: {policy: float32, env: {TF_ENABLE_ONEDNN_OPTS: '0'}}}}",
+        "variants.float32.env sets TF_ENABLE_ONEDNN_OPTS, which is for onednn of the entry; remove it there",
+    ),
+    "baseline in fewer bits": (
+        "{train: {variants: [float32]}, "
+        "variants: {float32: {policy: float32, env: {ONEDNN_DEFAULT_FPMATH_MODE: BF16}}}}",
+        "variants.float32.env sets ONEDNN_DEFAULT_FPMATH_MODE=BF16, by which TensorFlow computes in fewer bits",
+        "this one is the baseline",
+    ),
+    "name of a variable": (
+        "{train: {variants: [float32]}, variants: {float32: {policy: float32, env: {A-B: '1'}}}}",
+        "variants.float32.env is 'A-B'; it must be a mapping",
+    ),
     "unknown thread mode": (
         "{train: {variants: [float32]}, variants: {float32: {policy: float32, gpu_thread_mode: private}}}",
         "variants.float32.gpu_thread_mode is 'private'; it must be one of global, gpu_shared, gpu_private",

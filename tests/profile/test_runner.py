@@ -527,6 +527,13 @@ def test_onednn_is_off_only_in_workers_that_request_it(folder: Path) -> None:
     assert "TF_ENABLE_ONEDNN_OPTS" not in os.environ
 
 
+def test_variables_of_an_entry_are_set_in_its_workers_alone(folder: Path) -> None:
+    variant = Variant.model_validate({"policy": "float32", "env": {"TF_NUM_INTEROP_THREADS": 1, "OF_NOBODY": "a b"}})
+    with closing(WorkerProcess("float32", config(variant))) as worker:
+        assert worker.call("settings").in_force.env == "OF_NOBODY=a b TF_NUM_INTEROP_THREADS=1"
+    assert "OF_NOBODY" not in os.environ
+
+
 def test_folder_must_contain_exactly_one_trace(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="wrote 0 traces"):
         find_trace(tmp_path)

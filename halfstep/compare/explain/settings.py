@@ -22,6 +22,7 @@ _NAMES = {
     "batch_size": "batch size",
     "threads": "threads",
     "gpu_thread_mode": "GPU thread mode",
+    "env": "environment variables",
     "input_threads": "input threads",
     "cache_input": "cached input",
     "prefetch_to_device": "prefetching to the device",
