@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 import halfstep
-from tests.programs import module_of
+from tests.programs import STAGES, module_of
 
-STAGES = ("environment", "prepare", "train", "profile", "compare", "profile.trace", "params")
+COMMANDS = (*map(module_of, STAGES), "halfstep trace", "halfstep params")
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_python_without_the_packages_gives_one_line(stage: str, root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_python_without_the_packages_gives_one_line(command: str, root: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-S", "-m", module_of(stage)],  # without site-packages
+        [sys.executable, "-S", "-m", *command.split()],  # without site-packages
         env=os.environ | {"PYTHONPATH": str(root)},
         cwd=tmp_path,
         capture_output=True,
