@@ -73,7 +73,7 @@ def task_problems(task: TaskParams, path_key: str = "task.path") -> Iterator[str
 
 def _script(task: TaskParams) -> Iterator[str]:
     """One line if the script cannot be run."""
-    path, subject = task.script_path, f"task.script is '{_shown(task.script or '')}'"
+    path, subject = task.script_path, f"task.script is '{_shown(task.script_name)}'"
     if task.folder is not None and not os.path.isdir(task.script_folder):  # noqa: PTH112  the same
         yield f"task.folder is '{_shown(task.folder)}', which is not a folder: name the one in which the script runs"
         return

@@ -115,9 +115,9 @@ class TaskParams(Section):
         return self.name if self.script is None else Path(self.script).name
 
     @property
-    def script_subject(self) -> str:
-        """Names the script in messages, without `..`: `halfstep judge` works two folders below its user."""
-        return f"task.script = {Path(*[part for part in Path(self.script or '').parts if part != '..'])}"
+    def script_name(self) -> str:
+        """The script in messages, without `..`: `halfstep judge` works two folders below its user."""
+        return str(Path(*[part for part in Path(self.script or "").parts if part != ".."]))
 
     @property
     def script_module(self) -> str | None:

@@ -18,6 +18,7 @@ from halfstep import files
 from halfstep.locking import try_lock
 
 _CODE = (".py", ".pyc", ".so", ".pth")
+_OF_GIT = f"{os.sep}.git{os.sep}"  # as MLflow reads it for the commit of a run
 _SYSTEM = ("/usr/", "/lib", "/etc/", "/sys/", "/opt/", "/dev/", "/proc/", sys.base_prefix, sys.prefix)
 _MOST_READ = 10_000
 _CACHES = (".keras", ".cache", ".config", ".matplotlib")  # in the home folder
@@ -37,7 +38,7 @@ class _Reads:
         if not self.is_active or event != "open" or isinstance(arguments[0], int) or len(self.found) >= _MOST_READ:
             return
         path = os.path.realpath(os.fsdecode(arguments[0]))
-        if path.endswith(_CODE) or path.startswith((*self.ignored, *_SYSTEM)):
+        if path.endswith(_CODE) or _OF_GIT in path or path.startswith((*self.ignored, *_SYSTEM)):
             return
         if (arguments[2] or 0) & os.O_ACCMODE != os.O_RDONLY:
             self.written.add(path)

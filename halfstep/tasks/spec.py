@@ -68,7 +68,7 @@ class TaskSpec:
     def subject(self) -> str:
         """Names the task in messages."""
         if self.task.script is not None:
-            return self.task.script_subject
+            return f"task.script = {self.task.script_name}"
         return f"model.name = {self.model.name}" if self.task.uses_data_and_model else f"task.name = {self.task.name}"
 
     def script_log(self, seed: int, prefix: str = "") -> Path:
