@@ -21,7 +21,7 @@ from PIL import Image
 
 from tests import warm
 from tests.params_file import set_parameters
-from tests.programs import module_of
+from tests.programs import STAGES, module_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -74,9 +74,10 @@ class Checkout:
         assert done.returncode == 0, output
         return output
 
-    def stage(self, module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs a stage without DVC."""
-        return self.run("python", "-m", module_of(module), *arguments, **environment)
+    def stage(self, name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs a stage without DVC, or another program."""
+        program = [module_of(name)] if name in STAGES else ["halfstep", name]
+        return self.run("python", "-m", *program, *arguments, **environment)
 
     def repro(self, *arguments: str) -> set[str]:
         """Runs `dvc repro`, and returns the stages that ran."""

@@ -147,7 +147,7 @@ LATER_ERRORS = [
         ("--variant is 'float8'; allowed are the entries of variants: float32, mixed_float16, mixed_bfloat16",),
         command="train --variant float8 --seed 0",
     ),
-    Mistake("missing trace", {}, ("nowhere.xplane.pb",), command="profile.trace nowhere.xplane.pb"),
+    Mistake("missing trace", {}, ("nowhere.xplane.pb",), command="trace nowhere.xplane.pb"),
 ]
 
 

@@ -171,7 +171,7 @@ def test_xprof_opens_the_trace(finished: Checkout) -> None:
 @pytest.mark.parametrize("path", ["data/profile", "data/profile/float32/trace"])
 def test_trace_command_reads_the_traces_of_the_pipeline(finished: Checkout, path: str) -> None:
     before = finished.files("data/profile")
-    done = finished.run("python", "-m", "halfstep", "trace", path)
+    done = finished.stage("trace", path)
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)
     assert numbers["device_type"] == "CPU"
