@@ -145,6 +145,8 @@ def no_16bit_ops(data: Evidence) -> Reason | None:
     unknown = data.candidate.metrics.get("profiler/compute_unknown_percent", 0.0) if data.is_16bit else 0.0
     if percent is None or percent + unknown >= FEW_16BIT_PERCENT or not (data.is_16bit or data.policy_to_try):
         return None
+    if data.baseline is not None and not data.is_16bit:
+        return None  # a candidate in float32 is not slower because of that; the baseline's own reasons say it
     faster = _speedups_if_compute_faster(data)
     if data.is_16bit:
         most = f" to {percent + unknown:.1f}" if unknown else ""

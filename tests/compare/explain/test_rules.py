@@ -204,8 +204,8 @@ CASES = [
         after={"profiler/compute_16bit_percent": 0.0},
         policy=FP32,
     ),
-    Case("no_16bit_ops", True, "hardware for it", after=NO_16BIT, policy=FP32, instruction_sets=("avx512_bf16",)),
-    Case("no_16bit_ops", True, "hardware for it on a GPU", after=NO_16BIT, policy=FP32, device="GPU"),
+    Case("no_16bit_ops", False, "hardware for it", after=NO_16BIT, policy=FP32, instruction_sets=("avx512_bf16",)),
+    Case("no_16bit_ops", False, "hardware for it on a GPU", after=NO_16BIT, policy=FP32, device="GPU"),
     Case("no_16bit_ops", False, "old GPU", after=NO_16BIT, policy=FP32, device="GPU", capability="6.1"),
     Case("no_tensor_cores", True, "6.1", device="GPU", capability="6.1"),
     Case("no_tensor_cores", False, "7.0", device="GPU", capability="7.0"),
@@ -369,6 +369,12 @@ CASES = [
 def test_reason(case: Case) -> None:
     codes = [reason.code for reason in explain(case.evidence())]
     assert (case.code in codes) is case.fires
+
+
+@pytest.mark.parametrize("name", ["hardware for it", "hardware for it on a GPU"])
+def test_hardware_that_is_not_used_is_a_reason_of_the_baseline_alone(name: str) -> None:
+    (case,) = [found for found in CASES if found.name == name]
+    assert "no_16bit_ops" in [reason.code for reason in explain(replace(case.evidence(), baseline=None))]
 
 
 PARTS = ("compute_ms", "launch_ms", "input_ms", "other_ms")
