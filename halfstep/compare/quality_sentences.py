@@ -37,12 +37,12 @@ def class_sentence(recalls: Sequence[ClassRecall]) -> str | None:
     lost = [item for item in recalls if item.is_lost]
     if not lost:
         return None
-    texts = [f"`{item.name}` falls by {class_loss_text(item)}" for item in lost[:_SHOWN]]
+    texts = [f"`{item.name}` falls by {_loss_text(item)}" for item in lost[:_SHOWN]]
     more = [f"{len(lost) - _SHOWN} more fall"] if len(lost) > _SHOWN else []
     return f"Recall of class {joined([*texts, *more])}."
 
 
-def class_loss_text(item: ClassRecall) -> str:
+def _loss_text(item: ClassRecall) -> str:
     """The loss of a class with its interval, such as `4.1 points (1.2 to 7.0)`."""
     return f"{-100 * item.value:.1f} points ({-100 * item.high:.1f} to {-100 * item.low:.1f})"
 

@@ -59,20 +59,20 @@ class Parts:
         p_lost = () if margin is None else (item.change.p_loss(margin) for item in self.classes)
         return max(self.quality.p_loss(self.margin), *p_slow, *p_lost)
 
-    def _has_class(self, outcome: Outcome, params: CompareParams) -> bool:
-        return any(class_outcome(item, params) == outcome for item in self.classes)
+    def _class_outcomes(self, params: CompareParams) -> set[Outcome | None]:
+        return {class_outcome(item, params) for item in self.classes}
 
     def is_shown(self, params: CompareParams) -> bool:
         """Whether the 95 % intervals of all parts show them."""
         is_fast = all(ratio.low >= params.min_speedup for ratio in self.ratios)
-        is_lost = self._has_class("refuted", params) or self._has_class("not established", params)
-        return is_fast and not is_lost and self.quality.outcome(self.margin) == "shown"
+        is_kept = self._class_outcomes(params) <= {"shown", None}
+        return is_fast and is_kept and self.quality.outcome(self.margin) == "shown"
 
     def is_refuted(self, params: CompareParams) -> bool:
         """Whether the 95 % interval of one of the parts refutes it, or that of the wait for input."""
         too_slow = any(ratio.high < params.min_speedup for ratio in self.ratios)
         too_slow = too_slow or is_bounded(self.speedup, self.bound, params)
-        return too_slow or self._has_class("refuted", params) or self.quality.outcome(self.margin) == "refuted"
+        return too_slow or "refuted" in self._class_outcomes(params) or self.quality.outcome(self.margin) == "refuted"
 
 
 def class_outcome(item: ClassChange, params: CompareParams) -> Outcome | None:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -75,7 +75,8 @@ def examine(text: str, name: str = "params.yaml") -> tuple[Params | None, list[s
 
 def _location(parts: Sequence[int | str]) -> tuple[int | str, ...]:
     """The place of a value, without the parts that pydantic adds for each type that a field may have."""
-    found, model = list[int | str](), cast("type[BaseModel] | None", Params)
+    model: type[BaseModel] | None = Params
+    found: list[int | str] = []
     for part in parts:
         if model is None and isinstance(part, str):
             continue

@@ -20,6 +20,7 @@ COMPARISON = files.COMPARE / "comparison.json"
 
 Verdict = Literal["adopt", "reject", "inconclusive", "faster", "slower"]  # the last two for speed only
 GateState = Literal["passed", "failed"]
+Outcome = Literal["shown", "refuted", "not established"]  # that a loss of more than a margin is excluded
 _VERDICT_KEY = re.compile(r"verdict_inference_b\d+")
 
 
@@ -291,12 +292,25 @@ class Waiting(Record):
         return f"{number_text(self.wait_ms)} of {ms_text(self.step_ms)} of a training step wait for input"
 
 
-class Quality(Estimate):
-    """The change of the score called `name`, candidate − baseline. In the file its value is called `delta`.
+class PairedChange(Estimate):
+    """Candidate − baseline, of `name`, on the same test examples. In the file its value is called `delta`.
 
     Attributes:
         n: number of test examples; in the file `examples`.
-        baseline, candidate: the scores, the mean over `seeds`.
+        baseline, candidate: the mean over the seeds.
+    """
+
+    value: float = Field(alias="delta")
+    n: int = Field(alias="examples")
+    name: str
+    baseline: float
+    candidate: float
+
+
+class Quality(PairedChange):
+    """The change of a score.
+
+    Attributes:
         margin: largest loss that counts as the same.
         kind: `binary` for scores that are 0 or 1, `score` for other scores of each example, `metric` for one number of
             the whole test set.
@@ -307,15 +321,10 @@ class Quality(Estimate):
         too_few: a sentence where the test set can never show the margin.
     """
 
-    value: float = Field(alias="delta")
-    n: int = Field(alias="examples")
-    name: str
-    baseline: float
-    candidate: float
     margin: float
     seeds: int
     kind: Literal["binary", "score", "metric"] | None = None
-    outcome: Literal["shown", "refuted", "not established"]
+    outcome: Outcome
     reason: str | None = None
     mcnemar_p: float | None = None
     sentence: str | None = None
@@ -327,23 +336,17 @@ class Quality(Estimate):
         return self.value
 
 
-class ClassRecall(Estimate):
-    """The change of the recall of one class, as a fraction. In the file its value is called `delta`.
+class ClassRecall(PairedChange):
+    """The change of the recall of the class called `name`, as a fraction of its test examples.
 
     Attributes:
-        n: number of its test examples; in the file `examples`.
         low, high: an interval at the level at which it is tested beside the other classes.
         is_lost: whether a loss is shown.
         outcome: of `compare.class_margin`, as of `Quality`; None without one.
     """
 
-    value: float = Field(alias="delta")
-    n: int = Field(alias="examples")
-    name: str
-    baseline: float
-    candidate: float
     is_lost: bool
-    outcome: Literal["shown", "refuted", "not established"] | None = None
+    outcome: Outcome | None = None
 
 
 class Remedy(Record):

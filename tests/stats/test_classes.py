@@ -32,14 +32,16 @@ def lost(found: tuple[ClassChange, ...]) -> list[int]:
 
 
 def test_loss_that_the_mean_hides_is_named() -> None:
-    named = 0
+    named = held = 0
     for seed in range(REPETITIONS):
         change, classes = two_trainings(seed, 0.03)
         assert change.outcome(0.01) == "shown"  # 0.3 points of all examples
         found = class_changes(change, classes)
         named += lost(found) == [9]
-        assert (found[0].low < -0.03 < found[0].high) or seed  # of the first one
+        (ninth,) = [item for item in found if item.number == 9]
+        held += ninth.low < -0.03 < ninth.high
     assert named >= 18
+    assert held >= 18
 
 
 def test_equal_trainings_name_no_class() -> None:
