@@ -6,7 +6,7 @@ import contextlib
 import functools
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from halfstep import files
 from halfstep.compare.explain.account import account_of, with_names
 from halfstep.compare.explain.accounts import Accounts
 from halfstep.compare.explain.evidence import Evidence
+from halfstep.compare.explain.limit import compute_operations
 from halfstep.compare.judge import document_of
 from halfstep.compare.judging import Judging, compare
 from halfstep.compare.report.html import render_report
@@ -40,7 +41,6 @@ from halfstep.results.profile import (
     Ending,
     InForce,
     InputRound,
-    OperationTime,
     Profile,
     ProfileSummary,
     Protocol,
@@ -258,7 +258,9 @@ def raw_times(name: str) -> RawTimes:
             for r in range(2)
             for s in range(6)
         ],
-        account=account_rows(summary_operations(name), time_ms(name, 0, STEP_MS), name) if name in OPERATIONS else [],
+        account=account_rows([operation(*one) for one in OPERATIONS[name]], time_ms(name, 0, STEP_MS), name)
+        if name in OPERATIONS
+        else [],
         calls=[
             Call(p, r, size, call, slow(r) * time_ms(name, p, 1.0 + 0.1 * size) * (1 + 0.01 * call), counted=r > 0)
             for p, r in places
@@ -307,14 +309,6 @@ def trace_metrics(name: str) -> dict[str, float]:
     }
 
 
-def summary_operations(name: str) -> tuple[OperationTime, ...]:
-    """The operations of an arm's trace."""
-    return tuple(
-        OperationTime(type=kind, name=f"model/{kind}", occurrences=8, self_time_ms_per_step=ms, dtype=dtype)
-        for kind, ms, dtype in OPERATIONS.get(name, [])
-    )
-
-
 def summary(name: str, **changes: Any) -> ProfileSummary:
     """The summary of an arm; its fields can be changed."""
     policy = "float32" if name.startswith("_") else name
@@ -328,7 +322,6 @@ def summary(name: str, **changes: Any) -> ProfileSummary:
         "metrics": timing_metrics(name)
         | {"memory/peak_mib": peak_mib}
         | (trace_metrics(name) if name in OPERATIONS else {}),
-        "operations": summary_operations(name),
     }
     return ProfileSummary(**(values | changes))
 
@@ -382,6 +375,11 @@ class SmallStudy:
         """Gives the test images these classes in turn. The predictions still name the first four."""
         np.save(files.PREPARED / "test_labels.npy", (np.arange(IMAGES) % len(names)).astype(np.int32))
         _edit(PreparedInfo, files.PREPARED / "info.json", {"classes": tuple(names)})
+
+    def edit_task(self, **changes: Any) -> None:
+        """Changes fields of `task.json`."""
+        TaskInfo.read(TASK_INFO).model_copy(update=changes).write(TASK_INFO)
+        files.write_manifest(files.PREPARED)
 
     def make_own(self, kind: Literal["score", "metric"], score_name: str = "iou") -> None:
         """Makes it the study of another task: scores between 0 and 1, of which the candidates lose a little."""
@@ -493,21 +491,17 @@ def environment(*instruction_sets: str, gpu: dict[str, str] | None = None, **set
     }
 
 
-def operation(op_type: str, time_ms: float, dtype: str | None = None, **changes: Any) -> OperationTime:
-    """An operation of a traced step; it is called `model/<type>` unless a name is given."""
-    values: dict[str, Any] = {
-        "type": op_type,
-        "name": f"model/{op_type}",
-        "occurrences": 1,
-        "self_time_ms_per_step": time_ms,
-        "dtype": dtype,
-    }
-    return OperationTime(**(values | changes))
+def operation(
+    op_type: str, time_ms: float, dtype: str = "", *, name: str | None = None, tensor_core: bool | None = None
+) -> AccountRow:
+    """An operation of a traced step; it is in the layer `model` unless a name in the graph is given."""
+    layers = Layers(classes={"model": "Model"}, scopes={"model": "model"}, optimizers=("adam",))
+    return AccountRow(0, *layers.place(name or f"model/{op_type}", op_type), dtype, time_ms, tensor_core)
 
 
 def profile(
     metrics: dict[str, float] | None = None,
-    operations: Sequence[OperationTime] = (),
+    operations: Sequence[AccountRow] = (),
     *,
     policy: str = "float32",
     device: str = "CPU",
@@ -526,9 +520,12 @@ def profile(
             in_force=settings_in_force(policy, **(requested | (in_force or {}))),
             configuration=CONFIGURATION.model_copy(update={"device": device} | (configuration or {})),
             metrics=metrics or {},
-            operations=tuple(operations),
         ),
-        *(empty for _ in range(4)),
+        pd.DataFrame(columns=[column.name for column in fields(Round)]),
+        empty,
+        empty,
+        empty,
+        account=pd.DataFrame(operations, columns=[column.name for column in fields(AccountRow)]),
     )
 
 
@@ -537,13 +534,9 @@ _REPEATS = {"float32": (-1, 1, -1, 1), files.CONTROL: (-1, -1, 1, 1)}
 _REPEATS_OF_CANDIDATES = (1, -1, -1, 1)
 
 
-def account_rows(operations: Iterable[OperationTime], step_ms: float, name: str) -> list[AccountRow]:
+def account_rows(operations: Iterable[AccountRow], step_ms: float, name: str) -> list[AccountRow]:
     """Calm steps in which each operation takes its time; the host has the rest."""
-    layers, rows = Layers(classes={"model": "Model"}, scopes={"model": "model"}), []
-    parts = [
-        AccountRow(0, *layers.place(item.name, item.type), item.dtype or "", item.self_time_ms_per_step)
-        for item in operations
-    ]
+    rows, parts = [], list(operations)
     parts += [AccountRow(0, HOST, time_ms=step_ms - sum(part.time_ms for part in parts))]
     for process, factor in enumerate(_of_repeats(name)):
         rows += [replace(part, process=process, time_ms=factor * part.time_ms) for part in parts]
@@ -558,12 +551,13 @@ def accounts_between(before: Profile, after: Profile) -> Accounts | None:
     """Short traces of two arms and a copy, with the operations of their profiles; None if one has none."""
     tables, calm_ms = [], []
     for found, name in ((before, "float32"), (after, "candidate"), (before, files.CONTROL)):
-        sum_ms = sum(item.self_time_ms_per_step for item in found.operations)
-        step_ms = found.metrics.get("profiler/step_time_ms", sum_ms)
-        rows = account_rows(found.operations, step_ms, name)
+        step_ms = found.metrics.get("profiler/step_time_ms", found.account["time_ms"].sum())
+        rows = account_rows(compute_operations(found), step_ms, name)
         tables.append(pd.DataFrame(list(map(asdict, rows))))
         calm_ms.append(step_ms * pd.Series(_of_repeats(name)))
-    return Accounts(tables[0], tables[1], tuple(calm_ms), tables[2]) if before.operations and after.operations else None
+    if before.account.empty or after.account.empty:
+        return None
+    return Accounts(tables[0], tables[1], tuple(calm_ms), tables[2])
 
 
 def accounted(data: Evidence) -> Evidence:

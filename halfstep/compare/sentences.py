@@ -28,7 +28,7 @@ def verdict_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
 def _training_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
     differing = len(set(candidate.verdicts.values())) > 1
     name = f"{candidate.variant} for training" if differing else candidate.variant
-    name += _hidden_precision(candidate)
+    name += _beside_policy(candidate, judging)
     if candidate.verdict == "adopt":
         return f"Use {name}: {_clause(candidate, judging)}, and {_quality_clause(candidate.quality, judging.scale)}."
     if candidate.verdict == "reject":
@@ -36,12 +36,18 @@ def _training_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
     return f"{name} is undecided: {' and '.join(_open(candidate, judging))}."
 
 
-def _hidden_precision(candidate: JudgedCandidate) -> str:
-    """A clause on environment variables that change the precision behind the policy; empty without any."""
-    profile = candidate.result.profile
-    found = {} if profile is None else hidden_precision(profile.summary.entry.env)
-    shown = ", ".join(f"{name}={value}" for name, value in found.items())
-    return f" (with {shown}, in fewer bits than its policy says)" if found else ""
+def _beside_policy(candidate: JudgedCandidate, judging: Judging) -> str:
+    """Clauses on precisions beside the policy: of environment variables, and of layers that refuse 16 bits."""
+    profile, found = candidate.result.profile, ""
+    if profile is None:
+        return found
+    if hidden := hidden_precision(profile.summary.entry.env):
+        shown = ", ".join(f"{name}={value}" for name, value in hidden.items())
+        found += f" (with {shown}, in fewer bits than its policy says)"
+    if refusals := judging.study.task.refusals.get(candidate.variant):
+        word = "it refuses" if len(refusals) == 1 else "they refuse"
+        found += f" (with {joined(refusals)} in float32; {word} {profile.dtype_policy.compute.name})"
+    return found
 
 
 def _clause(candidate: JudgedCandidate, judging: Judging) -> str:
@@ -70,7 +76,7 @@ def _speed_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
         found = f"is undecided: {' and '.join(_open(candidate, judging))}"
     learned_nothing = judging.study.learned_nothing
     because = "" if learned_nothing is None else f", because {learned_nothing}"
-    return f"Speed only{because}: {candidate.variant}{_hidden_precision(candidate)} {found}."
+    return f"Speed only{because}: {candidate.variant}{_beside_policy(candidate, judging)} {found}."
 
 
 def _inference_sentence(candidate: JudgedCandidate, judging: Judging) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -312,6 +313,10 @@ class Variant(Section):
             rate = derived.learning_rate_of(train.learning_rate, train.batch_size, self.learning_rate, self.batch_size)
             changes = {"batch_size": self.batch_size or train.batch_size, "learning_rate": rate}
         return train.model_copy(update=changes | {"input_threads": self.input_threads or train.input_threads})
+
+    def with_float32(self, layers: Iterable[str]) -> Variant:
+        """This entry with these layers, too, in float32."""
+        return self.model_copy(update={"float32_layers": tuple(dict.fromkeys((*self.float32_layers, *layers)))})
 
     def task_of(self, task: TaskParams) -> TaskParams:
         """What is trained under this variant."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from halfstep import files
 from halfstep.errors import TaskError
-from halfstep.params import Params
-from halfstep.prepare.trials import candidates_left_out, run_trial, servers
+from halfstep.params import Params, Variant
+from halfstep.prepare.trials import Failure, run_trial, servers, try_candidates
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.tasks.spec import TaskSpec
 
@@ -31,9 +31,9 @@ def prepare_task(settings: Params, directory: Path) -> TaskInfo:
     steps_by_batch: dict[int, int] = {}
     lost_inputs: dict[str, None] = {}  # in their order
 
-    def problem_of(name: str) -> str | None:
-        found = run_trial(f"{name}-{seed}", _MODULE, variants[name], specs[name], seed, False)
-        if isinstance(found, str):
+    def try_one(name: str, entry: Variant) -> Failure | None:
+        found = run_trial(f"{name}-{seed}", _MODULE, entry, specs[name], seed, False)
+        if isinstance(found, Failure):
             return found
         steps_by_batch[specs[name].train.batch_size] = found.steps
         lost_inputs.update(dict.fromkeys(found.lost_inputs))
@@ -41,13 +41,13 @@ def prepare_task(settings: Params, directory: Path) -> TaskInfo:
 
     with servers(_MODULE, (variants[name] for name in settings.train.variants)):
         info = run_trial(f"{baseline}-{seed}", _MODULE, variants[baseline], specs[baseline], seed, True)
-        if isinstance(info, str):
-            raise TaskError(info)
-        left_out = candidates_left_out(settings, problem_of)
+        if isinstance(info, Failure):
+            raise TaskError(str(info))
+        candidates = try_candidates(settings, try_one)
     for line in lost_inputs:
         print(f"prepare: {settings.task.shown}: {line}", flush=True)
     steps_by_batch.pop(specs[baseline].train.batch_size, None)
-    info = info.model_copy(update={"left_out": left_out, "steps_by_batch": steps_by_batch})
+    info = info.model_copy(update=vars(candidates) | {"steps_by_batch": steps_by_batch})
     info.write(directory / TASK_INFO.name)
     files.write_manifest(directory)
     return info

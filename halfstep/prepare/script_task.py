@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from halfstep import files
 from halfstep.errors import ALL_OF_IT, TaskError, one_line
 from halfstep.params import Params, Variant
 from halfstep.prepare.plain_python import raised_in_plain_python
-from halfstep.prepare.trials import Failure, Look, candidates_left_out, run_trial, servers
+from halfstep.prepare.trials import Failure, Look, run_trial, servers, try_candidates
 from halfstep.results.task import TASK_INFO, ScriptInfo, TaskInfo
 from halfstep.tasks.spec import FITS, TaskSpec
 
@@ -58,7 +59,7 @@ class _Looks:
         self.first = self._first_look()
         self._by_variant = {self._baseline: self.first}
         self._other_training = self._other_validation = False
-        self.left_out = candidates_left_out(settings, self._problem_of)
+        self.candidates = try_candidates(settings, self._try)
         for seed in settings.train.seeds[1:]:
             self._compare_seeds(seed, self._required(self._look(self._baseline, seed)))
 
@@ -101,7 +102,7 @@ class _Looks:
             ),
             can_infer=first.can_infer,
             restarts=True,
-            left_out=self.left_out,
+            **vars(self.candidates),
             speed_only=self._speed_only,
         )
 
@@ -158,32 +159,34 @@ class _Looks:
         variants, seeds = len(train.variants), len(train.seeds)
         return variants + seeds - 1 + variants * seeds * is_trained + 2 * (variants + 1)
 
-    def _look(self, variant: str, seed: int, directory: Path | None = None) -> Look | Failure | str:
-        entry = self._settings.variants[variant]
+    def _look(
+        self, variant: str, seed: int, directory: Path | None = None, entry: Variant | None = None
+    ) -> Look | Failure:
+        entry = entry or self._settings.variants[variant]
         spec = TaskSpec.of(self._settings, variant, directory=self._directory)
         log = (LOGS / f"{variant}-{seed}.txt").absolute()
         first = None if directory else self.first
-        found: Look | Failure | str = run_trial(f"{variant}-{seed}", _MODULE, entry, spec, seed, log, directory, first)
+        found: Look | Failure = run_trial(f"{variant}-{seed}", _MODULE, entry, spec, seed, log, directory, first)
         return found
 
-    def _problem_of(self, variant: str) -> str | None:
-        found = self._look(variant, self._seed)
-        if isinstance(found, Failure | str):
-            return self._told(found, variant)
+    def _try(self, variant: str, entry: Variant) -> Failure | None:
+        found = self._look(variant, self._seed, entry=entry)
+        if isinstance(found, Failure):
+            return replace(found, message=self._told(found, variant))
         self._compare(variant, found)
         self._by_variant[variant] = found
         return None
 
-    def _required(self, found: Look | Failure | str) -> Look:
-        if isinstance(found, Failure | str):
+    def _required(self, found: Look | Failure) -> Look:
+        if isinstance(found, Failure):
             raise TaskError(self._told(found, self._baseline))
         return found
 
-    def _told(self, failure: Failure | str, variant: str) -> str:
+    def _told(self, failure: Failure, variant: str) -> str:
         """The message, with whether the script fails in plain Python, too."""
         policy = self._settings.variants[variant].policy
-        if isinstance(failure, str):
-            return failure
+        if not failure.raised:
+            return failure.message
         told = failure.message if self.folder is None else f"{failure}; it ran in {self.folder}"
         raised = raised_in_plain_python(self._settings.task, policy, LOGS)
         if raised is None or raised.partition(ALL_OF_IT)[0] != failure.raised.partition(ALL_OF_IT)[0]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -17,23 +17,27 @@ from halfstep.child import Child, ChildDiedError
 from halfstep.fork_server import start_server, stop_servers
 from halfstep.params import Params, Variant
 from halfstep.tasks.spec import CallSite, TaskSpec
+from halfstep.text import joined
 
+MOST_REFUSALS = 3  # layers of a candidate that are tried in float32, one after the other
 WAIT_S = 300  # between the lines that say so; while the user's code runs, `explained` says it more often
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a script raised before it called `fit`.
+    """What ended a process.
 
     Attributes:
         message: for the user.
-        raised: the exception in one line, without what halfstep says of it.
+        raised: what a script raised before it called `fit`, in one line, without what halfstep says of it; else empty.
         is_missing: whether it did not find a file or a module.
+        layer: path of the layer that has failed; None if none has.
     """
 
     message: str
-    raised: str
-    is_missing: bool
+    raised: str = ""
+    is_missing: bool = False
+    layer: str | None = None
 
     def __str__(self) -> str:
         return self.message
@@ -118,7 +122,7 @@ def run_trial(name: str, module: str, variant: Variant, spec: TaskSpec, *argumen
     """Calls `serve(connection, variant, spec, *arguments)` of a module in a new process, which `name` names.
 
     Returns:
-        What it sends; a string says what went wrong.
+        What it sends.
     """
     whole = (module, variant, spec, *arguments)
     with Child(name, _serve, whole, variant.variables, preload=module, may_have_children=True) as child:
@@ -129,22 +133,53 @@ def run_trial(name: str, module: str, variant: Variant, spec: TaskSpec, *argumen
         try:
             return child.receive()
         except ChildDiedError as error:
-            return f"{spec.subject}: the process of {name}: {error}"
+            return Failure(f"{spec.subject}: the process of {name}: {error}")
 
 
-def candidates_left_out(settings: Params, problem_of: Callable[[str], str | None]) -> dict[str, str]:
-    """Tries each candidate; returns why some are left out, by name, and says so.
+@dataclass(frozen=True)
+class Candidates:
+    """What is known of the candidates.
+
+    Attributes:
+        left_out: why some cannot be trained, by name.
+        refusals: paths of the layers that fail in 16 bits, and compute in float32 instead, by name.
+    """
+
+    left_out: dict[str, str]
+    refusals: dict[str, tuple[str, ...]]
+
+
+def try_candidates(settings: Params, try_one: Callable[[str, Variant], Failure | None]) -> Candidates:
+    """Tries each candidate, without the layers that refuse 16 bits where it fails in them, and says what it finds.
 
     Args:
         settings: all parameters.
-        problem_of: tries one; returns what went wrong, None if nothing did.
+        try_one: tries one with an entry; returns what went wrong, None if nothing did.
     """
-    found: dict[str, str] = {}
+    found = Candidates({}, {})
     for name in settings.train.variants:
-        if name != settings.compare.baseline and (problem := problem_of(name)) is not None:
-            found[name] = problem
-            print(f"prepare: {name} is left out: {problem}", file=sys.stderr, flush=True)
+        if name == settings.compare.baseline:
+            continue
+        entry, refusals = settings.variants[name], list[str]()
+        first = failure = try_one(name, entry)
+        while failure is not None and _is_new_refusal(failure.layer, entry, refusals):
+            assert failure.layer is not None
+            refusals.append(failure.layer)
+            print(f"prepare: {name}: {failure.layer} fails in 16 bits; it is tried in float32", flush=True)
+            failure = try_one(name, entry.with_float32(refusals))
+        if failure is None:
+            found.refusals.update({name: tuple(refusals)} if refusals else {})
+            continue
+        tried = f"; with {joined(refusals)} in float32: {failure}" if refusals else ""
+        found.left_out[name] = f"{first}{tried}"
+        print(f"prepare: {name} is left out: {found.left_out[name]}", file=sys.stderr, flush=True)
     return found
+
+
+def _is_new_refusal(layer: str | None, entry: Variant, refusals: Sequence[str]) -> bool:
+    """Whether a layer can be tried in float32."""
+    is_mixed = entry.policy.startswith("mixed_")
+    return layer is not None and is_mixed and layer not in refusals and len(refusals) < MOST_REFUSALS
 
 
 def _serve(connection: Connection, module: str, variant: Variant, *arguments: Any) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from halfstep import files, precision
+from halfstep import files
 from halfstep.errors import HalfstepError, TaskError
 from halfstep.params import Variant
 from halfstep.prepare.trials import Failure, Look, Quality
@@ -26,6 +26,7 @@ from halfstep.tasks import compiling, examples, fit_call, script, script_files, 
 from halfstep.tasks.classes import classes_of
 from halfstep.tasks.examples import Batch
 from halfstep.tasks.fit_call import FitCall
+from halfstep.tasks.layer_calls import failed_layer
 from halfstep.tasks.ready import ReadyTask, first_weights, test_metrics
 from halfstep.tasks.spec import TaskSpec
 from halfstep.tasks.task import Task
@@ -44,13 +45,13 @@ def serve(
     directory: Path | None,
     first: Look | None = None,
 ) -> None:
-    """What the process runs: sends a `Look`, or what ended it, as a message or a `Failure`."""
+    """What the process runs: sends a `Look`, or what ended it."""
     try:
-        answer: Look | Failure | str = look(spec, variant, seed, log, directory, first)
+        answer: Look | Failure = look(spec, variant, seed, log, directory, first)
     except (HalfstepError, tf.errors.OpError) as error:
-        answer = message_of(error, spec, variant)
+        answer = Failure(message_of(error, spec, variant), layer=failed_layer(error))
         if not script.has_called_fit() and (cause := error.__cause__) is not None:
-            answer = Failure(answer, user_code.describe(cause), isinstance(cause, _MISSING))
+            answer = replace(answer, raised=user_code.describe(cause), is_missing=isinstance(cause, _MISSING))
     connection.send(answer)
 
 
@@ -73,7 +74,7 @@ def look(
     """
     directory = None if directory is None else directory.absolute()
     named = [files.resolve_data_path(name).absolute() for name in spec.task.depends]
-    precision.activate(variant, require_gpu=spec.train.require_gpu)
+    compiling.activate(spec, variant)
     no_strategy = tf.distribute.get_strategy()  # not at the import: it starts a thread, with which nothing is forked
     call = fit_call.captured(spec, variant, seed, log)
     assert call.site is not None, "it is the judged one"

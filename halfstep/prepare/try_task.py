@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfstep import precision
 from halfstep.errors import HalfstepError, TaskError
 from halfstep.params import Variant
-from halfstep.prepare.trials import Tried
+from halfstep.prepare.trials import Failure, Tried
 from halfstep.results.artifact import write_array
 from halfstep.results.prepared import TEST_CLASSES
 from halfstep.results.task import TaskInfo
 from halfstep.tasks import compiling, examples, own, scoring, traced_types, user_code
 from halfstep.tasks.classes import classes_of
+from halfstep.tasks.layer_calls import failed_layer
 from halfstep.tasks.ready import ReadyTask, from_task
 from halfstep.tasks.spec import TaskSpec
 from halfstep.tasks.task import Task
@@ -42,11 +42,11 @@ _CURE = '; what cannot compute in this type needs dtype="float32", in plain Kera
 
 
 def serve(connection: Connection, variant: Variant, spec: TaskSpec, seed: int, is_baseline: bool) -> None:
-    """What the process runs: sends what `describe` or `try_candidate` returns, or the message of an error."""
+    """What the process runs: sends what `describe` or `try_candidate` returns, or what ended it."""
     try:
-        answer: TaskInfo | Tried | str = (describe if is_baseline else try_candidate)(spec, variant, seed)
+        answer: TaskInfo | Tried | Failure = (describe if is_baseline else try_candidate)(spec, variant, seed)
     except (HalfstepError, tf.errors.OpError) as error:
-        answer = message_of(error, spec, variant)
+        answer = Failure(message_of(error, spec, variant), layer=failed_layer(error))
     connection.send(answer)
 
 
@@ -74,7 +74,7 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
     directory, subject = spec.directory, spec.subject
     directory.mkdir(parents=True, exist_ok=True)
     own.prepare(spec.task, directory.absolute())
-    precision.activate(variant, require_gpu=spec.train.require_gpu)
+    compiling.activate(spec, variant)
     found = _ready(_task(spec, seed), spec, variant, seed)
     compiling.verify_types(found, variant)
     can_infer = _can_infer(found, spec)
@@ -109,7 +109,7 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
 
 def try_candidate(spec: TaskSpec, variant: Variant, seed: int) -> Tried:
     """Builds the task under a candidate, computes its score, and runs one training step; errors as of `describe`."""
-    precision.activate(variant, require_gpu=spec.train.require_gpu)
+    compiling.activate(spec, variant)
     found = _ready(_task(spec, seed, quiet=True), spec, variant, seed)
     types = compiling.verify_types(found, variant)
     is_tested = _can_infer(found, spec) and found.task.test is not None

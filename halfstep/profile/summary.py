@@ -9,18 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from halfstep.profile.records import ArmRecord, Calibration, TraceRecord
-from halfstep.profile.trace import Operation, Trace
-from halfstep.results.profile import (
-    Call,
-    InputRound,
-    LargestBatch,
-    OperationTime,
-    ProfileSummary,
-    Protocol,
-    RawTimes,
-)
+from halfstep.profile.trace import Trace
+from halfstep.results.profile import Call, InputRound, LargestBatch, ProfileSummary, Protocol, RawTimes
 
-MAX_OPERATIONS = 1000
 NOISE_STANDARD_DEVIATIONS = 2
 PEAK_MEMORY, ALLOCATOR_PEAK = "memory/peak_mib", "memory/allocator_peak_mib"
 STARTUP = "startup_s"  # processor seconds
@@ -56,14 +47,11 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
     """
     metrics = timing_metrics(record.times, record.settings.in_force.batch_size)
     metrics |= _cost_metrics(record.calibration, context.largest_batch)
-    operations: tuple[OperationTime, ...] = ()
     warnings: tuple[str, ...] = ()
     if trace is not None and record.trace is not None:
         warnings = tuple(missing_steps(trace, context.trace_steps))
         if trace.marked_steps:
             metrics = _traced(trace) | metrics | _trace_metrics(record.trace, trace)
-            rows, with_kernel = _operations(trace)[:MAX_OPERATIONS], trace.kernel_operations
-            operations = tuple(_operation(row, trace, with_kernel) for row in rows)
             warnings += (*trace.warnings, *_disagreement(trace, record.times, metrics))
     metrics = {key.replace("images_per_s", f"{context.examples_word}_per_s"): value for key, value in metrics.items()}
     return ProfileSummary(
@@ -73,7 +61,6 @@ def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | Non
         in_force=record.settings.in_force,
         protocol=context.protocol,
         metrics=dict(sorted(metrics.items())),
-        operations=operations,
         warnings=warnings,
         largest_batch=context.largest_batch,
         resumed=context.resumed or None,
@@ -157,25 +144,6 @@ def _trace_metrics(traced: TraceRecord, trace: Trace) -> dict[str, float]:
     if (cast_ms := trace.cast_ms(trace.marked_steps)) is not None:
         found["profiler/cast_ms"] = cast_ms
     return found
-
-
-def _operations(trace: Trace) -> list[Operation]:
-    """The operations of the device if there is one: the host only launches them."""
-    on_device = [operation for operation in trace.operations if operation.host_or_device == "Device"]
-    return on_device or list(trace.operations)
-
-
-def _operation(operation: Operation, trace: Trace, with_kernel: frozenset[str]) -> OperationTime:
-    occurrences, self_time_ms = trace.operation_per_step(operation, trace.marked_steps)
-    return OperationTime(
-        type=operation.type,
-        name=operation.name,
-        occurrences=occurrences,
-        self_time_ms_per_step=self_time_ms,
-        dtype=operation.dtype,
-        tensor_core=operation.tensor_core,
-        has_kernel=operation.host_or_device == "Device" and operation.name in with_kernel,
-    )
 
 
 def _disagreement(trace: Trace, times: RawTimes, metrics: Mapping[str, float]) -> Iterator[str]:

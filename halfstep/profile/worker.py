@@ -316,7 +316,7 @@ class Worker(InferenceWorker):
         if work not in self._rows:
             place = self._layers.place(work.name, work.type, is_input=work.is_input)
             dtype = work.dtype or self._graph_dtypes.get(node_name(work.name), "")
-            self._rows[work] = AccountRow(0, *place, dtype)
+            self._rows[work] = AccountRow(0, *place, dtype, tensor_core=work.tensor_core)
         return self._rows[work]
 
     @property

@@ -95,6 +95,7 @@ class AccountRow:
         operation: op type, such as `Conv2D` or `Mul (gradient)`.
         dtype: data type that they compute in; empty if it is unknown.
         time_ms: milliseconds of a step.
+        tensor_core: whether their kernels use tensor cores; None without a kernel, and where its name does not show it.
     """
 
     process: int
@@ -104,6 +105,7 @@ class AccountRow:
     operation: str = ""
     dtype: str = ""
     time_ms: float = 0.0
+    tensor_core: bool | None = None
 
 
 NOTABLE_MOVE = 0.01  # of a speed-up, by a trend: what rises or falls in all arms alike does not matter
@@ -363,21 +365,6 @@ class Protocol(Record):
         return f"of {of} intervals, {', '.join(texts)}" if texts else ""
 
 
-class OperationTime(Record):
-    """An operation of the traced step; `self_time_ms_per_step` sums over its `occurrences` in a step.
-
-    `tensor_core` is None for an operation without a kernel, and where its kernel's name does not show it.
-    """
-
-    type: str
-    name: str
-    occurrences: float
-    self_time_ms_per_step: float
-    dtype: str | None = None
-    tensor_core: bool | None = None
-    has_kernel: bool = False
-
-
 class BatchTried(Record):
     """A batch that was tried, in a process of its own.
 
@@ -421,7 +408,6 @@ class ProfileSummary(Document):
         variant: name of the variant, or of the control.
         entry: its entry of `variants`.
         metrics: numbers under their names in MLflow; what does not apply is absent.
-        operations: of the traced step, the longest first; empty for a bridging arm, which is not traced.
         warnings: about this arm's trace and memory.
         largest_batch: with `profile.find_max_batch`.
         resumed: repeats that were taken over from an interrupted or earlier measurement; absent without any.
@@ -435,10 +421,15 @@ class ProfileSummary(Document):
     in_force: InForce
     protocol: Protocol
     metrics: dict[str, float]
-    operations: tuple[OperationTime, ...] = ()
     warnings: tuple[str, ...] = ()
     largest_batch: LargestBatch | None = None
     resumed: int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_operations(cls, content: Any) -> Any:
+        """Results of before 0.4 have the operations of one trace; `account.csv` has those of all short traces."""
+        return {name: value for name, value in content.items() if name != "operations"}
 
 
 @dataclass(frozen=True)
@@ -465,11 +456,6 @@ class Profile:
     def metrics(self) -> dict[str, float]:
         """Numbers under their names in MLflow."""
         return self.summary.metrics
-
-    @property
-    def operations(self) -> tuple[OperationTime, ...]:
-        """Operations of the traced step, the longest first."""
-        return self.summary.operations
 
     @property
     def policy(self) -> str:
@@ -554,8 +540,8 @@ def write_profile(
 
 
 def _columns(row_type: type) -> list[str]:
-    """The columns that every table of these rows has."""
-    return [column.name for column in fields(row_type) if column.name != THROTTLED]
+    """The columns that every table of these rows has; the others are of GPUs."""
+    return [column.name for column in fields(row_type) if column.default is not None]
 
 
 def same_weights_file(name: str, seed: int) -> Path:

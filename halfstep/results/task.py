@@ -47,6 +47,7 @@ class TaskInfo(Document):
         can_infer: whether the model has outputs for inputs alone.
         restarts: whether an interrupted training starts anew, because it has callbacks of its own.
         left_out: variants under which the task cannot be trained, with the reason.
+        refusals: paths of the layers that fail in 16 bits, and compute in float32 instead, by variant.
     """
 
     VERSION: ClassVar[int] = 1
@@ -63,6 +64,7 @@ class TaskInfo(Document):
     can_infer: bool = True
     restarts: bool = False
     left_out: dict[str, str] = Field(default_factory=dict)
+    refusals: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
     def steps_at(self, batch_size: int) -> int | None:
         """Training steps of an epoch at a batch size."""
@@ -107,7 +109,8 @@ def resolved(settings: Params) -> Params:
     train = settings.train.model_copy(update=numbers)
     sizes = settings.profile.inference_batch_sizes if info.can_infer else ()
     profile = settings.profile.model_copy(update={"inference_batch_sizes": sizes})
-    return settings.model_copy(update={"task": task, "train": train, "profile": profile})
+    variants = {name: entry.with_float32(info.refusals.get(name, ())) for name, entry in settings.variants.items()}
+    return settings.model_copy(update={"task": task, "train": train, "profile": profile, "variants": variants})
 
 
 def left_out(variant: str) -> str | None:

@@ -6,7 +6,7 @@ import functools
 import multiprocessing
 from dataclasses import replace
 
-from halfstep import files, precision
+from halfstep import files
 from halfstep.errors import TaskError
 from halfstep.params import Variant
 from halfstep.results.task import TASK_INFO, TaskInfo
@@ -41,7 +41,7 @@ def build(spec: TaskSpec, variant: Variant, seed: int, *, trial_batch: int | Non
         trial_batch: train on endless batches of this size, to find out whether they fit into memory: of views of one
             random image, which take no memory, or else of the examples of the first batch, repeated.
     """
-    precision.activate(variant, require_gpu=spec.train.require_gpu)
+    compiling.activate(spec, variant)
     reset_uids()  # so that the layers of a second model in this process have the names of the first one's
     found = _build(spec, variant, seed, trial_batch)
     if isinstance(found.model, keras.Model):

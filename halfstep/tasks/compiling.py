@@ -11,7 +11,7 @@ from typing import Any
 from halfstep import precision
 from halfstep.errors import TaskError
 from halfstep.params import Variant
-from halfstep.tasks import traced_types, user_code
+from halfstep.tasks import layer_calls, traced_types, user_code
 from halfstep.tasks.batches import TrainingData
 from halfstep.tasks.float32_layers import Float32Layers, verified
 from halfstep.tasks.ready import ReadyTask
@@ -19,6 +19,12 @@ from halfstep.tasks.spec import TaskSpec
 from halfstep.tasks.traced_types import TracedTypes
 from halfstep.tasks.variables import create_variables, has_step_of_keras, random_state_kept
 from halfstep.tensorflow_import import keras, tf
+
+
+def activate(spec: TaskSpec, variant: Variant) -> None:
+    """Puts a variant in force for the models that are built in this process; errors as of `precision.activate`."""
+    precision.activate(variant, require_gpu=spec.train.require_gpu)
+    layer_calls.watch(variant.float32_layers)
 
 
 def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32Layers:

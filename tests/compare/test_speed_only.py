@@ -246,3 +246,16 @@ def test_runs_are_logged_from_the_files(
 
     assert main() == 0  # nothing is logged twice
     assert len(client.search_runs([experiment.experiment_id])) == len(runs)
+
+
+def test_layers_that_refuse_16_bits_are_named(project: SmallStudy) -> None:
+    plain = verdict_sentence(project.compare().candidates[1], project.compare())
+    assert plain.startswith("Use mixed_bfloat16")
+    for layers, clause in (
+        (("norm",), " (with norm in float32; it refuses bfloat16)"),
+        (("norm", "top"), " (with norm and top in float32; they refuse bfloat16)"),
+    ):
+        project.edit_task(refusals={"mixed_bfloat16": layers})
+        judging = project.compare()
+        sentence = verdict_sentence(judging.candidates[1], judging)
+        assert sentence == plain.replace("mixed_bfloat16", f"mixed_bfloat16{clause}", 1)

@@ -25,6 +25,18 @@ def build(*, batch_size, seed):
 def top_2(y, p):
     return tf.math.in_top_k(tf.cast(tf.reshape(y, [-1]), tf.int32), p, 2)
 """
+REFUSING = (
+    IN_TOP_K.replace("keras.Input((4,))", "keras.Input((4,)); inner = sequence(inputs)").replace(
+        '"softmax")(inputs)', '"softmax")(inner)'
+    )
+    + """
+
+def sequence(inputs):
+    in_float32 = lambda x: x * tf.ones((), tf.float32)
+    wide = keras.layers.Dense(4, name="first")(inputs)
+    return keras.layers.GRU(4, activation=in_float32)(keras.layers.Reshape((4, 1))(wide))
+"""
+)
 
 
 def settings(task: TaskParams, epochs: int) -> Params:
@@ -59,10 +71,28 @@ def test_output_of_the_function_is_shown_once(own: Own, capfd: pytest.CaptureFix
 
 
 @pytest.mark.slow
+def test_layers_that_refuse_16_bits_are_in_float32(own: Own, capfd: pytest.CaptureFixture[str]) -> None:
+    """One fails when the model is built, and the output in a metric."""
+    found = settings(own(REFUSING), epochs=1)
+    info = prepare_task(found, files.PREPARED)
+    assert info.left_out == {}
+    assert info.refusals == dict.fromkeys(("mixed_float16", "mixed_bfloat16"), ("gru/gru_cell", "dense"))
+    assert "prepare: mixed_bfloat16: gru/gru_cell fails in 16 bits; it is tried in float32" in capfd.readouterr().out
+    in_force = resolved(found).variants
+    assert in_force["mixed_bfloat16"].float32_layers == ("gru/gru_cell", "dense")
+    assert in_force["float32"].float32_layers == ()
+
+
+@pytest.mark.slow
 def test_failure_of_a_type_has_its_cure(own: Own) -> None:
+    """Without the only layer in 16 bits there is nothing to compare."""
     info = prepare_task(settings(own(IN_TOP_K), epochs=1), files.PREPARED)
     assert set(info.left_out) == {"mixed_float16", "mixed_bfloat16"}
-    assert all('needs dtype="float32", in plain Keras, too' in reason for reason in info.left_out.values())
+    assert info.refusals == {}
+    for reason in info.left_out.values():
+        first, last = reason.split("; with dense in float32: ")
+        assert first.endswith('needs dtype="float32", in plain Keras, too')
+        assert "is not in force" in last
 
 
 @pytest.mark.slow

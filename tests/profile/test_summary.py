@@ -15,7 +15,6 @@ from halfstep.results.profile import (
     Call,
     InputRound,
     LargestBatch,
-    OperationTime,
     ProfileSummary,
     RawTimes,
     Round,
@@ -99,9 +98,6 @@ def test_summary_combines_timings_and_trace(record: ArmRecord) -> None:
     assert found.metrics["memory/allocator_peak_mib"] == 1.0
     assert "memory/peak_mib" not in found.metrics
     assert "profiler/kernel_launch_ms" not in found.metrics  # not applicable is absent, never 0
-    assert found.operations == (
-        OperationTime(type="Conv2D", name="model/conv", occurrences=2.0, self_time_ms_per_step=0.5, dtype="float32"),
-    )
     assert found.warnings == ()
     assert found.entry == Variant(policy="float32")
 
@@ -113,28 +109,12 @@ def test_peak_memory_of_the_process_is_beside_that_of_the_allocator(record: ArmR
     assert (metrics["memory/peak_mib"], metrics["memory/allocator_peak_mib"]) == (3.0, 1.0)
 
 
-def test_operations_on_a_gpu_are_those_of_the_device(record: ArmRecord) -> None:
-    on_device = Operation("Conv2D", "model/conv", "Device", 10, 800.0, dtype="float16", tensor_core=True)
-    found = replace(trace(), operations=(*trace().operations, on_device))
-    assert [row.dtype for row in summarized(record, found).operations] == ["float16"]
-
-
-def test_operations_with_a_kernel_are_known_where_its_name_shows_nothing(record: ArmRecord) -> None:
-    rows = [Operation("MatMul", f"model/{name}", "Device", 10, 800.0) for name in ("fused", "copied")]
-    kernel = Operation("MatMul", "model/fused", "Device", 10, 800.0, kernel="gemm_fusion_dot_2")
-    taken = replace(trace(), device_type="GPU", operations=tuple(rows), kernels=(kernel,), device_count=1)
-    found = {row.name: (row.has_kernel, row.tensor_core) for row in summarized(record, taken).operations}
-    assert found == {"model/fused": (True, None), "model/copied": (False, None)}
-
-
 def test_times_on_several_gpus_are_per_gpu(record: ArmRecord) -> None:
     on_device = Operation("Cast", "model/cast", "Device", 20, 8000.0, dtype="float16", tensor_core=False)
     kernel = replace(on_device, kernel="cast_gpu_dt_float_dt_half_kernel")
     taken = replace(trace(), device_type="GPU", operations=(on_device,), kernels=(kernel,), device_count=2)
     found = summarized(record, taken)
     assert found.metrics["profiler/cast_ms"] == pytest.approx(0.4)
-    (row,) = found.operations
-    assert (row.occurrences, row.self_time_ms_per_step) == pytest.approx((1.0, 0.4))
 
 
 def test_trace_with_too_few_steps_causes_a_warning(record: ArmRecord) -> None:
@@ -142,14 +122,11 @@ def test_trace_with_too_few_steps_causes_a_warning(record: ArmRecord) -> None:
     (warning,) = found.warnings
     assert warning.startswith("the trace has 1 of the 2 steps of profile.trace_steps")
     assert found.metrics["profiler/step_time_ms"] == 14.0
-    assert len(found.operations) == 1
 
 
 def test_trace_without_any_step_is_not_used(record: ArmRecord) -> None:
-    """Its operations could not be given for one step."""
     found = summarized(record, replace(trace(steps=0), marked_steps=0, warnings=("the trace has no step markers",)))
     assert found.warnings == ("the trace has none of the 2 steps of profile.trace_steps, so it is not used",)
-    assert found.operations == ()
     assert not [name for name in found.metrics if name.startswith("profiler/") or "allocator" in name]
     assert found.metrics["step_time_ms/mean"] == pytest.approx(13.75)
 
@@ -165,7 +142,6 @@ def test_step_time_without_parts_is_used(record: ArmRecord) -> None:
     found = summarized(record, replace(trace(), steps=(StepBreakdown(14.0),) * 2))
     assert found.metrics["profiler/step_time_ms"] == 14.0
     assert not [name for name in found.metrics if name.startswith("profiler/") and name.endswith("compute_ms")]
-    assert [row.self_time_ms_per_step for row in found.operations] == [0.5]
     assert found.warnings == ()
 
 
@@ -196,5 +172,5 @@ def test_summary_includes_what_was_measured_once(record: ArmRecord) -> None:
 
 def test_bridging_arm_is_not_traced(record: ArmRecord) -> None:
     found = summarized(record, None)
-    assert (found.operations, found.warnings) == ((), ())
+    assert found.warnings == ()
     assert not any(name.startswith("profiler/") for name in found.metrics)

@@ -40,7 +40,7 @@ from halfstep.results.prepared import PreparedInfo
 from halfstep.results.profile import SUMMARY, BatchTried, GpuConditions, LargestBatch, ProfileSummary, Round
 from halfstep.results.task import images_task
 from halfstep.results.training import METRICS, TrainingMetrics
-from tests.small_study import CONFIGURATION, ENVIRONMENT, PROTOCOL, operation, summary, training_metrics
+from tests.small_study import CONFIGURATION, ENVIRONMENT, PROTOCOL, summary, training_metrics
 
 GPU = GpuConditions(
     name="Tesla T4",
@@ -167,13 +167,12 @@ KINDS = (
         files.profile_dir("float32") / SUMMARY,
         "profile",
         (
-            summary("float32", metrics={"step_time_ms/mean": 0.1 + 0.2}, operations=()),
+            summary("float32", metrics={"step_time_ms/mean": 0.1 + 0.2}),
             summary(
                 "mixed_float16",
                 entry=Variant(policy="mixed_float16", xla=True, tf32=False, onednn=False),
                 configuration=CONFIGURATION.model_copy(update={"op_determinism": True}),
                 protocol=PROTOCOL.model_copy(update={"other_load_cores": 0.1, "gpus": (GPU,), "warnings": ("hot",)}),
-                operations=(operation("Conv2D", 1 / 3, "float16", tensor_core=True), operation("", 0.1)),
                 warnings=("the trace is truncated",),
                 largest_batch=LargestBatch(
                     batch_size=64,

@@ -10,10 +10,9 @@ from halfstep.compare.explain.account import moved_to_16bit, stayed_in_32bit
 from halfstep.compare.explain.accounts import Accounts
 from halfstep.compare.explain.hardware import compute_capability, has_16bit_matrix_work, instruction_sets
 from halfstep.compare.explain.limit import compute_ms, train_limit
-from halfstep.operations.op_types import plain_type
 from halfstep.policies import POLICIES, Precision
 from halfstep.results.comparison import Account, KindChange, PartChange, Remedy
-from halfstep.results.profile import OperationTime, Profile, Setting
+from halfstep.results.profile import AccountRow, Profile, Setting
 from halfstep.results.training import Training
 from halfstep.stats.speedup import Speedup
 from halfstep.text import TRAIN, decimals, ms_text
@@ -230,12 +229,11 @@ def part_of_compute_ms(profile: Profile, metric: str) -> float | None:
     return None if total_ms is None or percent is None else total_ms * percent / 100
 
 
-def time_by_type(operations: Iterable[OperationTime]) -> dict[str, float]:
-    """Self time in milliseconds a step by op type, whichever library computed the operation."""
+def time_by_type(operations: Iterable[AccountRow]) -> dict[str, float]:
+    """Time in milliseconds a step by op type."""
     times: dict[str, float] = {}
-    for operation in operations:
-        op_type = plain_type(operation.type)
-        times[op_type] = times.get(op_type, 0.0) + operation.self_time_ms_per_step
+    for row in operations:
+        times[row.operation] = times.get(row.operation, 0.0) + row.time_ms
     return times
 
 

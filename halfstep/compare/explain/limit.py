@@ -27,7 +27,7 @@ from halfstep.compare.explain.hardware import PeakRatios, peak_ratios
 from halfstep.compare.explain.waiting import waiting
 from halfstep.operations.op_types import op_category
 from halfstep.results.comparison import Waiting
-from halfstep.results.profile import HOST, InForce, OperationTime, Profile
+from halfstep.results.profile import HOST, AccountRow, InForce, Profile
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def work_of(profile: Profile) -> StepTimes | None:
     if not profile.account.empty:
         return _accounted_work(profile)
     step_ms, total_ms = profile.metrics.get("profiler/step_time_ms"), compute_ms(profile)
-    shares = _measured_shares(profile) or _shares_by_type(compute_operations(profile))
+    shares = _measured_shares(profile)
     if not step_ms or total_ms is None or shares is None:
         return None
     matrix_ms, memory_ms, tf32_ms = (share * min(total_ms, step_ms) for share in shares)
@@ -145,19 +145,17 @@ def compute_ms(profile: Profile) -> float | None:
     return profile.metrics.get(f"profiler/{'device' if profile.on_gpu else 'host'}_compute_ms")
 
 
-def compute_operations(profile: Profile) -> list[OperationTime]:
-    """Operations that compute: those of the input left out, and on a GPU those without a kernel."""
-    return [
-        operation
-        for operation in profile.operations
-        if op_category(operation.type) != "input"
-        and (operation.has_kernel or operation.tensor_core is not None or not profile.on_gpu)
-    ]
+def compute_operations(profile: Profile) -> list[AccountRow]:
+    """What computes in a step, in the mean over the repeats: neither the host nor the input."""
+    account = profile.account[~profile.account["kind"].isin((HOST, "input"))].assign(process=0)
+    parts = account.groupby([name for name in account if name != "time_ms"], dropna=False)["time_ms"].sum()
+    rows = (parts / profile.account["process"].nunique()).reset_index().astype(object)
+    return [AccountRow(**row) for row in rows.where(rows.notna(), None).to_dict("records")]
 
 
-def is_matrix(operation: OperationTime) -> bool:
+def is_matrix(operation: AccountRow) -> bool:
     """Whether it multiplies matrices, which convolutions do too."""
-    return op_category(operation.type) == "matrix"
+    return op_category(operation.operation) == "matrix"
 
 
 def _other_settings(profile: Profile) -> InForce:
@@ -173,14 +171,3 @@ def _measured_shares(profile: Profile) -> tuple[float, float, float] | None:
     if matrix is None or memory is None:
         return None
     return matrix / 100, memory / 100, profile.metrics.get("profiler/compute_tf32_percent", 0.0) / 100
-
-
-def _shares_by_type(operations: list[OperationTime]) -> tuple[float, float, float] | None:
-    """Shares of matrix work, of everything else (memory-bound at best), and of TF32."""
-    total_ms = sum(operation.self_time_ms_per_step for operation in operations)
-    if not total_ms:
-        return None
-    matrix = [operation for operation in operations if is_matrix(operation)]
-    matrix_ms = sum(operation.self_time_ms_per_step for operation in matrix)
-    tf32_ms = sum(operation.self_time_ms_per_step for operation in matrix if operation.dtype == "tf32")
-    return matrix_ms / total_ms, 1 - matrix_ms / total_ms, tf32_ms / total_ms

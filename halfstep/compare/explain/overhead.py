@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from halfstep.compare.explain.evidence import (
@@ -10,9 +11,9 @@ from halfstep.compare.explain.evidence import (
     change_text,
     changes_of,
     interval_evidence,
-    time_by_type,
 )
 from halfstep.compare.explain.layer_sets import casting_sets
+from halfstep.compare.explain.limit import compute_operations
 from halfstep.compare.explain.waiting import waiting
 from halfstep.results.comparison import Reason, Remedy, Waiting
 from halfstep.results.profile import Profile
@@ -179,8 +180,8 @@ def _casts_of_trace(profile: Profile) -> Reason | None:
 def _cast(profile: Profile) -> tuple[float, float | None]:
     """Milliseconds a step in conversions, and their share: of compute if that is known, else of the step."""
     step_ms, percent = profile.metrics.get(STEP), profile.metrics.get("profiler/cast_percent")
-    by_type_ms = time_by_type(profile.operations).get("Cast", 0.0)
-    cast_ms = profile.metrics.get("profiler/cast_ms", by_type_ms)
+    by_kind_ms = math.fsum(row.time_ms for row in compute_operations(profile) if row.kind == "cast")
+    cast_ms = profile.metrics.get("profiler/cast_ms", by_kind_ms)
     if percent is not None:
         return cast_ms, percent / 100
     return cast_ms, cast_ms / step_ms if step_ms else None

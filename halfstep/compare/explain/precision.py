@@ -18,10 +18,9 @@ from halfstep.compare.explain.evidence import (
 from halfstep.compare.explain.hardware import gpu_name, peak_ratios, tensor_cores_from
 from halfstep.compare.explain.limit import compute_operations, is_matrix, limit_if_compute_faster
 from halfstep.compare.explain.settings import odd_sizes
-from halfstep.operations.op_types import is_cast, plain_type
 from halfstep.policies import FLOAT16, POLICIES
 from halfstep.results.comparison import Reason
-from halfstep.results.profile import OperationTime
+from halfstep.results.profile import AccountRow
 from halfstep.text import ms_text, number_text
 
 FEW_16BIT_PERCENT = 10.0  # below it the profiler itself recommends 16 bit
@@ -30,8 +29,7 @@ IDLE_SHARE = 0.25  # of the time of matrix operations
 IDLE_PERCENT = 25.0  # of compute, between matrix work and what tensor cores do or may do
 MIN_CLASSIFIED_SHARE = 0.5  # of the time of matrix work; with less, nothing is said about idle tensor cores
 OPERATIONS_SHOWN = 3
-_STAY_32BIT = {"norm": "normalization", "softmax": "softmax", "loss": "loss"}
-_OPTIMIZERS = ("adam", "sgd", "rmsprop", "momentum", "optimizer", "apply")
+_STAY_32BIT = {"norm": "normalization", "softmax": "softmax"}
 
 
 def no_tensor_cores(data: Evidence) -> Reason | None:
@@ -131,12 +129,12 @@ def _idle_advice(data: Evidence, rest_ms: float, float32_ms: float = 0.0, depthw
     return " ".join(found)
 
 
-def _is_depthwise(operation: OperationTime) -> bool:
-    return plain_type(operation.type).startswith("Depthwise")
+def _is_depthwise(operation: AccountRow) -> bool:
+    return operation.operation.startswith("Depthwise")
 
 
-def _time_ms(operations: Iterable[OperationTime]) -> float:
-    return math.fsum(operation.self_time_ms_per_step for operation in operations)
+def _time_ms(operations: Iterable[AccountRow]) -> float:
+    return math.fsum(operation.time_ms for operation in operations)
 
 
 def no_16bit_ops(data: Evidence) -> Reason | None:
@@ -199,8 +197,8 @@ def mostly_32bit_ops(data: Evidence) -> Reason | None:
         return None  # no_16bit_ops explains it
     stayed: dict[str, float] = {}
     for operation in compute_operations(data.candidate):
-        if operation.dtype == "float32" and not is_cast(operation.type):
-            stayed[_part(operation)] = stayed.get(_part(operation), 0.0) + operation.self_time_ms_per_step
+        if operation.dtype == "float32" and operation.kind != "cast":
+            stayed[_part(operation)] = stayed.get(_part(operation), 0.0) + operation.time_ms
     shown = f" ({times_text(stayed, OPERATIONS_SHOWN)} a step)" if stayed else ""
     change = data.stayed
     return Reason(
@@ -214,10 +212,9 @@ def mostly_32bit_ops(data: Evidence) -> Reason | None:
     )
 
 
-def _part(operation: OperationTime) -> str:
+def _part(operation: AccountRow) -> str:
     """The part of the network that a 32-bit operation belongs to; its op type if it is none of the known parts."""
-    op_type = plain_type(operation.type)
-    name = f"{operation.name}/{op_type}".lower()
-    if any(word in scope for scope in name.split("/") for word in _OPTIMIZERS):
-        return "optimizer"
-    return next((part for word, part in _STAY_32BIT.items() if word in name), op_type)
+    if operation.kind == "optimizer":
+        return operation.kind
+    name = f"{operation.layer}/{operation.layer_class}/{operation.operation}".lower()
+    return next((part for word, part in _STAY_32BIT.items() if word in name), operation.operation)

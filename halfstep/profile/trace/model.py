@@ -131,11 +131,6 @@ class Trace:
         return tuple(step.step_time_ms for step in self.steps)
 
     @property
-    def kernel_operations(self) -> frozenset[str]:
-        """Names of the operations that have a kernel."""
-        return frozenset(kernel.name for kernel in self.kernels)
-
-    @property
     def matched_percent(self) -> float | None:
         """Share of compute time whose data type is known; None without compute time."""
         total_us = math.fsum(row.self_time_us for row in self.compute)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from halfstep.errors import TraceError
 from halfstep.profile.trace.hlo import fusion_dtypes, source_operations
-from halfstep.profile.trace.kernels import kernel_dtype
+from halfstep.profile.trace.kernels import is_compute, kernel_dtype, uses_tensor_cores
 from halfstep.profile.trace.xspace import kernel_operations, parse, programs
 
 _HOST, _GPU, _STREAM = b"/host:CPU", b"/device:GPU", b"Stream"
@@ -32,13 +32,15 @@ _PS_PER_MS = 1e9
 class Work(NamedTuple):
     """An operation: its name in the graph, its type, and whether a thread of the input pipeline ran it.
 
-    `dtype` is that of its kernel on a GPU; None if the name of the kernel does not show it, and on a CPU.
+    `dtype` is that of its kernel on a GPU, and `tensor_core` whether the kernel uses tensor cores; None if the name of
+    the kernel does not show it, and on a CPU.
     """
 
     name: str
     type: str
     is_input: bool = False
     dtype: str | None = None
+    tensor_core: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,9 @@ def _kernels(
     found = []
     for event, kernel, operation, op_type in kernel_operations(plane, line, of_instructions):
         start = line.timestamp_ns * 1000 + event.offset_ps
-        work = Work(operation or kernel, op_type, dtype=kernel_dtype(kernel) or dtypes.get(kernel))
+        dtype = kernel_dtype(kernel) or dtypes.get(kernel)
+        used = uses_tensor_cores(kernel, dtype, flagged=False) if is_compute(kernel) else None
+        work = Work(operation or kernel, op_type, dtype=dtype, tensor_core=used)
         found.append(_Segment(start, start + event.duration_ps, work))
     return sorted(found, key=lambda one: (one.start, -one.end))
 

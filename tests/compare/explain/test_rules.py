@@ -81,7 +81,7 @@ class Case:
 
 
 def _operation(op_type: str, time_ms: float, dtype: str, *tensor_core: bool | None) -> Any:
-    return operation(op_type, time_ms, dtype, tensor_core=next(iter(tensor_core), None), has_kernel=bool(tensor_core))
+    return operation(op_type, time_ms, dtype, tensor_core=next(iter(tensor_core), None))
 
 
 SLOW: dict[str, Any] = {

@@ -12,13 +12,13 @@ import pytest
 from halfstep.compare.explain import explain
 from halfstep.compare.explain.evidence import Evidence
 from halfstep.compare.explain.hardware import peak_ratios
-from halfstep.compare.explain.limit import train_limit
+from halfstep.compare.explain.limit import compute_operations, train_limit
 from halfstep.policies import FLOAT16
 from halfstep.profile.trace import Operation as TracedOperation
 from halfstep.profile.trace import Trace
 from halfstep.profile.trace.kernels import kernel_dtype, uses_tensor_cores
 from halfstep.results.comparison import Reason
-from halfstep.results.profile import OperationTime, Profile
+from halfstep.results.profile import AccountRow, Profile
 from halfstep.text import TRAIN
 from tests.small_study import environment, measured_speedup, operation, profile
 
@@ -181,14 +181,13 @@ def _kernel(name: str, time_ms: float) -> TracedOperation:
     return TracedOperation("", "", "Device", 1, 1e3 * time_ms, dtype, used, name)
 
 
-def _operation(number: int, kernel: TracedOperation) -> OperationTime:
+def _operation(number: int, kernel: TracedOperation) -> AccountRow:
     return operation(
         "Conv2D" if kernel.category == "matrix" else "Mul",
         kernel.self_time_us / 1e3,
-        kernel.dtype,
+        kernel.dtype or "",
         name=f"model/layer_{number}/op",
         tensor_core=kernel.tensor_core,
-        has_kernel=True,
     )
 
 
@@ -327,6 +326,6 @@ def test_limit_takes_tf32_work_for_what_it_is(generation: Generation) -> None:
             step_ms = sum(times_ms.values())
             step = {"profiler/step_time_ms": step_ms, "profiler/device_compute_ms": step_ms}
             found = traced(times_ms, policy="float32", by_operation=True)
-            before = profile(found.metrics | step, found.operations, device="GPU")
+            before = profile(found.metrics | step, compute_operations(found), device="GPU")
             limit = train_limit(before, profile(policy="mixed_float16", device="GPU"), gpu)
             assert limit == pytest.approx(step_ms / ((step_ms - 5.0) / ratio + 5.0 / 2))

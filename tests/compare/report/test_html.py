@@ -144,7 +144,7 @@ def test_missing_trace_is_named(project: SmallStudy) -> None:
     assert "no trace" not in _text(project.compare())
     for name in ("mixed_bfloat16", "_control"):
         metrics = {key: value for key, value in read_profile(name).metrics.items() if not key.startswith("profiler/")}
-        project.edit_profile(name, metrics=metrics, operations=())
+        project.edit_profile(name, metrics=metrics)
         remove_account(name)
     comparison = project.compare()
     assert "mixed_bfloat16 and the second copy of the baseline have no trace, so" in _text(comparison)
@@ -312,7 +312,7 @@ def test_sections_without_measurements_are_left_out(project: SmallStudy) -> None
     for name in ("float32", "mixed_float16", "mixed_bfloat16"):
         metrics = {f"step_time_ms/{key}": STEP_MS for key in ("p50", "p95", "mean")}
         latencies = {f"inference/b{size}/{key}_ms": 1.0 for size in (1, 32) for key in ("p50", "p95", "mean")}
-        project.edit_profile(name, metrics=metrics | latencies, operations=())
+        project.edit_profile(name, metrics=metrics | latencies)
         remove_account(name)
     text = _text(project.compare())
     assert "Memory" not in text

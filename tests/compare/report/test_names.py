@@ -14,7 +14,7 @@ from halfstep.compare.study import VariantResult
 from halfstep.errors import printable
 from tests.compare.report.test_html import _Balance
 from tests.hostile_names import NAMES
-from tests.small_study import SmallStudy, html_of, operation, terminal_of
+from tests.small_study import SmallStudy, html_of, terminal_of
 
 
 class _Page(_Balance):
@@ -57,8 +57,7 @@ def _named(item: JudgedCandidate) -> JudgedCandidate:
 
 def test_page_shows_any_name_as_text(project: SmallStudy) -> None:
     plain = _Page(html_of(project.compare()))
-    operations = tuple(operation("Conv2D", 5.0, "float32", name=f"{name}/Conv2D") for name in NAMES)
-    project.edit_profile("mixed_bfloat16", warnings=NAMES, operations=operations)
+    project.edit_profile("mixed_bfloat16", warnings=NAMES)
     found = project.compare()
     environment = found.study.environment | {"device": NAMES[0], "settings": {f"A{n}": x for n, x in enumerate(NAMES)}}
     found = replace(

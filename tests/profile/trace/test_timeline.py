@@ -116,7 +116,7 @@ def test_kernels_of_a_gpu_share_the_instants_of_its_streams(tmp_path: Path) -> N
     path.write_bytes(space.SerializeToString())
     found, idle = traced_steps(path)
     assert found.shares_ms == {
-        Work("net/conv/Conv2D", "Conv2D", dtype="float16"): 4.0 + 1,
+        Work("net/conv/Conv2D", "Conv2D", dtype="float16", tensor_core=True): 4.0 + 1,
         Work("MemcpyH2D", ""): 1.0 + 2,
     }
     assert (found.host_ms, idle.host_ms) == (2.0, 10.0)
@@ -181,5 +181,7 @@ def test_kernels_of_xla_belong_to_the_operations_of_the_graph(tmp_path: Path) ->
     total_ms = sum(by_type.values())
     assert by_type["unknown"] < 0.1 * total_ms  # copies
     assert by_dtype["float16"] > 0.6 * total_ms
+    used = {work.type: work.tensor_core for work in steps[0].shares_ms}
+    assert (used["Conv2DBackpropInput"], used["Relu"], used.get("")) == (True, False, None)
     filters = {work.name for work in steps[0].shares_ms if work.type == "Conv2DBackpropFilter"}
     assert "gradient_tape/cnn_1/conv2d_1/convolution/Conv2DBackpropFilter" in filters
