@@ -8,7 +8,7 @@ from typing import Literal
 from halfstep.compare.explain.account import op_changes
 from halfstep.compare.explain.why import why
 from halfstep.compare.gate import gate_of
-from halfstep.compare.judging import JudgedCandidate, Judging, compare, ratio_of, speedup_between
+from halfstep.compare.judging import JudgedCandidate, Judging, compare, controls_of, ratio_of, speedup_between
 from halfstep.compare.metrics import (
     LARGEST_BATCH,
     LARGEST_BATCH_PER_S,
@@ -53,15 +53,7 @@ def document_of(judging: Judging) -> document.Comparison:
     return document.Comparison(
         baseline=study.baseline.variant,
         environment=study.environment,
-        control={
-            measure: document.Control(
-                **ratio_of(speedup),
-                rounds=speedup.rounds,
-                differs=measure in judging.differing,
-                throttled=judging.throttled.get(measure),
-            )
-            for measure, speedup in judging.control.items()
-        },
+        control=controls_of(judging.control, judging.differing, judging.throttled),
         noise_floor={measure: speedup.noise_floor for measure, speedup in judging.control.items()},
         throttled=dict(judging.throttled) or None,
         min_speedup=judging.params.min_speedup,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -33,6 +33,7 @@ from halfstep.params import CompareParams, quality_margin_for
 from halfstep.results.comparison import (
     Account,
     BeforeAfter,
+    Control,
     Reason,
     Verdict,
     VerdictTest,
@@ -400,6 +401,27 @@ def ratio_of(speedup: Speedup) -> dict[str, Any]:
         "n": speedup.processes,
         "occasions": speedup.occasions if speedup.earlier else None,
         "occasion_spread": speedup.occasion_spread,
+    }
+
+
+def controls_of(
+    control: Mapping[str, Speedup], differing: Collection[str], throttled: Mapping[str, float]
+) -> dict[str, Control]:
+    """By measure, the baseline over its second copy.
+
+    Args:
+        control: by measure, the ratio.
+        differing: measures in which the two differ by more than noise.
+        throttled: by measure, as of `Control`.
+    """
+    return {
+        measure: Control(
+            **ratio_of(speedup),
+            rounds=speedup.rounds,
+            differs=measure in differing,
+            throttled=throttled.get(measure),
+        )
+        for measure, speedup in control.items()
     }
 
 

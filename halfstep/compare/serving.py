@@ -8,14 +8,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from halfstep import files
-from halfstep.compare.judging import Judging, quality_change, ratio_of, speedup_between, times_of, with_others
+from halfstep.compare.judging import (
+    Judging,
+    controls_of,
+    quality_change,
+    ratio_of,
+    speedup_between,
+    times_of,
+    with_others,
+)
 from halfstep.compare.quality_document import quality_of
 from halfstep.compare.scale import Scale
 from halfstep.compare.study import ServedStudy
 from halfstep.compare.text import large_ratio_text
 from halfstep.compare.verdict import Parts, decide_speed, run_tests, verdicts, void_measures
 from halfstep.formats import FORMATS, KERAS
-from halfstep.results.comparison import Control, Latency, Quality, ServedRow, Serving, Verdict, VerdictTest
+from halfstep.results.comparison import Latency, Quality, ServedRow, Serving, Verdict, VerdictTest
 from halfstep.results.serving import Export, Served
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.speedup import CONFIDENCE, Speedup, shared_repeats
@@ -49,10 +57,7 @@ def serving_of(judging: Judging) -> Serving | None:
         threads=info.threads,
         measures=measures,
         keras_ms={measure: speedup.baseline_time_ms for measure, speedup in first.items()},
-        control={
-            measure: Control(**ratio_of(speedup), rounds=speedup.rounds, differs=measure in void)
-            for measure, speedup in control.items()
-        },
+        control=controls_of(control, void, {}),
         on_cpu=on_cpu or None,
         rows=tuple(rows),
         warnings=served.times[KERAS].summary.protocol.warnings or None if KERAS in served.times else None,

@@ -121,6 +121,11 @@ class TaskParams(Section):
         return str(Path(*[part for part in Path(self.script or "").parts if part != ".."]))
 
     @property
+    def subject(self) -> str:
+        """Names the task in messages."""
+        return f"task.name = {self.name}" if self.script is None else f"task.script = {self.script_name}"
+
+    @property
     def script_module(self) -> str | None:
         """The module that the script is, with `-m`; None if it is named by its file."""
         flag, _, module = (self.script or "").partition(" ")

@@ -53,7 +53,7 @@ class _Looks:
 
     def __init__(self, settings: Params, directory: Path) -> None:
         self._settings, self._directory = settings, directory
-        self._subject = f"task.script = {settings.task.script_name}"
+        self._subject = settings.task.subject
         self._baseline, self._seed = settings.compare.baseline, settings.train.seeds[0]
         self.folder: str | None = None  # in which it runs, if not its own
         self.first = self._first_look()

@@ -30,7 +30,7 @@ def build(task: TaskParams, *, batch_size: int, seed: int, quiet: bool = False) 
     Raises:
         TaskError: the function cannot be called, raises, or does not return a task.
     """
-    subject = f"task.name = {task.name}"
+    subject = task.subject
     keywords = {"batch_size": batch_size, "seed": seed, **task.keywords}
     with user_code.explained(subject, "cannot be built", TaskError):
         function = _function(task)
@@ -51,7 +51,7 @@ def prepare(task: TaskParams, directory: Path) -> bool:
     Raises:
         TaskError: it raises, or does not take the arguments.
     """
-    with user_code.explained(f"task.name = {task.name}: {PREPARE}", "failed", TaskError):
+    with user_code.explained(f"{task.subject}: {PREPARE}", "failed", TaskError):
         function = getattr(_module(task), PREPARE, None)
         if not callable(function):
             return False

@@ -124,7 +124,7 @@ def is_left() -> bool:
 
 def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFits) -> Call:
     path = _python_file(task.script_path, log.parent)
-    subject = f"task.script = {task.script_name}"
+    subject = task.subject
     if keras.config.backend() != "tensorflow":
         raise TaskError(f"{subject}: Keras uses the backend {keras.config.backend()}; unset KERAS_BACKEND")
     caller, started_s, argv, folder = getcurrent(), time.monotonic(), sys.argv, Path.cwd()

@@ -67,9 +67,7 @@ class TaskSpec:
     @property
     def subject(self) -> str:
         """Names the task in messages."""
-        if self.task.script is not None:
-            return f"task.script = {self.task.script_name}"
-        return f"model.name = {self.model.name}" if self.task.uses_data_and_model else f"task.name = {self.task.name}"
+        return f"model.name = {self.model.name}" if self.task.uses_data_and_model else self.task.subject
 
     def script_log(self, seed: int, prefix: str = "") -> Path:
         """The file for what a script prints in this process."""

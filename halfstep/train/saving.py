@@ -16,7 +16,12 @@ def model_file(model: keras.Model) -> str:
     """Name of the file for a model; its weights alone if it has classes or functions that plain Keras does not have."""
     try:
         config = json.loads(model.to_json())
-    except (NotImplementedError, TypeError, ValueError):  # a subclassed model without a configuration
+    except (
+        NotImplementedError,
+        OSError,
+        TypeError,
+        ValueError,
+    ):  # a lambda without source, or a subclassed model without a configuration
         return WEIGHTS
     return MODEL if all(_is_plain(part) for part in _objects(config)) else WEIGHTS
 
@@ -59,5 +64,11 @@ def _objects(config: Any) -> Iterator[dict[str, Any]]:
 
 
 def _is_plain(part: dict[str, Any]) -> bool:
-    """Whether plain Keras can create an object: Lambda layers hold code, which it does not run."""
-    return str(part["module"]).partition(".")[0] in ("keras", "builtins") and part["class_name"] != "Lambda"
+    """Whether plain Keras can create an object: it does not run stored code, and knows its own functions alone."""
+    if part["class_name"] == "function":
+        try:
+            keras.saving.deserialize_keras_object(part)
+        except (TypeError, ValueError):
+            return False
+    is_known = str(part["module"]).partition(".")[0] in ("keras", "builtins")
+    return is_known and part["class_name"] not in ("Lambda", "__lambda__")

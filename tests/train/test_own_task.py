@@ -102,6 +102,11 @@ OTHERS = {
         "    m = keras.Model(m.inputs, keras.layers.Lambda(lambda x: x, dtype='float32')(m.outputs[0]))\n"
         "    return Task(**(options() | {'model': m}))\n"
     ),
+    "function": (
+        "def mine(x):\n    return x\n\n\ndef build(*, batch_size, seed):\n    m = network()\n"
+        "    m = keras.Model(m.inputs, keras.layers.Activation(mine, dtype='float32')(m.outputs[0]))\n"
+        "    return Task(**(options() | {'model': m}))\n"
+    ),
 }
 
 
