@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
@@ -12,7 +13,8 @@ from halfstep.policies import SIXTEEN_BIT
 from halfstep.tensorflow_import import keras, tf
 
 _FAILED = "_halfstep_failed_layer"  # of an exception
-_NODE = re.compile(r"[\w.-]+(?:/[\w.-]+)+")  # of a graph: the scopes that it is in, and its name
+_NODE = re.compile(r"[\w.-]+(?:/[\w.-]*)+")  # of a graph: the scopes that it is in, and its name
+_SCOPE = "forward_pass_name_scope"  # a variable of TensorFlow's, where it calls the gradient of an operation
 _NUMBER = re.compile(r"_\d+$")
 _patterns: list[str] = []
 _paths: dict[str, str] = {}  # of layers that have been called, by name
@@ -74,6 +76,24 @@ def _install() -> None:
     keras.layers.Layer.__call__ = call
     for name in ("compute_loss", "compute_metrics"):
         setattr(keras.Model, name, _naming_output(getattr(keras.Model, name)))
+    tf.GradientTape.gradient = _naming_operation(tf.GradientTape.gradient)
+
+
+def _naming_operation(gradient: Callable[..., Any]) -> Callable[..., Any]:
+    """`GradientTape.gradient`. TensorFlow computes each gradient in a scope after that of its operation."""
+
+    @functools.wraps(gradient)
+    def named(*arguments: Any, **options: Any) -> Any:
+        try:
+            return gradient(*arguments, **options)
+        except Exception as error:
+            frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
+            scopes = [str(found[_SCOPE]) for found in frames if _SCOPE in found]
+            if scopes and (path := _layer_of_node(f"{scopes[-1]}/")) is not None:
+                setattr(error, _FAILED, path)
+            raise
+
+    return named
 
 
 def _naming_output(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -80,6 +80,22 @@ def test_metric_that_refuses_16_bits_names_the_layer_of_the_output() -> None:
     assert failed_layer(raised.value) == "last"
 
 
+class Resizes(keras.layers.Layer):
+    """The gradient of this kernel takes float32 alone."""
+
+    def call(self, x: Any) -> Any:
+        return tf.image.resize(x, (2, 2), method="lanczos3")
+
+
+def test_gradient_that_fails_names_the_layer() -> None:
+    inputs = keras.Input((4, 4, 1))
+    model = keras.Model(inputs, L.Dense(1)(Resizes(name="resizes")(L.Conv2D(1, 1)(inputs))))
+    model.compile(loss="mse")
+    with pytest.raises(TypeError) as raised:
+        model.train_on_batch(tf.zeros((1, 4, 4, 1)), tf.zeros((1, 2, 2, 1)))
+    assert failed_layer(raised.value) == "resizes"
+
+
 def test_operation_of_a_graph_names_its_layer() -> None:
     """TensorFlow adds numbers to the names of scopes."""
     model = _model(L.Dense(2, name="first"))
