@@ -115,6 +115,7 @@ def verify(
     variant: Variant,
     *,
     all_layers: bool = True,
+    scaling: bool = True,
     kept: Collection[str] = (),
     outputs: Collection[str] = (),
 ) -> None:
@@ -125,13 +126,14 @@ def verify(
         variant: the variant that should be in force.
         all_layers: whether each layer must compute as the variant says, and the output be float32. A model of the
             user's own may have others; `traced_types.verify` looks at what it computes.
+        scaling: whether its optimizer must scale the loss as the variant says; a step of the user's own need not.
         kept: paths of the layers that stay in float32 because the variant says so.
         outputs: data types of the model's outputs, where they are not those of its symbolic outputs.
 
     Raises:
         PrecisionError: it does not; the message names the variant's settings, the layers and what was found.
     """
-    problems = [*_problems(model, variant), *_quantized(model)]
+    problems = [*_problems(model, variant, scaling=scaling), *_quantized(model)]
     if all_layers:
         problems += _problems_of_layers(model, variant, kept, outputs)
     if problems:
@@ -145,15 +147,15 @@ def onednn_is_on() -> bool:
 
 def _description(variant: Variant) -> str:
     values = variant.model_dump(exclude={"parent"}).items()
-    shown = {name: value for name, value in values if value not in (None, ()) or name == "xla"}
+    shown = {name: value for name, value in values if value not in (None, (), {}) or name == "xla"}
     return ", ".join(f"{name} {yaml_text(value)}" for name, value in shown.items())
 
 
-def _problems(model: keras.Model, variant: Variant) -> Iterator[str]:
+def _problems(model: keras.Model, variant: Variant, *, scaling: bool) -> Iterator[str]:
     if model.dtype_policy.name != variant.policy:
         yield f"the model's policy is {model.dtype_policy.name}; build it after the policy is set"
     wrapped = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-    if wrapped != variant.dtype_policy.scales_loss:
+    if scaling and wrapped != variant.dtype_policy.scales_loss:
         yield f"the optimizer {'has' if wrapped else 'has no'} loss scaling"
     if variant.xla is not None and bool(model.jit_compile) != variant.xla:
         yield f"jit_compile is {model.jit_compile}" + (f": {_XLA_OFF}" if variant.xla else "")

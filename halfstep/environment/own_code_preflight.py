@@ -14,7 +14,7 @@ from pathlib import Path
 from halfstep import files
 from halfstep.errors import one_line
 from halfstep.inputs.closure import parse_source, parsed, source_of
-from halfstep.inputs.own_model import OWN_MODEL, module_file, script_files
+from halfstep.inputs.own_model import OWN_MODEL, USE_A_STEP, module_file, script_files
 from halfstep.params import TaskParams
 from halfstep.params.margin import score_name_problem
 from halfstep.params.rules import did_you_mean
@@ -29,7 +29,6 @@ _PASSED = {
     "seed": "set train.seeds instead",
     "directory": "remove it, the function gets the folder that prepare() of its module fills",
 }
-USE_A_FUNCTION = "write a function for task.name (docs/tasks.md)"
 
 
 class _UnusableError(Exception):
@@ -87,7 +86,8 @@ def _script(task: TaskParams) -> Iterator[str]:
         yield f"{subject}, which is not valid Python: {error}"
         return
     trees = {name: found for name, file in script_files(path, *task.import_folders).items() if (found := parsed(file))}
-    yield from (f"{subject}; {problem}" for problem in (_keras_2(trees), _own_loop(trees)) if problem)
+    problems = (_keras_2(trees), None if task.step else _own_loop(trees))
+    yield from (f"{subject}; {problem}" for problem in problems if problem)
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     fits = [name.lineno for name in calls if isinstance(name, ast.Attribute) and name.attr == "fit"]
     asks = [name.lineno for name in calls if isinstance(name, ast.Name) and name.id == "input"]
@@ -135,7 +135,7 @@ def _own_loop(trees: Mapping[str, ast.Module]) -> str | None:
     if not loops or any(method == "fit" for method, *_ in calls):
         return None
     name, line = loops[0]
-    return f"{name}, line {line}, trains in a loop of its own, and fit is called nowhere: {USE_A_FUNCTION}"
+    return f"{name}, line {line}, trains in a loop of its own, and fit is called nowhere: {USE_A_STEP}"
 
 
 def _score(task: TaskParams, score: str) -> Iterator[str]:

@@ -8,6 +8,10 @@ from pathlib import Path
 
 from halfstep.inputs.closure import Module, Name, modules, needed_files, source_file
 
+USE_A_STEP = (
+    "name the function of its training step in task.step, which compares the speed alone, or write a function for "
+    "task.name (docs/tasks.md)"
+)
 OWN_MODEL = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")
 
 

@@ -102,7 +102,11 @@ def _scripts_have_what_they_need(params: Params) -> Iterator[str]:
             yield "task.arguments is a list, which only task.script takes; give the arguments of the function by name"
         if task.score is not None:
             yield f"task.score is '{task.score}', which is for task.script; set it to null"
+        if task.step is not None:
+            yield f"task.step is '{task.step}', which is for task.script; set it to null"
         return
+    if task.step is not None and task.score is not None:
+        yield "task.step and task.score are set, and with a step only the speed is compared: set task.score to null"
     if task.name != "images" or task.path is not None:
         yield f"task.script is '{task.script}' and task.name or task.path is set; leave one of them out"
     if isinstance(task.arguments, dict) and task.arguments:

@@ -81,6 +81,12 @@ class TaskParams(Section):
         description="which call of `fit` of the script is judged, from 1, or `last`: the last one in its text; earlier "
         "ones are trained once, by `prepare`",
     )
+    step: str | None = Field(
+        None,
+        pattern=r"^(?:[A-Za-z_][\w.]*:)?[A-Za-z_]\w*$",
+        description="the training step of a script that never calls `fit`: a function that it defines, such as "
+        "`train_step`, or `package.module:function`; only its speed is compared; `null`: the script calls `fit`",
+    )
     name: Text = Field(
         "images",
         min_length=1,

@@ -44,7 +44,8 @@ except BaseException as error:
 def raised_in_plain_python(task: TaskParams, policy: str, logs: Path) -> str | None:
     """What a script raises before `fit` in plain Python, in one line; None if it raises nothing.
 
-    None also for scripts that track by themselves: they would log this.
+    None also for scripts that track by themselves, which would log this, and for those with a loop of their own, which
+    would train.
 
     Args:
         task: whose script has failed.
@@ -54,7 +55,7 @@ def raised_in_plain_python(task: TaskParams, policy: str, logs: Path) -> str | N
     module, path = task.script_module, task.script_path
     if path.suffix == notebook.SUFFIX:
         path = logs.absolute() / f"{path.stem}.py"
-    if libraries_of(path, task.script_path.parent):
+    if task.step is not None or libraries_of(path, task.script_path.parent):
         return None
     folders = os.pathsep.join(map(str, task.import_folders))
     with tempfile.TemporaryDirectory(prefix="halfstep-") as folder:

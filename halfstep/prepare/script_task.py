@@ -111,7 +111,9 @@ class _Looks:
         first, site, name = self.first, self.first.site, self._settings.task.shown
         lines = ", ".join(map(str, site.later_lines))
         later = f"; later ones (line {lines}) are not: task.fit names another, or last" if lines else ""
-        yield f"prepare: {name}: the call of fit in line {site.line} is taken{later}"
+        step = self._settings.task.step
+        taken = "the call of fit" if step is None else f"the first call of {step}"
+        yield f"prepare: {name}: {taken} in line {site.line} is taken{later}"
         if site.number > 1:
             before = "1 before it is" if site.number == 2 else f"{site.number - 1} before it are"
             yield f"prepare: {name}: {before} trained once, and all variants go on from there"
@@ -128,6 +130,12 @@ class _Looks:
                 f"prepare: {name} gives other {what} data in each run{noise}: seed each generator that it makes, such "
                 "as np.random.default_rng(), read records in a fixed order, and augment without threads"
             )
+        for variant, look in self._by_variant.items():
+            if look.unscaled_float16:
+                yield (
+                    f"prepare: {name}: its step scales no loss in {variant}, so that small gradients are lost: this "
+                    "variant shows the speed alone"
+                )
         if any(look.unscaled for look in self._by_variant.values()):
             yield f"prepare: {name}: its LossScaleOptimizer is used where the policy is mixed_float16, and nowhere else"
         for line in dict.fromkeys(line for look in self._by_variant.values() for line in look.lost_inputs):
@@ -201,6 +209,8 @@ class _Looks:
         """
         self._other_training |= found.train_sha256 != self.first.train_sha256
         self._note_validation(found)
+        if self._settings.task.step is not None:
+            return  # which has run once
         if _has_float32_variables(self._settings.variants[variant]) and found.weights != self.first.weights:
             raise TaskError(
                 f"{self._subject} gives other initial weights when it runs again with the same seed: seed what it "
@@ -214,7 +224,7 @@ class _Looks:
             TaskError: the initial weights do not.
         """
         self._note_validation(found)
-        if found.weights == self.first.weights:
+        if self._settings.task.step is None and found.weights == self.first.weights:
             raise TaskError(
                 f"{self._subject} gives the same initial weights with the seeds {self._seed} and {seed}: its layers "
                 "have seeds of their own; remove those, or give train.seeds one seed"

@@ -75,6 +75,7 @@ class Look:
         train_sha256: of the first batches of the training.
         weights: the first initial weights of the largest variable.
         unnamed_files: that the script reads and `task.depends` does not name.
+        unscaled_float16: whether a step of the script's own computes in float16 without scaling its loss.
         unscaled: whether a LossScaleOptimizer of the script's own was taken off, because the policy needs none.
         lost_inputs: what the type of the variant cannot hold of the inputs, as lines.
     """
@@ -90,6 +91,7 @@ class Look:
     train_sha256: str
     weights: str
     unnamed_files: tuple[str, ...]
+    unscaled_float16: bool
     unscaled: bool
     lost_inputs: tuple[str, ...]
 

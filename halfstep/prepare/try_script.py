@@ -29,6 +29,7 @@ from halfstep.tasks.fit_call import FitCall
 from halfstep.tasks.layer_calls import failed_layer
 from halfstep.tasks.ready import ReadyTask, first_weights, test_metrics
 from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.step_call import StepModel
 from halfstep.tasks.task import Task
 from halfstep.tasks.variables import random_state_kept
 from halfstep.tensorflow_import import keras, tf
@@ -94,7 +95,7 @@ def look(
     with user_code.explained(at_line, "cannot be evaluated", TaskError, is_script=True):
         can_infer = _can_infer(found)
         quality = (
-            _quality(found, spec, directory, first) if can_infer else Quality(speed_only="its model has no call()")
+            _quality(found, spec, directory, first) if can_infer else Quality(speed_only=_without_outputs(call.model))
         )
     ready, scaled = _ready(found, steps), compiling.scales_its_loss(call.model)
     compiling.put_in_force(ready, spec, variant)
@@ -113,9 +114,25 @@ def look(
         train_sha256=examples.sha256(first_batches),
         weights=weights,
         unnamed_files=_unnamed(script_files.files_read(), named),
+        unscaled_float16=_is_unscaled(call.model, variant),
         unscaled=scaled and not compiling.scales_its_loss(call.model),
         lost_inputs=() if types is None else tuple(traced_types.lost_inputs(types, first_batches, call.model)),
     )
+
+
+def _without_outputs(model: keras.Model) -> str:
+    """Why the quality of a model that gives no outputs is not compared."""
+    if not isinstance(model, StepModel):
+        return "its model has no call()"
+    without_input = (
+        ", and one batch is timed again and again, without its input pipeline" if model.without_input else ""
+    )
+    return f"its training step is a function of its own{without_input}"
+
+
+def _is_unscaled(model: keras.Model, variant: Variant) -> bool:
+    """Whether small gradients of a step of the script's own are lost in float16."""
+    return isinstance(model, StepModel) and variant.dtype_policy.scales_loss and not model.scales_loss
 
 
 def _data(call: script.Call, spec: TaskSpec, at_line: str) -> tuple[FitCall, int]:

@@ -506,9 +506,10 @@ def _lowest_where_not_finite(scores: np.ndarray, baseline: np.ndarray) -> np.nda
 
 
 def _optimizer_name(model: keras.Model) -> str:
-    """Class of the optimizer, without that of loss scaling, in lower case."""
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    return type(optimizer).__name__.lower()
+    """Class of the optimizer, without that of loss scaling, in lower case; of a step of the user's own, all of them."""
+    optimizers = optimizers_of(model) if model.optimizer is None else [model.optimizer]
+    names = (type(getattr(found, "inner_optimizer", found)).__name__.lower() for found in optimizers)
+    return ", ".join(dict.fromkeys(names)) or "none"
 
 
 def _widths(layer: Any) -> list[int]:

@@ -54,8 +54,12 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
     float32 = Float32Layers()
     if variant.float32_layers:
         float32 = verified(model, variant.float32_layers, found.training.from_step(0, 1).element_spec)
-    precision.verify(model, variant, all_layers=not is_own, kept=float32.paths, outputs=float32.outputs)
-    if is_own and variant.dtype_policy.scales_loss and not has_step_of_keras(model):
+    has_step = spec.task.step is not None
+    precision.verify(
+        model, variant, all_layers=not is_own, scaling=not has_step, kept=float32.paths, outputs=float32.outputs
+    )
+    is_checked = is_own and not has_step_of_keras(model) and not has_step  # `prepare` says it of such a step
+    if is_checked and variant.dtype_policy.scales_loss:
         with user_code.explained(spec.subject, "cannot be trained", TaskError):
             scales = _scales_its_loss(model, found.training)
         if not scales:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import contextvars
 import functools
+import importlib
+import importlib.util
 import inspect
 import os
 import runpy
@@ -29,9 +31,10 @@ from halfstep import files
 from halfstep.errors import TaskError
 from halfstep.inputs import notebook
 from halfstep.inputs.closure import parsed, source_of
+from halfstep.inputs.own_model import USE_A_STEP
 from halfstep.inputs.own_model import script_files as script_files_of
 from halfstep.params import TaskParams
-from halfstep.tasks import script_files, script_tracking, user_code
+from halfstep.tasks import script_files, script_tracking, step_call, user_code
 from halfstep.tasks.earlier_fits import EarlierFits
 from halfstep.tasks.output import output_to
 from halfstep.tasks.spec import CallSite
@@ -40,6 +43,7 @@ from halfstep.text import joined
 
 _POLICY = "dtype_policy"  # its name in Keras's global state
 _SEEDS = 1_000_000_007  # by this much per seed, the seeds that Keras draws differ
+_STEPPED = "__halfstep_step__"
 _LARGEST_SEED = 10**9  # that Keras draws
 
 
@@ -128,7 +132,7 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
     if keras.config.backend() != "tensorflow":
         raise TaskError(f"{subject}: Keras uses the backend {keras.config.backend()}; unset KERAS_BACKEND")
     caller, started_s, argv, folder = getcurrent(), time.monotonic(), sys.argv, Path.cwd()
-    stack = greenlet(functools.partial(_run_main, path, task.script_module))
+    stack = greenlet(lambda: _run_main(path, task, stepped))
     stack.gr_context = contextvars.copy_context()
     owner = next(kind for kind in keras.Model.__mro__ if "fit" in vars(kind))
     fit, signature = owner.fit, inspect.signature(owner.fit)
@@ -140,12 +144,27 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
             return fit(self, *arguments, **keywords)
         bound = signature.bind(self, *arguments, **keywords)
         bound.apply_defaults()
+        if task.step is not None:
+            return fit(self, *arguments, **keywords)
         line, made = _line_in(path), made + 1
         if made < task.fit if isinstance(task.fit, int) else _calls_of_fit(path, line):
             with _state.earlier_fit():
                 return earlier.history_of(made, fit, dict(bound.arguments))
         caller.switch((dict(bound.arguments), line))
         os._exit(1)  # nobody continues the script
+
+    def stepped(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function, updated=())
+        def first_call(*arguments: Any, **keywords: Any) -> Any:
+            if getcurrent() is not stack:
+                return function(*arguments, **keywords)
+            line, given = _line_in(path), step_call.as_fit(function, arguments, keywords)
+            bound = signature.bind(given.pop("self"), **given)
+            bound.apply_defaults()
+            caller.switch((dict(bound.arguments), line))
+            os._exit(1)  # nobody continues the script
+
+        return first_call
 
     def applied(self: Any, *arguments: Any, **keywords: Any) -> Any:
         if getcurrent() is stack:
@@ -154,7 +173,9 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
         return apply(self, *arguments, **keywords)
 
     apply = keras.optimizers.Optimizer.apply
-    if not any(_calls_of_fit(file, 0) for file in script_files_of(task.script_path, *task.import_folders).values()):
+    if task.step is None and not any(
+        _calls_of_fit(file, 0) for file in script_files_of(task.script_path, *task.import_folders).values()
+    ):
         keras.optimizers.Optimizer.apply = applied
 
     user_code.stay_in_checkout()
@@ -169,7 +190,9 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
     found = None
     try:
         os.chdir(task.script_folder)
-        explained = user_code.explained(subject, "fails before it calls fit", TaskError, is_script=True)
+        explained = user_code.explained(
+            subject, f"fails before it calls {task.step or 'fit'}", TaskError, is_script=True
+        )
         alone = script_files.one_at_a_time(str(path), folder.absolute())
         with explained, output_to(log), script_tracking.apart(libraries), alone, _temporary_files_kept():
             found = stack.switch()
@@ -183,23 +206,21 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
             os.chdir(folder)
     if stack.dead and made:
         raise TaskError(f"{subject} calls fit only {made} time{'s' * (made > 1)}, and task.fit is {task.fit}")
+    if stack.dead and task.step is not None:
+        raise TaskError(f"{subject} ends without a call of {task.step} (task.step). What it printed is in {log}")
     if stack.dead:
-        raise TaskError(
-            f"{subject} ends without a call of keras.Model.fit; a script with a training loop of its own cannot be "
-            f"taken: write a function for task.name (docs/tasks.md). What it printed is in {log}"
-        )
+        raise TaskError(f"{subject} ends without a call of keras.Model.fit; {USE_A_STEP}. What it printed is in {log}")
     _state.stack = stack
     values, line = found
     if values is None:
         raise TaskError(
-            f"{subject} applies gradients in line {line} in a loop of its own, and calls fit nowhere: write a function "
-            "for task.name (docs/tasks.md)"
+            f"{subject} applies gradients in line {line} in a loop of its own, and calls fit nowhere: {USE_A_STEP}"
         )
     site = CallSite(
         line=line,
         number=made,
-        later_lines=tuple(_calls_of_fit(path, line)),
-        is_in_loop=_is_in_loop(path, line),
+        later_lines=() if task.step else tuple(_calls_of_fit(path, line)),
+        is_in_loop=not task.step and _is_in_loop(path, line),
         seconds=time.monotonic() - started_s,
         replaced=tuple(dict.fromkeys(_state.replaced)),
     )
@@ -215,12 +236,45 @@ def _python_file(path: Path, folder: Path) -> Path:
     return written
 
 
-def _run_main(path: Path, module: str | None) -> None:
-    """As `python FILE`, or `python -m MODULE`."""
+def _run_main(path: Path, task: TaskParams, stepped: Callable[[Any], Any]) -> None:
+    """As `python FILE`, or `python -m MODULE`; the function of `task.step` is what `stepped` makes of it."""
+    module = task.script_module
+    of_module, _, name = (task.step or "").rpartition(":")
+    if of_module:
+        imported = importlib.import_module(of_module)
+        setattr(imported, name, stepped(getattr(imported, name)))
+    elif name:
+        spec = None if module is None else importlib.util.find_spec(module)
+        code = compile(_with_step(path, name), str(path), "exec")
+        runpy._run_module_code(  # type: ignore[attr-defined]  # as run_path does
+            code, {_STEPPED: stepped}, "__main__", spec, script_name=str(path)
+        )
+        return
     if module is None:
         runpy.run_path(str(path), run_name="__main__")
     else:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _with_step(path: Path, name: str) -> ast.Module:
+    """The script, in which the functions of this name are given to `_STEPPED`, whatever decorates them.
+
+    Raises:
+        TaskError: it defines none.
+    """
+    tree, found = ast.parse(source_of(path), str(path)), 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            node.decorator_list.insert(0, ast.Name(_STEPPED, ast.Load()))
+            found += 1
+        if isinstance(node, ast.Assign) and name in [
+            target.id for target in node.targets if isinstance(target, ast.Name)
+        ]:
+            node.value = ast.Call(ast.Name(_STEPPED, ast.Load()), [node.value], [])
+            found += 1
+    if not found:
+        raise TaskError(f"task.step is '{name}', which {path.name} does not define; of another module: module:{name}")
+    return ast.fix_missing_locations(tree)
 
 
 @contextmanager

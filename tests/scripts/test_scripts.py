@@ -191,9 +191,49 @@ def test_loop_of_its_own_is_noticed_at_its_first_step(project: ScriptProject, st
     project.write(text=LOOP.replace("STEP", step))
     done = project.run("prepare")
     assert done.returncode == 1
-    assert "in a loop of its own, and calls fit nowhere: write a function for task.name" in done.stderr
+    assert "in a loop of its own, and calls fit nowhere: name the function of its training step" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (project.script.parent / "ended").exists()
+
+
+IN_A_GRAPH = f"""
+data = tf.data.Dataset.from_tensor_slices(np.ones((32, 4), "float32")).batch(8)
+
+
+@tf.function{STEP.replace("step():", "step(x):").replace("np.ones((2, 4))", "x")}
+"""
+
+
+def test_step_of_a_loop_of_its_own_is_judged(project: ScriptProject) -> None:
+    profile = {"processes": 2, "rounds": 2, "steps_per_round": 2, "warmup_steps": 2, "trace_steps": 2}
+    text = LOOP.replace("STEP", IN_A_GRAPH).replace("for _ in range(3):\n    step()", "for x in data:\n    step(x)")
+    project.write(BOTH | {"task": {"script": str(project.script), "step": "step"}, "profile": profile}, text=text)
+    out = project.passed("prepare")
+    assert "prepare: train.py: the first call of step in line" in out
+    assert "4 steps per epoch; speed only: its training step is a function of its own\n" in out
+    assert project.train()["status"] == project.train("mixed_bfloat16")["status"] == "not_trained"
+    assert "float32: " in project.passed("profile")
+    assert not (project.script.parent / "ended").exists()
+    summary = project.json("data/profile/float32/summary.json")
+    assert (summary["in_force"]["batch_size"], summary["configuration"]["optimizer"]) == (8, "adam")
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ("stepp", "task.step is 'stepp', which train.py does not define"),
+        ("later", "ends without a call of later (task.step)"),
+        ("raises", "fails before it calls raises: of its own"),
+    ],
+)
+def test_step_that_cannot_be_taken_is_one_line(project: ScriptProject, step: str, message: str) -> None:
+    raising = "def raises():\n    raise ValueError('of its own')\n\n\ndef later():\n    pass\n"
+    called = "raises()" if step == "raises" else ""
+    text = LOOP.replace("STEP", STEP + raising).replace("for _ in", f"{called}\nfor _ in")
+    project.write({"task": {"script": str(project.script), "step": step}}, text=text)
+    done = project.run("prepare")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert message in done.stderr
 
 
 def test_two_seeds_differ_in_weights_alone(project: ScriptProject) -> None:

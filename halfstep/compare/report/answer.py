@@ -122,7 +122,7 @@ def _has_class(item: Candidate, outcome: str) -> bool:
 
 
 def _score(comparison: Comparison) -> str:
-    return comparison.score.name if comparison.score else "quality"
+    return "quality" if comparison.score is None or comparison.score.name == "none" else comparison.score.name
 
 
 def _same_score(item: Candidate) -> str:

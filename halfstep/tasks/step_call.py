@@ -1,0 +1,150 @@
+"""A script's own training step as a call of `fit`: a model whose step it is, on the data of its loop."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from halfstep.tensorflow_import import keras, tf
+
+_DEPTH = 4  # of objects and functions that a step uses, through which its models are looked for
+
+
+class StepModel(keras.Model):
+    """A training step of the user's as a model, so that it is trained, timed and traced as others are.
+
+    Attributes:
+        parts: the models and layers that the step uses.
+        without_input: whether its data are the one batch of its first call, because no `tf.data` iterator gave it.
+        scales_loss: whether one of its optimizers scales the loss.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[Mapping[str, Any]], Any],
+        parts: Iterable[keras.layers.Layer],
+        optimizers: Iterable[keras.optimizers.Optimizer],
+    ) -> None:
+        super().__init__(name="step")
+        self.parts = list(parts)
+        for number, optimizer in enumerate(optimizers):
+            setattr(self, f"optimizer_{number}", optimizer)
+        self._step = step
+        self.without_input = self.scales_loss = False
+
+    def train_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs the step on a batch."""
+        outputs = keras.tree.flatten(self._step(data))
+        found = {f"output_{number}": value for number, value in enumerate(outputs) if tf.is_tensor(value)}
+        return found or {"output": tf.zeros(())}  # Keras wants one
+
+
+def as_fit(function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of `fit` that does what calls of a training step do.
+
+    The step is run once, which creates the variables that it creates in its first call.
+
+    Args:
+        function: the step, plain or a `tf.function`.
+        arguments, options: of its first call.
+    """
+    leaves = keras.tree.flatten((arguments, options))
+    of_batch = [number for number, leaf in enumerate(leaves) if _is_batch(leaf)]
+    names = {number: f"input_{place:02d}" for place, number in enumerate(of_batch)}
+
+    def step(data: Mapping[str, Any]) -> Any:
+        filled = [data[names[number]] if number in names else leaf for number, leaf in enumerate(leaves)]
+        positional, named = keras.tree.pack_sequence_as((arguments, options), filled)
+        return function(*positional, **named)
+
+    function(*arguments, **options)
+    used = list(_used_by([function, *arguments, *options.values()]))
+    optimizers = [item for item in used if isinstance(item, keras.optimizers.Optimizer)]
+    model = StepModel(step, [item for item in used if isinstance(item, keras.layers.Layer)], optimizers)
+    model.scales_loss = any(isinstance(item, keras.optimizers.LossScaleOptimizer) for item in optimizers)
+    is_eager = not hasattr(function, "get_concrete_function")
+    model.compile(optimizer=None, run_eagerly=is_eager, jit_compile=False, auto_scale_loss=False)
+    model.built = True
+    batch = [leaves[number] for number in of_batch]
+    dataset = _dataset_of(batch)
+    if dataset is None:
+        model.without_input = True
+        dataset = tf.data.Dataset.from_tensors(tuple(map(tf.convert_to_tensor, batch)))
+    keys = [names[number] for number in of_batch]
+    return {"self": model, "x": dataset.map(lambda *parts: dict(zip(keys, parts, strict=True)))}
+
+
+def _is_batch(leaf: Any) -> bool:
+    return (tf.is_tensor(leaf) or isinstance(leaf, np.ndarray)) and len(leaf.shape) > 0
+
+
+def _dataset_of(batch: list[Any]) -> tf.data.Dataset | None:
+    """The parts of the elements of a `tf.data` iterator that the arguments of the step are; None without such a one."""
+    kind = type(iter(tf.data.Dataset.range(1)))  # not at the import: it starts threads, with which nothing is forked
+    for iterator in gc.get_objects():
+        if type(iterator) is kind and (places := _places(batch, iterator.element_spec)) is not None:
+            return iterator._dataset.map(lambda *element: _chosen(element, places))
+    return None
+
+
+def _chosen(element: Any, places: list[int]) -> tuple[Any, ...]:
+    parts = tf.nest.flatten(element)
+    return tuple(parts[place] for place in places)
+
+
+def _places(batch: list[Any], spec: Any) -> list[int] | None:
+    """Which part of an element each argument is, by type and shape; None where that is not clear."""
+    parts, found = tf.nest.flatten(spec), list[int]()
+    for array in batch:
+        fits = [
+            place
+            for place, part in enumerate(parts)
+            if isinstance(part, tf.TensorSpec) and place not in found and part.is_compatible_with(_spec(array))
+        ]
+        if not fits or (len(fits) > 1 and len(parts) != len(batch)):
+            return None
+        found.append(fits[0])
+    return found or None
+
+
+def _spec(array: Any) -> tf.TensorSpec:
+    return tf.TensorSpec(array.shape, array.dtype)
+
+
+def _used_by(start: Iterable[Any]) -> Iterator[Any]:
+    """The models, layers and optimizers that objects hold and functions use, those that hold others alone."""
+    seen: set[int] = set()
+    level = list(start)
+    for _ in range(_DEPTH):
+        below: list[Any] = []
+        for item in level:
+            if id(item) in seen:
+                continue
+            seen.add(id(item))
+            if isinstance(item, keras.layers.Layer | keras.optimizers.Optimizer):
+                yield item
+            else:
+                below += _held_by(item)
+        level = below
+
+
+def _held_by(item: Any) -> list[Any]:
+    if isinstance(item, Mapping):
+        return list(item.values())
+    if isinstance(item, list | tuple | set):
+        return list(item)
+    if isinstance(item, types.MethodType):
+        return [item.__self__, item.__func__]
+    item = getattr(item, "python_function", item)
+    if isinstance(item, types.MethodType):
+        return [item.__self__, item.__func__]
+    if isinstance(item, types.FunctionType):
+        used = inspect.getclosurevars(inspect.unwrap(item))
+        return [*used.globals.values(), *used.nonlocals.values()]
+    is_own = not isinstance(item, type | types.ModuleType | tf.Module | np.ndarray) and not tf.is_tensor(item)
+    return list(vars(item).values()) if is_own and hasattr(item, "__dict__") else []
