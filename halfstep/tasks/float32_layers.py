@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 from halfstep.errors import PrecisionError
 from halfstep.operations.layer_scopes import innermost_layer
-from halfstep.tasks.layers import layer_paths, recorded_scopes, with_model
+from halfstep.tasks.layers import is_named, layer_paths, recorded_scopes, with_model
 from halfstep.tasks.traced_types import SIXTEEN_BITS, computes_in_16_bits, trace
 from halfstep.tasks.variables import has_step_of_keras
 from halfstep.tensorflow_import import keras, tf
@@ -86,7 +85,7 @@ def _matching(pattern: str, paths: Mapping[str, keras.layers.Layer], model: kera
     named: list[keras.layers.Layer] = []
     for path, layer in paths.items():
         names = {path} if layer.path is not None else {path, f"{model.path or model.name}/{path}"}
-        if pattern in names or any(re.fullmatch(pattern, name) for name in names):
+        if any(is_named(name, pattern) for name in names):
             named.append(layer)
     below = {id(inner) for layer in named for inner in layer._flatten_layers()}
     yield from (path for path, layer in paths.items() if id(layer) in below)

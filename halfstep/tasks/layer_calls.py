@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from halfstep.policies import SIXTEEN_BIT
+from halfstep.tasks.layers import is_named
 from halfstep.tensorflow_import import keras, tf
 
 _FAILED = "_halfstep_failed_layer"  # of an exception
@@ -62,7 +63,7 @@ def _install() -> None:
         path = layer.path or "/".join(_called)
         if not isinstance(layer, keras.Model):
             _paths[layer.name] = path
-        if not layer.built and any(_matches(pattern, above) for pattern in _patterns for above in _upwards(path)):
+        if not layer.built and any(is_named(above, pattern) for pattern in _patterns for above in _upwards(path)):
             layer.dtype_policy = keras.dtype_policies.DTypePolicy("float32")
         try:
             return original(layer, *arguments, **options)
@@ -111,10 +112,6 @@ def _naming_output(method: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return named
-
-
-def _matches(pattern: str, path: str) -> bool:
-    return pattern == path or re.fullmatch(pattern, path) is not None
 
 
 def _upwards(path: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,11 @@ def layer_paths(model: keras.Model) -> dict[str, keras.layers.Layer]:
     built: theirs is that of what they are in, and their name. A layer that is used in several places has one path.
     """
     return dict(_below(model, "" if model.path is None else model.path, set()))
+
+
+def is_named(path: str, pattern: str) -> bool:
+    """Whether a pattern of `float32_layers` names a path: it is the path, or a regular expression for all of it."""
+    return pattern == path or re.fullmatch(pattern, path) is not None
 
 
 def with_model(model: keras.Model) -> dict[str, keras.layers.Layer]:

@@ -267,9 +267,7 @@ def _with_step(path: Path, name: str) -> ast.Module:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             node.decorator_list.insert(0, ast.Name(_STEPPED, ast.Load()))
             found += 1
-        if isinstance(node, ast.Assign) and name in [
-            target.id for target in node.targets if isinstance(target, ast.Name)
-        ]:
+        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
             node.value = ast.Call(ast.Name(_STEPPED, ast.Load()), [node.value], [])
             found += 1
     if not found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,14 +28,15 @@ class StepModel(keras.Model):
         self,
         step: Callable[[Mapping[str, Any]], Any],
         parts: Iterable[keras.layers.Layer],
-        optimizers: Iterable[keras.optimizers.Optimizer],
+        optimizers: Sequence[keras.optimizers.Optimizer],
     ) -> None:
         super().__init__(name="step")
         self.parts = list(parts)
         for number, optimizer in enumerate(optimizers):
             setattr(self, f"optimizer_{number}", optimizer)
         self._step = step
-        self.without_input = self.scales_loss = False
+        self.without_input = False
+        self.scales_loss = any(isinstance(item, keras.optimizers.LossScaleOptimizer) for item in optimizers)
 
     def train_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Runs the step on a batch."""
@@ -55,7 +56,7 @@ def as_fit(function: Callable[..., Any], arguments: tuple[Any, ...], options: di
     """
     leaves = keras.tree.flatten((arguments, options))
     of_batch = [number for number, leaf in enumerate(leaves) if _is_batch(leaf)]
-    names = {number: f"input_{place:02d}" for place, number in enumerate(of_batch)}
+    names = {number: f"input_{place:02d}" for place, number in enumerate(of_batch)}  # of the parts of a batch
 
     def step(data: Mapping[str, Any]) -> Any:
         filled = [data[names[number]] if number in names else leaf for number, leaf in enumerate(leaves)]
@@ -66,7 +67,6 @@ def as_fit(function: Callable[..., Any], arguments: tuple[Any, ...], options: di
     used = list(_used_by([function, *arguments, *options.values()]))
     optimizers = [item for item in used if isinstance(item, keras.optimizers.Optimizer)]
     model = StepModel(step, [item for item in used if isinstance(item, keras.layers.Layer)], optimizers)
-    model.scales_loss = any(isinstance(item, keras.optimizers.LossScaleOptimizer) for item in optimizers)
     is_eager = not hasattr(function, "get_concrete_function")
     model.compile(optimizer=None, run_eagerly=is_eager, jit_compile=False, auto_scale_loss=False)
     model.built = True
@@ -75,8 +75,7 @@ def as_fit(function: Callable[..., Any], arguments: tuple[Any, ...], options: di
     if dataset is None:
         model.without_input = True
         dataset = tf.data.Dataset.from_tensors(tuple(map(tf.convert_to_tensor, batch)))
-    keys = [names[number] for number in of_batch]
-    return {"self": model, "x": dataset.map(lambda *parts: dict(zip(keys, parts, strict=True)))}
+    return {"self": model, "x": dataset.map(lambda *parts: dict(zip(names.values(), parts, strict=True)))}
 
 
 def _is_batch(leaf: Any) -> bool:
@@ -138,9 +137,7 @@ def _held_by(item: Any) -> list[Any]:
         return list(item.values())
     if isinstance(item, list | tuple | set):
         return list(item)
-    if isinstance(item, types.MethodType):
-        return [item.__self__, item.__func__]
-    item = getattr(item, "python_function", item)
+    item = getattr(item, "python_function", item)  # of a `tf.function`
     if isinstance(item, types.MethodType):
         return [item.__self__, item.__func__]
     if isinstance(item, types.FunctionType):

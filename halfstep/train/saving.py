@@ -16,13 +16,8 @@ def model_file(model: keras.Model) -> str:
     """Name of the file for a model; its weights alone if it has classes or functions that plain Keras does not have."""
     try:
         config = json.loads(model.to_json())
-    except (
-        NotImplementedError,
-        OSError,
-        TypeError,
-        ValueError,
-    ):  # a lambda without source, or a subclassed model without a configuration
-        return WEIGHTS
+    except (NotImplementedError, OSError, TypeError, ValueError):
+        return WEIGHTS  # a subclassed model without a configuration, or a lambda without source
     return MODEL if all(_is_plain(part) for part in _objects(config)) else WEIGHTS
 
 

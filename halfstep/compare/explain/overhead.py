@@ -180,8 +180,9 @@ def _casts_of_trace(profile: Profile) -> Reason | None:
 def _cast(profile: Profile) -> tuple[float, float | None]:
     """Milliseconds a step in conversions, and their share: of compute if that is known, else of the step."""
     step_ms, percent = profile.metrics.get(STEP), profile.metrics.get("profiler/cast_percent")
-    by_kind_ms = math.fsum(row.time_ms for row in compute_operations(profile) if row.kind == "cast")
-    cast_ms = profile.metrics.get("profiler/cast_ms", by_kind_ms)
+    cast_ms = profile.metrics.get("profiler/cast_ms")
+    if cast_ms is None:
+        cast_ms = math.fsum(row.time_ms for row in compute_operations(profile) if row.kind == "cast")
     if percent is not None:
         return cast_ms, percent / 100
     return cast_ms, cast_ms / step_ms if step_ms else None
