@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -158,7 +158,7 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
         def first_call(*arguments: Any, **keywords: Any) -> Any:
             if getcurrent() is not stack:
                 return function(*arguments, **keywords)
-            line, given = _line_in(path), step_call.as_fit(function, arguments, keywords)
+            line, given = _line_in(path), step_call.as_fit(function, arguments, keywords, elements)
             bound = signature.bind(given.pop("self"), **given)
             bound.apply_defaults()
             caller.switch((dict(bound.arguments), line))
@@ -194,7 +194,9 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
             subject, f"fails before it calls {task.step or 'fit'}", TaskError, is_script=True
         )
         alone = script_files.one_at_a_time(str(path), folder.absolute())
-        with explained, output_to(log), script_tracking.apart(libraries), alone, _temporary_files_kept():
+        tracked = script_tracking.apart(libraries)
+        kept = step_call.elements_kept() if task.step else nullcontext(step_call.Elements())
+        with explained, output_to(log), tracked, alone, _temporary_files_kept(), kept as elements:
             found = stack.switch()
     except TaskError as error:
         if isinstance(error.__cause__, SystemExit):  # what it says is seldom the cause

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gc
+import functools
 import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from halfstep.tensorflow_import import keras, tf
 
 _DEPTH = 4  # of objects and functions that a step uses, through which its models are looked for
+_STEPS_OF_ENDLESS_DATA = 100  # in what is called an epoch
 
 
 class StepModel(keras.Model):
@@ -45,7 +47,32 @@ class StepModel(keras.Model):
         return found or {"output": tf.zeros(())}  # Keras wants one
 
 
-def as_fit(function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+Elements = dict[tf.data.Dataset, Any]  # the last element that each dataset's iterator gave, the latest one last
+
+
+@contextmanager
+def elements_kept() -> Iterator[Elements]:
+    """In the block, the last element that each `tf.data` iterator gives is kept, outside of functions of TensorFlow."""
+    kind = type(iter(tf.data.Dataset.range(1)))  # not at the import: it starts threads, with which nothing is forked
+    plain, elements = kind._next_internal, Elements()
+
+    def kept(self: Any) -> Any:
+        element = plain(self)
+        if tf.executing_eagerly():
+            elements.pop(self._dataset, None)
+            elements[self._dataset] = element
+        return element
+
+    kind._next_internal = kept
+    try:
+        yield elements
+    finally:
+        kind._next_internal = plain
+
+
+def as_fit(
+    function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any], elements: Elements
+) -> dict[str, Any]:
     """The arguments of a call of `fit` that does what calls of a training step do.
 
     The step is run once, which creates the variables that it creates in its first call.
@@ -53,6 +80,7 @@ def as_fit(function: Callable[..., Any], arguments: tuple[Any, ...], options: di
     Args:
         function: the step, plain or a `tf.function`.
         arguments, options: of its first call.
+        elements: what the script's iterators gave before it.
     """
     leaves = keras.tree.flatten((arguments, options))
     of_batch = [number for number, leaf in enumerate(leaves) if _is_batch(leaf)]
@@ -71,48 +99,63 @@ def as_fit(function: Callable[..., Any], arguments: tuple[Any, ...], options: di
     model.compile(optimizer=None, run_eagerly=is_eager, jit_compile=False, auto_scale_loss=False)
     model.built = True
     batch = [leaves[number] for number in of_batch]
-    dataset = _dataset_of(batch)
+    dataset = _dataset_of(batch, elements)
     if dataset is None:
         model.without_input = True
         dataset = tf.data.Dataset.from_tensors(tuple(map(tf.convert_to_tensor, batch)))
-    return {"self": model, "x": dataset.map(lambda *parts: dict(zip(names.values(), parts, strict=True)))}
+    is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    return {
+        "self": model,
+        "x": dataset.map(lambda *parts: dict(zip(names.values(), parts, strict=True))),
+        "steps_per_epoch": _STEPS_OF_ENDLESS_DATA if is_endless else None,
+    }
 
 
 def _is_batch(leaf: Any) -> bool:
     return (tf.is_tensor(leaf) or isinstance(leaf, np.ndarray)) and len(leaf.shape) > 0
 
 
-def _dataset_of(batch: list[Any]) -> tf.data.Dataset | None:
-    """The parts of the elements of a `tf.data` iterator that the arguments of the step are; None without such a one."""
-    kind = type(iter(tf.data.Dataset.range(1)))  # not at the import: it starts threads, with which nothing is forked
-    for iterator in gc.get_objects():
-        if type(iterator) is kind and (places := _places(batch, iterator.element_spec)) is not None:
-            return iterator._dataset.map(lambda *element: _chosen(element, places))
+def _dataset_of(batch: list[Any], elements: Elements) -> tf.data.Dataset | None:
+    """The dataset of the loop, with those parts that are arguments of the step; None if no iterator gave them.
+
+    It has the batches as large as the first one: their size is then known when the step is traced, as in the loop.
+    """
+    for dataset, element in reversed(elements.items()):
+        parts = tf.nest.flatten(element)
+        places = [place for array in batch for place in _places(array, parts)[:1]]
+        if len(places) == len(batch) > 0:
+            return _of_one_size(dataset.map(functools.partial(_chosen, places)), len(batch[0]))
     return None
 
 
-def _chosen(element: Any, places: list[int]) -> tuple[Any, ...]:
+def _places(array: Any, parts: list[Any]) -> list[int]:
+    """Where a tensor, or the NumPy array of one, stands in an element."""
+    if not isinstance(array, np.ndarray):
+        return [place for place, part in enumerate(parts) if part is array]
+    values = {place: part.numpy() for place, part in enumerate(parts) if isinstance(part, tf.Tensor)}
+    return [
+        place
+        for place, value in values.items()
+        if array.dtype == value.dtype and array.shape == value.shape and array.tobytes() == value.tobytes()
+    ]
+
+
+def _chosen(places: list[int], *element: Any) -> tuple[Any, ...]:
     parts = tf.nest.flatten(element)
     return tuple(parts[place] for place in places)
 
 
-def _places(batch: list[Any], spec: Any) -> list[int] | None:
-    """Which part of an element each argument is, by type and shape; None where that is not clear."""
-    parts, found = tf.nest.flatten(spec), list[int]()
-    for array in batch:
-        fits = [
-            place
-            for place, part in enumerate(parts)
-            if isinstance(part, tf.TensorSpec) and place not in found and part.is_compatible_with(_spec(array))
-        ]
-        if not fits or (len(fits) > 1 and len(parts) != len(batch)):
-            return None
-        found.append(fits[0])
-    return found or None
+def _of_one_size(dataset: tf.data.Dataset, size: int) -> tf.data.Dataset:
+    if {spec.shape[:1].as_list()[0] for spec in dataset.element_spec} != {None}:
+        return dataset
 
+    def sized(*parts: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return tuple(tf.ensure_shape(part, [size, *part.shape[1:]]) for part in parts)
 
-def _spec(array: Any) -> tf.TensorSpec:
-    return tf.TensorSpec(array.shape, array.dtype)
+    full = dataset.filter(lambda *parts: len(parts[0]) == size).map(sized)
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:  # a filter forgets it
+        return full.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    return full
 
 
 def _used_by(start: Iterable[Any]) -> Iterator[Any]:

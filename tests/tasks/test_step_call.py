@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from halfstep.tasks.step_call import StepModel, as_fit
+from halfstep.tasks.step_call import Elements, StepModel, as_fit, elements_kept
 
 X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
 Y = X.sum(axis=1, keepdims=True)
@@ -32,17 +32,23 @@ class Trainer:
         return loss
 
 
-def _taken(step: Any, *arguments: Any, **options: Any) -> tuple[StepModel, tf.data.Dataset]:
-    found = as_fit(step, arguments, options)
+def _taken(
+    step: Any, *arguments: Any, elements: Elements | None = None, **options: Any
+) -> tuple[StepModel, tf.data.Dataset]:
+    found = as_fit(step, arguments, options, elements or {})
     return found["self"], found["x"]
 
 
 def test_step_is_trained_by_fit_on_the_data_of_its_loop() -> None:
     trainer = Trainer()
     data = tf.data.Dataset.from_tensor_slices((Y, X)).batch(8)  # in another order than the arguments
-    for y, x in data:
-        model, dataset = _taken(tf.function(trainer.step), x, y, factor=0.5)
-        break
+    other = iter(tf.data.Dataset.from_tensors((Y[8:16], X[8:16])).repeat())  # of the same shapes
+    with elements_kept() as elements:
+        next(other)
+        for y, x in data:
+            next(other)
+            model, dataset = _taken(tf.function(trainer.step), x, y, factor=0.5, elements=elements)
+            break
     assert not model.without_input
     assert [len(batch["input_00"]) for batch in dataset] == [8, 8, 8]
     first = next(iter(dataset))
@@ -50,7 +56,7 @@ def test_step_is_trained_by_fit_on_the_data_of_its_loop() -> None:
     np.testing.assert_array_equal(first["input_01"], Y[:8])
     assert model.parts == [trainer.model]
     assert model.optimizer_0 is trainer.optimizer
-    model.fit(dataset, epochs=2, verbose=0)
+    model.fit(dataset.repeat(), epochs=2, steps_per_epoch=3, verbose=0)
     assert int(trainer.optimizer.iterations) == 7
 
 
@@ -59,14 +65,41 @@ def test_step_gives_what_a_plain_loop_gives() -> None:
     plain.model.set_weights(trainer.model.get_weights())
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
     taken = None
-    for x, y in data:
-        taken = taken or _taken(tf.function(trainer.step), x, y)
+    with elements_kept() as elements:
+        for x, y in data:
+            taken = taken or _taken(tf.function(trainer.step), x, y, elements=elements)
     assert taken is not None
     taken[0].fit(taken[1], verbose=0)
     for x, y in [next(iter(data)), *data]:  # the first one was run when it was taken
         plain.step(x, y)
     for a, b in zip(trainer.model.get_weights(), plain.model.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_arrays_of_an_iterator_are_found_by_their_values_and_batches_are_of_one_size() -> None:
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10)
+    with elements_kept() as elements:
+        x, y = next(data.as_numpy_iterator())
+        model, dataset = _taken(tf.function(Trainer().step), x, y, elements=elements)
+    assert not model.without_input
+    assert [len(batch["input_00"]) for batch in dataset] == [10, 10]
+    assert dataset.element_spec["input_01"].shape == (10, 1)
+
+
+def test_an_array_that_no_iterator_gave_is_one_batch() -> None:
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+    with elements_kept() as elements:
+        for x, y in data.take(1):
+            model, _ = _taken(tf.function(Trainer().step), x * 2, y, elements=elements)
+    assert model.without_input
+
+
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_endless_data_have_epochs_of_some_steps(drop_remainder: bool) -> None:
+    data = tf.data.Dataset.from_tensor_slices(X).batch(7, drop_remainder=drop_remainder).repeat()
+    with elements_kept() as elements:
+        found = as_fit(lambda x: x, (next(iter(data)),), {}, elements)
+    assert found["steps_per_epoch"]
 
 
 def test_arrays_without_an_iterator_are_one_batch() -> None:
