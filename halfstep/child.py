@@ -35,7 +35,7 @@ class Child:
         target: called there with the other end of the connection and `arguments`. It sends its answers.
         arguments: as above.
         variables: environment variables.
-        preload, may_have_children: as of `start_process`.
+        preload, python, may_have_children: as of `start_process`.
 
     Attributes:
         connection: to wait for an answer.
@@ -50,12 +50,13 @@ class Child:
         variables: Mapping[str, str],
         *,
         preload: str | None = None,
+        python: str | None = None,
         may_have_children: bool = False,
     ) -> None:
         self.connection, child_end = multiprocessing.Pipe()
         whole = (child_end, *arguments)
         self.process = start_process(
-            name, target, whole, variables, preload=preload, may_have_children=may_have_children
+            name, target, whole, variables, preload=preload, python=python, may_have_children=may_have_children
         )
         child_end.close()  # so that reading fails when the child dies
 

@@ -21,13 +21,14 @@ from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from halfstep import interpreters
 from halfstep.imports import search_path
 from halfstep.locking import private_folder
 from halfstep.supervision import die_with_parent
 
 PRELOADED = ["halfstep.profile.worker"]  # it imports TensorFlow
 
-_servers: dict[frozenset[tuple[str, str]], forkserver.ForkServer] = {}
+_servers: dict[tuple[frozenset[tuple[str, str]], str | None], forkserver.ForkServer] = {}
 
 
 def start_process(
@@ -37,12 +38,14 @@ def start_process(
     variables: Mapping[str, str],
     *,
     preload: str | None = None,
+    python: str | None = None,
     may_have_children: bool = False,
 ) -> BaseProcess:
     """Starts `target(*arguments)` in a process with these environment variables, forked from their server.
 
-    `preload` is the module that the server imports first; None: the worker of `profile`. With `may_have_children`, the
-    process may itself use `multiprocessing`, as a script does.
+    `preload` is the module that the server imports first; None: the worker of `profile`. `python` is another
+    interpreter for it; None: this one. With `may_have_children`, the process may itself use `multiprocessing`, as a
+    script does.
 
     The process leads a group of its own, so that it can be stopped with its children. Ctrl-C does not reach it: the
     parent ends it.
@@ -50,8 +53,8 @@ def start_process(
     context = multiprocessing.get_context("forkserver")
     whole = (_temporary_folder(), target, *arguments)
     process = context.Process(target=_in_own_group, args=whole, name=name, daemon=not may_have_children)
-    server = start_server(variables, preload)
-    with _environment({**variables, **search_path()}), _installed(server):
+    server = start_server(variables, preload, python)
+    with _in_interpreter(python, variables), _installed(server):
         process.start()
     return process
 
@@ -83,15 +86,29 @@ def _in_own_group(folder: str, target: Callable[..., None], *arguments: Any) -> 
     target(*arguments)
 
 
-def start_server(variables: Mapping[str, str], preload: str | None = None) -> forkserver.ForkServer:
-    """Starts the server of these environment variables unless it runs; does not wait for its imports."""
-    server = _servers.setdefault(frozenset(variables.items()), forkserver.ForkServer())
-    server.set_forkserver_preload([preload] if preload else PRELOADED)
+def start_server(
+    variables: Mapping[str, str], preload: str | None = None, python: str | None = None
+) -> forkserver.ForkServer:
+    """Starts the server of these variables and interpreter unless it runs; does not wait for its imports."""
+    server = _servers.setdefault((frozenset(variables.items()), python), forkserver.ForkServer())
+    server.set_forkserver_preload([*(["halfstep.lent"] if python else []), *([preload] if preload else PRELOADED)])
     resource_tracker.ensure_running()  # it unblocks SIGINT, so it must run before SIGINT is blocked
     _create_short_temporary_folder()
-    with _environment({**variables, **search_path()}), _sigint_blocked():
+    with _in_interpreter(python, variables), _sigint_blocked():
         server.ensure_running()
     return server
+
+
+@contextmanager
+def _in_interpreter(python: str | None, variables: Mapping[str, str]) -> Iterator[None]:
+    """In the block, processes start in this interpreter, this one if None, with these environment variables."""
+    if python is None:
+        with _environment({**variables, **search_path()}):
+            yield
+        return
+    folder = _temporary_folder()
+    with _environment({**variables, **interpreters.variables_of(folder)}), interpreters.started_in(python, folder):
+        yield
 
 
 def stop_servers() -> None:

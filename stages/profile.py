@@ -24,7 +24,8 @@ def main() -> None:
     with stage_lock("profile"), machine_lock(), ExitStack() as stack:
         stack.callback(stop_servers)
         for name in settings.train.variants:  # they import TensorFlow while this process imports the rest
-            start_server(settings.variants[name].variables)
+            entry = settings.variants[name]
+            start_server(entry.variables, python=entry.python)
         with quick_imports():
             from halfstep.profile import stage
         stage.run(settings, inputs)

@@ -13,10 +13,10 @@ import pytest
 
 # From the lowest to the highest. Packages of one layer do not import each other.
 LAYERS = (
-    {"errors", "formats", "imports", "policies", "supervision", "telling", "terminal"},
+    {"errors", "formats", "imports", "lent", "policies", "supervision", "telling", "terminal"},
     {"cache", "cli", "commands", "escaping", "operations", "text"},
     {"files"},
-    {"locking", "machine"},
+    {"interpreters", "locking", "machine"},
     {"fork_server", "params"},
     {"child", "inputs", "stats", "tensorflow_import"},
     {"results"},

@@ -37,10 +37,12 @@ def _training_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
 
 
 def _beside_policy(candidate: JudgedCandidate, judging: Judging) -> str:
-    """Clauses on precisions beside the policy: of environment variables, and of layers that refuse 16 bits."""
+    """Clauses on releases, and on precisions beside the policy: of variables, and of layers that refuse 16 bits."""
     profile, found = candidate.result.profile, ""
     if profile is None:
         return found
+    if releases := profile.summary.in_force.python:
+        found += f" (in {releases})"
     if hidden := hidden_precision(profile.summary.entry.env):
         shown = ", ".join(f"{name}={value}" for name, value in hidden.items())
         found += f" (with {shown}, in fewer bits than its policy says)"

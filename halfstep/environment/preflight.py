@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from halfstep import files
+from halfstep import files, interpreters
 from halfstep.environment.own_code_preflight import (
     LONGEST_VALUE,
     OF_THE_KERNEL,
@@ -86,10 +86,18 @@ def input_problems(params: Params, *, has_data: bool = True) -> list[str]:
     inputs = [*images, *_model(params.model.name)] if params.task.uses_data_and_model else tasks
     return [
         *inputs,
+        *_interpreters(params),
         *_gpu(params.train),
         *_formats(params.serve),
         *_tracking(params.tracking, store.problem_with(store.resolve_uri(params.tracking))),
     ]
+
+
+def _interpreters(params: Params) -> Iterator[str]:
+    listed = (name for name in params.train.variants if name in params.variants)
+    for name, python in ((name, params.variants[name].python) for name in listed):
+        if python is not None and (problem := interpreters.problem_with(python)):
+            yield f"variants.{name}.python is '{one_line(python, LONGEST_VALUE)}', {problem}"
 
 
 def _formats(serve: ServeParams) -> Iterator[str]:

@@ -18,6 +18,7 @@ from halfstep.files import resolve_data_path
 from halfstep.inputs.contents import Contents
 from halfstep.inputs.own_code import of_files
 from halfstep.inputs.own_model import own_model_files, script_files
+from halfstep.interpreters import versions_of
 from halfstep.params import DataParams, ModelParams, Params, TaskParams
 
 _DEEPEST = 100  # Python's own limit, at which it gives a traceback, is about 900
@@ -79,10 +80,13 @@ def task_digest(task: TaskParams, batch_size: int, seed: int) -> dict[str, Any]:
 
 
 def tasks_digest(params: Params) -> dict[str, Any]:
-    """Identifies the task as `task_digest` does, and the source of each variant that takes it from another folder."""
+    """Identifies the task as `task_digest` does, and of each variant the source in another folder, and the releases
+    of another interpreter."""
     found = task_digest(params.task, params.train.batch_size, params.train.seeds[0])
     others = {key: _source_digest(task_files(task)) for key, task in params.tasks.items() if task != params.task}
-    return found | others
+    pythons = {name: params.variants[name].python for name in params.train.variants}
+    releases = {f"variants.{name}.python": versions_of(python) for name, python in pythons.items() if python}
+    return found | others | releases
 
 
 def task_files(task: TaskParams) -> dict[str, Path]:

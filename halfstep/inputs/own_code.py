@@ -64,6 +64,8 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "halfstep/fork_server.py": "how processes are started",
     "halfstep/imports.py": "how fast Python imports",
     "halfstep/inputs/": "how the files in data/keys are computed, on which the stages depend",
+    "halfstep/interpreters.py": "in which interpreter processes are started",
+    "halfstep/lent.py": "where such an interpreter finds packages",
     "halfstep/locking.py": "which process may write",
     "halfstep/machine/": "how data/environment.json is computed, on which `profile` depends; messages",
     "halfstep/params/": "how params.yaml is read: dvc.yaml lists the parameters, and STARTS the rules with an effect",

@@ -215,6 +215,17 @@ def _environment_is_left_to_its_owners(params: Params) -> Iterator[str]:
         )
 
 
+def _other_interpreters_are_timed_alone(params: Params) -> Iterator[str]:
+    for name, entry in _listed(params):
+        if entry.python is None:
+            continue
+        key = f"variants.{name}.python"
+        if params.train.epochs != 0:
+            yield f"{key} is '{entry.python}'; only the speed of another interpreter is compared: set train.epochs to 0"
+        if name == params.compare.baseline and params.serve.formats:
+            yield f"{key} is '{entry.python}', the baseline's, in which no format is timed: set serve.formats to []"
+
+
 def _parents_exist(params: Params) -> Iterator[str]:
     for name, entry in params.variants.items():
         if entry.parent is not None and entry.parent not in params.variants:
@@ -241,5 +252,6 @@ _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _tasks_follow_the_variants,
     _float32_layers_fit,
     _environment_is_left_to_its_owners,
+    _other_interpreters_are_timed_alone,
     _parents_exist,
 )

@@ -315,6 +315,13 @@ class Variant(Section):
         description="environment variables of its processes, such as `TF_NUM_INTEROP_THREADS`; what the dynamic linker "
         "reads, such as `LD_PRELOAD`, is in force in `profile` alone",
     )
+    python: str | None = Field(
+        None,
+        pattern=ONE_LINE,
+        min_length=1,
+        description="another Python interpreter in which it is timed, such as `../venv-2.20/bin/python`, to compare "
+        "releases of TensorFlow and Keras; needs `train.epochs: 0`; `null`: that of halfstep",
+    )
     parent: Text | None = Field(None, description="the variant from which this one was made; changes no result")
 
     def applied_to(self, train: TrainParams) -> TrainParams:

@@ -114,7 +114,7 @@ def servers(module: str, variants: Iterable[Variant]) -> Iterator[None]:
     """In the block, processes start quickly: `module`, which imports TensorFlow, is imported once for all of them."""
     try:
         for variant in variants:  # they import it at the same time
-            start_server(variant.variables, module)
+            start_server(variant.variables, module, variant.python)
         yield
     finally:
         stop_servers()
@@ -127,7 +127,9 @@ def run_trial(name: str, module: str, variant: Variant, spec: TaskSpec, *argumen
         What it sends.
     """
     whole = (module, variant, spec, *arguments)
-    with Child(name, _serve, whole, variant.variables, preload=module, may_have_children=True) as child:
+    with Child(
+        name, _serve, whole, variant.variables, preload=module, python=variant.python, may_have_children=True
+    ) as child:
         waited_s = 0
         while not child.connection.poll(WAIT_S):
             waited_s += WAIT_S

@@ -84,7 +84,7 @@ class Arms:
     def import_tensorflow(self) -> None:
         """Starts an interpreter for each set of environment variables; they import at the same time."""
         for config in self._configs.values():
-            start_server(config.variant.variables)
+            start_server(config.variant.variables, python=config.variant.python)
 
     def device(self) -> str:
         """`CPU` or `GPU`, as a process of the first arm finds it."""

@@ -98,8 +98,14 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
 
 def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
     """Trains a few steps in a child process, which is killed if it exceeds the limit."""
-    is_script, variables = config.spec.task.script is not None, config.variant.variables
-    with Child(f"batch-{batch_size}", _train, (config, batch_size), variables, may_have_children=is_script) as child:
+    with Child(
+        f"batch-{batch_size}",
+        _train,
+        (config, batch_size),
+        config.variant.variables,
+        python=config.variant.python,
+        may_have_children=config.spec.task.script is not None,
+    ) as child:
         try:
             return _supervised(child, limit_mib)
         except ChildDiedError:

@@ -51,7 +51,14 @@ class WorkerProcess:
     ) -> None:
         self.name, self.measures, self.continued = name, measures, 0
         is_script = config.spec.task.script is not None
-        self._child = Child(f"profile-{name}", serve, (config,), config.variant.variables, may_have_children=is_script)
+        self._child = Child(
+            f"profile-{name}",
+            serve,
+            (config,),
+            config.variant.variables,
+            python=config.variant.python,
+            may_have_children=is_script,
+        )
         self.connection, self._process = self._child.connection, self._child.process
         self._is_busy = False
 

@@ -200,6 +200,7 @@ class InForce(Record):
         cache_input: whether the batches of the first pass are kept.
         prefetch_to_device: whether batches are copied to the GPU in advance.
         task_path: folder of the module of the user's task, where the entry names one.
+        python: the releases of another interpreter, where the entry names one.
         float32_layers: paths of the layers that a mixed policy leaves in float32, because the entry says so.
         float32_casts: casts at the borders of these layers, in a forward pass.
     """
@@ -218,6 +219,7 @@ class InForce(Record):
     cache_input: bool = False
     prefetch_to_device: bool = False
     task_path: str | None = None
+    python: str | None = None
     float32_layers: tuple[str, ...] = ()
     float32_casts: int = 0
 

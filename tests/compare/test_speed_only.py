@@ -26,7 +26,7 @@ from halfstep.compare.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE
 from halfstep.errors import ComparisonError
 from halfstep.params import CompareParams
 from stages.compare import main
-from tests.small_study import SPEEDUPS, SmallStudy, html_of, terminal_of, write_results_of
+from tests.small_study import SPEEDUPS, SmallStudy, html_of, settings_in_force, terminal_of, write_results_of
 
 RATIO = SPEEDUPS["mixed_bfloat16"]  # 1.6
 
@@ -246,6 +246,14 @@ def test_runs_are_logged_from_the_files(
 
     assert main() == 0  # nothing is logged twice
     assert len(client.search_runs([experiment.experiment_id])) == len(runs)
+
+
+def test_releases_of_another_interpreter_are_named(project: SmallStudy) -> None:
+    in_force = settings_in_force("mixed_bfloat16", python="Python 3.11.7, TensorFlow 2.20.0")
+    project.edit_profile("mixed_bfloat16", in_force=in_force)
+    judging = project.compare()
+    sentence = verdict_sentence(judging.candidates[1], judging)
+    assert sentence.startswith("mixed_bfloat16 (in Python 3.11.7, TensorFlow 2.20.0) is undecided: ")
 
 
 def test_layers_that_refuse_16_bits_are_named(project: SmallStudy) -> None:

@@ -58,6 +58,8 @@ EDITS = {
     "errors.py": set(),
     "files.py": set(),
     "fork_server.py": set(),
+    "interpreters.py": set(),
+    "lent.py": set(),
     "imports.py": set(),
     "locking.py": set(),
     "supervision.py": set(),

@@ -52,6 +52,16 @@ ONE_ERROR = {
         "variants.float32.env sets ONEDNN_DEFAULT_FPMATH_MODE=BF16, by which TensorFlow computes in fewer bits",
         "this one is the baseline",
     ),
+    "training in another interpreter": (
+        "{serve: {formats: []}, train: {variants: [float32]}, "
+        "variants: {float32: {policy: float32, python: ../venv/bin/python}}}",
+        "variants.float32.python is '../venv/bin/python'; only the speed of another interpreter is compared: set "
+        "train.epochs to 0",
+    ),
+    "serving in another interpreter": (
+        "{train: {epochs: 0, variants: [float32]}, variants: {float32: {policy: float32, python: ../venv/bin/python}}}",
+        "the baseline's, in which no format is timed: set serve.formats to []",
+    ),
     "name of a variable": (
         "{train: {variants: [float32]}, variants: {float32: {policy: float32, env: {A-B: '1'}}}}",
         "variants.float32.env is 'A-B'; it must be a mapping",

@@ -134,8 +134,8 @@ def test_interpreter_is_started_once_for_each_set_of_variables(folder: Path, mon
     servers = set()
     original = fork_server.start_server
 
-    def started(variables: Mapping[str, str], preload: str | None = None) -> Any:
-        server = original(variables, preload)
+    def started(variables: Mapping[str, str], preload: str | None = None, python: str | None = None) -> Any:
+        server = original(variables, preload, python)
         servers.add(getattr(server, "_forkserver_pid"))  # noqa: B009
         return server
 

@@ -27,6 +27,7 @@ _NAMES = {
     "cache_input": "cached input",
     "prefetch_to_device": "prefetching to the device",
     "task_path": "code of the task",
+    "python": "interpreter",
 }
 _XLA_OFF = "Deterministic operations, and layers for augmentation, look-ups, and LSTM and GRU of cuDNN, switch XLA off"
 

@@ -1,0 +1,6 @@
+"""Imported first in another interpreter: what it lacks of halfstep's packages is found after its own."""
+
+import os
+import sys
+
+sys.path.append(os.environ["HALFSTEP_LENT"])
