@@ -124,7 +124,7 @@ def _dataset_of(batch: list[Any], elements: Elements) -> tf.data.Dataset | None:
         parts = tf.nest.flatten(element)
         places = [place for array in batch for place in _places(array, parts)[:1]]
         if len(places) == len(batch) > 0:
-            return _of_one_size(dataset.map(functools.partial(_chosen, places)), len(batch[0]))
+            return _of_one_size(dataset.map(functools.partial(_chosen, places)), batch)
     return None
 
 
@@ -145,14 +145,18 @@ def _chosen(places: list[int], *element: Any) -> tuple[Any, ...]:
     return tuple(parts[place] for place in places)
 
 
-def _of_one_size(dataset: tf.data.Dataset, size: int) -> tf.data.Dataset:
+def _of_one_size(dataset: tf.data.Dataset, batch: list[Any]) -> tf.data.Dataset:
     if {spec.shape[:1].as_list()[0] for spec in dataset.element_spec} != {None}:
         return dataset
+    shapes = [[len(array), *[None] * (len(array.shape) - 1)] for array in batch]  # the dataset may not know the rank
 
     def sized(*parts: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return tuple(tf.ensure_shape(part, [size, *part.shape[1:]]) for part in parts)
+        return tuple(tf.ensure_shape(part, shape) for part, shape in zip(parts, shapes, strict=True))
 
-    full = dataset.filter(lambda *parts: len(parts[0]) == size).map(sized)
+    def is_full(*parts: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_all([tf.shape(part)[0] == shape[0] for part, shape in zip(parts, shapes, strict=True)])
+
+    full = dataset.filter(is_full).map(sized)
     if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:  # a filter forgets it
         return full.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     return full

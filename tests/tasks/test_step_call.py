@@ -86,6 +86,14 @@ def test_arrays_of_an_iterator_are_found_by_their_values_and_batches_are_of_one_
     assert dataset.element_spec["input_01"].shape == (10, 1)
 
 
+def test_batches_of_a_python_function_have_the_rank_of_the_first() -> None:
+    data = tf.data.Dataset.range(3).map(lambda _: tf.numpy_function(lambda: X[:8], [], tf.float32))
+    with elements_kept() as elements:
+        _, dataset = _taken(lambda x: x, next(iter(data)), elements=elements)
+    assert dataset.element_spec["input_00"].shape.as_list() == [8, None]
+    assert len(list(dataset)) == 3
+
+
 def test_an_array_that_no_iterator_gave_is_one_batch() -> None:
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
     with elements_kept() as elements:
