@@ -123,7 +123,7 @@ class _Looks:
             yield f"prepare: {name} runs in {self.folder}: it does not find its files in its own folder"
         for text in site.replaced:
             yield f"prepare: {name}: replaces {text}"
-        if self._other_training or self._other_validation:
+        if (self._other_training or self._other_validation) and not self._settings.task.step:  # which trains nothing
             what = " and ".join(["training"] * self._other_training + ["validation"] * self._other_validation)
             noise = "" if self._speed_only else ", which moves the quality of each variant"
             yield (
@@ -155,8 +155,9 @@ class _Looks:
                 "folder, so that a change of it runs the stages again"
             )
         if site.seconds > SLOW_S:
+            goal = self._settings.task.step or "fit"
             yield (
-                f"prepare: {name} takes {site.seconds:.0f} s to reach fit, in each of at least {self._processes()} "
+                f"prepare: {name} takes {site.seconds:.0f} s to reach {goal}, in each of at least {self._processes()} "
                 "processes that run it"
             )
         yield f"prepare: what {name} prints is in {LOGS}/"

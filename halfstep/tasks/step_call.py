@@ -14,7 +14,7 @@ import numpy as np
 from halfstep.tensorflow_import import keras, tf
 
 _DEPTH = 4  # of objects and functions that a step uses, through which its models are looked for
-_STEPS_OF_ENDLESS_DATA = 100  # in what is called an epoch
+_STEPS_OF_AN_EPOCH = 100  # where the data do not say it
 
 
 class StepModel(keras.Model):
@@ -103,12 +103,9 @@ def as_fit(
     if dataset is None:
         model.without_input = True
         dataset = tf.data.Dataset.from_tensors(tuple(map(tf.convert_to_tensor, batch)))
-    is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
-    return {
-        "self": model,
-        "x": dataset.map(lambda *parts: dict(zip(names.values(), parts, strict=True))),
-        "steps_per_epoch": _STEPS_OF_ENDLESS_DATA if is_endless else None,
-    }
+    named = _of_one_size(dataset, batch).map(lambda *parts: dict(zip(names.values(), parts, strict=True)))
+    steps = int(dataset.cardinality())
+    return {"self": model, "x": named.repeat(), "steps_per_epoch": steps if steps > 0 else _STEPS_OF_AN_EPOCH}
 
 
 def _is_batch(leaf: Any) -> bool:
@@ -116,15 +113,12 @@ def _is_batch(leaf: Any) -> bool:
 
 
 def _dataset_of(batch: list[Any], elements: Elements) -> tf.data.Dataset | None:
-    """The dataset of the loop, with those parts that are arguments of the step; None if no iterator gave them.
-
-    It has the batches as large as the first one: their size is then known when the step is traced, as in the loop.
-    """
+    """The dataset of the loop, with those parts that are arguments of the step; None if no iterator gave them."""
     for dataset, element in reversed(elements.items()):
         parts = tf.nest.flatten(element)
         places = [place for array in batch for place in _places(array, parts)[:1]]
         if len(places) == len(batch) > 0:
-            return _of_one_size(dataset.map(functools.partial(_chosen, places)), batch)
+            return dataset.map(functools.partial(_chosen, places))
     return None
 
 
@@ -146,7 +140,8 @@ def _chosen(places: list[int], *element: Any) -> tuple[Any, ...]:
 
 
 def _of_one_size(dataset: tf.data.Dataset, batch: list[Any]) -> tf.data.Dataset:
-    if {spec.shape[:1].as_list()[0] for spec in dataset.element_spec} != {None}:
+    """The batches as large as the first one: their size is then known when the step is traced, as in the loop."""
+    if all(spec.shape[:1].is_fully_defined() for spec in dataset.element_spec):
         return dataset
     shapes = [[len(array), *[None] * (len(array.shape) - 1)] for array in batch]  # the dataset may not know the rank
 
@@ -156,10 +151,7 @@ def _of_one_size(dataset: tf.data.Dataset, batch: list[Any]) -> tf.data.Dataset:
     def is_full(*parts: tf.Tensor) -> tf.Tensor:
         return tf.reduce_all([tf.shape(part)[0] == shape[0] for part, shape in zip(parts, shapes, strict=True)])
 
-    full = dataset.filter(is_full).map(sized)
-    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:  # a filter forgets it
-        return full.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    return full
+    return dataset.filter(is_full).map(sized)
 
 
 def _used_by(start: Iterable[Any]) -> Iterator[Any]:
