@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -54,12 +55,13 @@ ONE_ERROR = {
     ),
     "training in another interpreter": (
         "{serve: {formats: []}, train: {variants: [float32]}, "
-        "variants: {float32: {policy: float32, python: ../venv/bin/python}}}",
-        "variants.float32.python is '../venv/bin/python'; only the speed of another interpreter is compared: set "
+        f"variants: {{float32: {{policy: float32, python: {sys.executable}}}}}}}",
+        f"variants.float32.python is '{sys.executable}'; only the speed of another interpreter is compared: set "
         "train.epochs to 0",
     ),
     "serving in another interpreter": (
-        "{train: {epochs: 0, variants: [float32]}, variants: {float32: {policy: float32, python: ../venv/bin/python}}}",
+        "{train: {epochs: 0, variants: [float32]}, "
+        f"variants: {{float32: {{policy: float32, python: {sys.executable}}}}}}}",
         "the baseline's, in which no format is timed: set serve.formats to []",
     ),
     "name of a variable": (
