@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
@@ -120,12 +119,6 @@ def versions_of(python: str) -> dict[str, str]:
     found = look(python)
     assert isinstance(found, Interpreter), found
     return found.versions
-
-
-def own_versions() -> dict[str, str]:
-    """The releases of this interpreter."""
-    found = {name: next(iter(metadata.distributions(name=name)), None) for name in _SHOWN}
-    return {"python": platform.python_version()} | {name: item.version for name, item in found.items() if item}
 
 
 def shown_versions(versions: dict[str, str]) -> str:

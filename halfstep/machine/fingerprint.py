@@ -50,7 +50,7 @@ def fingerprint() -> dict[str, Any]:
             "device": _device(cpu, devices),
             "cpu": cpu,
             "gpus": devices,
-            "versions": _versions(),
+            "versions": versions(),
             "settings": _settings(os.environ),
         }
     )
@@ -68,9 +68,9 @@ def read(path: Path = files.ENVIRONMENT_FILE) -> dict[str, Any]:
 
 def trained_on() -> str:
     """Names what may change the result of a training: the processor, and the versions of TensorFlow and Keras."""
-    devices, versions = gpus(), _versions()
+    devices, releases = gpus(), versions()
     processor = str(devices[0]["name"]) if devices else _cpu()["model"]
-    return "; ".join([processor, *(f"{name} {versions[name]}" for name in ("tensorflow", "keras") if name in versions)])
+    return "; ".join([processor, *(f"{name} {releases[name]}" for name in ("tensorflow", "keras") if name in releases)])
 
 
 def digest(value: Mapping[str, Any]) -> str:
@@ -148,7 +148,8 @@ def _gpu(gpu: Gpu, found: Visible) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """The releases of this Python and of the libraries whose version changes the speed of a step."""
     installed = {name: version for name in _LIBRARIES if (version := _version(name))}
     cuda = {
         name: distribution.version

@@ -26,6 +26,7 @@ import numpy as np
 
 from halfstep import files, interpreters, precision
 from halfstep.errors import HalfstepError, ProfileError, TraceError
+from halfstep.machine import fingerprint
 from halfstep.operations.graph_names import node_name
 from halfstep.operations.op_kinds import Layers
 from halfstep.params.derived import GPU_THREAD_MODE
@@ -412,7 +413,7 @@ class Worker(InferenceWorker):
             cache_input=bool(training.first_pass),
             prefetch_to_device=training.device is not None,
             task_path=self._config.variant.task_path,
-            python=self._config.variant.python and interpreters.shown_versions(interpreters.own_versions()),
+            python=self._config.variant.python and interpreters.shown_versions(fingerprint.versions()),
             float32_layers=self._task.float32.paths,
             float32_casts=self._task.float32.casts,
         )
