@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import psutil
 import pytest
 
 from tests.pipeline.conftest import Checkout, pristine
+from tests.ports import free_port
 
 __all__ = ["pristine"]
 
@@ -80,13 +80,6 @@ def wait_for(condition: Callable[[], object], limit_s: float, explain: Callable[
     while not condition():
         assert time.monotonic() < end_s, explain()
         time.sleep(0.1)
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @contextmanager

@@ -6,14 +6,13 @@ import importlib.util
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import psutil
@@ -22,6 +21,7 @@ from mlflow import MlflowClient
 from mlflow.server import get_app_client
 
 from tests.pipeline.conftest import Checkout, pristine  # noqa: F401  a fixture
+from tests.ports import free_port
 
 # New ones each time: a test searches everything for them.
 PASSWORDS = {user: secrets.token_hex(12) for user in ("admin", "ann", "bob")}
@@ -41,9 +41,7 @@ class Team:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = int(free.getsockname()[1])
+        self._port = free_port()
         self.uri = f"http://127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -98,7 +96,7 @@ class Team:
         try:
             with urllib.request.urlopen(f"{self.uri}/health", timeout=2):
                 return True
-        except (urllib.error.URLError, OSError):
+        except (HTTPException, OSError):  # urllib's own are OSErrors
             return False
 
 

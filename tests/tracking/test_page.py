@@ -18,6 +18,7 @@ import pytest
 
 from halfstep.tracking.command import VARIABLES
 from halfstep.tracking.store import experiment_id
+from tests.ports import free_port
 
 START_S = 60.0
 
@@ -45,9 +46,7 @@ def start(root: Path, *arguments: str) -> subprocess.Popen[str]:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    return free_port()
 
 
 @pytest.mark.slow
