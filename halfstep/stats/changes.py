@@ -5,6 +5,7 @@ Few repeats may agree by chance, so the error is never less than that of repeats
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,31 +14,30 @@ from scipy import stats
 
 from halfstep.stats.speedup import CONFIDENCE, REPEAT_SD
 
-_COMPARABLE = 0.5  # of the largest time: arms whose times are at least as long vary alike, in proportion
+_COMPARABLE = 0.25  # of the largest time: arms whose times are at least as long vary alike, in proportion
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes, candidate − baseline: their means, standard errors and degrees of freedom, each `(times,)`."""
+    """Changes, candidate − baseline, each `(times,)`.
+
+    Attributes:
+        deltas: their means.
+        standard_errors, degrees: of the means, with their degrees of freedom.
+        p_values: two-sided p-values that they are 0; 1 where a single repeat was measured.
+    """
 
     deltas: Floats
     standard_errors: Floats
     degrees: Floats
+    p_values: Floats
 
     def half_widths(self, confidence: float = CONFIDENCE) -> Floats:
         """Half the widths of their intervals, `(times,)`; infinite where a single repeat was measured."""
         quantiles = stats.t.ppf((1 + confidence) / 2, np.maximum(self.degrees, 1e-9))
         return np.where(self.degrees > 0, quantiles * self.standard_errors, np.inf)
-
-    @property
-    def p_values(self) -> Floats:
-        """Two-sided p-values that they are 0, `(times,)`; 1 where a single repeat was measured."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            distances = np.abs(self.deltas) / self.standard_errors
-        p_values = 2 * stats.t.sf(distances, np.maximum(self.degrees, 1e-9))
-        return np.where((self.degrees > 0) & (self.deltas != 0), p_values, 1.0)
 
 
 def paired_changes(
@@ -54,6 +54,11 @@ def paired_changes(
     that have all three arms, that is the residual of a two-way analysis of variance. It has more degrees of freedom
     than the differences alone, which are used elsewhere.
 
+    With the shares `c` and `b` of the means `C` and `B`, a repeat's difference is
+    `(C + B) / 2 * (c - b) + (C - B) * (c + b) / 2`. What all arms share in a repeat, such as a slow machine, cancels in
+    the first term, whose error is the pooled one, and not in the second. The interval has the error of both
+    (Satterthwaite, 1946). Times that do not change have no second term, so the p-value is that of the first.
+
     Args:
         baseline, candidate: times in each repeat, `(repeats, times)`.
         copy: those of the copy, NaN in repeats that it has no part in.
@@ -63,11 +68,12 @@ def paired_changes(
     repeats, differences = len(baseline), candidate - baseline
     deltas, degrees = differences.mean(axis=0), np.full(differences.shape[1], repeats - 1.0)
     if repeats < 2:
-        return Changes(deltas, np.zeros_like(deltas), degrees)
+        return Changes(deltas, np.zeros_like(deltas), degrees, np.ones_like(deltas))
     has_copy = np.zeros(repeats, dtype=bool) if copy is None else ~np.isnan(copy).any(axis=1)
     arms = [baseline, candidate, *([copy[has_copy]] if copy is not None and has_copy.sum() > 1 else [])]
     levels = np.stack([times.mean(axis=0) for times in arms]) if levels is None else levels[: len(arms)]
     errors = np.maximum(differences.std(axis=0, ddof=1), least_sd * np.hypot(levels[0], levels[1]))
+    unchanged = errors, degrees
     if len(arms) > 2:
         is_comparable = levels.min(axis=0) > _COMPARABLE * levels.max(axis=0)
         before, after, of_copy = (times / np.where(is_comparable, levels[n], 1.0) for n, times in enumerate(arms))
@@ -77,9 +83,13 @@ def paired_changes(
         squares = (repeats - 1) * (after - before).var(axis=0, ddof=1) / 2
         squares += (len(of_copy) - 1) * contrasts.var(axis=0, ddof=1) / 1.5
         spread = np.maximum(np.sqrt(squares / pooled_degrees), least_sd)
-        errors = np.where(is_comparable, spread * np.hypot(levels[0], levels[1]), errors)
-        degrees = np.where(is_comparable, pooled_degrees, degrees)
-    return Changes(deltas, errors / np.sqrt(repeats), degrees)
+        apart = spread * (levels[0] + levels[1]) / math.sqrt(2)
+        shared = np.abs(levels[1] - levels[0]) * ((before + after) / 2).std(axis=0, ddof=1)
+        both, of_both = _sum_of_errors((apart, pooled_degrees), (shared, repeats - 1.0))
+        unchanged = np.where(is_comparable, apart, errors), np.where(is_comparable, pooled_degrees, degrees)
+        errors, degrees = np.where(is_comparable, both, errors), np.where(is_comparable, of_both, degrees)
+    p_values = _p_values(deltas, unchanged[0] / np.sqrt(repeats), unchanged[1])
+    return Changes(deltas, errors / np.sqrt(repeats), degrees, p_values)
 
 
 def unpaired_changes(baseline: Floats, candidate: Floats) -> Changes:
@@ -92,10 +102,24 @@ def unpaired_changes(baseline: Floats, candidate: Floats) -> Changes:
     deltas = candidate.mean(axis=0) - baseline.mean(axis=0)
     fewest = min(map(len, arms)) - 1
     if fewest < 1:
-        return Changes(deltas, np.zeros_like(deltas), np.zeros_like(deltas))
+        return Changes(deltas, np.zeros_like(deltas), np.zeros_like(deltas), np.ones_like(deltas))
     least = [REPEAT_SD * times.mean(axis=0) for times in arms]
     squares = [np.maximum(times.var(axis=0, ddof=1), sd**2) / len(times) for times, sd in zip(arms, least, strict=True)]
-    total = squares[0] + squares[1]
-    terms = sum(square**2 / (len(times) - 1) for square, times in zip(squares, arms, strict=True))
-    degrees = np.divide(total**2, terms, out=np.full_like(total, float(fewest)), where=terms > 0)
-    return Changes(deltas, np.sqrt(total), degrees)
+    first, second = ((np.sqrt(square), len(times) - 1.0) for square, times in zip(squares, arms, strict=True))
+    errors, degrees = _sum_of_errors(first, second)
+    return Changes(deltas, errors, degrees, _p_values(deltas, errors, degrees))
+
+
+def _sum_of_errors(first: tuple[Floats, float], second: tuple[Floats, float]) -> tuple[Floats, Floats]:
+    """The error of a sum of two independent terms, each with its degrees of freedom (Satterthwaite, 1946)."""
+    squares = [error**2 for error, _ in (first, second)]
+    terms = sum(square**2 / degrees for square, (_, degrees) in zip(squares, (first, second), strict=True))
+    total, fewest = squares[0] + squares[1], min(first[1], second[1])
+    return np.sqrt(total), np.divide(total**2, terms, out=np.full_like(total, fewest), where=terms > 0)
+
+
+def _p_values(deltas: Floats, errors: Floats, degrees: Floats) -> Floats:
+    """Two-sided p-values that changes are 0, `(times,)`."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distances = np.abs(deltas) / errors
+    return np.where(deltas != 0, 2 * stats.t.sf(distances, degrees), 1.0)

@@ -40,6 +40,18 @@ def test_interval_of_a_much_faster_arm_holds_the_truth_too() -> None:
     assert coverage(paired_changes(before, after, copy), -8.0) >= 0.935
 
 
+@pytest.mark.parametrize("factor", [0.3, 0.55, 1.8, 3.0])
+@pytest.mark.parametrize("repeats", [3, 6])
+def test_interval_holds_the_truth_where_the_machine_drifts(repeats: int, factor: float) -> None:
+    """A machine that is slow in a repeat makes the slower arm lose more milliseconds in it."""
+    before, after, copy = drawn(3, repeats, 0.4, 0.0)
+    machine = np.random.default_rng(1).normal(1, 0.05, (repeats, TIMES))
+    found = paired_changes(before * machine, after * machine * factor, copy * machine)
+    assert coverage(found, 20 * (factor - 1)) >= 0.935
+    alone = paired_changes(before * machine, after * machine * factor)
+    assert np.median(found.p_values) < np.median(alone.p_values), "what all arms share does not hide a change"
+
+
 def test_arms_of_very_different_times_show_their_own_error() -> None:
     before, after, copy = drawn(3, 4, 0.4, 0.0)
     little = 0.01 * before
@@ -53,7 +65,7 @@ def test_copy_in_fewer_repeats_adds_degrees_of_freedom(with_copy: int, degrees: 
     before, after, copy = drawn(3, 5, 0.4, 0.5)
     copy[with_copy:] = np.nan
     found = paired_changes(before, after, copy)
-    assert found.degrees == pytest.approx(degrees)
+    assert found.degrees == pytest.approx(degrees, rel=0.1)
     assert coverage(found, 0.0) >= 0.935
     alone = paired_changes(before, after)
     assert bool(np.median(found.half_widths()) < np.median(alone.half_widths())) is (with_copy > 1)
