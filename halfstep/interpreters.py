@@ -1,8 +1,9 @@
 """Other Python interpreters, in which variants compute: what they have, and what halfstep lends them.
 
-Such an interpreter needs TensorFlow and what the task imports. The packages that halfstep's processes import beside
-those are lent to it, behind its own; they are compiled, so its Python must have the minor version of this one. With
-another minor version they must be installed there.
+Such an interpreter needs TensorFlow and what the task imports. What halfstep's processes import beside those is lent to
+it, behind its own: to those that are timed the few packages that they import, to a training all packages of this
+environment, because MLflow requires many. Packages are compiled, so its Python must have the minor version of this one.
+With another minor version they must be installed there.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from typing import Any
 
 from halfstep.commands import run_program
 from halfstep.errors import one_line
-from halfstep.files import resolve_data_path
-from halfstep.imports import ROOT
+from halfstep.files import WORK_DIR, resolve_data_path
+from halfstep.imports import ROOT, stages_package
+from halfstep.supervision import handed_over
 from halfstep.text import joined
 
 # What processes of halfstep import beside TensorFlow, Keras and what these need.
@@ -35,6 +37,7 @@ _LENT = (
 _DISTRIBUTIONS = (
     *("filelock", "greenlet", "nvidia-ml-py", "pandas", "psutil", "pydantic", "pyyaml", "ruamel.yaml", "scipy"),
 )
+_OF_TRAININGS = ("mlflow", "sqlalchemy")  # what those import further; each is the name of a distribution, too
 _OLDEST = {"python": (3, 11), "tensorflow": (2, 18), "keras": (3, 8)}
 _SHOWN = {"python": "Python", "tensorflow": "TensorFlow", "keras": "Keras", "numpy": "NumPy"}
 _LOOK_S = 60.0
@@ -47,6 +50,14 @@ for name in %r:
 missing = [name for name in %r if importlib.util.find_spec(name) is None]
 print(json.dumps([versions, [path for path in sys.path if path], missing]))
 """
+
+_TRAIN = """
+import os, sys
+sys.path[0] = os.getcwd()
+import halfstep.lent, runpy
+runpy.run_module("%s", run_name="__main__", alter_sys=True)
+"""
+_LENT_FOLDERS = "HALFSTEP_LENT"  # environment variable of a process in another interpreter
 
 
 @dataclass(frozen=True)
@@ -83,9 +94,10 @@ def look(python: str) -> Interpreter | str:
         return "which does not exist"
     if path.is_dir() or not os.access(path, os.X_OK):
         return "which is not a program; give the path of python in the other environment"
-    own = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and Path(part) != ROOT]
     ended = run_program(
-        [str(path), "-c", _LOOK % (tuple(_SHOWN), _LENT)], _LOOK_S, {"PYTHONPATH": os.pathsep.join(own)}
+        [str(path), "-c", _LOOK % (tuple(_SHOWN), (*_LENT, *_OF_TRAININGS))],
+        _LOOK_S,
+        {"PYTHONPATH": os.pathsep.join(_own_search_path())},
     )
     try:
         versions, search_path, missing = json.loads(ended.stdout)
@@ -95,8 +107,8 @@ def look(python: str) -> Interpreter | str:
     return Interpreter(path, versions, tuple(search_path), tuple(missing))
 
 
-def problem_with(python: str) -> str | None:
-    """Why variants cannot compute in this interpreter, as the end of a sentence."""
+def problem_with(python: str, *, trains: bool) -> str | None:
+    """Why variants cannot be timed in this interpreter, or trained where `trains`, as the end of a sentence."""
     found = look(python)
     if isinstance(found, str):
         return found
@@ -106,10 +118,12 @@ def problem_with(python: str) -> str | None:
             return f"which has no {_SHOWN[name]}; install {needed} in its environment"
         if _numbers(found.versions[name]) < oldest:
             return f"which has {_SHOWN[name]} {found.versions[name]}; halfstep needs {needed}"
-    if found.missing and not found.can_borrow:
+    further = _OF_TRAININGS if trains else ()
+    missing = [name for name in found.missing if name in (*_LENT, *further)]
+    if missing and not found.can_borrow:
         return (
-            f"which has no {joined(found.missing)}, and Python {found.versions['python']} cannot use those of Python "
-            f"{platform.python_version()}: run `{python} -m pip install {' '.join(_DISTRIBUTIONS)}`"
+            f"which has no {joined(missing)}, and Python {found.versions['python']} cannot use those of Python "
+            f"{platform.python_version()}: run `{python} -m pip install {' '.join((*_DISTRIBUTIONS, *further))}`"
         )
     return None
 
@@ -128,7 +142,7 @@ def shown_versions(versions: dict[str, str]) -> str:
 
 def variables_of(folder: str) -> dict[str, str]:
     """Environment variables of a process in another interpreter, with the folder that `lend` has filled; of `lent`."""
-    return {"PYTHONPATH": f"{folder}/halfstep", "HALFSTEP_LENT": f"{folder}/lent"}
+    return {"PYTHONPATH": f"{folder}/halfstep", _LENT_FOLDERS: f"{folder}/lent"}
 
 
 def lend(folder: str) -> None:
@@ -141,6 +155,22 @@ def lend(folder: str) -> None:
         for path in (found, found.with_name(f"{name}.libs")):  # the latter has what a wheel is linked to
             if path.exists():
                 _link(Path(folder, "lent", path.name), path)
+
+
+def train_in(python: str) -> None:
+    """Goes on as the same stage in another interpreter, in place of this one. Returns in that interpreter alone."""
+    if _LENT_FOLDERS in os.environ:
+        return
+    found, folder = look(python), str((WORK_DIR / "interpreter").absolute())
+    assert isinstance(found, Interpreter), found
+    lend(folder)
+    _link(Path(folder, "halfstep", "stages"), ROOT / "stages")
+    variables = variables_of(folder)
+    variables["PYTHONPATH"] = os.pathsep.join([variables["PYTHONPATH"], *_own_search_path()])
+    if found.can_borrow:
+        variables[_LENT_FOLDERS] = os.pathsep.join(path for path in sys.path if path.endswith("-packages"))
+    arguments = [str(found.path), "-c", _TRAIN % f"{stages_package()}.train", *sys.argv[1:]]
+    os.execve(found.path, arguments, {**os.environ, **variables, **handed_over()})  # noqa: S606  no shell
 
 
 def _link(link: Path, target: Path) -> None:
@@ -168,6 +198,11 @@ def started_in(python: str, folder: str) -> Iterator[None]:
     finally:
         spawn.get_preparation_data = prepare
         multiprocessing.set_executable(program)
+
+
+def _own_search_path() -> list[str]:
+    """The folders in which the user has Python look for modules."""
+    return [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and Path(part) != ROOT]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

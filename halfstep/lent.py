@@ -3,4 +3,4 @@
 import os
 import sys
 
-sys.path.append(os.environ["HALFSTEP_LENT"])
+sys.path += os.environ["HALFSTEP_LENT"].split(os.pathsep)

@@ -14,6 +14,7 @@ from halfstep.cli import cli_entry, ended_by_ctrl_c, run
 from halfstep.errors import ParameterError
 from halfstep.imports import quick_imports
 from halfstep.inputs.snapshot import Snapshot
+from halfstep.interpreters import train_in
 from halfstep.locking import stage_lock
 from halfstep.results.task import left_out, resolved
 from halfstep.train.leaving import is_left
@@ -31,7 +32,8 @@ def main() -> None:
     if arguments.variant not in settings.variants:
         known = ", ".join(settings.variants)
         raise ParameterError(f"--variant is '{arguments.variant}'; allowed are the entries of variants: {known}")
-    os.environ.update(settings.variants[arguments.variant].variables)
+    entry = settings.variants[arguments.variant]
+    os.environ.update(entry.variables)
     settings = resolved(settings)
     with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
         with ended_by_ctrl_c(), quick_imports():
@@ -41,6 +43,8 @@ def main() -> None:
                 run_failed(settings, arguments.variant, arguments.seed, reason, inputs)
                 return
             if settings.train.epochs:
+                if entry.python is not None:
+                    train_in(entry.python)
                 from halfstep.train.stage import run_stage  # imports TensorFlow
             else:
                 from halfstep.train.not_trained import run_stage

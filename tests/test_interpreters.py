@@ -37,25 +37,33 @@ def _answering(tmp_path: Path, versions: dict[str, str], missing: list[str]) -> 
     ],
 )
 def test_old_releases_are_refused_by_name(versions: dict[str, str], problem: str | None, tmp_path: Path) -> None:
-    assert interpreters.problem_with(_answering(tmp_path, versions, [])) == problem
+    assert interpreters.problem_with(_answering(tmp_path, versions, []), trains=True) == problem
 
 
 def test_packages_are_lent_to_the_same_release_of_python_alone(tmp_path: Path) -> None:
     same, other = f"3.{sys.version_info[1]}.99", f"3.{sys.version_info[1] + 1}.0"
     (tmp_path / "same").mkdir()
-    assert interpreters.problem_with(_answering(tmp_path / "same", FINE | {"python": same}, ["greenlet"])) is None
-    problem = interpreters.problem_with(_answering(tmp_path, FINE | {"python": other}, ["greenlet"]))
-    assert problem is not None
-    assert problem.startswith(f"which has no greenlet, and Python {other} cannot use those of Python ")
-    assert "-m pip install filelock greenlet " in problem
+    missing = ["greenlet", "mlflow"]
+    of_same = _answering(tmp_path / "same", FINE | {"python": same}, missing)
+    assert interpreters.problem_with(of_same, trains=True) is None
+    of_other = _answering(tmp_path, FINE | {"python": other}, missing)
+    timed, trained = (interpreters.problem_with(of_other, trains=trains) or "" for trains in (False, True))
+    assert timed.startswith(f"which has no greenlet, and Python {other} cannot use those of Python ")
+    assert "-m pip install filelock greenlet " in timed
+    assert "mlflow" not in timed
+    assert trained.startswith(f"which has no greenlet and mlflow, and Python {other} cannot")
+    assert trained.endswith(" scipy mlflow sqlalchemy`")
 
 
 def test_what_is_no_interpreter_is_refused_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "silent").write_text("#!/bin/sh\necho broken >&2\n")
     (tmp_path / "silent").chmod(0o755)
-    assert interpreters.problem_with(str(tmp_path / "nowhere")) == "which does not exist"
-    assert str(interpreters.problem_with(str(tmp_path))).startswith("which is not a program")
-    assert interpreters.problem_with(str(tmp_path / "silent")) == "which does not answer as Python does (broken)"
+    assert interpreters.problem_with(str(tmp_path / "nowhere"), trains=False) == "which does not exist"
+    assert str(interpreters.problem_with(str(tmp_path), trains=False)).startswith("which is not a program")
+    assert (
+        interpreters.problem_with(str(tmp_path / "silent"), trains=False)
+        == "which does not answer as Python does (broken)"
+    )
     params = Params(
         variants={"float32": Variant(policy="float32"), "old": Variant(policy="float32", python=str(tmp_path))},
     )
@@ -64,11 +72,21 @@ def test_what_is_no_interpreter_is_refused_with_one_line(tmp_path: Path) -> None
     assert line.startswith(f"variants.old.python is '{tmp_path}', which is not a program")
 
 
-def test_processes_import_nothing_else_of_halfstep_s_packages() -> None:
-    """What an interpreter must have: what TensorFlow requires, and what is lent. Scripts bring their own MLflow."""
-    names = ("profile.worker", "profile.max_batch", "prepare.try_task", "prepare.try_script")
+_TIMED = ("profile.worker", "profile.max_batch", "prepare.try_task", "prepare.try_script")
+
+
+@pytest.mark.parametrize(
+    ("names", "of_parent", "further"),
+    [
+        (_TIMED, ("halfstep/tracking/", "halfstep/profile/trace/xprof.py"), {"mlflow"}),  # scripts bring their own
+        (("train.stage",), ("halfstep/profile/trace/xprof.py",), {*interpreters._OF_TRAININGS, "PIL"}),  # of MLflow
+    ],
+)
+def test_processes_import_nothing_else_of_halfstep_s_packages(
+    names: tuple[str, ...], of_parent: tuple[str, ...], further: set[str]
+) -> None:
+    """What an interpreter must have: what TensorFlow requires, and what is lent."""
     start = [Module(("halfstep", *name.split(".")), ROOT / f"halfstep/{name.replace('.', '/')}.py") for name in names]
-    of_parent = ("halfstep/tracking/", "halfstep/profile/trace/xprof.py")
     found = {
         name.partition(".")[0]
         for path, file in needed_files(start, "halfstep", ROOT).items()
@@ -77,7 +95,7 @@ def test_processes_import_nothing_else_of_halfstep_s_packages() -> None:
         if not name.startswith(".")
     }
     of_tensorflow = {"google", "keras", "numpy", "tensorflow"}
-    others = found - set(sys.stdlib_module_names) - of_tensorflow - {"halfstep", "mlflow"}
+    others = found - set(sys.stdlib_module_names) - of_tensorflow - further - {"halfstep"}
     assert others <= set(interpreters._LENT)
 
 

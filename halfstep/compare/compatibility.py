@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ def check_trainings(study: Study) -> None:
         return
     first = study.baseline.trainings[0]
     for result in study.variants:
-        conditions = set(_CONDITIONS) - ({"batch_size"} if _has_own_batch(study, result) else set())
+        conditions = set(_CONDITIONS) - set(_own_conditions(study, result))
         expected = first.metrics.model_dump(include=conditions)
         for training in result.trainings:
             found = training.metrics.model_dump(include=conditions)
@@ -49,10 +49,13 @@ def check_trainings(study: Study) -> None:
             )
 
 
-def _has_own_batch(study: Study, result: VariantResult) -> bool:
-    """Whether an entry of `variants` makes the batches of a variant differ from the baseline's."""
+def _own_conditions(study: Study, result: VariantResult) -> Iterator[str]:
+    """The conditions that entries of `variants` make differ from the baseline's."""
     profiles = [item.profile for item in (study.baseline, result) if item.profile is not None]
-    return any(profile.summary.entry.batch_size is not None for profile in profiles)
+    if any(profile.summary.entry.batch_size is not None for profile in profiles):
+        yield "batch_size"
+    if any(profile.summary.entry.python is not None for profile in profiles):
+        yield "environment"
 
 
 def check_initial_weights(study: Study) -> None:

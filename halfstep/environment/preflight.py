@@ -94,9 +94,9 @@ def input_problems(params: Params, *, has_data: bool = True) -> list[str]:
 
 
 def _interpreters(params: Params) -> Iterator[str]:
-    listed = (name for name in params.train.variants if name in params.variants)
+    listed, trains = (name for name in params.train.variants if name in params.variants), params.train.epochs != 0
     for name, python in ((name, params.variants[name].python) for name in listed):
-        if python is not None and (problem := interpreters.problem_with(python)):
+        if python is not None and (problem := interpreters.problem_with(python, trains=trains)):
             yield f"variants.{name}.python is '{one_line(python, LONGEST_VALUE)}', {problem}"
 
 

@@ -215,15 +215,14 @@ def _environment_is_left_to_its_owners(params: Params) -> Iterator[str]:
         )
 
 
-def _other_interpreters_are_timed_alone(params: Params) -> Iterator[str]:
-    for name, entry in _listed(params):
-        if entry.python is None:
-            continue
-        key = f"variants.{name}.python"
-        if params.train.epochs != 0:
-            yield f"{key} is '{entry.python}'; only the speed of another interpreter is compared: set train.epochs to 0"
-        if name == params.compare.baseline and params.serve.formats:
-            yield f"{key} is '{entry.python}', the baseline's, in which no format is timed: set serve.formats to []"
+def _baselines_interpreter_serves_nothing(params: Params) -> Iterator[str]:
+    name = params.compare.baseline
+    entry = params.variants.get(name)
+    if entry is not None and entry.python is not None and params.serve.formats:
+        yield (
+            f"variants.{name}.python is '{entry.python}', the baseline's, in which no format is timed: set "
+            "serve.formats to []"
+        )
 
 
 def _parents_exist(params: Params) -> Iterator[str]:
@@ -252,6 +251,6 @@ _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _tasks_follow_the_variants,
     _float32_layers_fit,
     _environment_is_left_to_its_owners,
-    _other_interpreters_are_timed_alone,
+    _baselines_interpreter_serves_nothing,
     _parents_exist,
 )

@@ -319,8 +319,8 @@ class Variant(Section):
         None,
         pattern=ONE_LINE,
         min_length=1,
-        description="another Python interpreter in which it is timed, such as `../venv-2.20/bin/python`, to compare "
-        "releases of TensorFlow and Keras; needs `train.epochs: 0`; `null`: that of halfstep",
+        description="another Python interpreter in which it is trained and timed, such as "
+        "`../venv-2.20/bin/python`, to compare releases of TensorFlow and Keras; `null`: that of halfstep",
     )
     parent: Text | None = Field(None, description="the variant from which this one was made; changes no result")
 

@@ -53,12 +53,6 @@ ONE_ERROR = {
         "variants.float32.env sets ONEDNN_DEFAULT_FPMATH_MODE=BF16, by which TensorFlow computes in fewer bits",
         "this one is the baseline",
     ),
-    "training in another interpreter": (
-        "{serve: {formats: []}, train: {variants: [float32]}, "
-        f"variants: {{float32: {{policy: float32, python: {sys.executable}}}}}}}",
-        f"variants.float32.python is '{sys.executable}'; only the speed of another interpreter is compared: set "
-        "train.epochs to 0",
-    ),
     "serving in another interpreter": (
         "{train: {epochs: 0, variants: [float32]}, "
         f"variants: {{float32: {{policy: float32, python: {sys.executable}}}}}}}",
