@@ -10,6 +10,13 @@ from halfstep.text import joined, yaml_text
 _LIBRARIES = {"python": "Python", "tensorflow": "TensorFlow", "keras": "Keras"}
 
 
+def question(comparison: Comparison) -> str:
+    """What a report answers: of the precision, or of other changes where no candidate has another policy."""
+    settings = comparison.setup.settings if comparison.setup else {}
+    policies = {found.get("policy") for found in settings.values()}
+    return "Is the change worth it here?" if len(policies) == 1 < len(settings) else "Is lower precision worth it here?"
+
+
 def what_was_compared(comparison: Comparison, run_id: str | None) -> list[tuple[str, str]]:
     """Names and texts; what is not known is left out.
 

@@ -12,7 +12,7 @@ import jinja2
 from halfstep.compare.report import layers, sections, serving, speed, tables
 from halfstep.compare.report.answer import answers
 from halfstep.compare.report.charts import HEIGHT, WIDTH, score_chart
-from halfstep.compare.report.head import what_was_compared
+from halfstep.compare.report.head import question, what_was_compared
 from halfstep.compare.report.waterfall import waterfall
 from halfstep.compare.scale import Scale
 from halfstep.compare.study import Study
@@ -56,6 +56,7 @@ def report_view(comparison: Comparison, study: Study | None, run_id: str | None 
     is_fraction = comparison.score is not None and comparison.score.unit == "fraction"
     protocol = setup.protocol if setup else None
     view = {
+        "question": question(comparison),
         "answers": answers(comparison),
         "alerts": list(_alerts(comparison)),
         "compared": what_was_compared(comparison, run_id),

@@ -7,7 +7,7 @@ import pytest
 from halfstep.compare.judge import document_of
 from halfstep.compare.judging import Judging
 from halfstep.compare.report.answer import answers, next_step
-from halfstep.compare.report.head import what_was_compared
+from halfstep.compare.report.head import question, what_was_compared
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.results.comparison import Candidate, Comparison, Reason
 from tests.small_study import PROTOCOL, SmallStudy, html_of
@@ -126,6 +126,15 @@ def test_what_was_compared_is_in_the_head(comparison: Judging) -> None:
     assert "Measured" not in dict(what_was_compared(found, None))
     page = html_of(comparison)
     assert page.index(rows["Variants"]) < page.index('<section id="speed"')
+
+
+def test_question_is_of_the_precision_where_that_differs(comparison: Judging) -> None:
+    found = document_of(comparison)
+    assert "<h1>Is lower precision worth it here?</h1>" in html_of(comparison)
+    assert found.setup is not None
+    releases = {name: {"policy": "float32", "python": name} for name in ("float32", "old")}
+    other = found.model_copy(update={"setup": found.setup.model_copy(update={"settings": releases})})
+    assert question(other) == "Is the change worth it here?"
 
 
 def test_next_step_is_one_thing_to_do(project: SmallStudy) -> None:
