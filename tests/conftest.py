@@ -24,13 +24,16 @@ from tests import warm
 
 ROOT = Path(__file__).parents[1]
 PIPELINE = "tests/pipeline/"
+# Files there that need no run of the whole pipeline, so that any process may run them.
+_BY_THEMSELVES = tuple(f"{PIPELINE}test_{name}.py" for name in ("gallery", "init", "judge", "loops", "two_commits"))
 
 
 class Scheduler(LoadFileScheduling):
     """A file each, as with `--dist=loadfile`, but the files that share a run of the whole pipeline together."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return PIPELINE if nodeid.startswith(PIPELINE) else super()._split_scope(nodeid)
+        shares = nodeid.startswith(PIPELINE) and not nodeid.startswith(_BY_THEMSELVES)
+        return PIPELINE if shares else super()._split_scope(nodeid)
 
     def _assign_work_unit(self, node: Any) -> None:
         if PIPELINE in self.workqueue:  # it takes the longest
