@@ -13,7 +13,7 @@ import pytest
 
 # From the lowest to the highest. Packages of one layer do not import each other.
 LAYERS = (
-    {"errors", "formats", "imports", "lent", "policies", "supervision", "telling", "terminal"},
+    {"errors", "formats", "imports", "lent", "outcomes", "policies", "supervision", "telling", "terminal"},
     {"cache", "cli", "commands", "escaping", "operations", "text"},
     {"files"},
     {"interpreters", "locking", "machine"},

@@ -45,7 +45,7 @@ class Trial:
     def kept(self) -> bool:
         """Whether the interval of the speed-up reaches `compare.min_speedup`, and the quality is not refuted."""
         quality = self.comparison.candidates[self.variant].quality
-        is_faster = self.over is not None and self.over[0].low >= self.comparison.min_speedup
+        is_faster = self.over is not None and self.over[0].side(self.comparison.min_speedup) == "above"
         return is_faster and (quality is None or quality.outcome != "refuted")
 
     @property

@@ -72,9 +72,9 @@ def _findings(name: str, item: Candidate, void: Collection[str], params: Compare
         what = f"{name} is {{}} in {measure_text(measure)}: {ratio_text(ratio)}, and {required}"
         if measure in void:
             yield _Finding(f"{name}: {measure_text(measure)} decides nothing in this run", is_shown=False)
-        elif ratio.high < least:
+        elif (side := ratio.side(least)) == "below":
             yield _Finding(what.format("slower"), is_shown=True)
-        elif ratio.low < least:
+        elif side == "open":
             yield _Finding(what.format("not shown to be as fast"), is_shown=False)
     qualities = {"": item.quality, " with the same weights": item.quality_same_weights}
     for suffix, quality in qualities.items():

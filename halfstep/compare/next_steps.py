@@ -87,7 +87,7 @@ def _times(speedup: Speedup, judging: Judging) -> int | None:
     Where this run by itself decides, `profile` would end it as early as before, whatever is asked for.
     """
     required, within = judging.params.min_speedup, speedup.within_run
-    if speedup.earlier or within.high < required or within.p_below(required) <= judging.alpha:
+    if speedup.earlier or within.side(required) == "below" or within.p_below(required) <= judging.alpha:
         return None
     needed, others = times_as_long(speedup, required), _occasions(speedup, judging)
     if needed is None or needed > MOST_TIMES or (others and needed > 2 * others):
@@ -109,7 +109,7 @@ def _open_ratios(candidate: JudgedCandidate, measure: str, judging: Judging) -> 
         return
     named = {label: candidate.speedups[measure], f"{label}, what the precision itself brings": precision}
     for name, speedup in named.items():
-        if speedup is not None and speedup.high >= required and speedup.p_below(required) > judging.alpha:
+        if speedup is not None and speedup.side(required) != "below" and speedup.p_below(required) > judging.alpha:
             yield name, speedup
 
 
@@ -134,7 +134,7 @@ def _another_occasion(label: str, speedup: Speedup, number: int, judging: Judgin
 
 def _so_far(speedup: Speedup, judging: Judging) -> str:
     required = judging.params.min_speedup
-    if speedup.low >= required:
+    if speedup.side(required) == "above":
         return f"{ratio_text(speedup)} is above {required:g}× alone, but not together with the other verdicts"
     return f"{speedup.ratio:.2f}×, anywhere from {speedup.low:.2f}× to {speedup.high:.2f}×"
 

@@ -9,8 +9,9 @@ from halfstep.compare.notes import settings_text
 from halfstep.compare.scale import Scale
 from halfstep.compare.text import interval_text, ratio_text, step_clause
 from halfstep.compare.verdict import class_outcome, is_bounded
+from halfstep.outcomes import Outcome
 from halfstep.params.derived import hidden_precision
-from halfstep.stats.quality import Outcome, QualityChange
+from halfstep.stats.quality import QualityChange
 from halfstep.stats.speedup import Speedup
 from halfstep.text import TRAIN, joined, percent_text
 
@@ -115,14 +116,14 @@ def _refuted(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     """What speaks against training with a candidate."""
     params, speedup = judging.params, candidate.speedups[TRAIN]
     precision, quality = candidate.precision(TRAIN), candidate.quality
-    if speedup.high < params.min_speedup:
+    if speedup.side(params.min_speedup) == "below":
         yield f"{_clause(candidate, judging)}{_below(speedup, params.min_speedup)}"
     elif candidate.waiting is not None and is_bounded(speedup, candidate.waiting.bound, params):
         yield (
             f"{candidate.waiting.text}, so no precision can bring the {params.min_speedup:g}× you asked for "
             f"(speed-up {speedup.ratio:.2f}×, {interval_text(speedup)})"
         )
-    elif precision is not None and precision.high < params.min_speedup:
+    elif precision is not None and precision.side(params.min_speedup) == "below":
         yield (
             f"of its speed-up of {ratio_text(speedup)}, the precision itself brings {ratio_text(precision)}, less "
             f"than the {params.min_speedup:g}× you asked for"
@@ -143,7 +144,7 @@ def _classes(candidate: JudgedCandidate, judging: Judging, outcome: Outcome) -> 
 
 def _below(speedup: Speedup, min_speedup: float) -> str:
     """The required speed-up, where it is not plain from the words that it is not reached."""
-    return "" if speedup.high < 1 else f", so it cannot reach the {min_speedup:g}× you asked for"
+    return "" if speedup.side(1.0) == "below" else f", so it cannot reach the {min_speedup:g}× you asked for"
 
 
 def _open(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
@@ -167,7 +168,7 @@ def _open_speeds(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     required = judging.params.min_speedup
     named = {"its speed-up": candidate.speedups[TRAIN], "what the precision itself brings": candidate.precision(TRAIN)}
     for name, speedup in named.items():
-        if speedup is not None and speedup.low < required:
+        if speedup is not None and speedup.side(required) != "above":
             yield f"{name}, {ratio_text(speedup)}, is not clearly above {required:g}×"
 
 
@@ -205,8 +206,8 @@ def _settings_sentences(candidate: JudgedCandidate, judging: Judging) -> Iterato
     required, baseline = judging.params.min_speedup, judging.study.baseline.variant
     settings, found = settings_text(candidate, judging), list[str]()
     for measure, factors in candidate.factors.items():
-        pays = factors.settings.low > 1 and factors.settings.high >= required
-        if measure not in judging.void and pays and factors.precision.low < required:
+        pays = factors.settings.low > 1 and factors.settings.side(required) != "below"
+        if measure not in judging.void and pays and factors.precision.side(required) != "above":
             adds = _adds(candidate.speedups[measure], factors.precision, required)
             found.append(f"{_alone(measure, settings)} {factors.settings.ratio:.2f}× as fast; {adds}.")
     if found:
@@ -217,7 +218,7 @@ def _adds(whole: Speedup, precision: Speedup, required: float) -> str:
     """What the precision does beside other settings."""
     if whole.low <= 1:
         return f"with the precision, no gain is clear ({whole.ratio:.2f}×)"
-    if precision.high < required:
+    if precision.side(required) == "below":
         little = "nothing measurable" if precision.low <= 1 else "too little"
         return f"the precision adds {little} ({precision.ratio:.2f}×)"
     return f"whether the precision adds to it is not clear ({precision.ratio:.2f}×)"

@@ -210,8 +210,8 @@ def _best(good: Mapping[str, ServedRow], measures: Sequence[str]) -> str | None:
 def _why_none(rows: Sequence[ServedRow], measure: str, judging: Judging) -> str:
     """Why no format is good: none is fast enough, or those that are lose too much, or it is not decided."""
     required = f"{judging.params.min_speedup:g}×"
-    known = {row.format: row.timed[measure] for row in rows if measure in row.timed}
-    fast = [row for row in rows if row.format in known and known[row.format].low >= judging.params.min_speedup]
+    sides = {row.format: row.timed[measure].side(judging.params.min_speedup) for row in rows if measure in row.timed}
+    fast = [row for row in rows if sides.get(row.format) == "above"]
     losing = [row for row in fast if row.quality is not None and row.quality.outcome == "refuted"]
     if losing:
         names = joined([FORMATS[row.format].label for row in losing])
@@ -219,6 +219,6 @@ def _why_none(rows: Sequence[ServedRow], measure: str, judging: Judging) -> str:
     if fast:
         names = joined([FORMATS[row.format].label for row in fast])
         return f"of {names} it is not shown that the {judging.study.score_name} stays within the margin"
-    if known and all(item.high < judging.params.min_speedup for item in known.values()):
+    if set(sides.values()) == {"below"}:
         return f"no format is {required} as fast"
     return f"no format is shown to be {required} as fast"

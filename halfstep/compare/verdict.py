@@ -8,12 +8,13 @@ from typing import Literal
 
 import pandas as pd
 
+from halfstep.outcomes import Outcome
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Verdict, VerdictTest
 from halfstep.results.profile import THROTTLED, Profile
 from halfstep.stats.classes import ClassChange
 from halfstep.stats.multiple import holm
-from halfstep.stats.quality import Outcome, QualityChange
+from halfstep.stats.quality import QualityChange
 from halfstep.stats.speedup import CONFIDENCE, Speedup
 from halfstep.text import TRAIN, inference_measure
 
@@ -64,13 +65,13 @@ class Parts:
 
     def is_shown(self, params: CompareParams) -> bool:
         """Whether the 95 % intervals of all parts show them."""
-        is_fast = all(ratio.low >= params.min_speedup for ratio in self.ratios)
+        is_fast = all(ratio.side(params.min_speedup) == "above" for ratio in self.ratios)
         is_kept = self._class_outcomes(params) <= {"shown", None}
         return is_fast and is_kept and self.quality.outcome(self.margin) == "shown"
 
     def is_refuted(self, params: CompareParams) -> bool:
         """Whether the 95 % interval of one of the parts refutes it, or that of the wait for input."""
-        too_slow = any(ratio.high < params.min_speedup for ratio in self.ratios)
+        too_slow = any(ratio.side(params.min_speedup) == "below" for ratio in self.ratios)
         too_slow = too_slow or is_bounded(self.speedup, self.bound, params)
         return too_slow or "refuted" in self._class_outcomes(params) or self.quality.outcome(self.margin) == "refuted"
 
@@ -86,7 +87,7 @@ def class_outcome(item: ClassChange, params: CompareParams) -> Outcome | None:
 
 def is_bounded(speedup: Speedup, bound: float | None, params: CompareParams) -> bool:
     """Whether a step waits for input so long that no precision brings `min_speedup`, and the timing shows none."""
-    return bound is not None and bound < params.min_speedup and speedup.low < params.min_speedup
+    return bound is not None and bound < params.min_speedup and speedup.side(params.min_speedup) != "above"
 
 
 def run_tests(parts: Mapping[Key, Parts], params: CompareParams) -> dict[Key, VerdictTest]:
@@ -131,10 +132,10 @@ def decide_speed(
     if void:
         return "inconclusive"
     if not lacks_precision and all(
-        ratio.low >= params.min_speedup for ratio in (speedup, precision) if ratio is not None
+        ratio.side(params.min_speedup) == "above" for ratio in (speedup, precision) if ratio is not None
     ):
         return "faster"
-    return "slower" if speedup.high < 1 else "inconclusive"
+    return "slower" if speedup.side(1.0) == "below" else "inconclusive"
 
 
 def verdicts(

@@ -182,7 +182,7 @@ class StoppingRule:
     def _is_decided(self, found: list[Speedup]) -> bool:
         """Whether the speed is below `min_speedup`, or above it as an `adopt` asks within one run."""
         level = min((1 - CONFIDENCE) / 2, (1 - CONFIDENCE) / self._target.verdicts)
-        is_slow = any(item.high < self._target.min_speedup for item in found)
+        is_slow = any(item.side(self._target.min_speedup) == "below" for item in found)
         return is_slow or (bool(found) and all(item.p_below(self._target.min_speedup) <= level for item in found))
 
     def _can_be_settled(self, found: list[Speedup], narrowing: float) -> bool:
@@ -200,7 +200,7 @@ class StoppingRule:
         candidate, measure = key
         speedup = self._speedup(measure, times[self._baseline], times[candidate], confidence)
         bridge = self._bridge(candidate, measure)
-        if bridge is None or speedup.high < self._target.min_speedup:
+        if bridge is None or speedup.side(self._target.min_speedup) == "below":
             return [speedup]
         if bridge not in times or self._shared(times, measure, bridge, candidate) < 2:
             return []
@@ -222,7 +222,7 @@ class StoppingRule:
         candidate, measure = key
         before, after = times[self._baseline], times[candidate]
         if self._shared(times, measure, self._baseline, candidate):
-            return self._speedup(measure, before, after, CONFIDENCE).high >= self._target.min_speedup
+            return self._speedup(measure, before, after, CONFIDENCE).side(self._target.min_speedup) != "below"
         calibrated = self._calibrated_ratio(candidate, measure)
         return calibrated is None or calibrated >= MIN_CALIBRATED * self._target.min_speedup
 

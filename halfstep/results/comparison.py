@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from halfstep import files
+from halfstep.outcomes import Outcome, Side, side_of
 from halfstep.results.artifact import Document, Record
 from halfstep.results.prepared import PreparedInfo
 from halfstep.results.profile import Configuration, Protocol, Setting
@@ -20,7 +21,6 @@ COMPARISON = files.COMPARE / "comparison.json"
 
 Verdict = Literal["adopt", "reject", "inconclusive", "faster", "slower"]  # the last two for speed only
 GateState = Literal["passed", "failed"]
-Outcome = Literal["shown", "refuted", "not established"]  # that a loss of more than a margin is excluded
 _VERDICT_KEY = re.compile(r"verdict_inference_b\d+")
 
 
@@ -70,6 +70,10 @@ class Ratio(Estimate):
     def ratio(self) -> float:
         """The value."""
         return self.value
+
+    def side(self, required: float) -> Side:
+        """On which side of a required ratio the interval lies."""
+        return side_of(self.low, self.high, required)
 
 
 class Control(Ratio):

@@ -8,19 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
+from halfstep.outcomes import Outcome
 from halfstep.stats.speedup import CONFIDENCE, Interval
 
 Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _LARGEST_Z = 8.0  # a one-sided p-value of 6e-16
 FEWEST_SEEDS = 3  # whose spread says something about other seeds; that of two does not, with one degree of freedom
-
-Outcome = Literal["shown", "refuted", "not established"]
 
 
 class QualityChange(ABC):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from halfstep.errors import ComparisonError
+from halfstep.outcomes import Side, side_of
 from halfstep.text import MEASURE_AGAIN, batch_size_of
 
 CONFIDENCE = 0.95
@@ -403,6 +404,10 @@ class Speedup:
     def noise_floor(self) -> float:
         """Largest deviation from 1 in the interval: the noise floor if both arms run the same code (A/A control)."""
         return max(abs(self.low - 1), abs(self.high - 1))
+
+    def side(self, required: float) -> Side:
+        """On which side of a required ratio the interval lies."""
+        return side_of(self.low, self.high, required)
 
     def p_below(self, threshold: float) -> float:
         """One-sided p-value of the hypothesis that the true ratio is `threshold` or less, the interim looks paid.

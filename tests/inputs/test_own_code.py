@@ -46,6 +46,7 @@ EDITS = {
     "params/margin.py": {"compare"},
     "params/measures.py": {"profile", "serve", "compare"},
     "params/schema.py": set(),
+    "outcomes.py": {"profile", "serve", "compare"},
     "policies.py": {"prepare", "train", "profile", "serve", "compare"},
     "precision.py": {"prepare", "train", "profile", "serve"},
     "tensorflow_import.py": {"prepare", "train", "profile", "serve"},

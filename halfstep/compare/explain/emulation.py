@@ -69,7 +69,7 @@ def no_16bit_instructions(data: Evidence) -> Reason | None:
     precision = data.precision
     if not data.lacks_instructions or data.baseline is None or precision is None:
         return None
-    if precision.high >= data.min_speedup:
+    if precision.side(data.min_speedup) != "below":
         return None
     dtype = data.compute.name
     found = sorted(instruction_sets(data.environment))
@@ -93,7 +93,7 @@ def slow_16bit_ops(data: Evidence) -> Reason | None:
     if not data.is_16bit or data.lacks_instructions or precision is None or moved is None:
         return None
     change, rows = moved
-    if precision.high >= data.min_speedup or change.low < (GAINING_RATIO - 1) * change.baseline_ms:
+    if precision.side(data.min_speedup) != "below" or change.low < (GAINING_RATIO - 1) * change.baseline_ms:
         return None
     return Reason(
         code="slow_16bit_ops",

@@ -185,9 +185,9 @@ def onednn_differs(data: Evidence, measure: str) -> Reason | None:
 def settings_not_precision(data: Evidence, measure: str) -> Reason | None:
     """The speed-up is worth having, but the factor of the precision is not: the other settings bring it."""
     speedup, factors = data.timed(measure), data.factored(measure)
-    if speedup is None or factors is None or data.baseline is None or speedup.low < data.min_speedup:
+    if speedup is None or factors is None or data.baseline is None or speedup.side(data.min_speedup) != "above":
         return None
-    if factors.precision.high >= data.min_speedup or factors.settings.low <= 1:
+    if factors.precision.side(data.min_speedup) != "below" or factors.settings.low <= 1:
         return None
     differing = _differing(data.baseline, data.candidate, measure)
     entries = ", ".join(f"{key}: {str(after).lower()}" for key, after in differing.items())

@@ -87,8 +87,9 @@ def _training(compared: Mapping[str, Candidate], comparison: Comparison) -> Answ
     if comparison.is_void(TRAIN):
         return Answer("Training", _OPEN, "not known", "The measurement was disturbed too much to decide anything.")
     asked = f"you asked for {comparison.min_speedup:g}×"
-    if item.verdict == _OPEN and item.speedups[TRAIN].high >= comparison.min_speedup:
-        open_text = asked if item.speedups[TRAIN].low < comparison.min_speedup else _beside_speed(item)
+    side = item.speedups[TRAIN].side(comparison.min_speedup)
+    if item.verdict == _OPEN and side != "below":
+        open_text = asked if side == "open" else _beside_speed(item)
         return Answer("Training", _OPEN, "not decided yet", f"{measured}; {open_text}.")
     keep = f"Keep {comparison.baseline}"
     if item.speedups[TRAIN].ratio < comparison.min_speedup:
@@ -112,7 +113,7 @@ def _otherwise(item: Candidate, comparison: Comparison) -> str:
     if _has_class(item, "refuted"):
         return "a class loses more of its recall than compare.class_margin"
     factors = (item.factors or {}).get(TRAIN)
-    if factors is not None and factors.precision.high < comparison.min_speedup:
+    if factors is not None and factors.precision.side(comparison.min_speedup) == "below":
         return f"the precision itself brings only {ratio_text(factors.precision)}"
     return "its steps wait too long for their input"
 
