@@ -164,7 +164,8 @@ def train_in(python: str) -> None:
     found, folder = look(python), str((WORK_DIR / "interpreter").absolute())
     assert isinstance(found, Interpreter), found
     lend(folder)
-    _link(Path(folder, "halfstep", "stages"), ROOT / "stages")
+    if (ROOT / "stages").exists():  # a wheel has them in halfstep
+        _link(Path(folder, "halfstep", "stages"), ROOT / "stages")
     variables = variables_of(folder)
     variables["PYTHONPATH"] = os.pathsep.join([variables["PYTHONPATH"], *_own_search_path()])
     if found.can_borrow:
@@ -174,9 +175,11 @@ def train_in(python: str) -> None:
 
 
 def _link(link: Path, target: Path) -> None:
+    """Makes a link, whatever was there; two trainings may do so at once."""
     link.parent.mkdir(parents=True, exist_ok=True)
-    if not link.exists():
-        link.symlink_to(target)
+    new = link.with_name(f"{link.name}.{os.getpid()}")
+    new.symlink_to(target)
+    new.replace(link)
 
 
 @contextmanager

@@ -55,6 +55,15 @@ def test_packages_are_lent_to_the_same_release_of_python_alone(tmp_path: Path) -
     assert trained.endswith(" scipy mlflow sqlalchemy`")
 
 
+def test_links_of_a_folder_that_was_moved_are_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "halfstep").mkdir()
+    (tmp_path / "halfstep/halfstep").symlink_to(tmp_path / "nowhere")
+    for _ in range(2):
+        interpreters.lend(str(tmp_path))
+    assert (tmp_path / "halfstep/halfstep/lent.py").exists()
+    assert {path.name.partition(".")[0] for path in (tmp_path / "lent").iterdir()} == set(interpreters._LENT)
+
+
 def test_what_is_no_interpreter_is_refused_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "silent").write_text("#!/bin/sh\necho broken >&2\n")
     (tmp_path / "silent").chmod(0o755)
