@@ -320,7 +320,8 @@ def _explained(
     """The candidate with its reasons and its limit."""
     baseline, result = study.baseline, candidate.result
     if baseline.profile is None or result.profile is None:
-        failures = [arm_failed(result)] if result.failures else []
+        left_out = study.task.left_out.get(result.variant)
+        failures = [arm_failed(result, left_out=left_out)] if result.failures else []
         failures += [arm_failed(baseline, role="baseline")] if baseline.failures else []
         return replace(candidate, reasons=tuple(failures))
     evidence = Evidence(

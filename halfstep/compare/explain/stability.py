@@ -107,8 +107,14 @@ def same_weights_missing(data: Evidence, measure: str) -> Reason | None:
     )
 
 
-def arm_failed(result: VariantResult, role: str = "candidate") -> Reason:
-    """The reason of a variant that was not measured because a training of it failed."""
+def arm_failed(result: VariantResult, role: str = "candidate", left_out: str | None = None) -> Reason:
+    """The reason of a variant that was not measured because a training of it failed.
+
+    Args:
+        result: of the variant.
+        role: what it is in the comparison.
+        left_out: why `prepare` has found that it cannot be trained; None where it has not.
+    """
     causes = {training.seed: str(training.metrics.reason) for training in result.failures}
     seeds_by_cause: dict[str, list[int]] = {}
     for seed, cause in causes.items():
@@ -117,16 +123,20 @@ def arm_failed(result: VariantResult, role: str = "candidate") -> Reason:
     retries = " ".join(f"train@{result.variant}-{seed}" for seed in causes)
     is_numerical = any(training.metrics.train_time_s is not None for training in result.failures)
     cure = "Lower train.learning_rate" if is_numerical else "Mend what the reason says"
+    text = f"{len(causes)} of {len(result.trainings)} trainings of the {role} {result.variant} failed ({by_cause})."
+    advice = f"{cure}, or try again with `dvc repro -f -s {retries}` and `dvc repro`."
+    if left_out is not None:
+        text = f"The {role} {result.variant} cannot be trained: {left_out}."
+        advice = f"{cure}, and run `dvc repro`; or take {result.variant} out of train.variants."
     return Reason(
         code="arm_failed",
-        text=f"{len(causes)} of {len(result.trainings)} trainings of the {role} {result.variant} failed ({by_cause})."
-        f"{_places_text(result.failures)}",
+        text=f"{text}{_places_text(result.failures)}",
         evidence={
             "variant": result.variant,
             "trainings": len(result.trainings),
             "failed": {f"seed_{seed}": cause for seed, cause in causes.items()},
         }
         | _places(result.failures),
-        advice=f"{cure}, or try again with `dvc repro -f -s {retries}` and `dvc repro`.",
+        advice=advice,
         change=_kept_in_float32(result.variant, result.failures),
     )

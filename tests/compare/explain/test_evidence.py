@@ -149,6 +149,9 @@ def test_limit_below_min_speedup_is_named() -> None:
 def test_arm_failed_names_seeds_causes_and_the_command() -> None:
     failed = training_metrics(status="failed", reason="the loss is nan")
     trainings = (Training(0, training_metrics()), Training(1, failed), Training(2, failed))
+    never = arm_failed(VariantResult("fast", trainings, None), left_out="own.py, line 3: no float16")
+    assert never.text == "The candidate fast cannot be trained: own.py, line 3: no float16."
+    assert never.advice.endswith("and run `dvc repro`; or take fast out of train.variants.")
     reason = arm_failed(VariantResult("fast", trainings, None))
     assert "2 of 3 trainings" in reason.text
     assert "seed 1, 2: the loss is nan" in reason.text
