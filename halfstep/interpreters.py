@@ -130,9 +130,13 @@ def problem_with(python: str, *, trains: bool) -> str | None:
 
 def versions_of(python: str) -> dict[str, str]:
     """The releases of an interpreter that can be run."""
+    return _runnable(python).versions
+
+
+def _runnable(python: str) -> Interpreter:
     found = look(python)
     assert isinstance(found, Interpreter), found
-    return found.versions
+    return found
 
 
 def shown_versions(versions: dict[str, str]) -> str:
@@ -161,8 +165,7 @@ def train_in(python: str) -> None:
     """Goes on as the same stage in another interpreter, in place of this one. Returns in that interpreter alone."""
     if _LENT_FOLDERS in os.environ:
         return
-    found, folder = look(python), str((WORK_DIR / "interpreter").absolute())
-    assert isinstance(found, Interpreter), found
+    found, folder = _runnable(python), str((WORK_DIR / "interpreter").absolute())
     lend(folder)
     if (ROOT / "stages").exists():  # a wheel has them in halfstep
         _link(Path(folder, "halfstep", "stages"), ROOT / "stages")
@@ -185,8 +188,7 @@ def _link(link: Path, target: Path) -> None:
 @contextmanager
 def started_in(python: str, folder: str) -> Iterator[None]:
     """In the block, `multiprocessing` starts this interpreter, which finds the modules of the folder beside its own."""
-    found, prepare, program = look(python), spawn.get_preparation_data, spawn.get_executable()
-    assert isinstance(found, Interpreter), found
+    found, prepare, program = _runnable(python), spawn.get_preparation_data, spawn.get_executable()
 
     def prepared(name: str) -> dict[str, Any]:
         of_parent = {key: value for key, value in prepare(name).items() if not key.startswith("init_main")}

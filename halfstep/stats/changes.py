@@ -85,7 +85,7 @@ def paired_changes(
         spread = np.maximum(np.sqrt(squares / pooled_degrees), least_sd)
         apart = spread * (levels[0] + levels[1]) / math.sqrt(2)
         shared = np.abs(levels[1] - levels[0]) * ((before + after) / 2).std(axis=0, ddof=1)
-        both, of_both = _sum_of_errors((apart, pooled_degrees), (shared, repeats - 1.0))
+        both, of_both = _error_of_sum((apart**2, pooled_degrees), (shared**2, repeats - 1.0))
         unchanged = np.where(is_comparable, apart, errors), np.where(is_comparable, pooled_degrees, degrees)
         errors, degrees = np.where(is_comparable, both, errors), np.where(is_comparable, of_both, degrees)
     p_values = _p_values(deltas, unchanged[0] / np.sqrt(repeats), unchanged[1])
@@ -105,16 +105,19 @@ def unpaired_changes(baseline: Floats, candidate: Floats) -> Changes:
         return Changes(deltas, np.zeros_like(deltas), np.zeros_like(deltas), np.ones_like(deltas))
     least = [REPEAT_SD * times.mean(axis=0) for times in arms]
     squares = [np.maximum(times.var(axis=0, ddof=1), sd**2) / len(times) for times, sd in zip(arms, least, strict=True)]
-    first, second = ((np.sqrt(square), len(times) - 1.0) for square, times in zip(squares, arms, strict=True))
-    errors, degrees = _sum_of_errors(first, second)
+    first, second = ((square, len(times) - 1.0) for square, times in zip(squares, arms, strict=True))
+    errors, degrees = _error_of_sum(first, second)
     return Changes(deltas, errors, degrees, _p_values(deltas, errors, degrees))
 
 
-def _sum_of_errors(first: tuple[Floats, float], second: tuple[Floats, float]) -> tuple[Floats, Floats]:
-    """The error of a sum of two independent terms, each with its degrees of freedom (Satterthwaite, 1946)."""
-    squares = [error**2 for error, _ in (first, second)]
-    terms = sum(square**2 / degrees for square, (_, degrees) in zip(squares, (first, second), strict=True))
-    total, fewest = squares[0] + squares[1], min(first[1], second[1])
+def _error_of_sum(first: tuple[Floats, float], second: tuple[Floats, float]) -> tuple[Floats, Floats]:
+    """The error of a sum of two independent terms, and its degrees of freedom (Satterthwaite, 1946).
+
+    Args:
+        first, second: the variance of a term, and its degrees of freedom.
+    """
+    total, fewest = first[0] + second[0], min(first[1], second[1])
+    terms = sum(variance**2 / degrees for variance, degrees in (first, second))
     return np.sqrt(total), np.divide(total**2, terms, out=np.full_like(total, fewest), where=terms > 0)
 
 
