@@ -43,7 +43,8 @@ from halfstep.profile.records import (
     TraceRecord,
 )
 from halfstep.profile.steady_state import warm_up_length
-from halfstep.profile.trace.timeline import TracedStep, Work, traced_steps
+from halfstep.profile.trace import Operation
+from halfstep.profile.trace.timeline import TracedStep, traced_steps
 from halfstep.results.artifact import read_array
 from halfstep.results.audit import ModelAudit
 from halfstep.results.profile import HOST, AccountRow, Configuration, InForce
@@ -163,7 +164,7 @@ class Worker(InferenceWorker):
         self._had_time_to_fill = False
         self._startup_s = 0.0
         self._scopes: dict[str, str] = {}
-        self._rows: dict[Work, AccountRow] = {}
+        self._rows: dict[Operation, AccountRow] = {}
         self._predict = self._prediction(self._model)
         self._inputs: dict[int, Any] = {}
 
@@ -306,19 +307,20 @@ class Worker(InferenceWorker):
         """The mean of traced steps, by layer and kind."""
         times_ms: dict[AccountRow, float] = defaultdict(float)
         for step in steps:
-            for work, share_ms in step.shares_ms.items():
-                times_ms[self._row(work)] += share_ms / len(steps)
+            for operation, share_ms in step.shares_ms.items():
+                times_ms[self._row(operation)] += share_ms / len(steps)
             times_ms[AccountRow(0, HOST)] += step.host_ms / len(steps)
         step_ms = fmean(step.step_ms for step in steps)
         return TracedStretch(step_ms, [replace(row, time_ms=time_ms) for row, time_ms in times_ms.items()])
 
-    def _row(self, work: Work) -> AccountRow:
+    def _row(self, found: Operation) -> AccountRow:
         """The layer, kind and data type of an operation, which are the same in each step."""
-        if work not in self._rows:
-            place = self._layers.place(work.name, work.type, is_input=work.is_input)
-            dtype = work.dtype or self._graph_dtypes.get(node_name(work.name), "")
-            self._rows[work] = AccountRow(0, *place, dtype, tensor_core=work.tensor_core)
-        return self._rows[work]
+        if found not in self._rows:
+            name = found.name or found.kernel
+            place = self._layers.place(name, found.type, is_input=found.is_input)
+            dtype = found.dtype or self._graph_dtypes.get(node_name(name), "")
+            self._rows[found] = AccountRow(0, *place, dtype, tensor_core=found.tensor_core)
+        return self._rows[found]
 
     @property
     def _loss_scaling(self) -> list[keras.optimizers.LossScaleOptimizer]:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from halfstep.errors import HalfstepError
-from halfstep.profile.trace.xspace import scan_files
+from halfstep.profile.trace.hlo import fusion_dtypes
+from halfstep.profile.trace.xspace import parse, programs
 from tools.acceptance import CPU_PARTS, GPU_PARTS, Part, entries, run
 
 MACHINE: dict[str, Any] = {
@@ -159,7 +160,8 @@ def test_whole_run_on_the_cpu_of_a_copied_folder(tmp_path: Path, root: Path) -> 
     assert plain["mixed_bfloat16"]["metrics"]["profiler/compute_16bit_percent"] > 10
     assert plain["float32"]["top_matrix_kernels"]
     assert "says nothing about a GPU" in (out / "acceptance.md").read_text()
-    fusions = scan_files([out / "traces" / "tiny_xla-float32.xplane.pb"]).fusion_dtypes  # XLA's programs are in a trace
+    planes = parse(out / "traces" / "tiny_xla-float32.xplane.pb").planes  # XLA's programs are in a trace
+    fusions = fusion_dtypes(program for plane in planes for program in programs(plane))
     assert {"float32"} <= set(fusions.values()) <= {"float32", "other"}
     assert "## tiny_xla: cnn, 8 px, XLA on" in (out / "acceptance.md").read_text()
     assert not (out / "work").exists()

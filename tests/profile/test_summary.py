@@ -111,7 +111,7 @@ def test_peak_memory_of_the_process_is_beside_that_of_the_allocator(record: ArmR
 
 def test_times_on_several_gpus_are_per_gpu(record: ArmRecord) -> None:
     on_device = Operation("Cast", "model/cast", "Device", 20, 8000.0, dtype="float16", tensor_core=False)
-    kernel = replace(on_device, kernel="cast_gpu_dt_float_dt_half_kernel")
+    kernel = on_device._replace(kernel="cast_gpu_dt_float_dt_half_kernel")
     taken = replace(trace(), device_type="GPU", operations=(on_device,), kernels=(kernel,), device_count=2)
     found = summarized(record, taken)
     assert found.metrics["profiler/cast_ms"] == pytest.approx(0.4)

@@ -92,8 +92,9 @@ def _top(trace: Trace) -> Iterable[Operation]:
 
 
 def _fields(item: Operation) -> dict[str, Any]:
-    found = _without_none(asdict(item))
+    found = _without_none(item._asdict())
     kernel = found.pop("kernel")
+    del found["is_input"]
     return found | ({"type": "Kernel", "name": kernel} if kernel else {})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from halfstep.profile.trace.model import Operation, Trace
 from halfstep.profile.trace.pairing import Timed, paired_times
@@ -95,7 +95,7 @@ def _rows(trace: Trace, per_step: bool) -> list[Timed]:
 
 def _without_kernel(item: Operation) -> Operation:
     """The operation; of a kernel without one what it computes, as its name depends on the precision."""
-    return item if item.name or not item.kernel else replace(item, type=f"{item.category} kernels without an operation")
+    return item if item.name or not item.kernel else item._replace(type=f"{item.category} kernels without an operation")
 
 
 def _change(

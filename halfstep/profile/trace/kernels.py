@@ -20,6 +20,7 @@ What a name does not show is unknown (None), and never "not on tensor cores".
 
 from __future__ import annotations
 
+import functools
 import re
 from math import prod
 
@@ -76,6 +77,7 @@ _CAST = re.compile(
 _TENSOR_CORES = re.compile(
     r"nvjet_|(?<![a-z])[hsdzci](?:884|1688|16816|161616|16832|8816)|tensorop|tensor\d+x\d+x\d+"
     r"|^cijk_\w*_mi\d+x\d+|wmma|[hiqg]mma|umma(?!ry)|tcgen05|e2m1|warpgroup|flash_(?:fwd|bwd|fprop|bprop)|flashattn|fmha(?:_v2|sm\d|_cutlass\w*(?:sm[89]|f16\w*sm7))"
+    r"|conv1x1|dgrad_1x1_stride_2x2|direct_group|first_layer_wgrad_kernel"  # cuDNN's, by xprof's list
 )
 _CUDA_CORES = re.compile(r"ffma|simt|(?<!t)f32f32_f32(?![a-z0-9])")
 # The compiler or the library chooses the kernel behind these names.
@@ -114,6 +116,9 @@ _TENSOR = re.compile(r"([a-z]+\d*)\[([\d,]*)\]")
 _NAMES = {"half": "float16", "float": "float32", "double": "float64"}
 
 
+_remembered = functools.lru_cache(maxsize=10_000)  # a trace has each kernel in every step
+
+
 def is_compute(kernel_name: str) -> bool:
     """False for copies, memory fills and collectives, which move data and compute nothing of the model."""
     return _NOT_COMPUTE.search(kernel_name) is None
@@ -125,6 +130,7 @@ def canonical_dtype(name: str) -> str:
     return _NAMES.get(plain, plain if plain in FLOATING else "other")
 
 
+@_remembered
 def kernel_dtype(kernel_name: str) -> str | None:
     """The type that a kernel computes in: one of `FLOATING`, `other`, or None if the name does not show it.
 
@@ -143,20 +149,15 @@ def kernel_dtype(kernel_name: str) -> str | None:
     return next((dtype for dtype, pattern in _DTYPES if pattern.search(name)), None)
 
 
-def uses_tensor_cores(kernel_name: str, dtype: str | None, flagged: bool) -> bool | None:
-    """Whether a kernel runs on tensor cores; None if unknown.
-
-    Args:
-        dtype: the type that the kernel computes in, None if unknown.
-        flagged: xprof's answer. xprof compares names with a list that is older than Hopper and includes `xmma_gemm`,
-            which also names kernels for CUDA cores.
-    """
+@_remembered
+def uses_tensor_cores(kernel_name: str, dtype: str | None) -> bool | None:
+    """Whether a kernel that computes in `dtype`, None if that is unknown, runs on tensor cores; None if unknown."""
     name, category = _shortened(kernel_name), kernel_category(kernel_name)
     if _ANY_FUSION.search(name):
-        return flagged or None
+        return None
     if category == "memory" or _CUDA_CORES.search(name):
         return False
-    if flagged or _TENSOR_CORES.search(name):
+    if _TENSOR_CORES.search(name):
         return True
     if _ANY_CORES.search(name):
         return None
@@ -167,6 +168,7 @@ def uses_tensor_cores(kernel_name: str, dtype: str | None, flagged: bool) -> boo
     return None if dtype is None else False
 
 
+@_remembered
 def kernel_category(kernel_name: str) -> OpCategory:
     """What bounds a kernel of this name: `matrix`, `memory`, or `other` if the name does not show it.
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from halfstep.operations.op_types import OpCategory, is_cast, op_category
 from halfstep.policies import SIXTEEN_BIT
@@ -38,37 +38,39 @@ class StepBreakdown:
 PART_NAMES = tuple(item.name for item in fields(StepBreakdown) if item.name != "step_time_ms")
 
 
-@dataclass(frozen=True)
-class Operation:
-    """An operation of the framework, or one kernel of it on a GPU, in the whole trace and on all devices.
+class Operation(NamedTuple):
+    """An operation of the framework, or one kernel of it on a GPU.
 
     Attributes:
         type: op type, such as `Conv2D`; empty if it is unknown.
         name: in the graph; empty for a kernel that the trace assigns to no operation.
-        host_or_device: `Host` or `Device`.
-        occurrences: in the trace.
-        self_time_us: without the operations inside of it, in microseconds.
+        host_or_device: where it ran.
+        occurrences: in the whole trace and on all devices; of an operation on a GPU, of all its kernels. 0 where an
+            operation stands for itself, without its times.
+        self_time_us: in the whole trace and on all devices, without the operations inside of it, in microseconds.
         dtype: data type that it computes in; None if it is unknown.
         tensor_core: whether it uses tensor cores; None if it is unknown.
-        kernel: name of the kernel; empty for an operation with all of its kernels.
+        kernel: name of the kernel, or of a copy; empty for an operation with all of its kernels.
+        is_input: whether a thread of the input pipeline ran it.
     """
 
     type: str
     name: str
-    host_or_device: str
-    occurrences: int
-    self_time_us: float
+    host_or_device: Literal["Host", "Device"] = "Host"
+    occurrences: int = 0
+    self_time_us: float = 0.0
     dtype: str | None = None
     tensor_core: bool | None = None
     kernel: str = ""
+    is_input: bool = False
 
     @property
     def category(self) -> OpCategory:
-        """What bounds it, from the name of the kernel or the op type; the rows of tf.data are `input`."""
+        """What bounds it, from the name of the kernel or the op type; what the input pipeline runs is `input`."""
         by_name = kernel_category(self.kernel) if self.kernel else "other"
         if by_name != "other":
             return by_name
-        return "input" if self.name.startswith("Iterator::") else op_category(self.type)
+        return "input" if self.is_input else op_category(self.type)
 
     @property
     def is_cast(self) -> bool:
@@ -93,7 +95,7 @@ class Trace:
     Attributes:
         device_type: `CPU`, `GPU`, or xprof's name of another device.
         steps: the steps that the profiler could separate; on a CPU else the marked ones, without their parts.
-        operations: without the profiler's IDLE rows, longest self time first.
+        operations: of the hosts, and of the kernels of a GPU, longest self time first.
         kernels: compute kernels of a GPU, without copies, fills and collectives, longest first.
         peak_memory_bytes: peak of the device allocator with the highest peak.
         xprof_16bit_percent: share of device compute time in 16-bit types as claimed by xprof; only on a GPU.

@@ -1,4 +1,4 @@
-"""Reads a `Trace` from xprof's tables."""
+"""Reads a `Trace`: steps and their parts, and what is claimed of 16 bit, from xprof's tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from halfstep.operations.graph_names import node_name
 from halfstep.profile.trace.diagnostics import notes
-from halfstep.profile.trace.kernels import canonical_dtype, is_compute, kernel_dtype, uses_tensor_cores
+from halfstep.profile.trace.kernels import canonical_dtype, is_compute, uses_tensor_cores
 from halfstep.profile.trace.locate import find_trace_files
 from halfstep.profile.trace.model import Operation, StepBreakdown, Trace
 from halfstep.profile.trace.xprof import UNKNOWN_STEPS, Conversion, Overview, convert
@@ -32,7 +32,6 @@ _DEVICE_PARTS = frozenset({"device_compute_ms", "kernel_launch_ms", "device_to_d
 # What xprof takes from events of the host. Where there is a GPU it looks at the GPU's events alone, and gives 0
 # (`xplane_to_op_stats.cc`).
 _HOST_PARTS = frozenset({"host_compute_ms", "kernel_launch_ms", "input_ms", "output_ms"})
-_XPROF_ROWS = 1000
 _COMPLETE_STEPS = 5  # of more, xprof drops the first and the last
 _GPU_TRACES = re.compile(r"^gpu_|^GPU_\d+|tf_gpu_|GPU_Event_Manager", re.IGNORECASE)
 
@@ -52,7 +51,9 @@ def read_trace(path: Path, graph_dtypes: Mapping[str, str] | None = None, timeou
     paths, warnings = find_trace_files(path)
     conversion = convert(paths, timeout_s)
     device_type = _device_type(conversion)
-    kernels = _kernels(conversion, graph_dtypes or {})
+    ran = [_typed(operation, graph_dtypes or {}) for operation in conversion.operations]
+    on_host = [operation for operation in ran if not operation.kernel]
+    kernels = _longest_first(operation for operation in ran if operation.kernel and is_compute(operation.kernel))
     claimed = _claimed_percents(conversion) if kernels else {}
     steps = _steps(conversion, has_device=device_type != "CPU" and bool(kernels or device_type != "GPU"))
     if device_type == "CPU" and not steps:
@@ -60,7 +61,7 @@ def read_trace(path: Path, graph_dtypes: Mapping[str, str] | None = None, timeou
     trace = Trace(
         device_type=device_type,
         steps=steps,
-        operations=_operations(conversion, graph_dtypes or {}, kernels),
+        operations=_longest_first([*on_host, *_of_kernels(kernels)]),
         kernels=kernels,
         peak_memory_bytes=_peak_memory_bytes(conversion.peak_bytes, device_type),
         xprof_16bit_percent=claimed.get(16),
@@ -105,97 +106,37 @@ def _marked(markers_ms: Sequence[float]) -> tuple[StepBreakdown, ...]:
     return tuple(StepBreakdown(step_time_ms=duration_ms) for duration_ms in complete)
 
 
-def _kernels(conversion: Conversion, graph_dtypes: Mapping[str, str]) -> tuple[Operation, ...]:
-    by_shapes = _dtypes_by_shapes(conversion.scan.kernels, graph_dtypes)
-    types = {row["operation"]: row["type"] for row in conversion.operations if row["host_or_device"] == "Device"}
-    compute = [row for row in _kernel_rows(conversion) if is_compute(row["kernel_name"])]
-    kernels = [_kernel(row, conversion.scan.fusion_dtypes, by_shapes, types) for row in compute]
-    return tuple(sorted(kernels, key=lambda kernel: -kernel.self_time_us))
+def _typed(operation: Operation, graph_dtypes: Mapping[str, str]) -> Operation:
+    """With the data type of its node in the graph, where the trace does not show one."""
+    graph_dtype = graph_dtypes.get(node_name(operation.name))
+    if operation.dtype is not None or graph_dtype is None:
+        return operation
+    dtype = canonical_dtype(graph_dtype)
+    used = uses_tensor_cores(operation.kernel, dtype) if operation.kernel else None
+    return operation._replace(dtype=dtype, tensor_core=used)
 
 
-def _kernel_rows(conversion: Conversion) -> list[Mapping[str, Any]]:
-    """xprof's table of kernels, with those that it leaves out: it keeps the longest `_XPROF_ROWS`."""
-    rows: list[Mapping[str, Any]] = list(conversion.kernels)
-    if len(rows) < _XPROF_ROWS:
-        return rows
-    known = {(row["kernel_name"], node_name(row["op_name"] or "")) for row in rows}
-    left_out: dict[tuple[str, str], list[Operation]] = defaultdict(list)
-    for kernel in conversion.scan.kernels:
-        if (kernel.kernel, node_name(kernel.name)) not in known:
-            left_out[kernel.kernel, kernel.name].append(kernel)
-    for (name, operation), kernels in left_out.items():
-        rows.append(
-            {
-                "kernel_name": name,
-                "op_name": operation,
-                "occurrences": sum(kernel.occurrences for kernel in kernels),
-                "total_duration_us": math.fsum(kernel.self_time_us for kernel in kernels),
-                "is_kernel_using_tensor_core": False,
-            }
-        )
-    return rows
-
-
-def _kernel(
-    row: Mapping[str, Any],
-    fusion_dtypes: Mapping[str, str],
-    by_shapes: Mapping[tuple[str, str], str],
-    operation_types: Mapping[str, str],
-) -> Operation:
-    name, operation = row["kernel_name"], row["op_name"] or ""
-    dtype = kernel_dtype(name) or fusion_dtypes.get(name)
-    dtype = dtype or by_shapes.get((name, operation)) or by_shapes.get((name, ""))
-    return Operation(
-        type=operation_types.get(operation, ""),
-        name=operation,
-        host_or_device="Device",
-        occurrences=int(row["occurrences"]),
-        self_time_us=float(row["total_duration_us"]),
-        dtype=dtype,
-        tensor_core=uses_tensor_cores(name, dtype, bool(row["is_kernel_using_tensor_core"])),
-        kernel=name,
-    )
-
-
-def _dtypes_by_shapes(kernels: Iterable[Operation], graph_dtypes: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """The type in which a kernel spends most of its time, by kernel and operation; for all operations under ""."""
-    times: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+def _of_kernels(kernels: Iterable[Operation]) -> list[Operation]:
+    """The operations of a GPU, each with all of its kernels."""
+    by_name: dict[str, list[Operation]] = defaultdict(list)
     for kernel in kernels:
-        dtype = kernel.dtype or _graph_dtype(kernel.name, graph_dtypes)
-        if dtype:
-            times[kernel.kernel, kernel.name][dtype] += kernel.self_time_us
-            if kernel.name:
-                times[kernel.kernel, ""][dtype] += kernel.self_time_us
-    return {key: max(by_dtype, key=by_dtype.__getitem__) for key, by_dtype in times.items()}
+        if kernel.name:
+            by_name[kernel.name].append(kernel)
+    return [_of_one(own) for own in by_name.values()]
 
 
-def _graph_dtype(operation: str, graph_dtypes: Mapping[str, str]) -> str | None:
-    dtype = graph_dtypes.get(node_name(operation))
-    return canonical_dtype(dtype) if dtype else None
-
-
-def _operations(
-    conversion: Conversion, graph_dtypes: Mapping[str, str], kernels: Iterable[Operation]
-) -> tuple[Operation, ...]:
+def _of_one(kernels: Sequence[Operation]) -> Operation:
     # Of the matrix kernels, where there are some: the others only prepare their tensors, even if they take longer.
-    ordered = sorted(kernels, key=lambda kernel: (kernel.category == "matrix", kernel.self_time_us))
-    longest = {kernel.name: kernel for kernel in ordered}
-    operations = [_operation(row, graph_dtypes, longest) for row in conversion.operations if row["type"] != "IDLE"]
-    return tuple(sorted(operations, key=lambda operation: -operation.self_time_us))
-
-
-def _operation(row: Mapping[str, Any], graph_dtypes: Mapping[str, str], longest: Mapping[str, Operation]) -> Operation:
-    kernel = longest.get(row["operation"]) if row["host_or_device"] == "Device" else None
-    dtype = kernel.dtype if kernel else None
-    return Operation(
-        type=row["type"],
-        name=row["operation"],
-        host_or_device=row["host_or_device"],
-        occurrences=int(row["occurrences"]),
-        self_time_us=float(row["total_self_time"]),
-        dtype=dtype or _graph_dtype(row["operation"], graph_dtypes),
-        tensor_core=kernel.tensor_core if kernel else None,
+    longest = max(kernels, key=lambda kernel: (kernel.category == "matrix", kernel.self_time_us))
+    return longest._replace(
+        occurrences=sum(kernel.occurrences for kernel in kernels),
+        self_time_us=math.fsum(kernel.self_time_us for kernel in kernels),
+        kernel="",
     )
+
+
+def _longest_first(operations: Iterable[Operation]) -> tuple[Operation, ...]:
+    return tuple(sorted(operations, key=lambda operation: -operation.self_time_us))
 
 
 def _peak_memory_bytes(peaks: Mapping[str, int], device_type: str) -> int | None:
@@ -225,7 +166,7 @@ def _xprof_percent(conversion: Conversion, bits: int) -> float | None:
 
 def _device_count(conversion: Conversion) -> int | None:
     """The GPUs that compute; xprof counts the idle ones of a host, too."""
-    if conversion.scan.computing_devices:
-        return conversion.scan.computing_devices
+    if conversion.computing_gpus:
+        return conversion.computing_gpus
     text = conversion.overview.properties.get("device_core_count", "")
     return int(text) if text.isdigit() and int(text) else None

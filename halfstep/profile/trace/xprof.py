@@ -1,4 +1,4 @@
-"""Converts a trace with xprof, in a child process.
+"""Reads a trace in a child process: with xprof the steps and the memory, and what ran with readers of our own.
 
 Some traces end in a C++ `CHECK` that kills the process, some conversions hang, all of them log dozens of lines and some
 write a cache next to the trace. So a child process with a time limit converts links to the trace in a temporary folder,
@@ -21,7 +21,8 @@ from halfstep.errors import TraceError
 from halfstep.imports import search_path
 from halfstep.profile.trace.locate import SUFFIX
 from halfstep.profile.trace.model import Operation
-from halfstep.profile.trace.xspace import Scan, scan_files, without_loops
+from halfstep.profile.trace.segments import computing_gpus, gpu_streams, host_threads, totals
+from halfstep.profile.trace.xspace import Scan, parse, scan_files, without_loops
 
 # Not `-m`: reading a trace needs only some of the packages whose absence ends `python -m halfstep...`.
 _CHILD = "import sys; from halfstep.profile.trace.xprof import main; sys.exit(main(sys.argv[1:]))"
@@ -45,16 +46,16 @@ class Conversion:
     Attributes:
         overview: of all hosts together; its steps are those of the first host.
         host_overviews: of each host.
-        kernels: one row for each kernel and operation; empty without a GPU.
-        operations: one row for each operation of the framework.
+        operations: of the hosts' threads, and the kernels and copies of GPUs, as `totals` gives them.
+        computing_gpus: number of GPUs that ran a kernel.
         peak_bytes: peak of the memory in use during the trace, the highest of all hosts, by allocator.
         scan: what was read from the trace itself.
     """
 
     overview: Overview
     host_overviews: list[Overview]
-    kernels: list[Row]
-    operations: list[Row]
+    operations: list[Operation]
+    computing_gpus: int
     peak_bytes: dict[str, int]
     scan: Scan
 
@@ -72,7 +73,8 @@ def convert(paths: Sequence[Path], timeout_s: float) -> Conversion:
         document = json.loads(result.read_text(encoding="utf-8"))
     if "error" in document:
         raise TraceError(_with_own_names(document["error"], links, paths))
-    document["scan"] = _scan(document["scan"])
+    document["scan"] = Scan(**_with_tuples(document["scan"]))
+    document["operations"] = [Operation(*values) for values in document["operations"]]
     document["overview"] = Overview(**document["overview"])
     document["host_overviews"] = [Overview(**overview) for overview in document["host_overviews"]]
     return Conversion(**document)
@@ -84,10 +86,8 @@ def _with_own_names(error: str, links: Sequence[Path], paths: Sequence[Path]) ->
     return error
 
 
-def _scan(fields: dict[str, Any]) -> Scan:
-    kernels = tuple(Operation(**kernel) for kernel in fields["kernels"])
-    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    return Scan(**{**plain, "kernels": kernels})
+def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 def _link(paths: Sequence[Path], folder: Path) -> list[Path]:
@@ -117,6 +117,8 @@ def _cause(status: int, log: str) -> str:
 
 def _convert_here(paths: list[Path]) -> dict[str, Any]:
     scan = scan_files(paths)  # first, because xprof may crash on a truncated file
+    planes = [plane for path in paths for plane in parse(path).planes]
+    operations, gpus = totals([*host_threads(planes), *gpu_streams(planes)]), computing_gpus(planes)
     for path in paths:
         if (content := without_loops(path)) is not None:
             path.unlink()  # a link to the trace
@@ -130,8 +132,8 @@ def _convert_here(paths: list[Path]) -> dict[str, Any]:
     return {
         "overview": overview,
         "host_overviews": [_overview([path]) for path in paths] if len(paths) > 1 else [overview],
-        "kernels": _rows(_tool_tables(paths, "kernel_stats")[:1]),
-        "operations": _rows(_tool_tables(paths, "framework_op_stats")[:1]),  # the second is the first without IDLE
+        "operations": operations,
+        "computing_gpus": gpus,
         "peak_bytes": peaks,
         "scan": asdict(scan),
     }

@@ -1,14 +1,12 @@
 """Reads what xprof's tables leave out from an XSpace, the profiler's file format.
 
-These are the profiler's errors and warnings, the devices, the step markers, the tensor shapes of each kernel, and the
-programs that XLA compiled. The schema is `tsl/profiler/protobuf/xplane.proto`, which xprof does not ship for Python.
+These are the profiler's errors and warnings, the devices, the step markers, and the programs that XLA compiled; what
+ran is in `segments`. The schema is `tsl/profiler/protobuf/xplane.proto`, which xprof does not ship for Python.
 """
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,6 @@ from typing import Any
 from google.protobuf import message
 
 from halfstep.errors import TraceError
-from halfstep.profile.trace.hlo import fusion_dtypes, program_name
-from halfstep.profile.trace.kernels import shapes_dtype
-from halfstep.profile.trace.model import Operation
 from halfstep.profile.trace.schema import Fields, message_class
 
 _FIELDS: Fields = {
@@ -57,9 +52,6 @@ _XSPACE = message_class("XSpace", "halfstep.profiler", _FIELDS)
 _PROGRAMS, _PROGRAM = b"/host:metadata", b"Hlo Proto"
 _MARKERS = (b"train", b"test", b"TraceContext")  # how the names of the events begin that xprof takes as steps
 _ITERATION = b"iter_num"  # the iteration of the loop that the executor of a graph was in; 0 outside loops
-_SHAPE_STATS = ("tensor_shapes", "shape")
-_OPERATION_STATS = ("tf_op", "level 0", "annotation")
-_ANNOTATED_SHAPE = re.compile(r"#.*?\bshape=([^#]*)#")
 
 
 @dataclass(frozen=True)
@@ -73,11 +65,7 @@ class Scan:
         warnings: the profiler's warnings, for example about dropped events.
         dropped_traces: number of dropped traces according to the planes.
         nameless: files without the name of a host.
-        kernels: kernels of the GPUs, one row for each operation and set of tensor shapes, such as `(half[32,10])`, from
-            which the data type is known.
-        computing_devices: number of GPUs that ran one: others are visible to the program and idle.
         markers_ms: duration of each step marker of the host that has the most, in their order.
-        fusion_dtypes: data type of each fusion that XLA compiled, by the name of its kernel.
     """
 
     planes: tuple[str, ...]
@@ -86,10 +74,7 @@ class Scan:
     warnings: tuple[str, ...]
     dropped_traces: int
     nameless: tuple[str, ...]
-    kernels: tuple[Operation, ...]
     markers_ms: tuple[float, ...]
-    fusion_dtypes: dict[str, str]
-    computing_devices: int = 0
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -112,18 +97,14 @@ def scan_files(paths: Iterable[Path]) -> Scan:
     spaces = named.values()
     planes = [plane for space in spaces for plane in space.planes]
     hosts = [plane for plane in planes if plane.name.startswith(b"/host:")]
-    kernels = [found for plane in planes if (found := list(_kernels(plane)))]
     return Scan(
-        planes=tuple(_text(plane.name) for plane in planes),
-        host_lines=tuple(_text(line.name) for plane in hosts for line in plane.lines),
-        errors=tuple(dict.fromkeys(_text(error) for space in spaces for error in space.errors)),
-        warnings=tuple(dict.fromkeys(_text(warning) for space in spaces for warning in space.warnings)),
+        planes=tuple(text(plane.name) for plane in planes),
+        host_lines=tuple(text(line.name) for plane in hosts for line in plane.lines),
+        errors=tuple(dict.fromkeys(text(error) for space in spaces for error in space.errors)),
+        warnings=tuple(dict.fromkeys(text(warning) for space in spaces for warning in space.warnings)),
         dropped_traces=sum(map(_dropped_traces, planes)),
         nameless=tuple(name for name, space in named.items() if not space.hostnames),
-        kernels=tuple(kernel for of_one in kernels for kernel in of_one),
-        computing_devices=len(kernels),
         markers_ms=max(map(_markers_ms, hosts), key=len, default=()),
-        fusion_dtypes=fusion_dtypes(program for plane in planes for program in programs(plane)),
     )
 
 
@@ -199,57 +180,11 @@ def programs(plane: Any) -> Iterator[bytes]:
         yield from (stat.bytes_value for stat in entry.value.stats if stat.metadata_id in numbers)
 
 
-def _kernels(plane: Any) -> Iterator[Operation]:
-    if not plane.name.startswith(b"/device:GPU"):
-        return
-    stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
-    event_names = {entry.key: _text(entry.value.name) for entry in plane.event_metadata}
-    durations: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    for line in plane.lines:
-        for event in line.events:
-            stats = {stat_names.get(stat.metadata_id, ""): stat for stat in event.stats}
-            if "kernel_details" in stats:  # copies and derived lines have none
-                operation, shapes = _operation_and_shapes(stats, stat_names)
-                durations[event_names.get(event.metadata_id, ""), operation, shapes].append(event.duration_ps)
-    for (kernel, operation, shapes), each_ps in durations.items():
-        time_us, dtype = sum(each_ps) / 1e6, shapes_dtype(shapes)
-        yield Operation("", operation, "Device", len(each_ps), time_us, dtype, kernel=kernel)
+def stat_text(stat: Any, stat_names: dict[int, str]) -> str:
+    """A statistic of an event as text; empty if it is none. `stat_names` are those of its plane, by number."""
+    return text(stat.str_value) or stat_names.get(stat.ref_value, "")
 
 
-def kernel_operations(
-    plane: Any, line: Any, of_instructions: Mapping[tuple[str, str], tuple[str, str]]
-) -> Iterator[tuple[Any, str, str, str]]:
-    """Yields each event of a stream, the name of its kernel or copy, and the name and type of its operation.
-
-    The last two are empty where the profiler does not say. `of_instructions` has them for the kernels that XLA
-    compiled, as of `source_operations`.
-    """
-    stat_names = {entry.key: _text(entry.value.name) for entry in plane.stat_metadata}
-    event_names = {entry.key: _text(entry.value.name) for entry in plane.event_metadata}
-    for event in line.events:
-        stats = {stat_names.get(stat.metadata_id, ""): stat for stat in event.stats}
-        if "hlo_op" in stats:
-            module, instruction = (_stat_text(stats[key], stat_names) for key in ("hlo_module", "hlo_op"))
-            name, op_type = of_instructions.get((program_name(module), instruction), ("", ""))
-        else:
-            texts = (_stat_text(stats[key], stat_names) for key in _OPERATION_STATS if key in stats)
-            name, _, op_type = next(filter(None, texts), "").split("#", 1)[0].partition(":")
-        yield event, event_names.get(event.metadata_id, ""), name, op_type
-
-
-def _operation_and_shapes(stats: dict[str, Any], stat_names: dict[int, str]) -> tuple[str, str]:
-    texts = {name: _stat_text(stats[name], stat_names) for name in (*_SHAPE_STATS, *_OPERATION_STATS) if name in stats}
-    operation = next((texts[name] for name in _OPERATION_STATS if texts.get(name)), "")
-    shapes = next((texts[name] for name in _SHAPE_STATS if texts.get(name)), "")
-    annotated = _ANNOTATED_SHAPE.search(texts.get("annotation", ""))
-    if not shapes and annotated:
-        shapes = annotated[1]
-    return operation.split("#", 1)[0].split(":", 1)[0], shapes
-
-
-def _stat_text(stat: Any, stat_names: dict[int, str]) -> str:
-    return _text(stat.str_value) or stat_names.get(stat.ref_value, "")
-
-
-def _text(value: bytes) -> str:
+def text(value: bytes) -> str:
+    """A name or message, which may be invalid UTF-8."""
     return value.decode("utf-8", errors="replace")

@@ -177,7 +177,7 @@ def traced(
 
 def _kernel(name: str, time_ms: float) -> TracedOperation:
     dtype = kernel_dtype(name)
-    used = uses_tensor_cores(name, dtype, flagged=False)
+    used = uses_tensor_cores(name, dtype)
     return TracedOperation("", "", "Device", 1, 1e3 * time_ms, dtype, used, name)
 
 

@@ -64,7 +64,7 @@ def test_dtype_tensor_cores_and_category_of_kernels() -> None:
     for dtype, tensor_cores, category, name in KERNELS:
         found = kernel_dtype(name)
         assert (found or "?") == dtype, name
-        assert uses_tensor_cores(name, found, flagged=False) is TENSOR_CORES[tensor_cores], name
+        assert uses_tensor_cores(name, found) is TENSOR_CORES[tensor_cores], name
         assert is_cast_kernel(name) is (category == "cast"), name
         assert kernel_category(name) == category.replace("cast", "memory"), name
 
@@ -89,13 +89,13 @@ def test_layout_changes_around_convolutions() -> None:
     assert not is_layout_kernel("loop_transpose_fusion.1")  # of the model itself, or of a convolution
 
 
-def test_xprof_knows_kernels_on_tensor_cores_that_their_name_does_not_show() -> None:
-    assert uses_tensor_cores("first_layer_wgrad_kernel", None, flagged=True) is True
+def test_kernels_on_tensor_cores_that_do_not_name_their_instructions() -> None:
+    assert uses_tensor_cores("first_layer_wgrad_kernel", None) is True
 
 
-def test_xprof_flags_xmma_kernels_for_cuda_cores() -> None:
+def test_xmma_kernels_for_cuda_cores() -> None:
     name = "sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4"
-    assert uses_tensor_cores(name, "float32", flagged=True) is False
+    assert uses_tensor_cores(name, "float32") is False
 
 
 @pytest.mark.parametrize(
@@ -136,6 +136,6 @@ def test_long_names_are_read_in_no_time() -> None:
     for part in ("gemm_dot_", "fusion", "float", "conv", "<half, "):
         name = part * 20_000
         began_s = time.process_time()
-        kernel_dtype(name), kernel_category(name), uses_tensor_cores(name, None, False), is_layout_kernel(name)
+        kernel_dtype(name), kernel_category(name), uses_tensor_cores(name, None), is_layout_kernel(name)
         is_cast_kernel(name)
         assert time.process_time() - began_s < 1, part

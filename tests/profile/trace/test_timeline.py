@@ -12,8 +12,9 @@ import pytest
 from halfstep.errors import TraceError
 from halfstep.params import ModelParams, TrainParams, Variant
 from halfstep.profile.records import ArmConfig
+from halfstep.profile.trace import Operation
 from halfstep.profile.trace.schema import message_class
-from halfstep.profile.trace.timeline import Work, traced_steps
+from halfstep.profile.trace.timeline import traced_steps
 from halfstep.profile.trace.xspace import _FIELDS
 from halfstep.profile.worker import Worker
 from halfstep.results.profile import HOST
@@ -44,11 +45,11 @@ def written(path: Path, *threads: tuple[str, list[tuple[int, float, float]]]) ->
     return path
 
 
-def a(is_input: bool = False) -> Work:
-    return Work("net/a", "Mul", is_input)
+def a(is_input: bool = False) -> Operation:
+    return Operation("Mul", "net/a", is_input=is_input)
 
 
-B, C = Work("net/b", "MatMul", False), Work("net/c", "Cast", False)
+B, C = Operation("MatMul", "net/b"), Operation("Cast", "net/c")
 MARKERS = ("python", [(1, 0.0, 10.0), (1, 10.0, 20.0), (1, 20.0, 30.0)])  # the first is left out
 
 
@@ -116,8 +117,10 @@ def test_kernels_of_a_gpu_share_the_instants_of_its_streams(tmp_path: Path) -> N
     path.write_bytes(space.SerializeToString())
     found, idle = traced_steps(path)
     assert found.shares_ms == {
-        Work("net/conv/Conv2D", "Conv2D", dtype="float16", tensor_core=True): 4.0 + 1,
-        Work("MemcpyH2D", ""): 1.0 + 2,
+        Operation(
+            "Conv2D", "net/conv/Conv2D", "Device", dtype="float16", tensor_core=True, kernel="sm80_xmma_fprop_f16f16"
+        ): 4.0 + 1,
+        Operation("", "", "Device", kernel="MemcpyH2D"): 1.0 + 2,
     }
     assert (found.host_ms, idle.host_ms) == (2.0, 10.0)
 
@@ -172,16 +175,16 @@ def test_kernels_of_xla_belong_to_the_operations_of_the_graph(tmp_path: Path) ->
     assert len(steps) == 9
     by_type, by_dtype = defaultdict[str, float](float), defaultdict[str | None, float](float)
     for step in steps:
-        for work, time_ms in step.shares_ms.items():
-            by_type[work.type or "unknown"] += time_ms / len(steps)
-            by_dtype[work.dtype] += time_ms / len(steps)
+        for operation, time_ms in step.shares_ms.items():
+            by_type[operation.type or "unknown"] += time_ms / len(steps)
+            by_dtype[operation.dtype] += time_ms / len(steps)
     of_xprof = {"Conv2DBackpropFilter": 0.0285, "Conv2DBackpropInput": 0.0132, "Conv2D": 0.0120, "MatMul": 0.0052}
     of_xprof |= {"Sum": 0.0187, "Mean": 0.0180, "Cast": 0.0091, "Relu": 0.0030}
     assert {name: by_type[name] for name in of_xprof} == pytest.approx(of_xprof, rel=0.03)
     total_ms = sum(by_type.values())
     assert by_type["unknown"] < 0.1 * total_ms  # copies
     assert by_dtype["float16"] > 0.6 * total_ms
-    used = {work.type: work.tensor_core for work in steps[0].shares_ms}
+    used = {operation.type: operation.tensor_core for operation in steps[0].shares_ms}
     assert (used["Conv2DBackpropInput"], used["Relu"], used.get("")) == (True, False, None)
-    filters = {work.name for work in steps[0].shares_ms if work.type == "Conv2DBackpropFilter"}
+    filters = {operation.name for operation in steps[0].shares_ms if operation.type == "Conv2DBackpropFilter"}
     assert "gradient_tape/cnn_1/conv2d_1/convolution/Conv2DBackpropFilter" in filters

@@ -1,0 +1,162 @@
+"""What the threads of a host and the streams of a GPU ran: the operations of a trace, and when.
+
+On a thread the operations that another one calls are inside of it; only the innermost counts at each instant.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from halfstep.profile.trace.hlo import fusion_dtypes, program_name, source_operations
+from halfstep.profile.trace.kernels import is_compute, kernel_dtype, shapes_dtype, uses_tensor_cores
+from halfstep.profile.trace.model import Operation
+from halfstep.profile.trace.xspace import programs, stat_text, text
+
+_HOST, _GPU, _STREAM = b"/host:CPU", b"/device:GPU", b"Stream"
+_INPUT_THREAD = b"tf_data"  # how the names of the threads of an input pipeline begin
+_OPERATION = re.compile(r"(?P<name>[^:]+):(?P<type>\w+)")  # an event of the executor
+_OPERATION_STATS = ("tf_op", "level 0", "annotation")
+_SHAPE_STATS = ("tensor_shapes", "shape")
+_KERNEL_STATS = ("hlo_op", "hlo_module", *_OPERATION_STATS, *_SHAPE_STATS)
+_ANNOTATED_SHAPE = re.compile(r"#.*?\bshape=([^#]*)#")
+
+
+class Segment(NamedTuple):
+    """A time in which one thread ran one operation, in picoseconds; the operation itself has no times."""
+
+    start: int
+    end: int
+    operation: Operation
+
+
+def host_threads(planes: Iterable[Any]) -> list[list[Segment]]:
+    """The operations that each thread of the hosts ran, in the order of their starts, the outer ones first."""
+    return [found for plane in planes if plane.name == _HOST for found in _threads(plane)]
+
+
+def gpu_streams(planes: Sequence[Any]) -> list[list[Segment]]:
+    """What each stream of the GPUs ran, in order: kernels, and copies, which have no operation of the graph."""
+    streams = [(plane, line) for plane in planes for line in _streams(plane)]
+    compiled = [program for plane in planes for program in programs(plane)] if streams else []
+    of_instructions, dtypes = source_operations(compiled), fusion_dtypes(compiled)
+    return [_kernels(plane, line, of_instructions, dtypes) for plane, line in streams]
+
+
+def computing_gpus(planes: Iterable[Any]) -> int:
+    """Number of GPUs that ran a kernel: others are visible to the program and idle."""
+    return sum(any(map(is_compute, _names_of_kernels(plane))) for plane in planes)
+
+
+def _names_of_kernels(plane: Any) -> set[str]:
+    names = {entry.key: text(entry.value.name) for entry in plane.event_metadata}
+    return {names.get(event.metadata_id, "") for line in _streams(plane) for event in line.events}
+
+
+def _streams(plane: Any) -> list[Any]:
+    return [line for line in plane.lines if line.name.startswith(_STREAM)] if plane.name.startswith(_GPU) else []
+
+
+def innermost(segments: Sequence[Segment], start: int = 0, end: int = sys.maxsize) -> Iterator[Segment]:
+    """The times of a thread's operations without those of the operations inside of them, cut to `start` and `end`."""
+    running: list[Segment] = []
+    clock = 0
+
+    def piece(until: int) -> Iterator[Segment]:
+        low, high = max(clock, start), min(until, end)
+        if high > low:
+            yield Segment(low, high, running[-1].operation)
+
+    for begun in (*segments, None):
+        while running and (begun is None or running[-1].end <= begun.start):
+            yield from piece(running[-1].end)
+            clock = max(clock, running.pop().end)
+        if begun is not None:
+            if running:
+                yield from piece(begun.start)
+            running.append(begun)
+            clock = begun.start
+
+
+def totals(threads: Iterable[Sequence[Segment]]) -> list[Operation]:
+    """Each operation once, with how often it ran and its time without that of the operations inside of it."""
+    counts: dict[Operation, int] = {}
+    times_ps: dict[Operation, int] = {}
+    for segments in threads:
+        for segment in segments:
+            counts[segment.operation] = counts.get(segment.operation, 0) + 1
+        for start, end, operation in innermost(segments):
+            times_ps[operation] = times_ps.get(operation, 0) + end - start
+    return [
+        operation._replace(occurrences=count, self_time_us=times_ps.get(operation, 0) / 1e6)
+        for operation, count in counts.items()
+    ]
+
+
+def _threads(plane: Any) -> Iterator[list[Segment]]:
+    names = {entry.key: text(entry.value.name) for entry in plane.event_metadata}
+    matches = {number: match for number, name in names.items() if (match := _OPERATION.fullmatch(name))}
+    for line in plane.lines:
+        yield _operations(line, matches)
+
+
+def _operations(line: Any, matches: Mapping[int, re.Match[str]]) -> list[Segment]:
+    """What a thread ran; `matches` are the names of the operations by the number of their events."""
+    is_input = line.name.startswith(_INPUT_THREAD)
+    known: dict[int, Operation] = {}
+    found = []
+    for event in line.events:
+        number = event.metadata_id
+        if number not in matches:
+            continue
+        if number not in known:
+            known[number] = Operation(matches[number]["type"], matches[number]["name"], is_input=is_input)
+        start = line.timestamp_ns * 1000 + event.offset_ps
+        found.append(Segment(start, start + event.duration_ps, known[number]))
+    return sorted(found, key=lambda one: (one.start, -one.end))
+
+
+def _kernels(
+    plane: Any, line: Any, of_instructions: Mapping[tuple[str, str], tuple[str, str]], dtypes: Mapping[str, str]
+) -> list[Segment]:
+    """What a stream ran; `of_instructions` and `dtypes` are of the programs that XLA compiled."""
+    stat_names = {entry.key: text(entry.value.name) for entry in plane.stat_metadata}
+    event_names = {entry.key: text(entry.value.name) for entry in plane.event_metadata}
+    known: dict[tuple[Any, ...], Operation] = {}
+    found = []
+    for event in line.events:
+        stats = {stat_names.get(stat.metadata_id, ""): stat for stat in event.stats}
+        texts = {name: stat_text(stats[name], stat_names) for name in _KERNEL_STATS if name in stats}
+        kernel = event_names.get(event.metadata_id, "")
+        key = (kernel, *texts.items())
+        if key not in known:
+            known[key] = _kernel(kernel, texts, of_instructions, dtypes)
+        start = line.timestamp_ns * 1000 + event.offset_ps
+        found.append(Segment(start, start + event.duration_ps, known[key]))
+    return sorted(found, key=lambda one: (one.start, -one.end))
+
+
+def _kernel(
+    kernel: str,
+    texts: Mapping[str, str],
+    of_instructions: Mapping[tuple[str, str], tuple[str, str]],
+    dtypes: Mapping[str, str],
+) -> Operation:
+    """A kernel or copy; `texts` are the statistics of its event."""
+    if "hlo_op" in texts:
+        program = program_name(texts.get("hlo_module", ""))
+        name, op_type = of_instructions.get((program, texts["hlo_op"]), ("", ""))
+    else:
+        called = next(filter(None, (texts.get(key) for key in _OPERATION_STATS)), "")
+        name, _, op_type = called.split("#", 1)[0].partition(":")
+    dtype = kernel_dtype(kernel) or dtypes.get(kernel) or shapes_dtype(_shapes(texts))
+    used = uses_tensor_cores(kernel, dtype) if is_compute(kernel) else None
+    return Operation(op_type, name, "Device", dtype=dtype, tensor_core=used, kernel=kernel)
+
+
+def _shapes(texts: Mapping[str, str]) -> str:
+    shapes = next(filter(None, (texts.get(name) for name in _SHAPE_STATS)), "")
+    annotated = None if shapes else _ANNOTATED_SHAPE.search(texts.get("annotation", ""))
+    return annotated[1] if annotated else shapes
