@@ -1,7 +1,7 @@
 """Names of operations in traces: without what the runtime adds to those of the graph.
 
 It inlines functions (`StatefulPartitionedCall/cond/then/_52/cond/adam/Mul_27`, with loss scaling) and adds scopes of
-its own. In the gradient of a loop, `lstm/while/gradients/` comes before the path of the forward node, which ends in
+its own; `MirroredStrategy` adds one for each replica but the first. In the gradient of a loop, `lstm/while/gradients/` comes before the path of the forward node, which ends in
 `_grad`: `lstm/while/cell/MatMul_1_grad/MatMul`.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 INLINED = re.compile(r"^(?:.*/)?(?:StatefulPartitionedCall|PartitionedCall|(?:then|else|body|cond)/_\d+)/")
-_ADDED = re.compile(r"cond(?:_\d+)?|ArithmeticOptimizer")
+_ADDED = re.compile(r"cond(?:_\d+)?|ArithmeticOptimizer|replica_\d+")
 _GRADIENT, _LOOP_GRADIENT = "gradient_tape", "gradients"
 
 

@@ -56,6 +56,11 @@ PAIRS = {
         ("_FusedMatMul", f"{RUN}/cnn_1/logits_1/BiasAdd"),
         ("cnn_1/logits_1", "MatMul"),
     ),
+    "first-and-other-replica": (
+        ("MatMul", f"{RUN}/cnn_1/logits_1/MatMul"),
+        ("MatMul", "replica_4/cnn_1/logits_1/MatMul"),
+        ("cnn_1/logits_1", "MatMul"),
+    ),
     "gradient-with-a-fused-bias": (
         ("_MklNativeConv2DBackpropFilterWithBias", f"{GRADIENT}/conv2d_1/convolution/Conv2DBackpropFilter"),
         ("Conv2DBackpropFilter", f"{GRADIENT}/conv2d_1/convolution/Conv2DBackpropFilter"),
