@@ -1,8 +1,8 @@
 """Names of operations in traces: without what the runtime adds to those of the graph.
 
 It inlines functions (`StatefulPartitionedCall/cond/then/_52/cond/adam/Mul_27`, with loss scaling) and adds scopes of
-its own; `MirroredStrategy` adds one for each replica but the first. In the gradient of a loop, `lstm/while/gradients/` comes before the path of the forward node, which ends in
-`_grad`: `lstm/while/cell/MatMul_1_grad/MatMul`.
+its own; `MirroredStrategy` adds one for each replica but the first. In the gradient of a loop, `lstm/while/gradients/`
+comes before the path of the forward node, which ends in `_grad`: `lstm/while/cell/MatMul_1_grad/MatMul`.
 """
 
 from __future__ import annotations
