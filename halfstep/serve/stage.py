@@ -94,7 +94,7 @@ def _serve(settings: Params, protocol: ProfileParams, kept: Repeats, prepared: s
     folder, threads = (kept.folder / _EXPORTS).absolute(), _threads(settings)
     exported = exports_of(settings, folder, threads, prepared)
     baseline = settings.compare.baseline
-    graphs = _timed_graphs(settings, exported)
+    graphs = timed_graphs(settings, exported)
     arms = dict(graphs.values())
     measurement = _measured(settings, protocol, kept, exported, arms, threads, prepared) if arms else None
     served = Served(
@@ -116,16 +116,11 @@ def _threads(settings: Params) -> int:
     return settings.variants[settings.compare.baseline].threads or fingerprint.usable_cores()
 
 
-def arms_of(settings: Params, exported: Trainings) -> dict[str, Export]:
-    """What is timed, by the name of the arm: of each format and graph one file, the baseline's where it has that graph.
+def timed_graphs(settings: Params, exported: Trainings) -> dict[_Graph, tuple[str, Export]]:
+    """What is timed, by format and graph: the name of the arm, and one file, the baseline's where it has that graph.
 
     A latency does not depend on the values of the weights, so that a graph is timed once.
     """
-    return dict(_timed_graphs(settings, exported).values())
-
-
-def _timed_graphs(settings: Params, exported: Trainings) -> dict[_Graph, tuple[str, Export]]:
-    """By graph, the arm that times it, and its file."""
     found: dict[_Graph, tuple[str, Export]] = {}
     for (variant, _), of_one in exported.items():
         for item in of_one.exports:

@@ -300,12 +300,6 @@ class Speedup:
         """Standard error of the logarithm of the ratio."""
         return self.error.standard_error
 
-    @property
-    def repeats_decide(self) -> bool:
-        """Whether repeats differ by more than their rounds explain, so that the interval rests on the repeats."""
-        repeats = self._error_of_repeats()
-        return repeats is not None and self._error_within_run.standard_error == repeats.standard_error
-
     def _error_of_repeats(self) -> Error | None:
         """That of the repeats of both arms, pooled with that of the others."""
         own = self._own_error_of_repeats
