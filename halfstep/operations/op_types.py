@@ -35,6 +35,8 @@ _MEMORY = re.compile(
     r"|Cast|Transpose|ConjugateTranspose|Concat|ConcatOffset|Split|SplitV|Slice|StridedSlice|Pad|MirrorPad|Tile"
     r"|BroadcastTo|(?:Resource)?Gather|Pack|Unpack|Reverse|Fill|ZerosLike|OnesLike|Resize\w+|SpaceToDepth|DepthToSpace"
     r"|ToTf|TensorList(?:Stack|FromTensor|Concat|Gather)"
+    # what XLA compiled: fusions and copies, and the copies of the arguments and results of a program
+    r"|XlaFusion|XLA_(?:Args|Retvals)"
     rf"){_SUFFIX}"
 )
 

@@ -31,10 +31,11 @@ class Progress:
     ) -> None:
         self._measurement, self._schedule, self._stage = measurement, schedule, stage
         self._arms, self._baseline = arms, baseline
-        self._printed_s = time.monotonic()
+        self._printed_s = self._ends_s = time.monotonic()
 
     def begin(self) -> None:
         """Prints the plan."""
+        self._estimate()
         tell(MEASURES)
         how = "in turns" if self._schedule.plan.interleaved else "one at a time"
         copies = " (twice, as a control)" if files.CONTROL in self._arms else ""
@@ -59,10 +60,12 @@ class Progress:
             ratio = f"{speedup.ratio:.2f}×{_half_width(speedup)}"
             print(f"{self._stage}:   {candidate}, {measure_label(measure)}: {ratio}{state}")
         count = self._measurement.repeats
+        self._estimate()
         self._print(f"{count} {'repeats' if count > 1 else 'repeat, a first answer'} measured")
 
     def goes_on(self, measures: int) -> None:
         """Says that the planned time is up and that some measures go on."""
+        self._estimate()
         what = "1 verdict is" if measures == 1 else f"{measures} verdicts are"
         print(
             f"{self._stage}: {what} still open: measuring goes on for {duration(self._schedule.left_s)} at most "
@@ -70,9 +73,13 @@ class Progress:
             flush=True,
         )
 
+    def _estimate(self) -> None:
+        """Estimates when the measurement ends, which is known by whole repeats only."""
+        self._ends_s = time.monotonic() + self._schedule.expected_left_s
+
     def _print(self, what: str) -> None:
         self._printed_s = time.monotonic()
-        left_s = self._schedule.expected_left_s
+        left_s = self._ends_s - self._printed_s
         left = f"; about {duration(left_s)} left" if left_s > 0 else ""
         print(f"{self._stage}: {what}{left}", flush=True)
 

@@ -287,11 +287,8 @@ class Worker(InferenceWorker):
             lead_in: steps before the trace.
 
         Raises:
-            TraceError: the trace shows too few steps, cannot be written, or the operations cannot be seen: under XLA
-                on a CPU.
+            TraceError: the trace shows too few steps or no operations, or cannot be written.
         """
-        if self._model.jit_compile and not tf.config.list_logical_devices("GPU"):
-            raise TraceError("XLA on a CPU shows no operations")
         self._train(lead_in)
         with tempfile.TemporaryDirectory() as folder:
             with _profiler(Path(folder)):

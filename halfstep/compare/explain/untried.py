@@ -15,7 +15,10 @@ _FEWEST_REPEATS = 2
 
 
 def step_overhead(data: Evidence) -> Reason | None:
-    """No operation runs in a good part of the step: starting steps and operations takes its time at any batch."""
+    """No operation runs in a good part of the step: starting steps and operations takes its time at any batch.
+
+    On a CPU, a trace does not show operations of a few microseconds.
+    """
     account = data.candidate.account
     if account.empty:
         return None
@@ -30,10 +33,11 @@ def step_overhead(data: Evidence) -> Reason | None:
     share = float(idle_ms.sum() / step_ms.sum())
     if low < IDLE_SHARE:
         return None
+    none = "no operation runs" if data.on_gpu else "no operation runs that takes more than a few microseconds"
     return Reason(
         code="step_overhead",
         text=f"In {percent_text(share)} of a training step ({100 * low:.0f} to {percent_text(high)}), "
-        f"{number_text(float(idle_ms.mean()))} of {ms_text(float(step_ms.mean()))}, no operation runs: to start a step "
+        f"{number_text(float(idle_ms.mean()))} of {ms_text(float(step_ms.mean()))}, {none}: to start a step "
         "and its operations takes as long for a batch of any size, and in any precision.",
         evidence={"idle_ms": float(idle_ms.mean()), "step_ms": float(step_ms.mean())}
         | {"share": share, "low": low, "high": high, "repeats": len(step_ms)},

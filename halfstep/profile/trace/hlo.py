@@ -1,8 +1,8 @@
-"""The kernels that XLA compiled: their data types and their operations, from the programs (HLO) stored in a trace.
+"""What XLA compiled: the data types and the operations of its instructions, from the programs (HLO) stored in a trace.
 
-XLA names these kernels after an instruction of the program, `loop_multiply_fusion.3` for `loop_multiply_fusion_3`, and
-the name shows no type. In a trace their TensorFlow operation is the call of the whole program; the program has for most
-instructions the operation that they were made from. The schema is `xla/service/hlo.proto`.
+XLA names kernels of a GPU after an instruction of the program, `loop_multiply_fusion.3` for `loop_multiply_fusion_3`,
+and the name shows no type. In a trace their TensorFlow operation is the call of the whole program; the program has for
+most instructions the operation that they were made from. The schema is `xla/service/hlo.proto`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf import message
 
@@ -41,6 +41,24 @@ _TUPLE = 13
 _NUMBER = re.compile(r"_\d+$")
 _CONFIGURATION = re.compile(r"__XlaMustCompile_.*(?=\.\d+$)|__XlaMustCompile_.*$")
 _PRODUCTS = {b"dot", b"convolution", b"scaled-dot", b"ragged-dot"}
+_CONTROL = {b"while", b"conditional", b"call"}
+
+
+class Instruction(NamedTuple):
+    """An instruction of a program.
+
+    Attributes:
+        operation, type: name and type of the operation of the graph that it was made from, of a fusion that of its
+            result; empty for those that XLA added itself, such as copies.
+        dtype: the type that it computes in, as of `fusion_dtypes`, also if it is no fusion; a product of float32
+            factors is one in float32, as there is no TF32 on a CPU.
+        is_control: whether it only runs other instructions, such as a loop.
+    """
+
+    operation: str
+    type: str
+    dtype: str | None
+    is_control: bool
 
 
 def fusion_dtypes(programs: Iterable[bytes]) -> dict[str, str]:
@@ -59,25 +77,9 @@ def fusion_dtypes(programs: Iterable[bytes]) -> dict[str, str]:
     return {name: dtype for name, dtype in single.items() if dtype is not None}
 
 
-def source_operations(programs: Iterable[bytes]) -> dict[tuple[str, str], tuple[str, str]]:
-    """The operation of the graph from which XLA made an instruction: its name and its type.
-
-    Args:
-        programs: as of `fusion_dtypes`.
-
-    Returns:
-        By the names of the program, as `program_name` gives it, and of the instruction. A fusion has the operation of
-        its result. Instructions that XLA added itself, such as copies, are left out.
-    """
-    found: dict[tuple[str, str], tuple[str, str]] = {}
-    for program in programs:
-        module = _module(program)
-        name = program_name(_text(module.name))
-        for instruction in (one for computation in module.computations for one in computation.instructions):
-            if operation := _text(instruction.metadata.op_name):
-                op_type = _text(instruction.metadata.op_type) or _NUMBER.sub("", operation.rpartition("/")[2])
-                found[name, _text(instruction.name)] = operation, op_type
-    return found
+def instructions(programs: Iterable[bytes]) -> dict[tuple[str, str], Instruction]:
+    """The instructions of some programs, by the names of the program, as `program_name` gives it, and of their own."""
+    return {key: found for program in programs for key, found in _instructions(program).items()}
 
 
 def program_name(module: str) -> str:
@@ -85,7 +87,26 @@ def program_name(module: str) -> str:
     return _CONFIGURATION.sub("__", module)
 
 
-@functools.lru_cache(maxsize=8)  # both functions read each program, and so does each short trace of a worker
+_remembered = functools.lru_cache(maxsize=64)  # each short trace of a worker has the same programs
+
+
+@_remembered
+def _instructions(program: bytes) -> dict[tuple[str, str], Instruction]:
+    module = _module(program)
+    name, by_id = program_name(_text(module.name)), {computation.id: computation for computation in module.computations}
+    found = {}
+    for computation in module.computations:
+        shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
+        for instruction in computation.instructions:
+            operation = _text(instruction.metadata.op_name)
+            op_type = _text(instruction.metadata.op_type) or _NUMBER.sub("", operation.rpartition("/")[2])
+            dtype = _dtype(instruction, by_id, shapes)
+            is_control = instruction.opcode in _CONTROL
+            found[name, _text(instruction.name)] = Instruction(operation, op_type, dtype, is_control)
+    return found
+
+
+@_remembered
 def _module(program: bytes) -> Any:
     try:
         return _HLO.FromString(program).hlo_module
@@ -100,16 +121,21 @@ def _fusions(program: bytes) -> Iterator[tuple[str, str | None]]:
         for instruction in computation.instructions:
             if instruction.opcode == b"fusion":
                 name = re.sub(r"\W", "_", _text(instruction.name))
-                yield name, _dtype(instruction, by_id)
+                dtype = _dtype(instruction, by_id, {})
+                is_product = any(_factors(body) for body in _body(instruction, by_id))
+                yield name, None if is_product and dtype == "float32" else dtype
 
 
-def _dtype(fusion: Any, computations: dict[int, Any]) -> str | None:
-    body = list(_body(fusion, computations))
-    factors = [dtype for computation in body for dtype in _factors(computation)]
+def _dtype(instruction: Any, computations: dict[int, Any], shapes: dict[int, Any]) -> str | None:
+    """The type that an instruction computes in; `shapes` are those of its computation by the instructions' numbers."""
+    body = list(_body(instruction, computations)) if instruction.opcode == b"fusion" else []
+    factors = _own_factors(instruction, shapes) or [dtype for part in body for dtype in _factors(part)]
     if factors:
-        return factors[0] if len(set(factors)) == 1 and factors[0] != "float32" else None
-    read = [instruction.shape for part in body[:1] for instruction in part.instructions if _is_input(instruction)]
-    sizes = [(prod(tensor.dimensions), _name(tensor)) for shape in (*read, fusion.shape) for tensor in _tensors(shape)]
+        return factors[0] if len(set(factors)) == 1 else None
+    read = [one.shape for part in body[:1] for one in part.instructions if _is_input(one)]
+    read = read or [shapes[number] for number in instruction.operand_ids if number in shapes]
+    written = instruction.shape
+    sizes = [(prod(tensor.dimensions), _name(tensor)) for shape in (*read, written) for tensor in _tensors(shape)]
     largest = max((size for size, _ in sizes), default=0)
     floating = [(size, dtype) for size, dtype in sizes if dtype != "other" and 2 * size >= largest]
     return max(floating or sizes, key=lambda item: item[0])[1] if sizes else None
@@ -124,12 +150,16 @@ def _body(instruction: Any, computations: dict[int, Any]) -> Iterator[Any]:
                 yield from _body(inner, computations)
 
 
-def _factors(computation: Any) -> Iterator[str]:
+def _factors(computation: Any) -> list[str]:
     """The types of both factors of each product."""
     shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
-    for instruction in computation.instructions:
-        if instruction.opcode in _PRODUCTS:
-            yield from (_name(shapes[number]) for number in instruction.operand_ids[:2] if number in shapes)
+    return [dtype for instruction in computation.instructions for dtype in _own_factors(instruction, shapes)]
+
+
+def _own_factors(instruction: Any, shapes: dict[int, Any]) -> list[str]:
+    """The types of both factors of an instruction; none if it is no product."""
+    numbers = instruction.operand_ids[:2] if instruction.opcode in _PRODUCTS else ()
+    return [_name(shapes[number]) for number in numbers if number in shapes]
 
 
 def _is_input(instruction: Any) -> bool:

@@ -1,6 +1,10 @@
 """What the threads of a host and the streams of a GPU ran: the operations of a trace, and when.
 
 On a thread the operations that another one calls are inside of it; only the innermost counts at each instant.
+
+Of what XLA compiled for a CPU, the trace has each instruction (`hlo_op`) with a number (`_p`). One that other threads
+work on begins on one of them and ends on another, with an event of the same number (`_c`): here it is a thread of its
+own. TensorFlow's own operations show, on a CPU, only as long as they take more than some 3 µs.
 """
 
 from __future__ import annotations
@@ -10,14 +14,24 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from halfstep.profile.trace.hlo import fusion_dtypes, program_name, source_operations
-from halfstep.profile.trace.kernels import is_compute, kernel_dtype, shapes_dtype, uses_tensor_cores
+from halfstep.profile.trace.hlo import Instruction, fusion_dtypes, instructions, program_name
+from halfstep.profile.trace.kernels import (
+    is_cast_kernel,
+    is_compute,
+    kernel_category,
+    kernel_dtype,
+    shapes_dtype,
+    uses_tensor_cores,
+)
 from halfstep.profile.trace.model import Operation
 from halfstep.profile.trace.xspace import programs, stat_text, text
 
 _HOST, _GPU, _STREAM = b"/host:CPU", b"/device:GPU", b"Stream"
 _INPUT_THREAD = b"tf_data"  # how the names of the threads of an input pipeline begin
 _OPERATION = re.compile(r"(?P<name>[^:]+):(?P<type>\w+)")  # an event of the executor
+_LAUNCHES = {"XlaLaunch", "XlaLaunchV2", "_XlaRun"}  # of programs, whose instructions are in the trace
+_END = "end: "  # how the event begins that ends an instruction
+_COMPILED_NUMBER = re.compile(r"(?:[._]\d+)+$")
 _OPERATION_STATS = ("tf_op", "level 0", "annotation")
 _SHAPE_STATS = ("tensor_shapes", "shape")
 _KERNEL_STATS = ("hlo_op", "hlo_module", *_OPERATION_STATS, *_SHAPE_STATS)
@@ -32,17 +46,19 @@ class Segment(NamedTuple):
     operation: Operation
 
 
-def host_threads(planes: Iterable[Any]) -> list[list[Segment]]:
+def host_threads(planes: Sequence[Any]) -> list[list[Segment]]:
     """The operations that each thread of the hosts ran, in the order of their starts, the outer ones first."""
-    return [found for plane in planes if plane.name == _HOST for found in _threads(plane)]
+    hosts = [plane for plane in planes if plane.name == _HOST]
+    compiled = instructions(program for plane in planes for program in programs(plane))
+    return [found for plane in hosts for found in (*_threads(plane), *_compiled(plane, compiled))]
 
 
 def gpu_streams(planes: Sequence[Any]) -> list[list[Segment]]:
     """What each stream of the GPUs ran, in order: kernels, and copies, which have no operation of the graph."""
     streams = [(plane, line) for plane in planes for line in _streams(plane)]
     compiled = [program for plane in planes for program in programs(plane)] if streams else []
-    of_instructions, dtypes = source_operations(compiled), fusion_dtypes(compiled)
-    return [_kernels(plane, line, of_instructions, dtypes) for plane, line in streams]
+    known, dtypes = instructions(compiled), fusion_dtypes(compiled)
+    return [_kernels(plane, line, known, dtypes) for plane, line in streams]
 
 
 def computing_gpus(planes: Iterable[Any]) -> int:
@@ -98,6 +114,7 @@ def totals(threads: Iterable[Sequence[Segment]]) -> list[Operation]:
 def _threads(plane: Any) -> Iterator[list[Segment]]:
     names = {entry.key: text(entry.value.name) for entry in plane.event_metadata}
     matches = {number: match for number, name in names.items() if (match := _OPERATION.fullmatch(name))}
+    matches = {number: match for number, match in matches.items() if match["type"] not in _LAUNCHES}
     for line in plane.lines:
         yield _operations(line, matches)
 
@@ -118,36 +135,75 @@ def _operations(line: Any, matches: Mapping[int, re.Match[str]]) -> list[Segment
     return sorted(found, key=lambda one: (one.start, -one.end))
 
 
+def _compiled(plane: Any, known: Mapping[tuple[str, str], Instruction]) -> Iterator[list[Segment]]:
+    """What XLA compiled for a host; of instructions that run others only these count."""
+    stat_names = {entry.key: text(entry.value.name) for entry in plane.stat_metadata}
+    if "hlo_op" not in stat_names.values():
+        return
+    begun: list[tuple[int, int, int | None, tuple[str, str]]] = []
+    ends: dict[int | None, int] = {}
+    event_names = {entry.key: text(entry.value.name) for entry in plane.event_metadata}
+    others = {number for number, name in event_names.items() if _OPERATION.fullmatch(name)}
+    for line in plane.lines:
+        for event in line.events:
+            if event.metadata_id in others:
+                continue
+            stats = {stat_names.get(stat.metadata_id, ""): stat for stat in event.stats}
+            start = line.timestamp_ns * 1000 + event.offset_ps
+            end = start + event.duration_ps
+            if "hlo_op" in stats:
+                module, name = (stat_text(stats[key], stat_names) for key in ("hlo_module", "hlo_op"))
+                begun.append((start, end, _number(stats.get("_p")), (program_name(module), name)))
+            elif event_names[event.metadata_id].startswith(_END):
+                ends[_number(stats.get("_c"))] = end
+    for start, end, number, key in begun:
+        found = known.get(key, Instruction("", "", None, is_control=False))
+        if not found.is_control:
+            operation = Operation(found.type or _compiled_type(key[1]), found.operation or key[1], dtype=found.dtype)
+            yield [Segment(start, max(end, ends.get(number, end)), operation)]
+
+
+def _compiled_type(name: str) -> str:
+    """Type of an instruction that names no operation, by the name that XLA gave it."""
+    if is_cast_kernel(name):
+        return "Cast"
+    category = kernel_category(name)
+    if category == "matrix":
+        return "XlaConv" if "conv" in name else "XlaDot"
+    return "XlaFusion" if category == "memory" else _COMPILED_NUMBER.sub("", name)
+
+
+def _number(stat: Any) -> int | None:
+    return None if stat is None else stat.uint64_value or stat.int64_value
+
+
 def _kernels(
-    plane: Any, line: Any, of_instructions: Mapping[tuple[str, str], tuple[str, str]], dtypes: Mapping[str, str]
+    plane: Any, line: Any, known: Mapping[tuple[str, str], Instruction], dtypes: Mapping[str, str]
 ) -> list[Segment]:
-    """What a stream ran; `of_instructions` and `dtypes` are of the programs that XLA compiled."""
+    """What a stream ran; `known` and `dtypes` are of the programs that XLA compiled."""
     stat_names = {entry.key: text(entry.value.name) for entry in plane.stat_metadata}
     event_names = {entry.key: text(entry.value.name) for entry in plane.event_metadata}
-    known: dict[tuple[Any, ...], Operation] = {}
+    kernels: dict[tuple[Any, ...], Operation] = {}
     found = []
     for event in line.events:
         stats = {stat_names.get(stat.metadata_id, ""): stat for stat in event.stats}
         texts = {name: stat_text(stats[name], stat_names) for name in _KERNEL_STATS if name in stats}
         kernel = event_names.get(event.metadata_id, "")
         key = (kernel, *texts.items())
-        if key not in known:
-            known[key] = _kernel(kernel, texts, of_instructions, dtypes)
+        if key not in kernels:
+            kernels[key] = _kernel(kernel, texts, known, dtypes)
         start = line.timestamp_ns * 1000 + event.offset_ps
-        found.append(Segment(start, start + event.duration_ps, known[key]))
+        found.append(Segment(start, start + event.duration_ps, kernels[key]))
     return sorted(found, key=lambda one: (one.start, -one.end))
 
 
 def _kernel(
-    kernel: str,
-    texts: Mapping[str, str],
-    of_instructions: Mapping[tuple[str, str], tuple[str, str]],
-    dtypes: Mapping[str, str],
+    kernel: str, texts: Mapping[str, str], known: Mapping[tuple[str, str], Instruction], dtypes: Mapping[str, str]
 ) -> Operation:
     """A kernel or copy; `texts` are the statistics of its event."""
     if "hlo_op" in texts:
-        program = program_name(texts.get("hlo_module", ""))
-        name, op_type = of_instructions.get((program, texts["hlo_op"]), ("", ""))
+        instruction = known.get((program_name(texts.get("hlo_module", "")), texts["hlo_op"]))
+        name, op_type = (instruction.operation, instruction.type) if instruction else ("", "")
     else:
         called = next(filter(None, (texts.get(key) for key in _OPERATION_STATS)), "")
         name, _, op_type = called.split("#", 1)[0].partition(":")

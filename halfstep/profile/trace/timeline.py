@@ -45,7 +45,7 @@ def traced_steps(path: Path) -> list[TracedStep]:
     """Reads the marked steps of a trace, without the first one. Each lasts until the next one begins.
 
     Raises:
-        TraceError: the file is not a trace, has fewer than two marked steps, or shows no operations, as under XLA.
+        TraceError: the file is not a trace, has fewer than two marked steps, or shows no operations.
     """
     planes = parse(path).planes
     host = next((plane for plane in planes if plane.name == _HOST), None)
@@ -54,13 +54,13 @@ def traced_steps(path: Path) -> list[TracedStep]:
         raise TraceError(f"the trace has {len(markers)} marked steps; at least 2 are needed")
     bounds = [start for start, _ in markers[1:]] + [markers[-1][1]]
     by_step: list[list[Segment]] = [[] for _ in bounds[1:]]
-    threads = gpu_streams(planes) or host_threads([host])
+    threads = gpu_streams(planes) or host_threads(planes)
     for segment in (found for thread in threads for found in innermost(thread, bounds[0], bounds[-1])):
         for step in range(bisect_right(bounds, segment.start) - 1, bisect_left(bounds, segment.end)):
             start, end = max(segment.start, bounds[step]), min(segment.end, bounds[step + 1])
             by_step[step].append(segment._replace(start=start, end=end))
     if not any(by_step):
-        raise TraceError("the trace shows no operations, as under XLA on a CPU")
+        raise TraceError("the trace shows no operations")
     return [_step(segments, end - start) for segments, (start, end) in zip(by_step, pairwise(bounds), strict=True)]
 
 

@@ -9,10 +9,12 @@ from types import ModuleType
 import pytest
 
 from halfstep.profile.trace import Operation
+from halfstep.profile.trace.hlo import _HLO
 from halfstep.profile.trace.segments import computing_gpus, gpu_streams, host_threads, totals
 from halfstep.profile.trace.xspace import parse
 
 Save = Callable[..., Path]
+_BF16 = 16  # of PrimitiveType
 
 
 def test_time_of_operations_inside_of_another_is_theirs(xspaces: ModuleType, save: Save) -> None:
@@ -61,3 +63,37 @@ def test_operation_and_type_of_a_kernel(
     assert (kernel.kernel, kernel.occurrences, kernel.self_time_us) == ("fused_kernel", 1, 10.0)
     assert copy == Operation("", "", "Device", 1, 5.0, kernel="MemcpyH2D")
     assert computing_gpus(planes) == 1
+
+
+def compiled() -> bytes:
+    """A program with a convolution, a loop and a conversion; the latter two name no operation."""
+    found = _HLO()
+    found.hlo_module.name = b"step.1"
+    entry = found.hlo_module.computations.add(id=1)
+    for name, opcode in (("convolution.2", "convolution"), ("while.1", "while"), ("wrapped_convert.3", "fusion")):
+        instruction = entry.instructions.add(name=name.encode(), opcode=opcode.encode(), id=len(entry.instructions))
+        instruction.shape.element_type = _BF16
+        instruction.shape.dimensions.append(8)
+    entry.instructions[0].metadata.op_name = b"net/conv/convolution"
+    entry.instructions[0].metadata.op_type = b"Conv2D"
+    return bytes(found.SerializeToString())
+
+
+def test_instructions_of_xla_last_until_their_last_thread_is_done(xspaces: ModuleType, save: Save) -> None:
+    """A loop of 100 us runs a convolution, which a pool goes on with after 5 us, and a conversion beside it."""
+    space = xspaces.Space()
+    xspaces.add_program(space, "step", compiled())
+    of_one = {"hlo_module": "step.1"}
+    space.event(xspaces.HOST, "tf_Compute", "CpuExecutable::ExecuteAsyncOnStream", 0, 100)
+    space.event(xspaces.HOST, "tf_Compute", "while.1", 0, 100, hlo_op="while.1", _p=1, **of_one)
+    space.event(xspaces.HOST, "tf_Compute", "convolution.2", 10, 5, hlo_op="convolution.2", _p=2, **of_one)
+    space.event(xspaces.HOST, "tf_Compute", "wrapped_convert.3", 20, 8, hlo_op="wrapped_convert.3", _p=3, **of_one)
+    space.event(xspaces.HOST, "Eigen", "end: convolution.2", 69, 1, _c=2)
+    space.event(xspaces.HOST, "Eigen", "unknown.4", 80, 9, hlo_op="unknown.4", _p=4, **of_one)
+    space.event(xspaces.HOST, "tf_Compute", "step:XlaLaunch", 0, 100)
+    found = totals(host_threads(parse(save(space)).planes))
+    assert {(one.type, one.name, one.dtype, one.self_time_us) for one in found} == {
+        ("Conv2D", "net/conv/convolution", "bfloat16", 60.0),
+        ("Cast", "wrapped_convert.3", "bfloat16", 8.0),
+        ("unknown", "unknown.4", None, 9.0),
+    }
