@@ -14,6 +14,7 @@ SAME_TIME = 0.005  # a change of time that rounds to 0 %
 KIND_NAMES = {
     "input": "the input pipeline",
     "cast": "casts",
+    "random": "random numbers",
     "loss_scaling": "loss scaling",
     "optimizer": "the optimizer",
     "attention": "attention layers",

@@ -18,6 +18,7 @@ from halfstep.operations.op_types import is_cast, op_category, plain_type, unver
 OpKind = Literal[
     "input",
     "cast",
+    "random",
     "loss_scaling",
     "optimizer",
     "attention",
@@ -34,6 +35,7 @@ _LAYERS: dict[OpKind, re.Pattern[str]] = {
     "recurrent": re.compile(r"\w*(?:LSTM|GRU|RNN)(?:Cell)?|ConvLSTM\dD|Bidirectional"),
     "normalization": re.compile(r"\w+Normalization"),
 }
+_RANDOM_TYPES = re.compile(r"\w*(?:Random|TruncatedNormal|StandardNormal|Multinomial|RngSkip|RngRead)\w*")
 _INPUT_TYPES = re.compile(r"Optional\w+")  # how a step gets its batch
 _GUARD_TYPES = {"IsFinite", "All", "LogicalAnd", "If"}  # of the check before an update, which XLA runs as one branch
 _NUMBER = re.compile(r"_\d+$")
@@ -94,6 +96,8 @@ class Layers:
             return "input"
         if is_cast(op_type):
             return "cast"
+        if _RANDOM_TYPES.fullmatch(plain):
+            return "random"
         if _NUMBER.sub("", path[0]) in self._optimizers:
             return "optimizer"
         if self.scales_loss and not classes and (plain in _GUARD_TYPES or _CONDITION.search(name)):

@@ -40,6 +40,7 @@ CALL = "StatefulPartitionedCall/"
         ("optional", "OptionalFromValue", "input"),
         (f"{CALL}net/norm/Cast", "Cast", "cast"),
         (f"{CALL}net/conv2d_1/Cast_3", "Cast", "cast"),
+        (f"{CALL}net/dropout/stateless_dropout/StatelessRandomUniformV2", "StatelessRandomUniformV2", "random"),
         (f"{CALL}IsFinite_2", "IsFinite", "loss_scaling"),
         (f"{CALL}cond/then/_32/cond/truediv", "RealDiv", "loss_scaling"),
         (f"{CALL}cond/then/_32/cond/adam/Mul_11", "Mul", "optimizer"),
