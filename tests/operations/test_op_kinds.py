@@ -40,7 +40,6 @@ CALL = "StatefulPartitionedCall/"
         ("optional", "OptionalFromValue", "input"),
         (f"{CALL}net/norm/Cast", "Cast", "cast"),
         (f"{CALL}net/conv2d_1/Cast_3", "Cast", "cast"),
-        (f"{CALL}net/dropout/stateless_dropout/StatelessRandomUniformV2", "StatelessRandomUniformV2", "random"),
         (f"{CALL}IsFinite_2", "IsFinite", "loss_scaling"),
         (f"{CALL}cond/then/_32/cond/truediv", "RealDiv", "loss_scaling"),
         (f"{CALL}cond/then/_32/cond/adam/Mul_11", "Mul", "optimizer"),
@@ -56,7 +55,9 @@ CALL = "StatefulPartitionedCall/"
         (f"{CALL}gradient_tape/net/conv2d_1/ReluGrad", "ReluGrad", "memory"),
         (f"{CALL}AddN_3", "AddN", "memory"),
         (f"{CALL}net/rescaled/truediv", "RealDiv", "memory"),
-        (f"{CALL}net/dropout/StatelessRandomUniformV2", "StatelessRandomUniformV2", "other"),
+        (f"{CALL}net/dropout/StatelessRandomUniformV2", "StatelessRandomUniformV2", "random"),
+        (f"{CALL}net/dropout/StatelessRandomGetKeyCounter", "StatelessRandomGetKeyCounter", "random"),
+        (f"{CALL}net/other/Where", "Custom", "other"),
     ],
 )
 def test_first_kind_that_fits_counts(name: str, op_type: str, kind: str) -> None:

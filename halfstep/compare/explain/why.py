@@ -35,7 +35,7 @@ _SINGULAR = {"input", "loss_scaling", "optimizer", "normalization", HOST}
 _MATERIAL = 0.05  # of the step: what takes less is not why it is as fast as it is
 _SHOWN = 3  # kinds that gained, and that lost
 _NOTABLE = 0.1  # of the largest change; smaller ones are not listed
-_MOSTLY = 0.5  # of a kind's change, in layers of one class
+_MOSTLY = 0.5  # of a kind's change, in layers of one class; or of what was measured, in one kind
 _SEEN = 0.5  # of the half-width of a change that may be 0; kinds that add up to less say nothing about it
 
 
@@ -118,9 +118,22 @@ def _unexplained(account: Account) -> str:
     disturbance = account.disturbance
     if not disturbance.holds_0 and abs(disturbance.delta) > abs(account.measured.delta) / 2:
         return f"{_delta(disturbance)} ms of it are disturbances by the machine"
+    if (alone := _shown_alone(account)) is not None:
+        verb = "takes" if alone.kind in _SINGULAR else "take"
+        return (
+            f"{KIND_NAMES[alone.kind]} {verb} {_measured(alone)}, which would be shown alone, but not among all kinds "
+            "together"
+        )
     if not account.named:
         return "no part of the step changes by more than noise"
     return f"the changes that they show add up to {signed_text(account.explained_ms)} ms"
+
+
+def _shown_alone(account: Account) -> KindChange | None:
+    """The kind that changes beyond doubt by itself, though not with the others, and by most of what was measured."""
+    found = [kind for kind in account.kinds if not kind.named and not kind.holds_0]
+    most = max(found, key=lambda kind: kind.delta / account.measured.delta, default=None)
+    return most if most is not None and most.delta / account.measured.delta >= _MOSTLY else None
 
 
 def _measured(change: Change) -> str:
