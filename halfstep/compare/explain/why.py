@@ -79,7 +79,7 @@ def account_text(variant: str, account: Account) -> str:
         return _noise(variant, account, parts)
     measured = f"{variant} takes {_measured(account.measured)}"
     if not account.explains:
-        return f"{measured}. The traces do not say why: {_unexplained(account)}."
+        return f"{measured}. {_suggested(account) or f'The traces do not say why: {_unexplained(account)}'}."
     return f"{measured}. The traces explain {_amounts(account)}: {parts}."
 
 
@@ -111,6 +111,18 @@ def _amounts(account: Account) -> str:
     return f"{explained_ms:,.{digits}f} of {measured_ms:,.{digits}f} ms"
 
 
+def _suggested(account: Account) -> str | None:
+    """A kind that is clear by itself and most of what was measured, where the traces show the step whole."""
+    alone = _clear_alone(account) if account.is_traced_whole else None
+    if alone is None:
+        return None
+    verb = "takes" if alone.kind in _SINGULAR else "take"
+    return (
+        f"The traces suggest why and do not show it: {KIND_NAMES[alone.kind]} {verb} {_measured(alone)}, which is clear "
+        "alone but not among all kinds together"
+    )
+
+
 def _unexplained(account: Account) -> str:
     """What is seen in place of an explanation: what the traces miss, disturbances, or too little."""
     if not account.is_traced_whole:
@@ -118,18 +130,12 @@ def _unexplained(account: Account) -> str:
     disturbance = account.disturbance
     if not disturbance.holds_0 and abs(disturbance.delta) > abs(account.measured.delta) / 2:
         return f"{_delta(disturbance)} ms of it are disturbances by the machine"
-    if (alone := _shown_alone(account)) is not None:
-        verb = "takes" if alone.kind in _SINGULAR else "take"
-        return (
-            f"{KIND_NAMES[alone.kind]} {verb} {_measured(alone)}, which would be shown alone, but not among all kinds "
-            "together"
-        )
     if not account.named:
         return "no part of the step changes by more than noise"
     return f"the changes that they show add up to {signed_text(account.explained_ms)} ms"
 
 
-def _shown_alone(account: Account) -> KindChange | None:
+def _clear_alone(account: Account) -> KindChange | None:
     """The kind that changes beyond doubt by itself, though not with the others, and by most of what was measured."""
     found = [kind for kind in account.kinds if not kind.named and not kind.holds_0]
     most = max(found, key=lambda kind: kind.delta / account.measured.delta, default=None)

@@ -269,8 +269,8 @@ def test_kind_that_is_clear_only_by_itself_is_said() -> None:
     found = accounted(of(SLOWER), 130.0)
     unnamed = found.model_copy(update={"kinds": tuple(kind.model_copy(update={"named": None}) for kind in found.kinds)})
     text = account_text("x", unnamed)
-    assert "The traces do not say why: normalization takes 30.0 ms more a step (" in text
-    assert text.endswith("), which would be shown alone, but not among all kinds together.")
+    assert "The traces suggest why and do not show it: normalization takes 30.0 ms more a step (" in text
+    assert text.endswith("), which is clear alone but not among all kinds together.")
     small = found.kinds[0].model_copy(update={"named": None, "value": 14.0, "low": 13.0, "high": 15.0})
     little = account_text("x", unnamed.model_copy(update={"kinds": (small,)}))
     assert little.endswith("no part of the step changes by more than noise.")
