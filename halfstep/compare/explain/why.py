@@ -118,8 +118,8 @@ def _suggested(account: Account) -> str | None:
         return None
     verb = "takes" if alone.kind in _SINGULAR else "take"
     return (
-        f"The traces suggest why and do not show it: {KIND_NAMES[alone.kind]} {verb} {_measured(alone)}, which is clear "
-        "alone but not among all kinds together"
+        f"The traces suggest why and do not show it: {KIND_NAMES[alone.kind]} {verb} {_measured(alone)}, which is "
+        "clear alone but not among all kinds together"
     )
 
 
