@@ -110,14 +110,15 @@ def slow_16bit_ops(data: Evidence) -> Reason | None:
 
 def slower_in_16bit(data: Evidence) -> Reason | None:
     """One type of operation takes a notable part of the step longer in 16 bit than before, whatever the others gain."""
-    if not data.is_16bit or data.lacks_instructions or data.accounts is None or data.is_account_void:
+    accounts = data.by_operation
+    if not data.is_16bit or data.lacks_instructions or accounts is None:
         return None
-    least_ms = SLOWER_SHARE * data.accounts.traced[0]["candidate_ms"].iloc[0]
-    slower = [(op_type, change) for op_type, change in slower_types(data.accounts) if change.delta >= least_ms]
+    least_ms = SLOWER_SHARE * accounts.traced[0]["candidate_ms"].iloc[0]
+    slower = [(op_type, change) for op_type, change in slower_types(accounts) if change.delta >= least_ms]
     if not slower:
         return None
     op_type, change = slower[0]
-    layers = layers_of(data.accounts, op_type)
+    layers = layers_of(accounts, op_type)
     where = f" (of {joined(layers[:CLASSES_SHOWN])})" if layers else ""
     bias = "A layer before a normalization needs no bias (use_bias=False). " if op_type == "BiasAddGrad" else ""
     has_xla = data.candidate.summary.in_force.xla

@@ -91,17 +91,26 @@ class Evidence:
         return found if found is not None and found.named else None
 
     @property
+    def by_operation(self) -> Accounts | None:
+        """The traces, if their operations can be compared one by one: those of a program that XLA compiled are others.
+
+        None without an account, and if it is void.
+        """
+        sides = [profile.summary.in_force.xla for profile in (self.before, self.candidate)]
+        return None if self.is_account_void or sides[0] != sides[1] else self.accounts
+
+    @property
     def moved(self) -> tuple[PartChange, list[dict[str, Any]]] | None:
-        """As `moved_to_16bit`; None without an account, if it is void, or if no operation moved."""
-        if self.accounts is None or self.is_account_void:
+        """As `moved_to_16bit`; None if operations cannot be compared, or if none moved."""
+        if self.by_operation is None:
             return None
-        change, rows = moved_to_16bit(self.accounts)
+        change, rows = moved_to_16bit(self.by_operation)
         return (change, rows) if rows else None
 
     @property
     def stayed(self) -> PartChange | None:
-        """The change of the operations that the candidate computes in float32; None without an account."""
-        return None if self.accounts is None or self.is_account_void else stayed_in_32bit(self.accounts)
+        """The change of the operations that the candidate computes in float32; None if they cannot be compared."""
+        return None if self.by_operation is None else stayed_in_32bit(self.by_operation)
 
     @property
     def policy(self) -> str:

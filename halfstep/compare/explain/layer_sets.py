@@ -20,9 +20,9 @@ def slower_sets(data: Evidence) -> list[Remedy]:
     The classes that lose most come first, with all their layers, then the single layers that lose most.
     """
     layers = _in_16_bits(data)
-    if data.accounts is None or data.is_account_void or not layers:
+    if data.by_operation is None or not layers:
         return []
-    lost_ms = slower_layers(data.accounts, layers)
+    lost_ms = slower_layers(data.by_operation, layers)
     by_class_ms: dict[str, float] = {}
     for path, layer_ms in lost_ms.items():
         by_class_ms[layers[path].type] = by_class_ms.get(layers[path].type, 0.0) + layer_ms
