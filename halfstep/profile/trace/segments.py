@@ -114,7 +114,8 @@ def totals(threads: Iterable[Sequence[Segment]]) -> list[Operation]:
 def _threads(plane: Any) -> Iterator[list[Segment]]:
     names = {entry.key: text(entry.value.name) for entry in plane.event_metadata}
     matches = {number: match for number, name in names.items() if (match := _OPERATION.fullmatch(name))}
-    matches = {number: match for number, match in matches.items() if match["type"] not in _LAUNCHES}
+    if _has_instructions(plane):
+        matches = {number: match for number, match in matches.items() if match["type"] not in _LAUNCHES}
     for line in plane.lines:
         yield _operations(line, matches)
 
@@ -138,7 +139,7 @@ def _operations(line: Any, matches: Mapping[int, re.Match[str]]) -> list[Segment
 def _compiled(plane: Any, known: Mapping[tuple[str, str], Instruction]) -> Iterator[list[Segment]]:
     """What XLA compiled for a host; of instructions that run others only these count."""
     stat_names = {entry.key: text(entry.value.name) for entry in plane.stat_metadata}
-    if "hlo_op" not in stat_names.values():
+    if not _has_instructions(plane):
         return
     begun: list[tuple[int, int, int | None, tuple[str, str]]] = []
     ends: dict[int | None, int] = {}
@@ -161,6 +162,11 @@ def _compiled(plane: Any, known: Mapping[tuple[str, str], Instruction]) -> Itera
         if not found.is_control:
             operation = Operation(found.type or _compiled_type(key[1]), found.operation or key[1], dtype=found.dtype)
             yield [Segment(start, max(end, ends.get(number, end)), operation)]
+
+
+def _has_instructions(plane: Any) -> bool:
+    """Whether the trace shows what XLA compiled for a host, as that of TensorFlow 2.21 does."""
+    return any(entry.value.name == b"hlo_op" for entry in plane.stat_metadata)
 
 
 def _compiled_type(name: str) -> str:
