@@ -141,8 +141,8 @@ def _compiled(plane: Any, known: Mapping[tuple[str, str], Instruction]) -> Itera
     stat_names = {entry.key: text(entry.value.name) for entry in plane.stat_metadata}
     if not _has_instructions(plane):
         return
-    begun: list[tuple[int, int, int | None, tuple[str, str]]] = []
-    ends: dict[int | None, int] = {}
+    begun: list[tuple[int, int, int, tuple[str, str]]] = []
+    ends: dict[int, int] = {}
     event_names = {entry.key: text(entry.value.name) for entry in plane.event_metadata}
     others = {number for number, name in event_names.items() if _OPERATION.fullmatch(name)}
     for line in plane.lines:
@@ -153,10 +153,11 @@ def _compiled(plane: Any, known: Mapping[tuple[str, str], Instruction]) -> Itera
             start = line.timestamp_ns * 1000 + event.offset_ps
             end = start + event.duration_ps
             if "hlo_op" in stats:
-                module, name = (stat_text(stats[key], stat_names) for key in ("hlo_module", "hlo_op"))
-                begun.append((start, end, _number(stats.get("_p")), (program_name(module), name)))
-            elif event_names[event.metadata_id].startswith(_END):
-                ends[_number(stats.get("_c"))] = end
+                texts = {key: stat_text(stats[key], stat_names) for key in ("hlo_module", "hlo_op") if key in stats}
+                instruction = program_name(texts.get("hlo_module", "")), texts["hlo_op"]
+                begun.append((start, end, _number(stats.get("_p")), instruction))
+            elif "_c" in stats and event_names[event.metadata_id].startswith(_END):
+                ends[_number(stats["_c"])] = end
     for start, end, number, key in begun:
         found = known.get(key, Instruction("", "", None, is_control=False))
         if not found.is_control:
@@ -179,8 +180,9 @@ def _compiled_type(name: str) -> str:
     return "XlaFusion" if category == "memory" else _COMPILED_NUMBER.sub("", name)
 
 
-def _number(stat: Any) -> int | None:
-    return None if stat is None else stat.uint64_value or stat.int64_value
+def _number(stat: Any) -> int:
+    """The number that an event and its end have in common; -1 for one without."""
+    return -1 if stat is None else int(stat.uint64_value or stat.int64_value)
 
 
 def _kernels(
