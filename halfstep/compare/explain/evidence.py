@@ -76,9 +76,19 @@ class Evidence:
 
     @property
     def precision(self) -> Speedup | None:
-        """What the precision alone makes of training: its factor where there is one, else the speed-up."""
+        """What the precision alone makes of training: its factor where there is one, else the speed-up.
+
+        None where XLA compiles only one of both, and what that makes was not measured.
+        """
         factors = self.factored(TRAIN)
-        return factors.precision if factors else self.speedup
+        if factors:
+            return factors.precision
+        return self.speedup if self.is_compiled_alike else None
+
+    @property
+    def is_compiled_alike(self) -> bool:
+        """Whether XLA compiles both sides, or neither."""
+        return self.before.summary.in_force.xla == self.candidate.summary.in_force.xla
 
     @property
     def is_account_void(self) -> bool:
@@ -96,8 +106,7 @@ class Evidence:
 
         None without an account, and if it is void.
         """
-        sides = [profile.summary.in_force.xla for profile in (self.before, self.candidate)]
-        return None if self.is_account_void or sides[0] != sides[1] else self.accounts
+        return None if self.is_account_void or not self.is_compiled_alike else self.accounts
 
     @property
     def moved(self) -> tuple[PartChange, list[dict[str, Any]]] | None:
