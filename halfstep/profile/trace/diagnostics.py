@@ -111,8 +111,13 @@ def _operation_types(trace: Trace, has_graph: bool) -> Iterator[str]:
             "the trace has no operations except those of the input pipeline (compiled by XLA, or none ran), "
             "so the share of 16-bit compute is absent"
         )
-    elif not has_graph:
+    elif not has_graph and not matched:
         yield "without the traced graph a CPU's operations have no data types, so the share of 16-bit compute is absent"
+    elif not has_graph and matched < _MIN_MATCHED_PERCENT:
+        yield (
+            f"without the traced graph only what XLA compiled has data types, {matched:.1f} % of the operations' time: "
+            "the share of 16-bit compute is of that"
+        )
     elif matched < _MIN_MATCHED_PERCENT:
         yield f"only {matched:.1f} % of the operations' time is in nodes of the graph: is it the graph of this trace?"
 

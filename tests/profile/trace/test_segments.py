@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from halfstep.profile.trace import Operation
+from halfstep.profile.trace import Operation, read_trace
 from halfstep.profile.trace.hlo import _HLO
 from halfstep.profile.trace.segments import computing_gpus, gpu_streams, host_threads, totals
 from halfstep.profile.trace.xspace import parse
@@ -77,6 +77,15 @@ def compiled() -> bytes:
     entry.instructions[0].metadata.op_name = b"net/conv/convolution"
     entry.instructions[0].metadata.op_type = b"Conv2D"
     return bytes(found.SerializeToString())
+
+
+def test_data_types_without_a_graph_are_those_of_xla(xspaces: ModuleType, save: Save) -> None:
+    space = xspaces.cpu_space([xspaces.HostOperation("dense/MatMul:MatMul", 300)], steps=1)
+    xspaces.add_program(space, "step", compiled())
+    space.event(xspaces.HOST, "Eigen", "convolution.2", 400, 100, hlo_op="convolution.2", hlo_module="step.1")
+    trace = read_trace(save(space))
+    assert trace.metrics()["profiler/compute_16bit_percent"] == 100
+    assert any("only what XLA compiled has data types, 25.0 %" in warning for warning in trace.warnings)
 
 
 def test_instructions_of_xla_last_until_their_last_thread_is_done(xspaces: ModuleType, save: Save) -> None:
