@@ -107,11 +107,16 @@ def _marked(markers_ms: Sequence[float]) -> tuple[StepBreakdown, ...]:
 
 
 def _typed(operation: Operation, graph_dtypes: Mapping[str, str]) -> Operation:
-    """With the data type of its node in the graph, where the trace does not show one."""
+    """With the data type of its node in the graph, where the trace does not show one.
+
+    A kernel for a product in float32 may compute in TF32.
+    """
     graph_dtype = graph_dtypes.get(node_name(operation.name))
     if operation.dtype is not None or graph_dtype is None:
         return operation
     dtype = canonical_dtype(graph_dtype)
+    if operation.kernel and operation.category == "matrix" and dtype == "float32":
+        return operation
     used = uses_tensor_cores(operation.kernel, dtype) if operation.kernel else None
     return operation._replace(dtype=dtype, tensor_core=used)
 

@@ -149,6 +149,21 @@ def test_gpu_trace_is_read_completely(xspaces: ModuleType, save: Save) -> None:
     assert "the profiler keeps about two million events and dropped some" in text
 
 
+def test_product_in_float32_may_be_one_in_tf32(xspaces: ModuleType, save: Save) -> None:
+    """The graph has the type of a kernel whose name shows none, but not that of such a product."""
+    kernels = [
+        xspaces.Kernel("gemm_fusion_dot_2", 300, "dense/MatMul:MatMul"),
+        xspaces.Kernel("loop_fusion_1", 100, "relu/Relu:Relu"),
+    ]
+    space = xspaces.gpu_space(kernels)
+    for dtype, expected in (("float", None), ("half", "float16")):
+        trace = read_trace(save(space), {"dense/MatMul": dtype, "relu/Relu": "float"})
+        assert [(kernel.kernel, kernel.dtype) for kernel in trace.kernels] == [
+            ("gemm_fusion_dot_2", expected),
+            ("loop_fusion_1", "float32"),
+        ]
+
+
 def test_an_operation_computes_in_its_matrix_kernel_and_not_in_what_prepares_its_tensors(
     xspaces: ModuleType, save: Save
 ) -> None:
