@@ -233,10 +233,19 @@ def _setting_differs(data: Evidence, measure: str, key: Literal["xla", "onednn"]
         text=text,
         evidence={f"baseline_{key}": not after, f"candidate_{key}": after}
         | (_factors_evidence(factors) if factors else {}),
-        advice=f"Set the same {key} in both entries of variants to compare precisions only.",
+        advice=_same_setting_advice(data, measure, key, effect),
         change=data.changed(key, not after, 1 / effect.ratio) if effect is not None and effect.high < 1 else None,
         time_ms=_difference_ms(effect) if effect else None,
     )
+
+
+def _same_setting_advice(data: Evidence, measure: str, key: str, effect: Speedup | None) -> str:
+    """What to do about a setting that differs; beside the same policy, what it makes is the answer."""
+    if data.baseline is None or data.policy != data.baseline.policy or effect is None:
+        return f"Set the same {key} in both entries of variants to compare precisions only."
+    name, where = data.baseline.summary.variant, "train" if measure == TRAIN else "predict"
+    faster = data.candidate.summary.variant if effect.low > 1 else name
+    return f"To {where} faster, take {key} as in {faster}."
 
 
 def _differing(baseline: Profile, candidate: Profile, measure: str = TRAIN) -> dict[str, Setting]:

@@ -150,13 +150,14 @@ def test_setting_without_an_effect_is_no_reason() -> None:
         assert [item for item in explain(_evidence(ratios, after, factors=data)) if item.measure == B1] == []
 
 
-def test_setting_is_what_is_compared_where_the_policy_is_the_same() -> None:
+@pytest.mark.parametrize(("low", "high", "better"), [(1.30, 1.40, "plain"), (0.70, 0.80, "float32")])
+def test_setting_is_what_is_compared_where_the_policy_is_the_same(low: float, high: float, better: str) -> None:
     after = profile(policy="float32", entry=WITHOUT_ONEDNN)
-    reasons = explain(_evidence({B1: speedup_between(1.30, 1.40)}, after))
+    after = replace(after, summary=after.summary.model_copy(update={"variant": "plain"}))
+    reasons = explain(_evidence({B1: speedup_between(low, high)}, after))
     (reason,) = (reason for reason in reasons if reason.measure == B1)
-    assert reason.text.endswith(
-        "in inference at batch size 1, the speed-up of 1.35× (1.30 to 1.40) comes from oneDNN off."
-    )
+    assert reason.text.endswith(f"({low:.2f} to {high:.2f}) comes from oneDNN off.")
+    assert reason.advice == f"To predict faster, take onednn as in {better}."
 
 
 def _input_rounds(*rounds: tuple[float, float]) -> pd.DataFrame:
