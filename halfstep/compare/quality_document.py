@@ -32,7 +32,7 @@ def quality_of(
         high=change.high,
         confidence=CONFIDENCE,
         n=change.examples,
-        unit="fraction" if change.is_fraction else None,
+        unit="fraction" if judging.is_fraction else None,  # the same for all, also where some happen to be 0 or 1
         name=judging.study.score_name,
         baseline=change.baseline,
         candidate=change.candidate,

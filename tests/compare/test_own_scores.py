@@ -159,6 +159,21 @@ def test_scores_of_0_and_1_are_shown_as_a_share(project: SmallStudy) -> None:
     assert "the hit_rate is the same within 10 percentage points" in sentence
 
 
+def test_scores_that_happen_to_be_0_and_1_have_the_unit_of_the_others(project: SmallStudy) -> None:
+    """Those of one candidate alone are not: each change has the unit of the report's score."""
+    project.make_own("score", "hit_rate")
+    for path in files.DATA.rglob("*.npy"):
+        scores = (np.load(path) > 0.3).astype(float)
+        if "mixed_float16" in path.as_posix():
+            scores[0] = 0.5
+        np.save(path, scores)
+        files.write_manifest(path.parent)
+    candidates = document_of(project.compare(quality_margin=0.1)).candidates.values()
+    changes = [change for item in candidates for change in (item.quality, item.quality_same_weights) if change]
+    assert {change.kind for change in changes} == {"binary", "score"}
+    assert {change.unit for change in changes} == {None}
+
+
 @pytest.mark.parametrize(
     ("content", "error", "message"),
     [
