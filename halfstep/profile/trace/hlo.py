@@ -41,7 +41,7 @@ _TUPLE = 13
 _NUMBER = re.compile(r"_\d+$")
 _CONFIGURATION = re.compile(r"__XlaMustCompile_.*(?=\.\d+$)|__XlaMustCompile_.*$")
 _PRODUCTS = {b"dot", b"convolution", b"scaled-dot", b"ragged-dot"}
-_CONTROL = {b"while", b"conditional", b"call"}
+_CONTROL = {"while", "conditional", "call"}
 
 
 class Instruction(NamedTuple):
@@ -52,13 +52,20 @@ class Instruction(NamedTuple):
             result; empty for those that XLA added itself, such as copies.
         dtype: the type that it computes in, as of `fusion_dtypes`, also if it is no fusion; a product of float32
             factors is one in float32, as there is no TF32 on a CPU.
-        is_control: whether it only runs other instructions, such as a loop.
+        opcode: such as `fusion`.
+        is_product: whether it multiplies, or a fusion with something that does.
     """
 
-    operation: str
-    type: str
-    dtype: str | None
-    is_control: bool
+    operation: str = ""
+    type: str = ""
+    dtype: str | None = None
+    opcode: str = ""
+    is_product: bool = False
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it only runs other instructions, such as a loop."""
+        return self.opcode in _CONTROL
 
 
 def fusion_dtypes(programs: Iterable[bytes]) -> dict[str, str]:
@@ -71,8 +78,10 @@ def fusion_dtypes(programs: Iterable[bytes]) -> dict[str, str]:
     """
     found: dict[str, set[str | None]] = {}
     for program in programs:
-        for name, dtype in _fusions(program):
-            found.setdefault(name, set()).add(dtype)
+        for (_, name), one in _instructions(program).items():
+            if one.opcode == "fusion":
+                dtype = None if one.is_product and one.dtype == "float32" else one.dtype
+                found.setdefault(re.sub(r"\W", "_", name), set()).add(dtype)
     single = {name: next(iter(dtypes)) for name, dtypes in found.items() if len(dtypes) == 1}
     return {name: dtype for name, dtype in single.items() if dtype is not None}
 
@@ -100,9 +109,11 @@ def _instructions(program: bytes) -> dict[tuple[str, str], Instruction]:
         for instruction in computation.instructions:
             operation = _text(instruction.metadata.op_name)
             op_type = _text(instruction.metadata.op_type) or _NUMBER.sub("", operation.rpartition("/")[2])
-            dtype = _dtype(instruction, by_id, shapes)
-            is_control = instruction.opcode in _CONTROL
-            found[name, _text(instruction.name)] = Instruction(operation, op_type, dtype, is_control)
+            body = list(_body(instruction, by_id)) if instruction.opcode == b"fusion" else []
+            factors = _own_factors(instruction, shapes) or [dtype for part in body for dtype in _factors(part)]
+            dtype = _common(factors) if factors else _dtype_of_largest(instruction, body, shapes)
+            opcode = _text(instruction.opcode)
+            found[name, _text(instruction.name)] = Instruction(operation, op_type, dtype, opcode, bool(factors))
     return found
 
 
@@ -114,28 +125,22 @@ def _module(program: bytes) -> Any:
         return _HLO().hlo_module
 
 
-def _fusions(program: bytes) -> Iterator[tuple[str, str | None]]:
-    computations = _module(program).computations
-    by_id = {computation.id: computation for computation in computations}
-    for computation in computations:
-        for instruction in computation.instructions:
-            if instruction.opcode == b"fusion":
-                name = re.sub(r"\W", "_", _text(instruction.name))
-                dtype = _dtype(instruction, by_id, {})
-                is_product = any(_factors(body) for body in _body(instruction, by_id))
-                yield name, None if is_product and dtype == "float32" else dtype
+def _common(factors: list[str]) -> str | None:
+    return factors[0] if len(set(factors)) == 1 else None
 
 
-def _dtype(instruction: Any, computations: dict[int, Any], shapes: dict[int, Any]) -> str | None:
-    """The type that an instruction computes in; `shapes` are those of its computation by the instructions' numbers."""
-    body = list(_body(instruction, computations)) if instruction.opcode == b"fusion" else []
-    factors = _own_factors(instruction, shapes) or [dtype for part in body for dtype in _factors(part)]
-    if factors:
-        return factors[0] if len(set(factors)) == 1 else None
+def _dtype_of_largest(instruction: Any, body: list[Any], shapes: dict[int, Any]) -> str | None:
+    """The type of the largest tensor that an instruction reads or writes.
+
+    Args:
+        instruction: no product.
+        body: the computations of a fusion; empty for others.
+        shapes: of its own computation, by the instructions' numbers.
+    """
     read = [one.shape for part in body[:1] for one in part.instructions if _is_input(one)]
     read = read or [shapes[number] for number in instruction.operand_ids if number in shapes]
-    written = instruction.shape
-    sizes = [(prod(tensor.dimensions), _name(tensor)) for shape in (*read, written) for tensor in _tensors(shape)]
+    tensors = [tensor for shape in (*read, instruction.shape) for tensor in _tensors(shape)]
+    sizes = [(prod(tensor.dimensions), _name(tensor)) for tensor in tensors]
     largest = max((size for size, _ in sizes), default=0)
     floating = [(size, dtype) for size, dtype in sizes if dtype != "other" and 2 * size >= largest]
     return max(floating or sizes, key=lambda item: item[0])[1] if sizes else None

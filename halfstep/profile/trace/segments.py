@@ -24,9 +24,9 @@ from halfstep.profile.trace.kernels import (
     uses_tensor_cores,
 )
 from halfstep.profile.trace.model import Operation
-from halfstep.profile.trace.xspace import programs, stat_text, text
+from halfstep.profile.trace.xspace import names_of, programs, span, stat_text
 
-_HOST, _GPU, _STREAM = b"/host:CPU", b"/device:GPU", b"Stream"
+HOST, _GPU, _STREAM = b"/host:CPU", b"/device:GPU", b"Stream"
 _INPUT_THREAD = b"tf_data"  # how the names of the threads of an input pipeline begin
 _OPERATION = re.compile(r"(?P<name>[^:]+):(?P<type>\w+)")  # an event of the executor
 _LAUNCHES = {"XlaLaunch", "XlaLaunchV2", "_XlaRun"}  # of programs, whose instructions are in the trace
@@ -48,7 +48,7 @@ class Segment(NamedTuple):
 
 def host_threads(planes: Sequence[Any]) -> list[list[Segment]]:
     """The operations that each thread of the hosts ran, in the order of their starts, the outer ones first."""
-    hosts = [plane for plane in planes if plane.name == _HOST]
+    hosts = [plane for plane in planes if plane.name == HOST]
     compiled = instructions(program for plane in planes for program in programs(plane))
     return [found for plane in hosts for found in (*_threads(plane), *_compiled(plane, compiled))]
 
@@ -67,7 +67,7 @@ def computing_gpus(planes: Iterable[Any]) -> int:
 
 
 def _names_of_kernels(plane: Any) -> set[str]:
-    names = {entry.key: text(entry.value.name) for entry in plane.event_metadata}
+    names = names_of(plane.event_metadata)
     return {names.get(event.metadata_id, "") for line in _streams(plane) for event in line.events}
 
 
@@ -112,7 +112,7 @@ def totals(threads: Iterable[Sequence[Segment]]) -> list[Operation]:
 
 
 def _threads(plane: Any) -> Iterator[list[Segment]]:
-    names = {entry.key: text(entry.value.name) for entry in plane.event_metadata}
+    names = names_of(plane.event_metadata)
     matches = {number: match for number, name in names.items() if (match := _OPERATION.fullmatch(name))}
     if _has_instructions(plane):
         matches = {number: match for number, match in matches.items() if match["type"] not in _LAUNCHES}
@@ -131,27 +131,25 @@ def _operations(line: Any, matches: Mapping[int, re.Match[str]]) -> list[Segment
             continue
         if number not in known:
             known[number] = Operation(matches[number]["type"], matches[number]["name"], is_input=is_input)
-        start = line.timestamp_ns * 1000 + event.offset_ps
-        found.append(Segment(start, start + event.duration_ps, known[number]))
+        found.append(Segment(*span(line, event), known[number]))
     return sorted(found, key=lambda one: (one.start, -one.end))
 
 
 def _compiled(plane: Any, known: Mapping[tuple[str, str], Instruction]) -> Iterator[list[Segment]]:
     """What XLA compiled for a host; of instructions that run others only these count."""
-    stat_names = {entry.key: text(entry.value.name) for entry in plane.stat_metadata}
+    stat_names = names_of(plane.stat_metadata)
     if not _has_instructions(plane):
         return
     begun: list[tuple[int, int, int, tuple[str, str]]] = []
     ends: dict[int, int] = {}
-    event_names = {entry.key: text(entry.value.name) for entry in plane.event_metadata}
+    event_names = names_of(plane.event_metadata)
     others = {number for number, name in event_names.items() if _OPERATION.fullmatch(name)}
     for line in plane.lines:
         for event in line.events:
             if event.metadata_id in others:
                 continue
             stats = {stat_names.get(stat.metadata_id, ""): stat for stat in event.stats}
-            start = line.timestamp_ns * 1000 + event.offset_ps
-            end = start + event.duration_ps
+            start, end = span(line, event)
             if "hlo_op" in stats:
                 texts = {key: stat_text(stats[key], stat_names) for key in ("hlo_module", "hlo_op") if key in stats}
                 instruction = program_name(texts.get("hlo_module", "")), texts["hlo_op"]
@@ -159,7 +157,7 @@ def _compiled(plane: Any, known: Mapping[tuple[str, str], Instruction]) -> Itera
             elif "_c" in stats and event_names[event.metadata_id].startswith(_END):
                 ends[_number(stats["_c"])] = end
     for start, end, number, key in begun:
-        found = known.get(key, Instruction("", "", None, is_control=False))
+        found = known.get(key, Instruction())
         if not found.is_control:
             operation = Operation(found.type or _compiled_type(key[1]), found.operation or key[1], dtype=found.dtype)
             yield [Segment(start, max(end, ends.get(number, end)), operation)]
@@ -189,8 +187,8 @@ def _kernels(
     plane: Any, line: Any, known: Mapping[tuple[str, str], Instruction], dtypes: Mapping[str, str]
 ) -> list[Segment]:
     """What a stream ran; `known` and `dtypes` are of the programs that XLA compiled."""
-    stat_names = {entry.key: text(entry.value.name) for entry in plane.stat_metadata}
-    event_names = {entry.key: text(entry.value.name) for entry in plane.event_metadata}
+    stat_names = names_of(plane.stat_metadata)
+    event_names = names_of(plane.event_metadata)
     kernels: dict[tuple[Any, ...], Operation] = {}
     found = []
     for event in line.events:
@@ -200,8 +198,7 @@ def _kernels(
         key = (kernel, *texts.items())
         if key not in kernels:
             kernels[key] = _kernel(kernel, texts, known, dtypes)
-        start = line.timestamp_ns * 1000 + event.offset_ps
-        found.append(Segment(start, start + event.duration_ps, kernels[key]))
+        found.append(Segment(*span(line, event), kernels[key]))
     return sorted(found, key=lambda one: (one.start, -one.end))
 
 
@@ -210,8 +207,8 @@ def _kernel(
 ) -> Operation:
     """A kernel or copy; `texts` are the statistics of its event."""
     if "hlo_op" in texts:
-        instruction = known.get((program_name(texts.get("hlo_module", "")), texts["hlo_op"]))
-        name, op_type = (instruction.operation, instruction.type) if instruction else ("", "")
+        instruction = known.get((program_name(texts.get("hlo_module", "")), texts["hlo_op"]), Instruction())
+        name, op_type = instruction.operation, instruction.type
     else:
         called = next(filter(None, (texts.get(key) for key in _OPERATION_STATS)), "")
         name, _, op_type = called.split("#", 1)[0].partition(":")

@@ -18,10 +18,9 @@ from typing import Any
 
 from halfstep.errors import TraceError
 from halfstep.profile.trace.model import Operation
-from halfstep.profile.trace.segments import Segment, gpu_streams, host_threads, innermost
-from halfstep.profile.trace.xspace import parse
+from halfstep.profile.trace.segments import HOST, Segment, gpu_streams, host_threads, innermost
+from halfstep.profile.trace.xspace import parse, span
 
-_HOST = b"/host:CPU"
 _MARKER = b"train"
 _PS_PER_MS = 1e9
 
@@ -48,7 +47,7 @@ def traced_steps(path: Path) -> list[TracedStep]:
         TraceError: the file is not a trace, has fewer than two marked steps, or shows no operations.
     """
     planes = parse(path).planes
-    host = next((plane for plane in planes if plane.name == _HOST), None)
+    host = next((plane for plane in planes if plane.name == HOST), None)
     markers = [] if host is None else sorted(_markers(host))
     if host is None or len(markers) < 2:
         raise TraceError(f"the trace has {len(markers)} marked steps; at least 2 are needed")
@@ -77,8 +76,7 @@ def _markers(plane: Any) -> Iterator[tuple[int, int]]:
     for line in plane.lines:
         for event in line.events:
             if event.metadata_id in names and any(stat.metadata_id in numbers for stat in event.stats):
-                start = line.timestamp_ns * 1000 + event.offset_ps
-                yield start, start + event.duration_ps
+                yield span(line, event)
 
 
 def _shared(segments: Iterable[Segment]) -> tuple[dict[Operation, float], int]:

@@ -22,7 +22,7 @@ from halfstep.imports import search_path
 from halfstep.profile.trace.locate import SUFFIX
 from halfstep.profile.trace.model import Operation
 from halfstep.profile.trace.segments import computing_gpus, gpu_streams, host_threads, totals
-from halfstep.profile.trace.xspace import Scan, parse, scan_files, without_loops
+from halfstep.profile.trace.xspace import Scan, parse, scan, without_loops
 
 # Not `-m`: reading a trace needs only some of the packages whose absence ends `python -m halfstep...`.
 _CHILD = "import sys; from halfstep.profile.trace.xprof import main; sys.exit(main(sys.argv[1:]))"
@@ -116,11 +116,12 @@ def _cause(status: int, log: str) -> str:
 
 
 def _convert_here(paths: list[Path]) -> dict[str, Any]:
-    scan = scan_files(paths)  # first, because xprof may crash on a truncated file
-    planes = [plane for path in paths for plane in parse(path).planes]
+    spaces = {path: parse(path) for path in paths}  # first, because xprof may crash on a truncated file
+    found = scan({path.name: space for path, space in spaces.items()})
+    planes = [plane for space in spaces.values() for plane in space.planes]
     operations, gpus = totals([*host_threads(planes), *gpu_streams(planes)]), computing_gpus(planes)
-    for path in paths:
-        if (content := without_loops(path)) is not None:
+    for path, space in spaces.items():
+        if (content := without_loops(space)) is not None:
             path.unlink()  # a link to the trace
             path.write_bytes(content)
     overview = _overview(paths)
@@ -135,7 +136,7 @@ def _convert_here(paths: list[Path]) -> dict[str, Any]:
         "operations": operations,
         "computing_gpus": gpus,
         "peak_bytes": peaks,
-        "scan": asdict(scan),
+        "scan": asdict(found),
     }
 
 

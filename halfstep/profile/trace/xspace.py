@@ -6,7 +6,7 @@ ran is in `segments`. The schema is `tsl/profiler/protobuf/xplane.proto`, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,13 +87,8 @@ class Scan:
         return len(self.markers_ms)
 
 
-def scan_files(paths: Iterable[Path]) -> Scan:
-    """Reads the XSpace files of one run.
-
-    Raises:
-        TraceError: a file is empty, truncated, or not a trace.
-    """
-    named = {path.name: parse(path) for path in paths}
+def scan(named: Mapping[str, Any]) -> Scan:
+    """Reads what is missing; `named` are the parsed files of one run, by their names."""
     spaces = named.values()
     planes = [plane for space in spaces for plane in space.planes]
     hosts = [plane for plane in planes if plane.name.startswith(b"/host:")]
@@ -108,19 +103,16 @@ def scan_files(paths: Iterable[Path]) -> Scan:
     )
 
 
-def without_loops(path: Path) -> bytes | None:
-    """The content of an XSpace file from which xprof reads the marked steps although loops ran in them.
+def without_loops(space: Any) -> bytes | None:
+    """The content of a file from which xprof reads the marked steps although loops ran in them.
 
     If a graph has a loop (`tf.while_loop`, as in LSTM and GRU), xprof takes its iterations as the steps and ignores the
-    markers. Here all iterations have the number 0, that of operations outside loops.
+    markers. Here all iterations have the number 0, that of operations outside loops: `space`, the file as `parse` reads
+    it, is changed to that.
 
     Returns:
         None if the file has no loops, or no markers: it can be read as it is.
-
-    Raises:
-        TraceError: the file is empty, truncated, or not a trace.
     """
-    space = parse(path)
     if not any(_markers_ms(plane) for plane in space.planes):
         return None
     has_loops = False
@@ -183,6 +175,17 @@ def programs(plane: Any) -> Iterator[bytes]:
 def stat_text(stat: Any, stat_names: dict[int, str]) -> str:
     """A statistic of an event as text; empty if it is none. `stat_names` are those of its plane, by number."""
     return text(stat.str_value) or stat_names.get(stat.ref_value, "")
+
+
+def names_of(entries: Iterable[Any]) -> dict[int, str]:
+    """The names of a plane's events or statistics, by their number."""
+    return {entry.key: text(entry.value.name) for entry in entries}
+
+
+def span(line: Any, event: Any) -> tuple[int, int]:
+    """Start and end of an event, in picoseconds."""
+    start = line.timestamp_ns * 1000 + event.offset_ps
+    return start, start + event.duration_ps
 
 
 def text(value: bytes) -> str:

@@ -110,6 +110,12 @@ CONTRADICTION: dict[str, Any] = {
     "before_ops": [("Conv2D", 50.0, "float32"), ("Relu", 50.0, "float32")],
 }
 BF16, FP32 = "mixed_bfloat16", "float32"
+COMPILED: dict[str, Any] = {
+    **SAME,
+    "policy": BF16,
+    "instruction_sets": ("avx512_bf16",),
+    "in_force": {"xla": True},
+}
 NO_16BIT = {"profiler/compute_16bit_percent": 0.0}
 MIXED = {"profiler/compute_16bit_percent": 40.0}
 TF32 = {"profiler/compute_tf32_percent": 80.0}
@@ -185,25 +191,8 @@ CASES = [
         **{**SAME, "before_ops": [SLOW_CONVOLUTION]},
     ),
     Case("slow_16bit_ops", False, "emulated, which is the other reason", **SLOW),
-    Case(
-        "slow_16bit_ops",
-        False,
-        "compiled by XLA, other than the baseline",
-        policy=BF16,
-        instruction_sets=("avx512_bf16",),
-        in_force={"xla": True},
-        **SAME,
-    ),
-    Case(
-        "slow_16bit_ops",
-        True,
-        "compiled by XLA, as the baseline",
-        policy=BF16,
-        instruction_sets=("avx512_bf16",),
-        in_force={"xla": True},
-        before_in_force={"xla": True},
-        **SAME,
-    ),
+    Case("slow_16bit_ops", False, "compiled by XLA, other than the baseline", **COMPILED),
+    Case("slow_16bit_ops", True, "compiled by XLA, as the baseline", before_in_force={"xla": True}, **COMPILED),
     Case("slow_16bit_ops", False, "not in 16 bit", policy=FP32, **SAME),
     Case("slower_in_16bit", True, "one operation", device="GPU", **ONE_SLOWER),
     Case("slower_in_16bit", True, "although all together gain", device="GPU", **ONE_SLOWER_IN_ALL_FASTER),

@@ -13,7 +13,7 @@ import pytest
 
 from halfstep.profile.graph_dtypes import graph_dtypes
 from halfstep.profile.trace import Operation, Trace, read_trace
-from halfstep.profile.trace.xspace import without_loops
+from halfstep.profile.trace.xspace import parse, without_loops
 
 MARKED = 7  # of which xprof drops the first and the last
 LENGTH, ITERATIONS = 12, 3  # of a sequence, and of the loops that are not layers of Keras
@@ -230,7 +230,7 @@ def test_steps_of_a_gpu_are_the_marked_ones(xspaces: ModuleType, save: Callable[
             at_us = step * 640 + 1 + 20 * number
             space.event(xspaces.HOST, "python", "ExecutorState::Process", at_us, 18, id=7 + step, iter_num=number)
     path = save(space, "with")
-    assert without_loops(path) is not None
+    assert without_loops(parse(path)) is not None
     trace = read_trace(path)
     assert [step.step_time_ms for step in trace.steps] == [pytest.approx(0.42)] * 4
     assert (trace.steps, trace.operations, trace.kernels) == (expected.steps, expected.operations, expected.kernels)
@@ -239,5 +239,5 @@ def test_steps_of_a_gpu_are_the_marked_ones(xspaces: ModuleType, save: Callable[
 def test_a_trace_without_loops_or_markers_is_read_as_it_is(xspaces: ModuleType, save: Callable[..., Path]) -> None:
     marked, unmarked = (xspaces.gpu_space([xspaces.Kernel("k", 300)], markers=markers) for markers in (True, False))
     unmarked.event(xspaces.HOST, "python", "ExecutorState::Process", 1, 18, id=7, iter_num=2)
-    assert without_loops(save(marked, "marked")) is None
-    assert without_loops(save(unmarked, "unmarked")) is None
+    assert without_loops(parse(save(marked, "marked"))) is None
+    assert without_loops(parse(save(unmarked, "unmarked"))) is None

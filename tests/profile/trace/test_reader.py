@@ -12,7 +12,7 @@ import pytest
 from halfstep.errors import TraceError
 from halfstep.operations.graph_names import node_name
 from halfstep.profile.trace import Trace, read_trace
-from halfstep.profile.trace.xspace import scan_files
+from halfstep.profile.trace.xspace import parse, scan
 
 Save = Callable[..., Path]
 
@@ -400,7 +400,7 @@ def test_file_truncated_at_any_byte_is_detected(xspaces: ModuleType, tmp_path: P
         path.write_bytes(content[:length])
         error = _scan_error(path)
         if error is None:
-            assert scan_files([path]).nameless == (path.name,)
+            assert scan({path.name: parse(path)}).nameless == (path.name,)
             boundaries.append(length)
         else:
             assert error.startswith(str(path))
@@ -412,7 +412,7 @@ def test_file_truncated_at_any_byte_is_detected(xspaces: ModuleType, tmp_path: P
 
 def _scan_error(path: Path) -> str | None:
     try:
-        scan_files([path])
+        scan({path.name: parse(path)})
     except TraceError as error:
         return str(error)
     return None
