@@ -239,8 +239,7 @@ class Folder:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs Python."""
-        command = [sys.executable, *arguments]
-        return subprocess.run(command, cwd=self.path, env=self.environment, capture_output=True, text=True, check=False)
+        return warm.run_as(warm.python(), arguments, cwd=self.path, env=self.environment, check=False)
 
 
 @pytest.fixture

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 PYTHON = "WARM_PYTHON"  # path of the program
 OWNER = "WARM_OWNER"  # process with which the servers end
@@ -22,7 +25,14 @@ def make(folder: Path) -> Path:
     script = Path(__file__).with_name("python.py")
     program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -IS '{script}' '{sockets}' '{sys.executable}' \"$@\"\n")
     program.chmod(0o755)
+    (folder / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix, 'bin')}\n")
+    (folder / "lib").symlink_to(Path(sys.prefix, "lib"))
     return program
+
+
+def run_as(program: str, arguments: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs Python itself, for which `sys.executable` is this program: what it starts by that name starts quickly."""
+    return subprocess.run([program, *arguments], executable=sys.executable, text=True, capture_output=True, **options)
 
 
 def python() -> str:

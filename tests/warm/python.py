@@ -67,7 +67,7 @@ def can_fork(arguments: list[str]) -> bool:
         return "multiprocessing.forkserver" in what
     if option != "-m" or not what.startswith(("halfstep.", "stages.")):
         return False
-    return what != "stages.train" or _trains_with_onednn(others)
+    return not what.endswith("stages.train") or _trains_with_onednn(others)
 
 
 def _trains_with_onednn(arguments: list[str]) -> bool:
