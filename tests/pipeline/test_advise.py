@@ -18,7 +18,7 @@ from tests.pipeline.conftest import child_environment
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cold_python")]
+pytestmark = pytest.mark.slow
 EDIT = "# an edit that is not committed\n"
 
 
