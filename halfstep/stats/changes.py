@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from halfstep.stats.speedup import CONFIDENCE, REPEAT_SD
 
@@ -36,7 +36,7 @@ class Changes:
 
     def half_widths(self, confidence: float = CONFIDENCE) -> Floats:
         """Half the widths of their intervals, `(times,)`; infinite where a single repeat was measured."""
-        quantiles = stats.t.ppf((1 + confidence) / 2, np.maximum(self.degrees, 1e-9))
+        quantiles = special.stdtrit(np.maximum(self.degrees, 1e-9), (1 + confidence) / 2)
         return np.where(self.degrees > 0, quantiles * self.standard_errors, np.inf)
 
 
@@ -125,4 +125,4 @@ def _p_values(deltas: Floats, errors: Floats, degrees: Floats) -> Floats:
     """Two-sided p-values that changes are 0, `(times,)`."""
     with np.errstate(divide="ignore", invalid="ignore"):
         distances = np.abs(deltas) / errors
-    return np.where(deltas != 0, 2 * stats.t.sf(distances, degrees), 1.0)
+    return np.where(deltas != 0, 2 * special.stdtr(degrees, -distances), 1.0)

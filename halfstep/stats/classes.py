@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from halfstep.stats.multiple import holm
 from halfstep.stats.proportions import BinaryChange
@@ -53,7 +53,7 @@ def class_changes(change: BinaryChange, classes: NDArray[np.int64]) -> tuple[Cla
     lost = sum(value <= _ONE_SIDED for value in adjusted.values())
     changes = []
     for rank, number in enumerate(ranked):
-        z = float(stats.norm.isf(_ONE_SIDED / (len(found) - min(rank, lost))))
+        z = -float(special.ndtri(_ONE_SIDED / (len(found) - min(rank, lost))))
         low, high = found[number].interval_at(z)
         changes.append(ClassChange(number, found[number], low, high, is_lost=rank < lost))
     return tuple(changes)

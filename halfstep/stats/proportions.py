@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from halfstep.stats.quality import QualityChange, Z, check_paired
 from halfstep.stats.speedup import Interval
@@ -121,13 +121,13 @@ def mcnemar_p(gained: int, lost: int) -> float:
 def tango_p(gained: float, lost: float, pairs: float, margin: float) -> float:
     """One-sided p-value of Tango's score test that the true difference is −margin or less; as `tango_interval`."""
     score = gained - lost + pairs * margin
-    return float(stats.norm.sf(score / np.sqrt(score_variance(-margin, gained, lost, pairs))))
+    return float(special.ndtr(-score / np.sqrt(score_variance(-margin, gained, lost, pairs))))
 
 
 def examples_p(differences: NDArray[np.float64], margin: float) -> float:
     """One-sided p-value that the mean of per-example differences is −margin or less; as `examples_interval`."""
     middle, standard_error = adjusted_moments(differences.mean(), (differences**2).mean(), len(differences))
-    return float(stats.norm.sf((middle + margin) / standard_error))
+    return float(special.ndtr(-(middle + margin) / standard_error))
 
 
 def examples_interval(differences: NDArray[np.float64], z: float = Z) -> Interval:

@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from halfstep.outcomes import Outcome
 from halfstep.stats.speedup import CONFIDENCE, Interval
@@ -151,7 +151,7 @@ class QualityChange(ABC):
         middle = self.end(0.0)
         if z == 0:
             return middle
-        quantile = math.copysign(float(stats.t.isf(stats.norm.sf(abs(z)), self.degrees)), z)
+        quantile = math.copysign(-float(special.stdtrit(self.degrees, special.ndtr(-abs(z)))), z)
         over_examples = (middle - self.end(z)) * quantile / z
         return middle - math.copysign(math.hypot(over_examples, quantile * self._seeds_error), z)
 
@@ -208,10 +208,10 @@ def p_of_end(end: Callable[[float], float], threshold: float) -> float:
         threshold: the value in question.
     """
     if end(_LARGEST_Z) >= threshold:
-        return float(stats.norm.sf(_LARGEST_Z))
+        return float(special.ndtr(-_LARGEST_Z))
     if end(-_LARGEST_Z) < threshold:
         return 1.0
-    return float(stats.norm.sf(optimize.brentq(lambda z: end(z) - threshold, -_LARGEST_Z, _LARGEST_Z, xtol=1e-12)))
+    return float(special.ndtr(-optimize.brentq(lambda z: end(z) - threshold, -_LARGEST_Z, _LARGEST_Z, xtol=1e-12)))
 
 
 def unseen_loss(largest: float, examples: int, z: float) -> float:

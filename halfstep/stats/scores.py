@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 from halfstep.stats.proportions import BinaryChange, variances
 from halfstep.stats.quality import PairedArrays, unseen_loss
@@ -148,6 +148,6 @@ def johnson_end(values: NDArray[np.float64], skewness: float, z: float) -> float
         z: normal quantile; a negative one gives an upper end.
     """
     n = len(values)
-    wanted = float(stats.t.isf(stats.norm.sf(z), n - 1)) / math.sqrt(n) - skewness / (6 * n)
+    wanted = -float(special.stdtrit(n - 1, special.ndtr(-z))) / math.sqrt(n) - skewness / (6 * n)
     u = wanted if abs(skewness) < 1e-6 else 3 * (np.cbrt(1 + skewness * wanted) - 1) / skewness
     return float(values.mean() - u * values.std(ddof=1))

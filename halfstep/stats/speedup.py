@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from halfstep.errors import ComparisonError
 from halfstep.outcomes import Side, side_of
@@ -43,6 +43,7 @@ REPEAT_SD = 0.01  # smallest standard deviation of a repeat: few repeats that ha
 # simulation.
 MOST_DEGREES = 1.5
 MIN_ROUNDS_FOR_PAIRS = 8  # of a repeat, for its unit of spread to be two rounds
+_ROUND_BITS = 32  # of the number of a turn, below those of its repeat
 TRIMMED_SHARE = 0.25  # of the rounds of a repeat, at each end, for the ratio of typical steps
 
 Interval = tuple[float, float]
@@ -127,7 +128,7 @@ class Error:
 
     def quantile(self, confidence: float) -> float:
         """Half the width of the interval of this confidence, on the logarithmic scale."""
-        return float(stats.t.ppf((1 + confidence) / 2, self.degrees)) * self.standard_error
+        return float(special.stdtrit(self.degrees, (1 + confidence) / 2)) * self.standard_error
 
 
 @dataclass(frozen=True)
@@ -411,7 +412,7 @@ class Speedup:
         distance = math.log(self.ratio / threshold)
         if self.standard_error == 0:
             return 0.0 if distance > 0 else 1.0
-        p = max(float(stats.t.sf(distance / error.standard_error, error.degrees)) for error in self._errors)
+        p = max(float(special.stdtr(error.degrees, -distance / error.standard_error)) for error in self._errors)
         return min(1.0, p * (1 - CONFIDENCE) / (1 - self.confidence))
 
     @property
@@ -460,20 +461,19 @@ def train_speedup(
     Raises:
         ComparisonError: two variants differ in a round, a time is not positive, or there are too few repeats.
     """
-    tables = [_turns_of_training(table) for table in (baseline, candidate)]
+    before, after = _turns_of_training(baseline), _turns_of_training(candidate)
     if batch_sizes[0] != batch_sizes[1] and interleaved:
-        tables[1] = _as_many_examples(tables[0], tables[1], batch_sizes)
+        before, after = _as_many_examples(before, after, batch_sizes)
     elif batch_sizes[0] != batch_sizes[1]:
-        tables[1] = tables[1].assign(count=tables[1]["count"] * batch_sizes[1] / batch_sizes[0])
-    return _speedup("rounds.csv", tables, confidence, interleaved, fewest)
+        after = after._replace(counts=after.counts * batch_sizes[1] / batch_sizes[0])
+    return _speedup("rounds.csv", (before, after), confidence, interleaved, fewest)
 
 
-def _as_many_examples(before: pd.DataFrame, after: pd.DataFrame, batch_sizes: tuple[int, int]) -> pd.DataFrame:
-    """The turns of an arm as if they had the examples of another's."""
-    shared = before.index.intersection(after.index)
-    before, after = before.loc[shared], after.loc[shared]
-    share = (before["count"] * batch_sizes[0]) / (after["count"] * batch_sizes[1])
-    return pd.DataFrame({"count": before["count"], "time_ms": after["time_ms"] * share})
+def _as_many_examples(before: _Turns, after: _Turns, batch_sizes: tuple[int, int]) -> tuple[_Turns, _Turns]:
+    """The turns that both arms have, with the times of the second one as if it had the examples of the first."""
+    before, after = _shared(before, after)
+    share = (before.counts * batch_sizes[0]) / (after.counts * batch_sizes[1])
+    return before, after._replace(counts=before.counts, times_ms=after.times_ms * share)
 
 
 def inference_speedup(
@@ -487,13 +487,15 @@ def inference_speedup(
 ) -> Speedup:
     """Speed-up of inference at one batch size from the counted calls of inference.csv tables; as `train_speedup`."""
 
-    def turns(table: pd.DataFrame) -> pd.DataFrame:
-        chosen = table[(table["batch_size"] == batch_size) & table["counted"].astype(bool)]
-        latencies_ms = chosen.groupby(["process", "round"])["latency_ms"]
-        return pd.DataFrame({"count": latencies_ms.size(), "time_ms": latencies_ms.sum()})
+    def turns(table: pd.DataFrame) -> _Turns:
+        is_chosen = (table["batch_size"].to_numpy() == batch_size) & table["counted"].to_numpy(bool)
+        keys, rounds = np.unique(_keys(table)[is_chosen], return_inverse=True)
+        latencies_ms = table["latency_ms"].to_numpy(float)[is_chosen]
+        times_ms = np.bincount(rounds, latencies_ms, len(keys)).astype(float)
+        return _Turns(keys, np.bincount(rounds, minlength=len(keys)), times_ms)
 
     what = f"inference.csv at batch size {batch_size}"
-    return _speedup(what, [turns(baseline), turns(candidate)], confidence, interleaved, fewest)
+    return _speedup(what, (turns(baseline), turns(candidate)), confidence, interleaved, fewest)
 
 
 def speedup_of(
@@ -525,48 +527,68 @@ def shared_repeats(measure: str, baseline: Times, candidate: Times) -> int:
     return len(found[0] & found[1])
 
 
-def _turns_of_training(table: pd.DataFrame) -> pd.DataFrame:
-    """Number of steps and their time by process and round."""
-    counted = table[table["counted"].astype(bool)].set_index(["process", "round"])
-    return pd.DataFrame({"count": counted["steps"], "time_ms": counted["round_time_ms"]})
+class _Turns(NamedTuple):
+    """The turns of an arm: by `_keys`, the steps or calls of each and their time, each `(turns,)`.
+
+    These are plain arrays because `profile` computes speed-ups after each repeat, and tables take ten times as long.
+    """
+
+    keys: NDArray[np.int64]
+    counts: NDArray[Any]
+    times_ms: NDArray[np.float64]
+
+    def at(self, places: NDArray[Any]) -> _Turns:
+        """Those at some places."""
+        return _Turns(*(of_all[places] for of_all in self))
+
+    @property
+    def repeats(self) -> NDArray[np.int64]:
+        """The repeat of each turn."""
+        return self.keys >> _ROUND_BITS
+
+
+def _keys(table: pd.DataFrame) -> NDArray[np.int64]:
+    """One number for the repeat and the round of each row, in their order."""
+    return (table["process"].to_numpy(np.int64) << _ROUND_BITS) + table["round"].to_numpy(np.int64)
+
+
+def _turns_of_training(table: pd.DataFrame) -> _Turns:
+    """The counted rounds of rounds.csv."""
+    is_counted = table["counted"].to_numpy(bool)
+    columns = _keys(table), table["steps"].to_numpy(), table["round_time_ms"].to_numpy(float)
+    return _Turns(*(column[is_counted] for column in columns))
+
+
+def _shared(before: _Turns, after: _Turns) -> tuple[_Turns, _Turns]:
+    """The turns of the rounds that both arms have, in their order."""
+    _, *places = np.intersect1d(before.keys, after.keys, assume_unique=True, return_indices=True)
+    return before.at(places[0]), after.at(places[1])
 
 
 def _speedup(
     what: str,
-    turns: Sequence[pd.DataFrame],
+    turns: tuple[_Turns, _Turns],
     confidence: float,
     interleaved: bool,
     fewest: int,
 ) -> Speedup:
-    """The speed-up from the `count` and `time_ms` of each turn of both arms."""
-    before, after = turns
-    if not (before.index.is_unique and after.index.is_unique):
+    """The speed-up from the turns of both arms."""
+    if any(len(np.unique(arm.keys)) < len(arm.keys) for arm in turns):
         raise ComparisonError(f"{what}: a round occurs twice; run `{MEASURE_AGAIN}`")
     if interleaved:
-        shared = before.index.intersection(after.index).sort_values()
-        before, after = before.loc[shared], after.loc[shared]
-    else:
-        processes = before.index.unique("process").intersection(after.index.unique("process"))
-        before, after = (arm[arm.index.isin(processes, level="process")] for arm in turns)
-    if before.empty:
+        turns = _shared(*turns)
+    repeats = np.intersect1d(turns[0].repeats, turns[1].repeats)
+    if not len(repeats):
         raise ComparisonError(
             f"{what}: two variants have no round in common, so they were not measured together; run `{MEASURE_AGAIN}`"
         )
-    if interleaved and not np.array_equal(before["count"], after["count"]):
+    if interleaved and not np.array_equal(turns[0].counts, turns[1].counts):
         raise ComparisonError(f"{what}: two variants differ in the length of a round; run `{MEASURE_AGAIN}`")
-    if not all((np.isfinite(table["time_ms"]) & (table["time_ms"] > 0)).all() for table in (before, after)):
+    by_repeat = [[arm.at(arm.repeats == repeat) for arm in turns] for repeat in repeats]
+    if not all(np.all(np.isfinite(arm.times_ms) & (arm.times_ms > 0)) for arms in by_repeat for arm in arms):
         raise ComparisonError(f"{what}: a time is not a positive number; run `{MEASURE_AGAIN}`")
-    if interleaved:
-        paired = pd.DataFrame(
-            {"count": before["count"], "baseline_ms": before["time_ms"], "candidate_ms": after["time_ms"]}
-        )
-        by_process = tuple(process_times(rounds) for _, rounds in paired.groupby(level="process"))
-    else:
-        repeats = (
-            [rounds[["count", "time_ms"]].to_numpy(float) for _, rounds in arm.groupby(level="process")]
-            for arm in (before, after)
-        )
-        by_process = tuple(times_alone(*arms) for arms in zip(*repeats, strict=True))
+    measured = _times_in_turns if interleaved else _times_alone
+    by_process = tuple(measured(*arms) for arms in by_repeat)
     if len(by_process) < fewest:
         raise ComparisonError(
             f"{what}: an interval needs at least {fewest} repeats and {len(by_process)} was measured; raise "
@@ -575,14 +597,14 @@ def _speedup(
     return Speedup(by_process, confidence, interleaved)
 
 
-def process_times(rounds: pd.DataFrame) -> ProcessTimes:
-    """The times of one repeat in which the arms took turns.
+def _times_in_turns(before: _Turns, after: _Turns) -> ProcessTimes:
+    rounds = before.keys & ((1 << _ROUND_BITS) - 1)
+    return times_of_rounds(rounds, np.stack([before.times_ms, after.times_ms], axis=1), int(before.counts.sum()))
 
-    Args:
-        rounds: columns `count`, `baseline_ms` and `candidate_ms`, indexed by process and round, in order.
-    """
-    times_ms = rounds[["baseline_ms", "candidate_ms"]].to_numpy()
-    return times_of_rounds(rounds.index.get_level_values("round").to_numpy(), times_ms, int(rounds["count"].sum()))
+
+def _times_alone(before: _Turns, after: _Turns) -> ProcessTimes:
+    arms = (np.stack([arm.counts, arm.times_ms], axis=1).astype(float) for arm in (before, after))
+    return times_alone(*arms)
 
 
 def times_of_rounds(numbers: NDArray[np.int64], times_ms: NDArray[np.float64], count: int) -> ProcessTimes:
@@ -648,6 +670,6 @@ def interquartile_mean(values: NDArray[np.float64]) -> float:
 
 def t_interval(values: NDArray[np.float64], confidence: float = CONFIDENCE) -> Interval:
     """Student's t interval for the mean of two or more independent values."""
-    half = stats.t.ppf((1 + confidence) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    half = special.stdtrit(len(values) - 1, (1 + confidence) / 2) * np.std(values, ddof=1) / np.sqrt(len(values))
     mean = float(np.mean(values))
     return mean - float(half), mean + float(half)

@@ -26,8 +26,8 @@ from halfstep.stats.speedup import (
     inference_speedup,
     interquartile_mean,
     mean_over_occasions,
-    process_times,
     shared_repeats,
+    times_of_rounds,
     train_speedup,
 )
 from tests.small_study import measured_speedup
@@ -402,10 +402,8 @@ def _measurement(
         20 * np.exp(shared + generator.normal(0, repeat_sd, (repeats, 1)) + generator.normal(0, 0.05, shape))
         for _ in range(2)
     ]
-    for repeat, (before, after) in enumerate(zip(*arms, strict=True)):
-        index = pd.MultiIndex.from_product([[repeat], range(rounds)], names=["process", "round"])
-        times = pd.DataFrame({"count": 1, "baseline_ms": before, "candidate_ms": after}, index=index)
-        found.append(process_times(times))
+    for before, after in zip(*arms, strict=True):
+        found.append(times_of_rounds(np.arange(rounds), np.stack([before, after], axis=1), rounds))
     return tuple(found)
 
 

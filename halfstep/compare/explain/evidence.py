@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from halfstep.compare.explain.account import moved_to_16bit, stayed_in_32bit
 from halfstep.compare.explain.accounts import Accounts
 from halfstep.compare.explain.hardware import compute_capability, has_16bit_matrix_work, instruction_sets
-from halfstep.compare.explain.limit import compute_ms, train_limit
+from halfstep.compare.explain.limit import compute_ms, compute_operations, train_limit
 from halfstep.policies import POLICIES, Precision
 from halfstep.results.comparison import Account, KindChange, PartChange, Remedy
 from halfstep.results.profile import AccountRow, Profile, Setting
@@ -108,7 +109,7 @@ class Evidence:
         """
         return None if self.is_account_void or not self.is_compiled_alike else self.accounts
 
-    @property
+    @cached_property
     def moved(self) -> tuple[PartChange, list[dict[str, Any]]] | None:
         """As `moved_to_16bit`; None if operations cannot be compared, or if none moved."""
         if self.by_operation is None:
@@ -116,7 +117,7 @@ class Evidence:
         change, rows = moved_to_16bit(self.by_operation)
         return (change, rows) if rows else None
 
-    @property
+    @cached_property
     def stayed(self) -> PartChange | None:
         """The change of the operations that the candidate computes in float32; None if they cannot be compared."""
         return None if self.by_operation is None else stayed_in_32bit(self.by_operation)
@@ -181,7 +182,12 @@ class Evidence:
         """What is compared with: the baseline, or this profile if there is none."""
         return self.baseline or self.candidate
 
-    @property
+    @cached_property
+    def operations(self) -> list[AccountRow]:
+        """What computes in the candidate's step, in the mean over the repeats."""
+        return compute_operations(self.candidate)
+
+    @cached_property
     def limit(self) -> float | None:
         """Best speed-up that the baseline's trace allows the candidate; None if unknown."""
         return train_limit(self.baseline, self.candidate, self.environment) if self.baseline else None

@@ -16,7 +16,7 @@ from halfstep.compare.explain.evidence import (
     times_text,
 )
 from halfstep.compare.explain.hardware import gpu_name, peak_ratios, tensor_cores_from
-from halfstep.compare.explain.limit import compute_operations, is_matrix, limit_if_compute_faster
+from halfstep.compare.explain.limit import is_matrix, limit_if_compute_faster
 from halfstep.compare.explain.settings import odd_sizes
 from halfstep.policies import FLOAT16, POLICIES
 from halfstep.results.comparison import Reason
@@ -62,7 +62,7 @@ def tensor_cores_idle(data: Evidence) -> Reason | None:
 
 
 def _idle_operations(data: Evidence) -> Reason | None:
-    matrix = [op for op in compute_operations(data.candidate) if is_matrix(op)]
+    matrix = [op for op in data.operations if is_matrix(op)]
     idle = [op for op in matrix if op.tensor_core is False]
     idle_ms, total_ms, matrix_ms = time_by_type(idle), _time_ms(idle), _time_ms(matrix)
     unknown_ms = _time_ms(op for op in matrix if op.tensor_core is None)
@@ -88,7 +88,7 @@ def _idle_percent(data: Evidence) -> Reason | None:
     """By shares of all kernels, where the trace names no matrix operations."""
     names = [f"profiler/{name}_percent" for name in ("matrix", "tensor_core", "tensor_core_unknown")]
     found = {name: data.candidate.metrics[name] for name in names if name in data.candidate.metrics}
-    if len(found) < len(names) or any(is_matrix(op) for op in compute_operations(data.candidate)):
+    if len(found) < len(names) or any(is_matrix(op) for op in data.operations):
         return None
     matrix, used, unknown = found.values()
     idle = matrix - used - unknown
@@ -196,7 +196,7 @@ def mostly_32bit_ops(data: Evidence) -> Reason | None:
     if metrics.get("profiler/compute_16bit_percent", 0.0) < FEW_16BIT_PERCENT:
         return None  # no_16bit_ops explains it
     stayed: dict[str, float] = {}
-    for operation in compute_operations(data.candidate):
+    for operation in data.operations:
         if operation.dtype == "float32" and operation.kind != "cast":
             stayed[_part(operation)] = stayed.get(_part(operation), 0.0) + operation.time_ms
     shown = f" ({times_text(stayed, OPERATIONS_SHOWN)} a step)" if stayed else ""

@@ -13,7 +13,6 @@ from halfstep.results.comparison import Waiting
 from halfstep.stats.speedup import train_speedup
 
 MIN_ROUNDS = 4
-_TURN = ["process", "round"]
 
 
 def waiting(rounds: pd.DataFrame) -> Waiting | None:
@@ -24,13 +23,14 @@ def waiting(rounds: pd.DataFrame) -> Waiting | None:
 
 def measured_wait(rounds: pd.DataFrame) -> Waiting | None:
     """As `waiting`, also where it is impossible; None with too few rounds, or with those of a single repeat."""
-    turns = {batches: rows.assign(counted=True) for batches, rows in rounds.groupby("batches")} if len(rounds) else {}
-    if turns.keys() != {"pipeline", "cached"}:
+    if not len(rounds):
         return None
-    shared = turns["pipeline"].merge(turns["cached"], on=_TURN)
-    if len(shared) < MIN_ROUNDS or shared["process"].nunique() < 2:
+    of_pipeline, of_cache = (rounds[rounds["batches"] == batches] for batches in ("pipeline", "cached"))
+    shared = {*zip(of_pipeline["process"], of_pipeline["round"], strict=True)}
+    shared &= {*zip(of_cache["process"], of_cache["round"], strict=True)}
+    if len(shared) < MIN_ROUNDS or len({repeat for repeat, _ in shared}) < 2:
         return None
-    slower = train_speedup(turns["pipeline"], turns["cached"])
+    slower = train_speedup(of_pipeline.assign(counted=True), of_cache.assign(counted=True))
     return Waiting(
         step_ms=slower.baseline_time_ms,
         cached_ms=slower.candidate_time_ms,
