@@ -25,7 +25,7 @@ from tests import warm
 ROOT = Path(__file__).parents[1]
 PIPELINE = "tests/pipeline/"
 # Files there that need no run of the whole pipeline, so that any process may run them.
-_BY_THEMSELVES = tuple(f"{PIPELINE}test_{name}.py" for name in ("gallery", "init", "judge", "loops", "two_commits"))
+_BY_THEMSELVES = tuple(f"{PIPELINE}test_{name}.py" for name in ("gallery", "init", "judge", "two_commits"))
 
 
 class Scheduler(LoadFileScheduling):

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from halfstep import files
-from halfstep.results.comparison import Comparison
-from tests.pipeline.conftest import SMALL_BY_SET, Folder
-from tests.scripts.conftest import source
+from halfstep.results.comparison import COMPARISON, Comparison
+from tests.pipeline.conftest import PROJECT, SMALL_BY_SET, Checkout, Folder
 
 
 @pytest.mark.parametrize(
@@ -39,25 +38,26 @@ def test_mistake_is_named_and_nothing_is_made(folder: Folder, arguments: tuple[s
 
 @pytest.mark.slow
 def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder) -> None:
-    text = source(start="import sys; keras.utils.set_random_seed(int(sys.argv[1]))")
+    text = (PROJECT / "examples/plain_script.py").read_text()
     (folder.path / "train.py").write_text(text)
     folder.git("add", "--all")
     folder.git("commit", "--quiet", "--message", "Theirs")
     # Their own MLflow: a file of it would be in the status of git.
     folder.environment["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder.path}/theirs.db"
     folder.environment["MLFLOW_EXPERIMENT_NAME"] = "theirs"
-    command = ("judge", "train.py", "--variants", "float32,mixed_bfloat16", *SMALL_BY_SET, "--", "812")
+    layers = "--set=variants.mixed_bfloat16.float32_layers=[.*/conv2d_1]"
+    command = ("judge", "train.py", "--variants=float32,mixed_bfloat16", layers, *SMALL_BY_SET, "--", "--width", "8")
     done = folder.halfstep(*command)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = Comparison.read(folder.path / files.JUDGE / "data/compare/comparison.json")
+    found = Comparison.read(folder.path / files.JUDGE / COMPARISON)
     assert list(found.candidates) == ["mixed_bfloat16"]
     assert found.candidates["mixed_bfloat16"].sentence.split(".")[0] in " ".join(done.stdout.split())
     assert (folder.path / files.JUDGE_REPORT).is_file()
-    assert folder.git("status", "--short") == ""
-
     assert f"Report: {files.JUDGE_REPORT}" in done.stdout
-    summary = json.loads((folder.path / files.JUDGE / files.profile_dir("float32") / "summary.json").read_text())
+    assert folder.git("status", "--short") == ""
+    _script_is_taken_as_it_is(Checkout(folder.path / files.JUDGE), done.stdout)
     # That of the script, not of the workspace.
+    summary = json.loads((folder.path / files.JUDGE / files.profile_dir("float32") / "summary.json").read_text())
     assert summary["protocol"]["commit"] == folder.git("rev-parse", "HEAD")[:10]
 
     again = folder.halfstep(command[0], "--json", *command[1:])
@@ -68,7 +68,29 @@ def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder
     assert shown.returncode == 0, shown.stderr
     assert "mixed_bfloat16" in shown.stdout
 
-    (folder.path / "train.py").write_text(text.replace("normal(size=(320, 4))", "normal(size=(330, 4))"))
+    (folder.path / "train.py").write_text(text.replace("width = ", "raise ValueError('edited')\n    width = "))
     edited = folder.halfstep(*command)
-    assert edited.returncode == 0, edited.stdout + edited.stderr
-    assert "Running stage 'train@float32-0'" in edited.stdout
+    assert edited.returncode == 2
+    assert "Running stage 'prepare'" in edited.stdout
+    assert "edited (train.py, line " in edited.stderr
+
+
+def _script_is_taken_as_it_is(workspace: Checkout, output: str) -> None:
+    assert "prepare: train.py: the call of fit in line 38 is taken" in output
+    info = workspace.json("data/prepared/task.json")
+    assert (info["score_name"], info["examples"], info["steps_per_epoch"]) == ("accuracy", 360, 34)
+    metrics = workspace.json("data/train/float32-0/metrics.json")
+    assert metrics["test_accuracy"] > 0.8
+    assert metrics["permuted_p"] < 1e-6
+    in_force = workspace.json("data/profile/mixed_bfloat16/summary.json")["in_force"]
+    assert (in_force["float32_layers"], in_force["float32_casts"]) == (["sequential/conv2d_1"], 2)
+    result = workspace.json("data/compare/comparison.json")
+    candidate = result["candidates"]["mixed_bfloat16"]
+    assert candidate["verdict"] in ("adopt", "reject", "inconclusive")
+    assert "quality" in candidate
+    assert "speed_only" not in result
+    assert result["setup"]["task"]["name"] == "train.py"
+    assert workspace.json("data/profile/float32/summary.json")["metrics"]["train_examples_per_s"] > 0
+    written = workspace.root / ".halfstep/script"
+    assert "best.keras" in {path.name for path in (written / "float32-0").iterdir()}
+    assert {"float32-0.txt", "_control-0.txt"} <= {path.name for path in written.iterdir()}  # they run at once
