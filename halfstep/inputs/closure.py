@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from halfstep import files
@@ -175,6 +176,7 @@ class _Memory:
             yield (*above, *filter(None, name[level:].split(".")))
 
 
+@lru_cache(maxsize=_MOST_REMEMBERED)  # also where nothing can be written
 def _imports(source: bytes) -> list[str]:
     """What a source imports, relative imports with their dots."""
     try:
@@ -191,7 +193,9 @@ def _imported(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             module = f"{node.module}." if node.module else ""
             yield from (f"{'.' * node.level}{module}{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Assign) and "__all__" in map(ast.unparse, node.targets):
+        elif isinstance(node, ast.Assign) and any(
+            isinstance(at, ast.Name) and at.id == "__all__" for at in node.targets
+        ):
             yield from (f".{name}" for name in _strings(node.value))  # `from package import *`
 
 

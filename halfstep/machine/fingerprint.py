@@ -8,6 +8,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -151,12 +152,18 @@ def _gpu(gpu: Gpu, found: Visible) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """The releases of this Python and of the libraries whose version changes the speed of a step."""
     installed = {name: version for name in _LIBRARIES if (version := _version(name))}
-    cuda = {
+    return {"python": platform.python_version(), **installed, **_cuda_versions()}
+
+
+@cache
+def _cuda_versions() -> dict[str, str]:
+    """Those of CUDA's libraries, by reading what every package says of itself."""
+    found = {
         name: distribution.version
         for distribution in metadata.distributions()
         if (name := (distribution.name or "").lower()) and _CUDA_LIBRARIES.fullmatch(name)
     }
-    return {"python": platform.python_version(), **installed, **dict(sorted(cuda.items()))}
+    return dict(sorted(found.items()))
 
 
 def _version(name: str) -> str | None:

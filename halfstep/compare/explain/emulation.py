@@ -32,10 +32,10 @@ def emulated_float16(data: Evidence) -> Reason | None:
     Instruction sets do not decide this. TensorFlow's kernels convert each number to float32 and back, even on
     processors with AVX512_FP16; oneDNN takes the forward convolution there but runs its gradients as reference code.
     """
-    precision, moved = data.precision, data.moved
-    if data.on_gpu or data.compute is not FLOAT16 or precision is None or moved is None or precision.high >= 1:
+    precision = data.precision
+    if data.on_gpu or data.compute is not FLOAT16 or precision is None or precision.high >= 1 or data.moved is None:
         return None
-    change, rows = moved
+    change, rows = data.moved
     if change.low <= 0 or change.candidate_ms < EMULATION_RATIO * change.baseline_ms:
         return None
     although = ", although it has float16 instructions" if data.has_instructions else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import jinja2
@@ -33,6 +34,11 @@ def render_report(comparison: Comparison, study: Study | None, run_id: str | Non
         study: from which the tables of metrics and the curves come, which are left out without it.
         run_id: of the run of `compare` in MLflow.
     """
+    return _template().render(report_view(comparison, study, run_id))
+
+
+@cache
+def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("halfstep.compare.report", "templates"),
         autoescape=True,
@@ -41,7 +47,7 @@ def render_report(comparison: Comparison, study: Study | None, run_id: str | Non
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(report_view(comparison, study, run_id))
+    return environment.get_template("report.html.j2")
 
 
 def _visible(value: Any) -> Any:
