@@ -22,7 +22,7 @@ from halfstep.compare.explain.accounts import Accounts
 from halfstep.compare.explain.evidence import Evidence
 from halfstep.compare.explain.limit import compute_operations
 from halfstep.compare.judge import document_of
-from halfstep.compare.judging import Judging, compare
+from halfstep.compare.judging import JudgedCandidate, Judging, compare
 from halfstep.compare.report.html import render_report
 from halfstep.compare.report.terminal import render
 from halfstep.compare.stage import write_results
@@ -576,6 +576,12 @@ def accounted(data: Evidence) -> Evidence:
     assert account is not None
     account = with_names({"candidate": account})["candidate"]
     return replace(data, speedups={**data.speedups, TRAIN: speedup}, accounts=accounts, account=account)
+
+
+def with_evidence(candidate: JudgedCandidate, **changes: Any) -> JudgedCandidate:
+    """The candidate with other evidence; verdicts and reasons stay."""
+    assert candidate.evidence is not None
+    return replace(candidate, evidence=replace(candidate.evidence, **changes))
 
 
 def html_of(judging: Judging) -> str:

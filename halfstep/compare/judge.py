@@ -130,7 +130,7 @@ def _settings(study: Study, profile: Profile) -> dict[str, Setting]:
 
 
 def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candidate:
-    classes = class_recalls(candidate, judging)
+    classes, evidence = class_recalls(candidate, judging), candidate.evidence
     return document.Candidate(
         speedup={measure: _speedup(candidate, measure, judging) for measure in candidate.speedups} or None,
         factors={
@@ -148,7 +148,7 @@ def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candida
         classes=classes or None,
         class_sentence=class_sentence(classes),
         limit=None if candidate.limit is None else {TRAIN: candidate.limit},
-        account=None if candidate.account is None else {TRAIN: candidate.account},
+        account={TRAIN: evidence.account} if evidence and evidence.account is not None else None,
         waiting=candidate.waiting,
         other_batch=_other_batch(candidate, judging),
         over_parent=_over_parent(candidate, judging.study),
@@ -187,15 +187,16 @@ def _over_parent(candidate: JudgedCandidate, study: Study) -> document.OverParen
 
 def _why(candidate: JudgedCandidate, judging: Judging) -> str | None:
     """Nothing is explained that is void."""
-    if TRAIN not in candidate.speedups or TRAIN in judging.void:
+    if candidate.evidence is None or TRAIN in judging.void:
         return None
-    return why(candidate.variant, candidate.reasons, candidate.account)
+    return why(candidate.variant, candidate.reasons, candidate.evidence.account)
 
 
 def _operations(candidate: JudgedCandidate) -> dict[Literal["gained", "lost"], tuple[document.OpChange, ...]] | None:
-    if candidate.accounts is None or candidate.account is None or candidate.account.void:
+    data = candidate.evidence
+    if data is None or data.accounts is None or data.account is None or data.account.void:
         return None
-    return op_changes(candidate.accounts) or None
+    return op_changes(data.accounts) or None
 
 
 def _speedup(candidate: JudgedCandidate, measure: str, judging: Judging) -> document.MeasuredSpeedup:

@@ -31,7 +31,6 @@ from halfstep.compare.verdict import (
 from halfstep.errors import ComparisonError
 from halfstep.params import CompareParams, quality_margin_for
 from halfstep.results.comparison import (
-    Account,
     BeforeAfter,
     Control,
     Reason,
@@ -60,34 +59,43 @@ class JudgedCandidate:
     If nothing was trained there is no quality, and there are no tests.
 
     Attributes:
-        factors: by measure, only where other settings than the precision differ from the baseline's.
+        evidence: what was measured of both; None if a training failed.
         quality: of two trainings.
         quality_same_weights: of the baseline's trained weights in the candidate's precision.
         tests: by measure, those of the verdicts.
         classes: by measure, the change of recall of each class; none where examples have no class, or other scores.
-        limit: best speed-up of training that the baseline's trace and its wait for input allow; None if unknown.
         waiting: of a training step for input, where that bounds what the precision can bring.
-        accounts, account: of training; None without short traces.
     """
 
     result: VariantResult
     verdicts: dict[str, Verdict]
-    reasons: tuple[Reason, ...]
-    speedups: dict[str, Speedup] = field(default_factory=dict)
-    factors: dict[str, Factors] = field(default_factory=dict)
+    reasons: tuple[Reason, ...] = ()
+    evidence: Evidence | None = None
     quality: QualityChange | None = None
     quality_same_weights: QualityChange | None = None
     tests: dict[str, VerdictTest] = field(default_factory=dict)
     classes: dict[str, tuple[ClassChange, ...]] = field(default_factory=dict)
-    limit: float | None = None
     waiting: Waiting | None = None
-    accounts: Accounts | None = None
-    account: Account | None = None
 
     @property
     def variant(self) -> str:
         """Name of the variant."""
         return self.result.variant
+
+    @property
+    def speedups(self) -> Mapping[str, Speedup]:
+        """By measure; empty if a training failed."""
+        return self.evidence.speedups if self.evidence else {}
+
+    @property
+    def limit(self) -> float | None:
+        """Best speed-up of training that the baseline's trace and its wait for input allow; None if unknown."""
+        return self.evidence.limit if self.evidence else None
+
+    @property
+    def factors(self) -> Mapping[str, Factors]:
+        """By measure, only where other settings than the precision differ from the baseline's."""
+        return self.evidence.factors if self.evidence else {}
 
     @property
     def verdict(self) -> Verdict:
@@ -192,7 +200,7 @@ def compare(study: Study, params: CompareParams) -> Judging:
     check_initial_weights(study)
     check_profiles(study)
     baseline = study.baseline.profile
-    measured = _with_named_kinds([_measured(study, result) for result in study.candidates])
+    measured = _with_named_kinds([_measured(study, result, params) for result in study.candidates])
     control = _control(study, baseline, measured) if baseline else {}
     throttled = throttled_measures(baseline, study.inference_batch_sizes) if baseline else {}
     void = void_measures(control) | throttled.keys()
@@ -205,17 +213,17 @@ def compare(study: Study, params: CompareParams) -> Judging:
     judge = _judged_by_speed if study.speed_only else _judged
     judged = judge(study, measured, void, params)
     rejected = _rejected_policies(judged)
-    candidates = tuple(_explained(study, item, params, control, void, throttled, rejected) for item in judged)
+    candidates = tuple(_explained(study, item, control, void, throttled, rejected) for item in judged)
     tried = {profile.policy for item in study.candidates if (profile := item.profile) is not None}
     baseline_reasons = explain_profile(baseline, study.environment, tried, study.classes) if baseline else ()
     return Judging(study, params, control, void, candidates, baseline_reasons, throttled)
 
 
-def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
+def _measured(study: Study, result: VariantResult, params: CompareParams) -> JudgedCandidate:
     """A candidate's numbers, without verdicts and reasons."""
     baseline, profile = study.baseline.profile, result.profile
     if baseline is None or profile is None:
-        return JudgedCandidate(result, dict.fromkeys(study.measures_of(result.variant), "inconclusive"), ())
+        return JudgedCandidate(result, dict.fromkeys(study.measures_of(result.variant), "inconclusive"))
     speedups = _speedups(study, result.variant, baseline, profile)
     # what an account says is of a step, which has other work in another batch
     accounts = Accounts.of(baseline, profile, study.control) if profile.batch_size == baseline.batch_size else None
@@ -223,24 +231,35 @@ def _measured(study: Study, result: VariantResult) -> JudgedCandidate:
     quality = None if study.speed_only else quality_change(study, _scores(result))
     same_weights = _quality_same_weights(study, result)
     changes = {measure: quality if measure == TRAIN else same_weights for measure in speedups}
+    evidence = Evidence(
+        baseline=baseline,
+        candidate=profile,
+        trainings=result.trainings,
+        speedups=speedups,
+        environment=study.environment,
+        min_speedup=params.min_speedup,
+        classes=study.classes,
+        factors=_factors(study, result.variant, baseline, profile),
+        accounts=accounts,
+        account=account_of(accounts, speedups[TRAIN].within_run, ratios),  # both are of this run
+        lacks_same_weights=not study.speed_only and same_weights is None,
+    )
     return JudgedCandidate(
         result=result,
         verdicts={},
-        reasons=(),
-        speedups=speedups,
+        evidence=evidence,
         classes={measure: found for measure, change in changes.items() if (found := _classes(study, change))},
-        factors=_factors(study, result.variant, baseline, profile),
         quality=quality,
         quality_same_weights=same_weights,
         waiting=precision_bound(baseline, profile),
-        accounts=accounts,
-        account=account_of(accounts, speedups[TRAIN].within_run, ratios),  # both are of this run
     )
 
 
 def _with_named_kinds(measured: Sequence[JudgedCandidate]) -> list[JudgedCandidate]:
-    named = with_names({item.variant: item.account for item in measured if item.account is not None})
-    return [replace(item, account=named.get(item.variant)) for item in measured]
+    by_variant = {item.variant: item.evidence for item in measured if item.evidence is not None}
+    named = with_names({name: data.account for name, data in by_variant.items() if data.account is not None})
+    found = {name: replace(data, account=named.get(name)) for name, data in by_variant.items()}
+    return [replace(item, evidence=found.get(item.variant)) for item in measured]
 
 
 def _judged(
@@ -311,37 +330,20 @@ def _own(by_key: Mapping[Key, _Value], candidate: JudgedCandidate) -> dict[str, 
 def _explained(
     study: Study,
     candidate: JudgedCandidate,
-    params: CompareParams,
     control: dict[str, Speedup],
     void: frozenset[str],
     throttled: Mapping[str, float],
     rejected: frozenset[str],
 ) -> JudgedCandidate:
-    """The candidate with its reasons and its limit."""
+    """The candidate with its reasons."""
     baseline, result = study.baseline, candidate.result
-    if baseline.profile is None or result.profile is None:
+    if candidate.evidence is None:
         left_out = study.task.left_out.get(result.variant)
         failures = [arm_failed(result, left_out=left_out)] if result.failures else []
         failures += [arm_failed(baseline, role="baseline")] if baseline.failures else []
         return replace(candidate, reasons=tuple(failures))
-    evidence = Evidence(
-        baseline=baseline.profile,
-        candidate=result.profile,
-        trainings=result.trainings,
-        speedups=candidate.speedups,
-        environment=study.environment,
-        min_speedup=params.min_speedup,
-        classes=study.classes,
-        control=control,
-        void=void,
-        throttled=throttled,
-        factors=candidate.factors,
-        accounts=candidate.accounts,
-        account=candidate.account,
-        rejected=rejected,
-        lacks_same_weights=not study.speed_only and candidate.quality_same_weights is None,
-    )
-    return replace(candidate, reasons=explain(evidence), limit=evidence.limit)
+    evidence = replace(candidate.evidence, control=control, void=void, throttled=throttled, rejected=rejected)
+    return replace(candidate, evidence=evidence, reasons=explain(evidence))
 
 
 def _factors(study: Study, variant: str, baseline: Profile, candidate: Profile) -> dict[str, Factors]:

@@ -9,13 +9,14 @@ from html.parser import HTMLParser
 import pytest
 
 from halfstep import files
+from halfstep.compare.explain.evidence import Evidence
 from halfstep.compare.judging import Judging, compare
 from halfstep.compare.sentences import verdict_sentence
 from halfstep.compare.text import SYNTHETIC_NOTE
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Change, Reason, VerdictTest
 from halfstep.results.profile import read_profile
-from tests.small_study import ENDING, PROTOCOL, SEEDS, STEP_MS, SmallStudy, html_of
+from tests.small_study import ENDING, PROTOCOL, SEEDS, STEP_MS, SmallStudy, html_of, with_evidence
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -100,10 +101,11 @@ def test_warnings_are_escaped(project: SmallStudy) -> None:
 
 def test_names_of_layers_are_escaped(comparison: Judging) -> None:
     candidate = comparison.candidates[1]
-    assert candidate.accounts is not None
-    rows = candidate.accounts.candidate.assign(layer="<b>layer", dtype="<i>half")
-    accounts = replace(candidate.accounts, candidate=rows)
-    html = html_of(replace(comparison, candidates=(replace(candidate, accounts=accounts),)))
+    assert candidate.evidence is not None
+    assert candidate.evidence.accounts is not None
+    rows = candidate.evidence.accounts.candidate.assign(layer="<b>layer", dtype="<i>half")
+    accounts = replace(candidate.evidence.accounts, candidate=rows)
+    html = html_of(replace(comparison, candidates=(with_evidence(candidate, accounts=accounts),)))
     assert "&lt;b&gt;layer" in html
     assert "<i>half" not in html
 
@@ -217,8 +219,11 @@ def test_ratio_of_typical_steps_is_shown_beside_stalls(comparison: Judging) -> N
     assert "counts stalls" not in _text(comparison)
 
 
-def test_account_is_a_waterfall_from_step_to_step_and_to_the_limit(comparison: Judging) -> None:
-    text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], limit=1.75),)))
+def test_account_is_a_waterfall_from_step_to_step_and_to_the_limit(
+    comparison: Judging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evidence, "limit", 1.75)
+    text = _text(replace(comparison, candidates=(with_evidence(comparison.candidates[1]),)))
     section = text[text.index("What changed in a training step") :]
     rows = ["float32 13.0 ms", "convolutions −", "casts +", "disturbances of the machine", "unexplained"]
     rows += [
@@ -235,9 +240,11 @@ def test_account_is_a_waterfall_from_step_to_step_and_to_the_limit(comparison: J
 
 def test_void_account_is_named(comparison: Judging) -> None:
     candidate = comparison.candidates[1]
-    assert candidate.account is not None
+    assert candidate.evidence is not None
+    assert candidate.evidence.account is not None
     control = Change(value=1.0, low=0.5, high=1.5)
-    void = replace(candidate, account=candidate.account.model_copy(update={"void": True, "control": control}))
+    account = candidate.evidence.account.model_copy(update={"void": True, "control": control})
+    void = with_evidence(candidate, account=account)
     text = _text(replace(comparison, candidates=(void,)))
     assert "The two copies of float32, which are equal, differ by more than noise in these traces" in text
     assert "The traces cannot say why: by them, the two copies of the baseline, which are equal, differ by +1" in text
@@ -287,13 +294,13 @@ def test_loss_scale_is_drawn_if_a_training_has_one(project: SmallStudy) -> None:
     )
 
 
-def test_report_contains_the_largest_batch_and_the_limit(project: SmallStudy) -> None:
+def test_report_contains_the_largest_batch_and_the_limit(project: SmallStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Evidence, "limit", 1.89)
     for name, size in (("float32", 512.0), ("mixed_bfloat16", 1024.0)):
         largest = {"memory/max_batch_size": size, "memory/max_batch_examples_per_s": 10 * size}
         project.edit_profile(name, metrics=read_profile(name).metrics | largest)
     found = project.compare()
-    candidate = replace(found.candidates[1], limit=1.89)
-    text = _text(replace(found, candidates=(candidate,)))
+    text = _text(replace(found, candidates=found.candidates[1:2]))
     assert (
         "The largest batch that fits, by doubling, is 1,024 images with mixed_bfloat16 (10,200 a second), 512 with "
         "float32 (5,120 a second)." in text

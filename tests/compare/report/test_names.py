@@ -14,7 +14,7 @@ from halfstep.compare.study import VariantResult
 from halfstep.errors import printable
 from tests.compare.report.test_html import _Balance
 from tests.hostile_names import NAMES
-from tests.small_study import SmallStudy, html_of, terminal_of
+from tests.small_study import SmallStudy, html_of, terminal_of, with_evidence
 
 
 class _Page(_Balance):
@@ -46,13 +46,13 @@ def _renamed(comparison: Judging, name: str) -> Judging:
 
 def _named(item: JudgedCandidate) -> JudgedCandidate:
     """The candidate with a layer, a class and an operation of each of `NAMES`."""
-    if item.accounts is None:
+    if item.evidence is None or item.evidence.accounts is None:
         return item
-    rows = item.accounts.candidate
+    rows = item.evidence.accounts.candidate
     repeats = rows[["process"]].drop_duplicates()
     own = dict.fromkeys(("layer", "layer_class", "operation", "dtype"))
     more = [repeats.assign(kind="memory", time_ms=1.0, **dict.fromkeys(own, name)) for name in NAMES]
-    return replace(item, accounts=replace(item.accounts, candidate=pd.concat([rows, *more])))
+    return with_evidence(item, accounts=replace(item.evidence.accounts, candidate=pd.concat([rows, *more])))
 
 
 def test_page_shows_any_name_as_text(project: SmallStudy) -> None:

@@ -14,7 +14,7 @@ from halfstep.compare.next_steps import MOST_PROCESSES, next_steps
 from halfstep.compare.sentences import verdict_sentence
 from halfstep.params.schema import ProfileParams
 from halfstep.stats.sample_size import times_as_long
-from tests.small_study import BRIDGE, PROTOCOL, SmallStudy
+from tests.small_study import BRIDGE, PROTOCOL, SmallStudy, with_evidence
 
 
 def _spread(project: SmallStudy, by: float) -> None:
@@ -27,9 +27,8 @@ def _training_only(comparison: Judging) -> Judging:
     """The comparison with the second candidate's training alone."""
     found = comparison.candidates[1]
     tests = {"train": found.tests["train"]}
-    candidate = replace(
-        found, verdicts={"train": found.verdict}, speedups={"train": found.speedups["train"]}, tests=tests
-    )
+    alone = with_evidence(found, speedups={"train": found.speedups["train"]})
+    candidate = replace(alone, verdicts={"train": found.verdict}, tests=tests)
     return replace(comparison, candidates=(candidate,))
 
 
@@ -81,7 +80,7 @@ def test_ratio_that_only_runs_leave_open_asks_for_another_occasion(project: Smal
     speedup = candidate.speedups["train"]
     agreeing = replace(speedup, by_process=tuple(replace(speedup.by_process[0]) for _ in range(4)))
     assert agreeing.within_run.low > 1.05 > agreeing.low
-    candidate = replace(candidate, speedups={"train": agreeing})
+    candidate = with_evidence(candidate, speedups={"train": agreeing})
     (sentence,) = next_steps(candidate, replace(comparison, candidates=(candidate,)))
     assert "anywhere from 1.05× to 1.12× after one run" in sentence
     assert sentence.endswith(
