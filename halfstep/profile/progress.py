@@ -60,7 +60,10 @@ class Progress:
             ratio = f"{speedup.ratio:.2f}×{_half_width(speedup)}"
             print(f"{self._stage}:   {candidate}, {measure_label(measure)}: {ratio}{state}")
         count = self._measurement.repeats
-        self._estimate()
+        if rule.has_open and self._schedule.out_of() is None:
+            self._estimate()
+        else:  # that was the last one
+            self._ends_s = time.monotonic()
         self._print(f"{count} {'repeats' if count > 1 else 'repeat, a first answer'} measured")
 
     def goes_on(self, measures: int) -> None:

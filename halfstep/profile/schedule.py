@@ -73,14 +73,20 @@ class Schedule:
     @property
     def expected_s(self) -> float:
         """Seconds that the measurement takes if it ends when the time is up, or after the fewest repeats."""
-        starts_s = self.plan.fewest_repeats * self.plan.start_s if self._profile.max_seconds else 0.0
         started_s = self.plan.start_s if self.plan.interleaved and not self._measurement.repeats else 0.0
-        return max(self.left_s + starts_s, self._fewest_left_s - started_s, self.plan.start_s)
+        return max(self.left_s + self._untimed_left_s, self._fewest_left_s - started_s, self.plan.start_s)
 
     @property
     def expected_left_s(self) -> float:
         """Seconds until measuring should end, not before the fewest repeats; 0 or less where the time is up."""
-        return max(self.left_s, self._fewest_left_s)
+        return max(self.left_s + self._untimed_left_s, self._fewest_left_s)
+
+    @property
+    def _untimed_left_s(self) -> float:
+        """Seconds of starts and short traces still to come, where only the timing is limited; 0 elsewhere."""
+        if not self._profile.max_seconds:
+            return 0.0
+        return max(0, self.plan.fewest_repeats - self._measurement.repeats) * (self.plan.start_s + self.plan.beside_s)
 
     @property
     def _fewest_left_s(self) -> float:

@@ -80,6 +80,14 @@ def test_expected_time_is_about_what_the_measurement_takes(clock: Clock, start_s
     assert clock.now_s - start_s == pytest.approx(expected_s, rel=0.4)
 
 
+def test_expected_time_has_what_is_not_timed_where_the_seconds_of_timing_are_given(clock: Clock) -> None:
+    planned, asked = plan(50.0, {"max_seconds": 20.0}, start_s=6.0, trainings_s=120.0), ProfileParams(max_seconds=20.0)
+    begun, measurement = schedule_of(planned, asked)
+    assert begun.expected_s == begun.expected_left_s == 20 + planned.fewest_repeats * (6 + planned.beside_s)
+    measurement.repeats, measurement.timing_s = planned.fewest_repeats - 1, 15.0
+    assert begun.expected_left_s == 5 + 6 + planned.beside_s
+
+
 def test_seconds_in_the_parameters_are_those_of_the_timing(clock: Clock) -> None:
     found, measurement, rounds = run(clock, max_seconds=20.0)
     assert measurement.timing_s == pytest.approx(20.0, abs=0.5)
