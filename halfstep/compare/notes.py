@@ -133,11 +133,12 @@ def _run_texts(judging: Judging) -> Iterator[str]:
     for candidate in judging.candidates:
         for measure, speedup in candidate.speedups.items():
             if candidate.verdicts[measure] == "inconclusive" and measure not in judging.void:
-                found = required * speedup.ratio / speedup.low
+                found = required * speedup.ratio / speedup.low if speedup.low else math.inf
                 smallest[measure] = min(found, smallest.get(measure, math.inf))
     if not smallest:
         return
-    enough = joined([f"{ratio:.2f}× in {measure_text(measure)}" for measure, ratio in smallest.items()])
+    ratios = {measure: f"{ratio:.2f}" if ratio < 10 else "over 10" for measure, ratio in smallest.items()}
+    enough = joined([f"{ratio}× in {measure_text(measure)}" for measure, ratio in ratios.items()])
     least = smallest_above(required, Error(0.0, math.inf).with_known(2 * RUN_SD**2), final_confidence(0))
     yield (
         f"Two runs of the same program differ by about {percent_text(RUN_SD)}, and every interval contains that. To "

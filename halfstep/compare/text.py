@@ -38,8 +38,9 @@ class _RatioLike(Protocol):  # with its interval, while it is judged and in the 
 
 
 def interval_text(speedup: _RatioLike) -> str:
-    """The interval of a ratio, such as `1.57 to 1.63`."""
-    return f"{speedup.low:.2f} to {speedup.high:.2f}"
+    """The interval of a ratio, such as `1.57 to 1.63`; of two repeats that disagree, such as `0.02 to 4,310`."""
+    low, high = (f"{end:.2f}" if end < 100 else f"{end:,.0f}" for end in (speedup.low, speedup.high))
+    return f"{low} to {high}"
 
 
 def ratio_text(speedup: _RatioLike) -> str:

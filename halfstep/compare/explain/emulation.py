@@ -10,6 +10,7 @@ from halfstep.compare.explain.evidence import Evidence, change_text, changes_of,
 from halfstep.compare.explain.hardware import instruction_sets, peak_ratios
 from halfstep.compare.explain.layer_sets import slower_sets
 from halfstep.compare.explain.limit import best_speedup, work_of
+from halfstep.compare.text import interval_text
 from halfstep.policies import FLOAT16, POLICIES
 from halfstep.results.comparison import PartChange, Reason, Remedy
 from halfstep.stats.speedup import Speedup
@@ -42,7 +43,7 @@ def emulated_float16(data: Evidence) -> Reason | None:
     return Reason(
         code="emulated_float16",
         text=f"This CPU emulates float16{although}: a training step runs at {precision.ratio:.2f}× the speed "
-        f"({precision.low:.2f} to {precision.high:.2f}), and the operations that moved to float16 take "
+        f"({interval_text(precision)}), and the operations that moved to float16 take "
         f"{change_text(change)} a step ({_longest_text(rows)}).",
         evidence={"speedup_train": precision.ratio, "low": precision.low, "high": precision.high}
         | {"operations": rows[:OPERATIONS_SHOWN]}
@@ -76,8 +77,8 @@ def no_16bit_instructions(data: Evidence) -> Reason | None:
     return Reason(
         code="no_16bit_instructions",
         text=f"This CPU has no {dtype} instructions ({', '.join(found)}), so it converts every number to float32 and "
-        f"back: a training step runs at {precision.ratio:.2f}× the speed ({precision.low:.2f} to "
-        f"{precision.high:.2f}).",
+        f"back: a training step runs at {precision.ratio:.2f}× the speed "
+        f"({interval_text(precision)}).",
         evidence={"instruction_sets": found, "speedup_train": precision.ratio}
         | {"low": precision.low, "high": precision.high},
         advice=f"Keep {data.baseline.policy} on this CPU, or measure on one with instructions for {dtype}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from halfstep.compare.explain.evidence import STEP, Evidence, interval_evidence, part_of_compute_ms
 from halfstep.compare.explain.hardware import MEMORY_TRAFFIC_RATIO
+from halfstep.compare.text import ratio_text
 from halfstep.results.comparison import Reason
 
 MEMORY_BOUND_PERCENT = 50.0
@@ -43,7 +44,7 @@ def at_limit(data: Evidence) -> Reason | None:
         text += f"{data.min_speedup:g}×."
         advice = "Lower compare.min_speedup if this is worth having; otherwise make the rest of the step faster first."
     else:
-        reached = f"{speedup.ratio:.2f}× ({speedup.low:.2f} to {speedup.high:.2f})"
+        reached = ratio_text(speedup)
         text = f"The speed-up of {reached} is near the limit of this step, {limit:.2f}×{_ASSUMED}."
         advice = "A lower precision cannot bring much more here: no precision makes the rest of the step faster."
     step_ms = data.before.metrics.get(STEP)

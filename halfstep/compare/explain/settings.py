@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from halfstep.compare.explain.evidence import Evidence, Factors, changes_of, part_of_compute_ms, remedy
+from halfstep.compare.text import ratio_text
 from halfstep.results.comparison import Reason
 from halfstep.results.profile import Profile, Setting, differing_settings
 from halfstep.stats.speedup import Speedup
@@ -197,7 +198,7 @@ def settings_not_precision(data: Evidence, measure: str) -> Reason | None:
         measure=measure,
         text=f"In {measure_text(measure)}, the speed-up of {speedup.ratio:.2f}× comes from "
         f"{_settings_text(differing)}: in the precision of the baseline that alone makes "
-        f"{_interval_text(factors.settings)}. The precision makes {_interval_text(factors.precision)}.",
+        f"{ratio_text(factors.settings)}. The precision makes {ratio_text(factors.precision)}.",
         evidence=_factors_evidence(factors) | {"settings": differing, "min_speedup": data.min_speedup},
         advice=f"Try {entries} in the entry of the baseline in variants.",
         time_ms=_difference_ms(factors.settings),
@@ -219,10 +220,10 @@ def _setting_differs(data: Evidence, measure: str, key: Literal["xla", "onednn"]
     if effect is not None and effect.low <= 1 <= effect.high:
         return None
     if factors:
-        text += f". In {where}, {_settings_text(differing)} makes {_interval_text(factors.settings)}, and the "
-        text += f"precision makes {_interval_text(factors.precision)}."
+        text += f". In {where}, {_settings_text(differing)} makes {ratio_text(factors.settings)}, and the "
+        text += f"precision makes {ratio_text(factors.precision)}."
     elif effect is not None:
-        text += f": in {where}, the speed-up of {_interval_text(effect)} comes from {_settings_text(differing)}."
+        text += f": in {where}, the speed-up of {ratio_text(effect)} comes from {_settings_text(differing)}."
     elif measure == TRAIN:
         text += ": the speed-up is not due to precision alone."
     else:
@@ -256,10 +257,6 @@ def _differing(baseline: Profile, candidate: Profile, measure: str = TRAIN) -> d
 
 def _settings_text(differing: dict[str, Setting]) -> str:
     return joined([f"{_NAMES[key]} {_on(after)}" for key, after in differing.items()])
-
-
-def _interval_text(speedup: Speedup) -> str:
-    return f"{speedup.ratio:.2f}× ({speedup.low:.2f} to {speedup.high:.2f})"
 
 
 def _factors_evidence(factors: Factors) -> dict[str, Any]:
