@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -143,6 +144,12 @@ class Study:
         found = [item.metrics.permuted_p for item in self.baseline.trainings if item.metrics.permuted_p is not None]
         if not found or min(found) * len(found) <= LARGEST_P:
             return None
+        if all(_is_same_in_any_order(item.metrics) for item in self.baseline.trainings):
+            return (
+                f"nothing shows that {self.baseline.variant} has learned anything ({self.score_name} "
+                f"{self._mean_text('test_score')}, also with its predictions in another order, as where all targets of "
+                "the test are equal)"
+            )
         return (
             f"{self.baseline.variant} has hardly learned anything ({self.score_name} "
             f"{self._mean_text('test_score')}, by chance {self._mean_text('permuted_score')})"
@@ -172,6 +179,12 @@ class Study:
     def variants(self) -> tuple[VariantResult, ...]:
         """The baseline, then the candidates."""
         return (self.baseline, *self.candidates)
+
+
+def _is_same_in_any_order(metrics: TrainingMetrics) -> bool:
+    """Whether permuted predictions score the same, as where all of them, or all targets, are equal."""
+    score, permuted = metrics.test_score, metrics.permuted_score
+    return score is not None and permuted is not None and math.isclose(score, permuted, rel_tol=1e-9)
 
 
 def with_margin(params: CompareParams, study: Study) -> CompareParams:

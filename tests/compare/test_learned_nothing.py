@@ -48,6 +48,27 @@ def test_baseline_that_has_learned_nothing_adopts_nothing(project: SmallStudy, p
         assert "has hardly learned anything" in page
 
 
+@pytest.mark.parametrize("equal", ["targets", "predictions"])
+def test_where_all_are_equal_nothing_is_said_of_what_was_learned(project: SmallStudy, equal: str) -> None:
+    """As of a network that makes an equation hold, whose targets are all 0."""
+    drawn = np.random.default_rng(0).normal(size=(IMAGES, 1)).astype(np.float32)
+    targets, predicted = (np.zeros_like(drawn), drawn) if equal == "targets" else (drawn, np.zeros_like(drawn))
+    score = lambda y, found: -np.abs(y - found)[:, 0]  # noqa: E731
+    task = Task(model=None, compile={}, train=None, score=score, score_name="neg_loss")
+    found = training.of_permuted(scoring.permuted_scores(task, scoring.Tested(predicted, [(targets, predicted)])))
+    assert found["permuted_p"] > 0.4
+    assert found["permuted_score"] == pytest.approx(score(targets, predicted).mean(dtype=np.float64), rel=1e-12)
+    for seed in SEEDS:
+        folder = files.train_dir("float32", seed)
+        metrics = json.loads((folder / METRICS).read_text())
+        files.write_json(folder / METRICS, metrics | found | {"permuted_score": metrics["test_accuracy"] * (1 + 1e-15)})
+        files.write_manifest(folder)
+    said = document_of(project.compare()).candidates["mixed_bfloat16"].sentence
+    assert said.startswith(
+        "Speed only, because nothing shows that float32 has learned anything (accuracy 98.0 %, also "
+    )
+
+
 @pytest.mark.parametrize("p", [(1e-5, 1e-9, 0.0), (0.0003, 0.9, 0.9), ()])
 def test_baseline_that_has_learned_is_judged(project: SmallStudy, p: tuple[float, ...]) -> None:
     found = compared(project, *p)
