@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator
@@ -87,9 +88,9 @@ def modules(folder: Path, name: Name) -> Iterator[Module]:
 
 def source_file(folder: Path, name: Name) -> Path | None:
     """File of a module in a folder. A package hides a module of the same name, as in Python."""
-    base = folder.joinpath(*name)
-    candidates = (base / "__init__.py", base.with_name(f"{base.name}.py"))
-    return next((path for path in candidates if _is_file(path)), None)
+    base = "/".join([str(folder), *name])  # text: a start of a stage looks thousands of names up
+    found = (path for path in (f"{base}/__init__.py", f"{base}.py") if os.path.isfile(path))  # noqa: PTH113
+    return next(map(Path, found), None)
 
 
 def source_of(path: Path) -> bytes:
@@ -202,13 +203,6 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 def _strings(tree: ast.expr) -> Iterator[str]:
     constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
     return (value for value in constants if isinstance(value, str) and value.isidentifier())
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long, or a folder that may not be read
-        return False
 
 
 def _counts(name: Name, top: str, folder: Path) -> bool:

@@ -96,3 +96,13 @@ def test_instruction_sets_of_arm_are_read(monkeypatch: pytest.MonkeyPatch) -> No
     features = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm sve i8mm bf16 dgh rng"
     monkeypatch.setattr(fingerprint, "_proc_cpuinfo", lambda: {"processor": "0", "Features": features})
     assert fingerprint.fingerprint()["cpu"]["instruction_sets"] == ["asimd", "asimdhp", "bf16"]
+
+
+def test_libraries_of_cuda_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, version in (("nvidia-cublas-cu12", "12.5.3.2"), ("nvidia-nccl-cu13", "2.28")):
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = fingerprint.versions()
+    assert (found["nvidia-cublas-cu12"], found["nvidia-nccl-cu13"]) == ("12.5.3.2", "2.28")
