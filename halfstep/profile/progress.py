@@ -51,8 +51,13 @@ class Progress:
         if time.monotonic() - self._printed_s > INTERVAL_S:
             self._print(f"repeat {self._measurement.repeats + 1}")
 
-    def after_repeat(self, rule: StoppingRule) -> None:
-        """Prints the ratios so far, each with half the width of its 95 % interval, and what has ended."""
+    def after_repeat(self, rule: StoppingRule, *, goes_on: bool) -> None:
+        """Prints the ratios so far, each with half the width of its 95 % interval, and what has ended.
+
+        Args:
+            rule: that says both.
+            goes_on: whether another repeat follows.
+        """
         found = rule.speedups().items()
         for (candidate, measure), speedup in found:
             ended = rule.endings.get((candidate, measure))
@@ -60,9 +65,9 @@ class Progress:
             ratio = f"{speedup.ratio:.2f}×{_half_width(speedup)}"
             print(f"{self._stage}:   {candidate}, {measure_label(measure)}: {ratio}{state}")
         count = self._measurement.repeats
-        if rule.has_open and self._schedule.out_of() is None:
+        if goes_on:
             self._estimate()
-        else:  # that was the last one
+        else:
             self._ends_s = time.monotonic()
         self._print(f"{count} {'repeats' if count > 1 else 'repeat, a first answer'} measured")
 

@@ -289,7 +289,7 @@ class _Runner:
         self._schedule.learn(self._rule.speedups().values())
         self._measurement.stage_s = self._schedule.spent_s + self._earlier_s
         self._repeats.add(number)
-        self._progress.after_repeat(self._rule)
+        self._progress.after_repeat(self._rule, goes_on=self._goes_on())
 
     def _look(self) -> None:
         """Ends measures; if the time is up and some may still be settled, it is lengthened."""

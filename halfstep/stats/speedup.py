@@ -461,19 +461,16 @@ def train_speedup(
     Raises:
         ComparisonError: two variants differ in a round, a time is not positive, or there are too few repeats.
     """
-    before, after = _turns_of_training(baseline), _turns_of_training(candidate)
-    if batch_sizes[0] != batch_sizes[1] and interleaved:
-        before, after = _as_many_examples(before, after, batch_sizes)
-    elif batch_sizes[0] != batch_sizes[1]:
-        after = after._replace(counts=after.counts * batch_sizes[1] / batch_sizes[0])
-    return _speedup("rounds.csv", (before, after), confidence, interleaved, fewest)
+    turns = _turns_of_training(baseline), _turns_of_training(candidate)
+    return _speedup("rounds.csv", turns, confidence, interleaved, fewest, batch_sizes)
 
 
-def _as_many_examples(before: _Turns, after: _Turns, batch_sizes: tuple[int, int]) -> tuple[_Turns, _Turns]:
-    """The turns that both arms have, with the times of the second one as if it had the examples of the first."""
-    before, after = _shared(before, after)
+def _as_many_examples(before: _Turns, after: _Turns, batch_sizes: tuple[int, int], interleaved: bool) -> _Turns:
+    """The turns of the second arm, counted or timed as if they had the examples of the first one's."""
+    if not interleaved:
+        return after._replace(counts=after.counts * batch_sizes[1] / batch_sizes[0])
     share = (before.counts * batch_sizes[0]) / (after.counts * batch_sizes[1])
-    return before, after._replace(counts=before.counts, times_ms=after.times_ms * share)
+    return after._replace(counts=before.counts, times_ms=after.times_ms * share)
 
 
 def inference_speedup(
@@ -571,12 +568,15 @@ def _speedup(
     confidence: float,
     interleaved: bool,
     fewest: int,
+    batch_sizes: tuple[int, int] = (1, 1),
 ) -> Speedup:
     """The speed-up from the turns of both arms."""
     if any(len(np.unique(arm.keys)) < len(arm.keys) for arm in turns):
         raise ComparisonError(f"{what}: a round occurs twice; run `{MEASURE_AGAIN}`")
     if interleaved:
         turns = _shared(*turns)
+    if batch_sizes[0] != batch_sizes[1]:
+        turns = turns[0], _as_many_examples(*turns, batch_sizes, interleaved)
     repeats = np.intersect1d(turns[0].repeats, turns[1].repeats)
     if not len(repeats):
         raise ComparisonError(

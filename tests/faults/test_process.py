@@ -15,7 +15,6 @@ import yaml
 
 from halfstep import files
 from halfstep.machine.fingerprint import fingerprint
-from tests import warm
 from tests.faults.cases_of_own_code import PARAMS, from_generator, own_code
 from tests.programs import module_of
 
@@ -26,7 +25,7 @@ class Project:
     """A working folder with a task of the user's own."""
 
     def __init__(self, root: Path, python_path: Path) -> None:
-        self.root, self.python = root, sys.executable
+        self.root = root
         self._environment = os.environ | {"PYTHONPATH": str(python_path), "KERAS_HOME": str(root / "keras")}
 
     def write(self, params: dict[str, Any] | None = None, **parts: str) -> None:
@@ -36,7 +35,7 @@ class Project:
 
     def run(self, stage: str = "prepare", *arguments: str, shell: str = "", **variables: str) -> Any:
         """Runs a stage; `shell` is what follows in the command line."""
-        command = " ".join([self.python, "-m", module_of(stage), *arguments, shell])
+        command = " ".join([sys.executable, "-m", module_of(stage), *arguments, shell])
         environment = self._environment | variables
         return subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
@@ -95,7 +94,6 @@ def test_process_is_who_and_where_it_was(project: Project) -> None:
 
 
 def test_thread_that_stays(project: Project) -> None:
-    project.python = warm.python()
     project.write(build="import threading, time\nthreading.Thread(target=time.sleep, args=(300,), name='mine').start()")
     assert project.run().returncode == 0
     done = project.run("train", "--variant", "float32", "--seed", "0")
@@ -154,7 +152,6 @@ def test_keras_json_changes_no_result(project: Project) -> None:
 
 
 def test_later_epoch_with_other_batches(project: Project) -> None:
-    project.python = warm.python()
     lines = "global PASSES\nPASSES = globals().get('PASSES', 0) + 1\nfor _ in range(4 if PASSES < 9 else 3): yield X, Y"
     project.write({"train": {"batch_size": 8, "epochs": 30, "variants": ["float32"]}}, data=from_generator(lines))
     assert project.run().returncode == 0
@@ -175,7 +172,6 @@ def test_later_epoch_with_other_batches(project: Project) -> None:
     ids=str,
 )
 def test_data_set_that_raises_in_a_later_epoch(project: Project, where: str, end: str, said: str) -> None:
-    project.python = warm.python()
     project.write(
         {"train": {"batch_size": 8, "epochs": 60, "variants": ["float32"]}},
         data=f"""

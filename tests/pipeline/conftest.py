@@ -239,7 +239,7 @@ class Folder:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs Python."""
-        return warm.run_as(warm.python(), arguments, cwd=self.path, env=self.environment, check=False)
+        return warm.run(arguments, cwd=self.path, env=self.environment, check=False)
 
 
 @pytest.fixture

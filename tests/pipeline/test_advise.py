@@ -98,6 +98,7 @@ def test_failed_experiment_is_one_line_and_loses_nothing(advised: Checkout) -> N
     path.write_text(source)
 
 
+@pytest.mark.usefixtures("cold_python")
 def test_kill_at_any_moment_touches_nothing(advised: Checkout, tmp_path: Path) -> None:
     text, listing = edit(advised), advised.snapshot()
     before = status(advised)

@@ -32,14 +32,10 @@ def test_time_that_is_left_falls_within_a_repeat(
     ]
 
 
-@pytest.mark.parametrize(
-    ("is_open", "used_up", "left"), [(True, None, "; about 40 s left"), (True, "time", ""), (False, None, "")]
-)
-def test_no_time_is_left_after_the_last_repeat(
-    capsys: pytest.CaptureFixture[str], is_open: bool, used_up: str | None, left: str
-) -> None:
-    schedule: Any = SimpleNamespace(expected_left_s=40.0, out_of=lambda: used_up)
-    rule: Any = SimpleNamespace(speedups=dict, has_open=is_open)
+@pytest.mark.parametrize(("goes_on", "left"), [(True, "; about 40 s left"), (False, "")])
+def test_no_time_is_left_after_the_last_repeat(capsys: pytest.CaptureFixture[str], goes_on: bool, left: str) -> None:
+    schedule: Any = SimpleNamespace(expected_left_s=40.0)
+    rule: Any = SimpleNamespace(speedups=dict)
     measurement: Any = SimpleNamespace(repeats=3)
-    Progress(measurement, schedule, ["float32"], "float32", "profile").after_repeat(rule)
+    Progress(measurement, schedule, ["float32"], "float32", "profile").after_repeat(rule, goes_on=goes_on)
     assert capsys.readouterr().out == f"profile: 3 repeats measured{left}\n"

@@ -458,3 +458,5 @@ def test_ratio_is_of_examples_per_second_where_batches_differ() -> None:
     assert speedup.baseline_time_ms == pytest.approx(150 / 8)
     with pytest.raises(ComparisonError, match="differ in the length"):
         train_speedup(before, after)
+    with pytest.raises(ComparisonError, match="a round occurs twice"):
+        train_speedup(before, pd.concat([after, after]), batch_sizes=(32, 64))

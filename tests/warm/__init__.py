@@ -30,11 +30,11 @@ def make(folder: Path) -> Path:
     return program
 
 
-def run_as(program: str, arguments: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs Python itself, for which `sys.executable` is this program: what it starts by that name starts quickly."""
-    return subprocess.run([program, *arguments], executable=sys.executable, text=True, capture_output=True, **options)
-
-
 def python() -> str:
     """The program for a test; that of the tests themselves where none is made."""
     return os.environ.get(PYTHON, sys.executable)
+
+
+def run(arguments: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs Python itself, whose `sys.executable` is the program: what it starts by that name starts quickly."""
+    return subprocess.run([python(), *arguments], executable=sys.executable, text=True, capture_output=True, **options)
