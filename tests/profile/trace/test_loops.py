@@ -108,24 +108,24 @@ def taken(kind: str, policy: str, folder: Path, **marker: int) -> Traced:
     model.make_train_function()
     for _ in range(2):
         model.train_function(iterator)
-    times_s = []
+    times_ns = []  # by the system clock, as the trace: something may set this clock while a step runs
     tf.profiler.experimental.start(str(folder))
     for number in range(MARKED):
-        before = time.perf_counter()
+        before = time.time_ns()
         if marker:
             with tf.profiler.experimental.Trace("train", step_num=number, **marker):
-                started = time.perf_counter()
+                started = time.time_ns()
                 model.train_function(iterator)
-                ended = time.perf_counter()
+                ended = time.time_ns()
         else:
-            started = time.perf_counter()
+            started = time.time_ns()
             model.train_function(iterator)
-            ended = time.perf_counter()
-        times_s.append((ended - started, time.perf_counter() - before))
+            ended = time.time_ns()
+        times_ns.append((ended - started, time.time_ns() - before))
     tf.profiler.experimental.stop()
-    inside, outside = zip(*times_s, strict=True)
+    inside, outside = zip(*times_ns, strict=True)
     trace = read_trace(folder, graph_dtypes(model.train_function, iterator))
-    return Traced(trace, tuple(1e3 * value for value in inside), tuple(1e3 * value for value in outside))
+    return Traced(trace, tuple(value / 1e6 for value in inside), tuple(value / 1e6 for value in outside))
 
 
 # By case: kind of model, policy, what the names of products in its loop contain, and how often each runs in a step.
