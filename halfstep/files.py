@@ -160,6 +160,15 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, _to_json(value))
 
 
+def update_json(path: Path, value: Any) -> None:
+    """As `write_json`, but a file that says so already is not touched: it need not be flushed to the disk again."""
+    text = _to_json(value)
+    with suppress(OSError):
+        if path.is_file() and path.read_bytes() == text.encode():
+            return
+    write_text(path, text)
+
+
 def _to_json(value: Any) -> str:
     return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 

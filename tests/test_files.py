@@ -84,6 +84,19 @@ def test_json_round_trip(tmp_path: Path) -> None:
     assert list(files.read_json(tmp_path / "a.json")) == ["b", "a"]
 
 
+def test_update_writes_only_what_differs(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    for value in ({"a": 1}, {"a": 2}):
+        files.update_json(path, value)
+        assert files.read_json(path) == value
+    inode = path.stat().st_ino  # a written file replaces the old one
+    files.update_json(path, {"a": 2})
+    assert path.stat().st_ino == inode
+    path.write_text('{"a": 2}')
+    files.update_json(path, {"a": 2})
+    assert path.read_text() == '{\n  "a": 2\n}\n'
+
+
 def test_json_that_is_nested_too_deep_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("[" * 100_000 + "]" * 100_000)

@@ -16,10 +16,10 @@ from halfstep.tracking import store
 
 def write(params: Params, machine: dict[str, Any], head: HeadDigests | None) -> None:
     """Writes all of it, and removes the results of variants that are no longer listed."""
-    files.write_json(files.ENVIRONMENT_FILE, machine)
-    files.write_json(files.TRACKING_FILE, store.identity(params.tracking))
-    for stage in own_code.STARTS:
-        files.write_json(files.KEYS / stage, own_code.key(own_code.contents(stage)))
+    files.update_json(files.ENVIRONMENT_FILE, machine)
+    files.update_json(files.TRACKING_FILE, store.identity(params.tracking))
+    for stage, key in own_code.keys().items():
+        files.update_json(files.KEYS / stage, key)
     write_digests(params) if head is None else write_head_digests(head)
     remove_unlisted_arms(params.train)
 
@@ -27,7 +27,7 @@ def write(params: Params, machine: dict[str, Any], head: HeadDigests | None) -> 
 def write_digests(params: Params) -> None:
     """Writes what identifies the task, and for `images` the images and the model; other tasks do not use these."""
     for path, compute in digests.INPUTS.items():
-        files.write_json(path, compute(params))
+        files.update_json(path, compute(params))
 
 
 def write_head_digests(head: HeadDigests) -> None:
@@ -37,9 +37,9 @@ def write_head_digests(head: HeadDigests) -> None:
         "head's; remove that file if this checkout is your own",
         file=sys.stderr,
     )
-    files.write_json(files.SOURCE_FILE, head.source)
-    files.write_json(files.MODEL_FILE, head.model)
-    files.write_json(files.TASK_FILE, head.task)
+    files.update_json(files.SOURCE_FILE, head.source)
+    files.update_json(files.MODEL_FILE, head.model)
+    files.update_json(files.TASK_FILE, head.task)
 
 
 def remove_unlisted_arms(train: TrainParams) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from halfstep.files import sha256_file
 from halfstep.imports import ROOT
-from halfstep.inputs.closure import Module, needed_files
+from halfstep.inputs.closure import Imports, Module, needed_files
 
 # The modules that compute what a stage writes. Those of which the imports tell nothing are named beside them: what runs
 # in a process of its own, and rules that fill in or check parameters.
@@ -89,7 +89,17 @@ def code_digest(stage: str, root: Path = ROOT) -> str:
 
 def contents(stage: str, root: Path = ROOT) -> dict[str, str]:
     """The sha256 of each file of `code_files`, in the order of their names."""
-    return {name: sha256_file(path) for name, path in sorted(code_files(stage, root).items())}
+    return _contents(code_files(stage, root))
+
+
+def keys(root: Path = ROOT) -> dict[str, dict[str, str]]:
+    """By stage, what its file in `data/keys` contains."""
+    with Imports() as imports:
+        return {stage: key(_contents(code_files(stage, root, imports))) for stage in STARTS}
+
+
+def _contents(paths: Mapping[str, Path]) -> dict[str, str]:
+    return {name: sha256_file(path) for name, path in sorted(paths.items())}
 
 
 def key(contents: Mapping[str, str]) -> dict[str, str]:
@@ -97,11 +107,11 @@ def key(contents: Mapping[str, str]) -> dict[str, str]:
     return {"sha256": of_contents(contents)}
 
 
-def code_files(stage: str, root: Path = ROOT) -> dict[str, Path]:
+def code_files(stage: str, root: Path = ROOT, imports: Imports | None = None) -> dict[str, Path]:
     """The files of `code_digest` by their paths from `root`, with the templates beside them."""
     names = [("halfstep", *start.split("/")) for start in STARTS[stage]]
     start = [Module(name, root.joinpath(*name).with_suffix(".py")) for name in names]
-    found = needed_files(start, "halfstep", root, left_out=tuple(WITHOUT_EFFECT))
+    found = needed_files(start, "halfstep", root, left_out=tuple(WITHOUT_EFFECT), imports=imports)
     folders = {path.parent for path in found.values()}
     templates = [path for folder in folders for path in folder.glob("templates/*")]
     return found | {path.relative_to(root).as_posix(): path for path in templates}

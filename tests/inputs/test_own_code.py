@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from halfstep.inputs import closure
-from halfstep.inputs.own_code import STARTS, WITHOUT_EFFECT, code_digest, code_files
+from halfstep.inputs.own_code import STARTS, WITHOUT_EFFECT, code_digest, code_files, keys
 from tests import warm
 
 # The stages that run again after an edit of the file. Each package is here: one without a stage changes no result.
@@ -116,18 +116,24 @@ def copied(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def before(copied: Path) -> dict[str, str]:
-    return {stage: code_digest(stage, copied) for stage in STARTS}
+def before(copied: Path) -> dict[str, dict[str, str]]:
+    return keys(copied)
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_edit_changes_the_digests_of_the_stages_that_use_it(copied: Path, before: dict[str, str], name: str) -> None:
+def test_edit_changes_the_digests_of_the_stages_that_use_it(
+    copied: Path, before: dict[str, dict[str, str]], name: str
+) -> None:
     path = copied / "halfstep" / name
     content = path.read_bytes()
     path.write_bytes(content + b"\n/* */" if path.suffix == ".css" else content + b"\n# a comment\n")
-    after = {stage: code_digest(stage, copied) for stage in STARTS}
+    after = keys(copied)
     path.write_bytes(content)
     assert {stage for stage in STARTS if before[stage] != after[stage]} == EDITS[name]
+
+
+def test_the_keys_of_all_stages_are_those_of_each_alone(copied: Path, before: dict[str, dict[str, str]]) -> None:
+    assert before == {stage: {"sha256": code_digest(stage, copied)} for stage in STARTS}
 
 
 def test_every_package_is_edited(root: Path) -> None:
