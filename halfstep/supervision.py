@@ -123,7 +123,8 @@ def _wait(child: int, reading: int) -> NoReturn:
 def description_of_end(status: int) -> str:
     """What ended a process, in words; a negative status is that of a signal."""
     if status >= 0:
-        return f"ended with status {status} before its end: your own code, or a library, calls os._exit"
+        shown = "an error ended it, which is shown above, or " if status == 1 else ""
+        return f"ended with status {status} before its end: {shown}your own code, or a library, calls os._exit"
     try:
         number = signal.Signals(-status)
     except ValueError:

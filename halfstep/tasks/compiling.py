@@ -53,7 +53,8 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
         _build_metrics(model, found.training)
     float32 = Float32Layers()
     if variant.float32_layers:
-        float32 = verified(model, variant.float32_layers, found.training.from_step(0, 1).element_spec)
+        with user_code.explained(spec.subject, "cannot be trained", TaskError):  # a step of its own is traced here
+            float32 = verified(model, variant.float32_layers, found.training.from_step(0, 1).element_spec)
     has_step = spec.task.step is not None
     precision.verify(
         model, variant, all_layers=not is_own, scaling=not has_step, kept=float32.paths, outputs=float32.outputs

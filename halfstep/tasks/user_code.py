@@ -29,6 +29,8 @@ UNEVEN = "Task.train does not have the same number of batches in every epoch"
 REPEAT = "give every epoch as many, as Task.train.repeat().take(steps) does"
 _KEPT_START = 80  # characters of a message that is too long
 _KERAS_ARGUMENTS = "Arguments received by "  # how the end of a message of Keras begins
+# What Keras says of a layer that fails while its output's shape is inferred, before the error itself.
+_KERAS_GUESS = re.compile(r"Could not automatically infer the output shape .*?Error encountered:", re.DOTALL)
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in ')
@@ -206,8 +208,9 @@ def _text(error: BaseException) -> str:
 
 
 def _shortened(text: str) -> str:
-    """On one line, without what Keras appends and without colours; of a long text its end, where the cause is."""
-    text = " ".join(_COLOUR.sub("", text.partition(_KERAS_ARGUMENTS)[0]).split())
+    """On one line, without what Keras adds and without colours; of a long text its end, where the cause is."""
+    text = _KERAS_GUESS.sub("", _COLOUR.sub("", text.partition(_KERAS_ARGUMENTS)[0]))
+    text = " ".join(text.split())
     if len(text) > _MAX_LENGTH:
         text = f"{text[:_KEPT_START]} ... {text[_KEPT_START - _MAX_LENGTH :]}"
     return one_line(text)

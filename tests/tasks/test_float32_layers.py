@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from halfstep import files, precision
-from halfstep.errors import PrecisionError
+from halfstep.errors import PrecisionError, TaskError
 from halfstep.params import ModelParams, TrainParams, Variant
 from halfstep.profile.records import ArmConfig
 from halfstep.profile.worker import Worker
@@ -29,6 +29,26 @@ from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own
 
 TRAIN = TrainParams(batch_size=8, epochs=2)
+MIXES_TYPES = """
+class Autoencoder(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = keras.layers.Dense(2, name="encoder"), keras.layers.Dense(4, name="decoder")
+
+    def call(self, x):
+        return self.decoder(self.encoder(x))
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((data[0] - self(data[0], training=True)) ** 2)
+            scaled = self.optimizer.scale_loss(loss)
+        self.optimizer.apply(tape.gradient(scaled, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+def build(*, batch_size, seed):
+    return changed(model=Autoencoder())
+"""
 BATCH = (tf.TensorSpec((2, 4)), tf.TensorSpec((2, 1)))
 L = keras.layers
 pytestmark = pytest.mark.usefixtures("mixed_float16")
@@ -298,4 +318,13 @@ def test_own_task_says_which_pattern_names_no_layer(own: Own) -> None:
     prepare_task(task, TRAIN, files.PREPARED)
     variant = Variant(policy="mixed_bfloat16", float32_layers=("deep/hiden",))
     with pytest.raises(PrecisionError, match="no layer matches 'deep/hiden'; did you mean 'deep/hidden'"):
+        building.ready(TaskSpec(task, ModelParams(), TRAIN), variant, 0)
+
+
+def test_own_training_step_that_mixes_types_is_one_line(own: Own) -> None:
+    """Float32 pixels minus a 16-bit reconstruction; the layer beside it is kept in float32."""
+    task = own(MIXES_TYPES)
+    prepare_task(task, TRAIN, files.PREPARED)
+    variant = Variant(policy="mixed_bfloat16", float32_layers=("autoencoder/encoder",))
+    with pytest.raises(TaskError, match=r"cannot be trained under mixed_bfloat16: .*'Sub'.*bfloat16.*\(.*, line \d+\)"):
         building.ready(TaskSpec(task, ModelParams(), TRAIN), variant, 0)

@@ -52,6 +52,7 @@ def test_innermost_layer_is_named_also_by_the_error_that_is_raised_from_it() -> 
     with pytest.raises(TaskError) as raised, user_code.explained("it", "cannot be built", TaskError):
         _model(L.Dense(2), Block(name="block"))
     assert failed_layer(raised.value) == "block/inner"
+    assert "Exception encountered when calling Refuses.call(). Input 'y' of 'AddV2' Op has type" in str(raised.value)
     assert failed_layer(TaskError("of no layer")) is None
 
 
