@@ -51,6 +51,11 @@ def ms_text(time_ms: float) -> str:
     return f"{number_text(time_ms)} ms"
 
 
+def end_text(ratio: float) -> str:
+    """An end of the interval of a ratio, such as `1.57`; of two repeats that disagree, such as `4,310`."""
+    return f"{ratio:.2f}" if ratio < 100 else f"{ratio:,.0f}"
+
+
 def percent_text(share: float, digits: int = 0) -> str:
     """A share, such as `14 %`."""
     return f"{100 * share:.{digits}f} %"

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from halfstep.text import ms_text, number_text, signed_text
+from halfstep.text import end_text, ms_text, number_text, signed_text
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,11 @@ from halfstep.text import ms_text, number_text, signed_text
 )
 def test_numbers_have_three_digits(value: float, text: str) -> None:
     assert number_text(value) == text
+
+
+@pytest.mark.parametrize(("ratio", "text"), [(0.0, "0.00"), (1.574, "1.57"), (99.5, "99.50"), (4310.2, "4,310")])
+def test_end_of_an_interval_that_is_wide_open_has_no_decimals(ratio: float, text: str) -> None:
+    assert end_text(ratio) == text
 
 
 def test_shown_number_is_within_half_a_unit_of_its_third_digit_and_has_no_exponent() -> None:

@@ -12,7 +12,7 @@ from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.sample_size import examples_needed, occasions_needed, times_as_long, too_few_examples
 from halfstep.stats.speedup import Speedup
-from halfstep.text import LONGER, MEASURE_AGAIN, TRAIN, capitalized, joined, measure_text, timed_label
+from halfstep.text import LONGER, MEASURE_AGAIN, TRAIN, capitalized, end_text, joined, measure_text, timed_label
 
 MOST_PROCESSES = 50  # that profile.processes allows
 MOST_TIMES = MOST_OCCASIONS = 10  # as long, or as often, as anyone measures
@@ -136,7 +136,7 @@ def _so_far(speedup: Speedup, judging: Judging) -> str:
     required = judging.params.min_speedup
     if speedup.side(required) == "above":
         return f"{ratio_text(speedup)} is above {required:g}× alone, but not together with the other verdicts"
-    return f"{speedup.ratio:.2f}×, anywhere from {speedup.low:.2f}× to {speedup.high:.2f}×"
+    return f"{speedup.ratio:.2f}×, anywhere from {end_text(speedup.low)}× to {end_text(speedup.high)}×"
 
 
 def _minutes_text(minutes: float) -> str:

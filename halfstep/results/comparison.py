@@ -15,7 +15,7 @@ from halfstep.results.prepared import PreparedInfo
 from halfstep.results.profile import Configuration, Protocol, Setting
 from halfstep.results.serving import ExportedFile
 from halfstep.results.task import TaskInfo
-from halfstep.text import TRAIN, ms_text, number_text
+from halfstep.text import TRAIN, end_text, ms_text, number_text
 
 COMPARISON = files.COMPARE / "comparison.json"
 
@@ -496,7 +496,7 @@ class OverParent(Ratio):
         """For every report."""
         return (
             f"Over {self.parent}, from which it was made, its speed-up of training is {self.ratio:.2f}× "
-            f"({self.low:.2f} to {self.high:.2f})."
+            f"({end_text(self.low)} to {end_text(self.high)})."
         )
 
 
