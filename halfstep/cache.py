@@ -43,5 +43,5 @@ def _object(root: Path, md5: str) -> Path:
 def _is_intact(path: Path, md5: str) -> bool:
     """Whether an object matches its name. The object of a directory is a listing, and its name ends in `.dir`."""
     with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
-    return found.hexdigest() == md5.removesuffix(".dir")
+        digest = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
+    return digest.hexdigest() == md5.removesuffix(".dir")

@@ -214,11 +214,11 @@ def read_verified_json(path: Path, key: str = "sha256") -> dict[str, Any]:
         DataError: the file is missing.
         CorruptFileError: the checksum differs.
     """
-    found = read_json(path)
-    content = {name: value for name, value in found.items() if name != key} if isinstance(found, dict) else {}
-    if found != with_checksum(content, key) or path.read_text(encoding="utf-8") != _to_json(found):
+    data = read_json(path)
+    content = {name: value for name, value in data.items() if name != key} if isinstance(data, dict) else {}
+    if data != with_checksum(content, key) or path.read_text(encoding="utf-8") != _to_json(data):
         raise CorruptFileError(f"{path} is damaged (its sha256 differs): remove it and run `{_pipeline_of(path)}`")
-    return dict(found)
+    return dict(data)
 
 
 def write_manifest(directory: Path) -> str:
@@ -264,10 +264,10 @@ def read_manifest(directory: Path) -> dict[str, str]:
         CorruptFileError: the checksum differs.
     """
     try:
-        found = read_verified_json(directory / MANIFEST, MANIFEST)
+        manifest = read_verified_json(directory / MANIFEST, MANIFEST)
     except CorruptFileError as error:
         raise CorruptFileError(f"{directory / MANIFEST} is damaged; {_how_to_recreate(directory, MANIFEST)}") from error
-    return {name: digest for name, digest in found.items() if name != MANIFEST}
+    return {name: digest for name, digest in manifest.items() if name != MANIFEST}
 
 
 def stage_of(path: Path) -> str:

@@ -60,10 +60,10 @@ def main() -> None:
 
 
 def _require_free(folder: Path) -> None:
-    found = [str(name) for name in (PIPELINE, PARAMS_FILE, *_RESULTS) if (folder / name).exists()]
-    if found:
+    existing = [str(name) for name in (PIPELINE, PARAMS_FILE, *_RESULTS) if (folder / name).exists()]
+    if existing:
         raise WorkspaceError(
-            f"{found[0]} exists in {folder}, and is not overwritten: give the pipeline a folder of its own, as in "
+            f"{existing[0]} exists in {folder}, and is not overwritten: give the pipeline a folder of its own, as in "
             "`halfstep init --into precision`; DVC takes several pipelines in a repository"
         )
 

@@ -109,20 +109,20 @@ def look(python: str) -> Interpreter | str:
 
 def problem_with(python: str, *, trains: bool) -> str | None:
     """Why variants cannot be timed in this interpreter, or trained where `trains`, as the end of a sentence."""
-    found = look(python)
-    if isinstance(found, str):
-        return found
+    interpreter = look(python)
+    if isinstance(interpreter, str):
+        return interpreter
     for name, oldest in _OLDEST.items():
         needed = f"{_SHOWN[name]} {'.'.join(map(str, oldest))} or newer"
-        if name not in found.versions:
+        if name not in interpreter.versions:
             return f"which has no {_SHOWN[name]}; install {needed} in its environment"
-        if _numbers(found.versions[name]) < oldest:
-            return f"which has {_SHOWN[name]} {found.versions[name]}; halfstep needs {needed}"
+        if _numbers(interpreter.versions[name]) < oldest:
+            return f"which has {_SHOWN[name]} {interpreter.versions[name]}; halfstep needs {needed}"
     further = _OF_TRAININGS if trains else ()
-    missing = [name for name in found.missing if name in (*_LENT, *further)]
-    if missing and not found.can_borrow:
+    missing = [name for name in interpreter.missing if name in (*_LENT, *further)]
+    if missing and not interpreter.can_borrow:
         return (
-            f"which has no {joined(missing)}, and Python {found.versions['python']} cannot use those of Python "
+            f"which has no {joined(missing)}, and Python {interpreter.versions['python']} cannot use those of Python "
             f"{platform.python_version()}: run `{python} -m pip install {' '.join((*_DISTRIBUTIONS, *further))}`"
         )
     return None
@@ -134,9 +134,9 @@ def versions_of(python: str) -> dict[str, str]:
 
 
 def _runnable(python: str) -> Interpreter:
-    found = look(python)
-    assert isinstance(found, Interpreter), found
-    return found
+    interpreter = look(python)
+    assert isinstance(interpreter, Interpreter), interpreter
+    return interpreter
 
 
 def shown_versions(versions: dict[str, str]) -> str:
@@ -155,8 +155,8 @@ def lend(folder: str) -> None:
     for name in _LENT:
         spec = importlib.util.find_spec(name)
         assert spec is not None, name
-        found = Path(*spec.submodule_search_locations or [spec.origin or ""])
-        for path in (found, found.with_name(f"{name}.libs")):  # the latter has what a wheel is linked to
+        package = Path(*spec.submodule_search_locations or [spec.origin or ""])
+        for path in (package, package.with_name(f"{name}.libs")):  # the latter has what a wheel is linked to
             if path.exists():
                 _link(Path(folder, "lent", path.name), path)
 
@@ -165,16 +165,16 @@ def train_in(python: str) -> None:
     """Goes on as the same stage in another interpreter, in place of this one. Returns in that interpreter alone."""
     if _LENT_FOLDERS in os.environ:
         return
-    found, folder = _runnable(python), str((WORK_DIR / "interpreter").absolute())
+    interpreter, folder = _runnable(python), str((WORK_DIR / "interpreter").absolute())
     lend(folder)
     if (ROOT / "stages").exists():  # a wheel has them in halfstep
         _link(Path(folder, "halfstep", "stages"), ROOT / "stages")
     variables = variables_of(folder)
     variables["PYTHONPATH"] = os.pathsep.join([variables["PYTHONPATH"], *_own_search_path()])
-    if found.can_borrow:
+    if interpreter.can_borrow:
         variables[_LENT_FOLDERS] = os.pathsep.join(path for path in sys.path if path.endswith("-packages"))
-    arguments = [str(found.path), "-c", _TRAIN % f"{stages_package()}.train", *sys.argv[1:]]
-    os.execve(found.path, arguments, {**os.environ, **variables, **handed_over()})  # noqa: S606  no shell
+    arguments = [str(interpreter.path), "-c", _TRAIN % f"{stages_package()}.train", *sys.argv[1:]]
+    os.execve(interpreter.path, arguments, {**os.environ, **variables, **handed_over()})  # noqa: S606  no shell
 
 
 def _link(link: Path, target: Path) -> None:
@@ -188,16 +188,16 @@ def _link(link: Path, target: Path) -> None:
 @contextmanager
 def started_in(python: str, folder: str) -> Iterator[None]:
     """In the block, `multiprocessing` starts this interpreter, which finds the modules of the folder beside its own."""
-    found, prepare, program = _runnable(python), spawn.get_preparation_data, spawn.get_executable()
+    interpreter, prepare, program = _runnable(python), spawn.get_preparation_data, spawn.get_executable()
 
     def prepared(name: str) -> dict[str, Any]:
         of_parent = {key: value for key, value in prepare(name).items() if not key.startswith("init_main")}
         own, lent = variables_of(folder).values()
-        return of_parent | {"sys_path": [str(Path.cwd()), own, *found.search_path, lent]}
+        return of_parent | {"sys_path": [str(Path.cwd()), own, *interpreter.search_path, lent]}
 
     lend(folder)
     spawn.get_preparation_data = prepared
-    multiprocessing.set_executable(str(found.path))
+    multiprocessing.set_executable(str(interpreter.path))
     try:
         yield
     finally:

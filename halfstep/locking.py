@@ -84,12 +84,12 @@ def private_folder() -> Path:
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        found = folder.lstat()
+        info = folder.lstat()
     except OSError as error:
         raise ProfileError(f"profile: the folder {folder} cannot be created ({error.strerror})") from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o777 != 0o700:
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o777 != 0o700:
         raise ProfileError(
-            f"profile: {folder} is {stat.filemode(found.st_mode)} of user {found.st_uid}; it must be a folder that "
+            f"profile: {folder} is {stat.filemode(info.st_mode)} of user {info.st_uid}; it must be a folder that "
             f"only user {os.getuid()} can open (drwx------): remove it, or ask its owner to"
         )
     return folder

@@ -65,11 +65,11 @@ BFLOAT16 = Precision(
     tensor_cores_from=8.0,
     cpu_ratios={"amx_bf16": 16.0, "avx512_bf16": 2.0, "bf16": 4.0},
 )
-PRECISIONS = {found.name: found for found in (FLOAT32, FLOAT16, BFLOAT16)}
-SIXTEEN_BIT = frozenset(found.name for found in PRECISIONS.values() if found.bits == 16)
+PRECISIONS = {precision.name: precision for precision in (FLOAT32, FLOAT16, BFLOAT16)}
+SIXTEEN_BIT = frozenset(precision.name for precision in PRECISIONS.values() if precision.bits == 16)
 POLICIES = {
-    found.name: found
-    for found in (
+    policy.name: policy
+    for policy in (
         DTypePolicy("float32", FLOAT32, FLOAT32),
         DTypePolicy("mixed_float16", FLOAT16, FLOAT32, scales_loss=True),
         DTypePolicy("mixed_bfloat16", BFLOAT16, FLOAT32),

@@ -25,7 +25,7 @@ def say(name: str, text: str) -> None:
 def told(line: str) -> str | None:
     """What a line of a stage's output tells; None if it is meant for people."""
     try:
-        found = json.loads(line) if line.startswith(f'{{"{_KEY}": ') else None
+        message = json.loads(line) if line.startswith(f'{{"{_KEY}": ') else None
     except ValueError:
         return None
-    return str(found[_KEY]) if isinstance(found, dict) else None
+    return str(message[_KEY]) if isinstance(message, dict) else None

@@ -36,9 +36,9 @@ from halfstep.results.profile import (
     HOST,
     SUMMARY,
     AccountRow,
-    Call,
     Configuration,
     Ending,
+    InferenceCall,
     InForce,
     InputRound,
     Profile,
@@ -262,7 +262,9 @@ def raw_times(name: str) -> RawTimes:
         if name in OPERATIONS
         else [],
         calls=[
-            Call(p, r, size, call, slow(r) * time_ms(name, p, 1.0 + 0.1 * size) * (1 + 0.01 * call), counted=r > 0)
+            InferenceCall(
+                p, r, size, call, slow(r) * time_ms(name, p, 1.0 + 0.1 * size) * (1 + 0.01 * call), counted=r > 0
+            )
             for p, r in places
             for size in BATCH_SIZES
             for call in range(3)
@@ -455,7 +457,7 @@ class SmallStudy:
     def remove_inference(self) -> None:
         """Makes every `inference.csv` what it is without `profile.inference_batch_sizes`."""
         for folder in files.PROFILE.iterdir():
-            write_table(folder / "inference.csv", Call, [])
+            write_table(folder / "inference.csv", InferenceCall, [])
             files.write_manifest(folder)
 
     def load(self, seeds: tuple[int, ...] = SEEDS, variants: tuple[str, ...] = VARIANTS) -> Study:

@@ -51,10 +51,9 @@ from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.extras import Wanted
 from halfstep.profile.records import ArmConfig, ArmRecord, Measurement
 from halfstep.profile.repeats import Repeats, amounts
-from halfstep.profile.runner import Context as MeasuringContext
-from halfstep.profile.runner import measure
+from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.stopping_rule import tables
-from halfstep.profile.summary import Context, summarize
+from halfstep.profile.summary import SummaryContext, summarize
 from halfstep.profile.trace import Operation, Trace, read_trace
 from halfstep.results.profile import TABLES, Profile, ProfileSummary
 from halfstep.stats.speedup import Speedup, train_speedup
@@ -132,11 +131,11 @@ def run(parts: Sequence[Part], out: Path, minutes: float, machine: Measured, sta
         limit_s = left_s * part.share / sum(other.share for other in parts[number:])
         facts = {"name": part.name, "network": asdict(part.network), "xla": part.xla}
         if limit_s < SHORTEST_S:
-            found: Measured = {"not_measured": f"only {limit_s:.0f} s were left for it"}
+            result: Measured = {"not_measured": f"only {limit_s:.0f} s were left for it"}
         else:
             print(f"acceptance: {part.name}, at most {limit_s:.0f} s", flush=True)
-            found = _measured_or_error(part, limit_s, start)
-        report["parts"].append(facts | found)
+            result = _measured_or_error(part, limit_s, start)
+        report["parts"].append(facts | result)
         write(report, out)
     return report
 
@@ -144,10 +143,10 @@ def run(parts: Sequence[Part], out: Path, minutes: float, machine: Measured, sta
 def _measured_or_error(part: Part, limit_s: float, start: Start) -> Measured:
     started_s = time.monotonic()
     try:
-        found = start(part, limit_s)
+        result = start(part, limit_s)
     except Exception as error:  # the other parts are measured all the same
-        found = {"error": " ".join(f"{type(error).__name__}: {error}".split())}
-    return found | {"seconds": round(time.monotonic() - started_s, 1)}
+        result = {"error": " ".join(f"{type(error).__name__}: {error}".split())}
+    return result | {"seconds": round(time.monotonic() - started_s, 1)}
 
 
 def write(report: Measured, out: Path) -> None:
@@ -177,8 +176,8 @@ def start_in_child(part: Part, limit_s: float, out: Path, options: Sequence[str]
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
     if path.exists():  # also of a part that was stopped after its first measurement
-        found: Measured = json.loads(path.read_text(encoding="utf-8"))
-        return found if status == 0 else found | {"incomplete": "its time was up before its end"}
+        result: Measured = json.loads(path.read_text(encoding="utf-8"))
+        return result if status == 0 else result | {"incomplete": "its time was up before its end"}
     if status is None:
         return {"not_measured": f"did not end in {limit_s:.0f} s"}
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
@@ -240,7 +239,7 @@ def measure_part(part: Part, out: Path, limit_s: float, batch_size: int, *, on_c
 
 def _measured(configs: Mapping[str, ArmConfig], protocol: ProfileParams, folder: Path) -> Measurement:
     """Measures the arms; what the folder has of an earlier measurement with fewer repeats is taken over."""
-    context = MeasuringContext(Wanted())
+    context = MeasurementContext(Wanted())
     return measure(configs, BASELINE, protocol, context, Repeats(folder, amounts(protocol, context.min_speedup)))
 
 
@@ -305,7 +304,7 @@ def described(measurement: Measurement, traces: Mapping[str, Trace | str]) -> Me
 
 def _profile(name: str, measurement: Measurement, trace: Trace | str | None) -> Profile:
     record = measurement.records[name]
-    context = Context(measurement.protocol, measurement.trace_steps)
+    context = SummaryContext(measurement.protocol, measurement.trace_steps)
     summary = summarize(name, record, context, trace if isinstance(trace, Trace) else None)
     tables = {
         attribute: pd.DataFrame(
@@ -318,7 +317,7 @@ def _profile(name: str, measurement: Measurement, trace: Trace | str | None) -> 
 
 def _arm(profile: Profile, record: ArmRecord, trace: Trace | str | None) -> Measured:
     summary: ProfileSummary = profile.summary
-    found: Measured = {
+    arm: Measured = {
         "name": summary.variant,
         "device": summary.configuration.device,
         "batch_size": summary.in_force.batch_size,
@@ -327,9 +326,9 @@ def _arm(profile: Profile, record: ArmRecord, trace: Trace | str | None) -> Meas
         "warnings": [*summary.warnings, *([trace] if isinstance(trace, str) else [])],
     }
     if isinstance(trace, Trace) and record.trace is not None:
-        found["top_matrix_kernels"] = list(_top_matrix(trace, record.trace.marked_steps))
-        found["trace_bytes"] = _trace_file(record).stat().st_size
-    return found
+        arm["top_matrix_kernels"] = list(_top_matrix(trace, record.trace.marked_steps))
+        arm["trace_bytes"] = _trace_file(record).stat().st_size
+    return arm
 
 
 def _top_matrix(trace: Trace, steps: int) -> Iterator[Measured]:
@@ -339,7 +338,9 @@ def _top_matrix(trace: Trace, steps: int) -> Iterator[Measured]:
         if row.category == "matrix":
             rows.setdefault(row.kernel or row.name, []).append(row)
     devices = trace.device_count or 1
-    times_ms = {name: sum(row.self_time_us for row in found) / 1e3 / steps / devices for name, found in rows.items()}
+    times_ms = {
+        name: sum(row.self_time_us for row in operations) / 1e3 / steps / devices for name, operations in rows.items()
+    }
     for name in sorted(times_ms, key=lambda name: -times_ms[name])[:TOP]:
         first = rows[name][0]
         facts = {"name": name, "ms_per_step": times_ms[name], "dtype": first.dtype}

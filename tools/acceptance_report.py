@@ -51,9 +51,9 @@ def _machine(machine: Measured) -> Iterator[str]:
         yield f"- GPU {number}: {_pairs(gpu)}"
     yield f"- CPU: {_pairs(machine['cpu'])}"
     yield f"- Versions: {_pairs(machine['versions'])}"
-    found = machine["software"]
-    yield f"- TensorFlow: {_pairs({name: value for name, value in found.items() if not isinstance(value, list)})}"
-    for gpu in found.get("gpus", ()):
+    software = machine["software"]
+    yield f"- TensorFlow: {_pairs({name: value for name, value in software.items() if not isinstance(value, list)})}"
+    for gpu in software.get("gpus", ()):
         yield f"- TensorFlow sees: {_pairs(gpu)}"
     if machine["settings"]:
         yield f"- Environment: {_pairs(machine['settings'])}"
@@ -123,7 +123,7 @@ def _kernel_row(arm: str, kernel: Measured) -> list[str]:
 def _published(parts: Sequence[Measured]) -> Iterator[str]:
     """Published speed-ups of ResNet-50, and whether the limit of the trace measured here allows them."""
     model, xla, arm = PUBLISHED_PART
-    found = [
+    ratios = [
         ratio
         for part in parts
         if part["network"]["model"] == model and part["xla"] == xla
@@ -135,7 +135,7 @@ def _published(parts: Sequence[Measured]) -> Iterator[str]:
     rows = []
     for gpu, published, over, (before, after), batch_size, source in PUBLISHED:
         own = next(
-            (item for item in found if item["over"] == ("float32" if over == "TF32" else "float32_no_tf32")), None
+            (item for item in ratios if item["over"] == ("float32" if over == "TF32" else "float32_no_tf32")), None
         )
         measured = "not measured" if own is None else f"{own['ratio']:.2f} ({own['low']:.2f} to {own['high']:.2f})"
         limit = None if own is None else own["limit"]

@@ -75,28 +75,28 @@ def advice_of(comparison: Comparison, settings: Params, kept: Mapping[str, str] 
         settings: all parameters, with the entries of these variants.
         kept: by variant a better one that was made from it, and that further changes are made of.
     """
-    found: dict[tuple[str, str, str], Advice] = {}
+    advice_by_key: dict[tuple[str, str, str], Advice] = {}
     for parent, reasons in comparison.reasons.items():
         for reason in (reason for reason in reasons if reason.measure == TRAIN):
             for advice in _of_reason(parent, reason, comparison, settings, kept or {}):
                 remedy = advice.remedy
                 key = ("", parent, reason.code) if remedy is None else (advice.parent, remedy.key, str(remedy.to))
-                found.setdefault(key, advice)
-    return sorted(found.values(), key=lambda advice: (not advice.can_be_tried, -(advice.at_most or 0.0)))
+                advice_by_key.setdefault(key, advice)
+    return sorted(advice_by_key.values(), key=lambda advice: (not advice.can_be_tried, -(advice.at_most or 0.0)))
 
 
 def alternatives(chosen: Advice, possible: Sequence[Advice]) -> list[Advice]:
     """A change, and those that exclude it: other layers of the same variant in float32, classes before single ones."""
     if chosen.remedy is None or not isinstance(chosen.remedy.to, tuple):
         return [chosen]
-    found = [advice for advice in possible if advice.remedy and advice.remedy.key == chosen.remedy.key]
-    return sorted(found, key=lambda advice: advice.remedy is None or advice.remedy.layers is None)[:MOST_SETS]
+    choices = [advice for advice in possible if advice.remedy and advice.remedy.key == chosen.remedy.key]
+    return sorted(choices, key=lambda advice: advice.remedy is None or advice.remedy.layers is None)[:MOST_SETS]
 
 
 def _of_reason(
     parent: str, reason: Reason, comparison: Comparison, settings: Params, kept: Mapping[str, str]
 ) -> Iterator[Advice]:
-    remedies = [found for found in (reason.change, *(reason.more_changes or ())) if found is not None]
+    remedies = [change for change in (reason.change, *(reason.more_changes or ())) if change is not None]
     if not remedies:
         yield Advice(parent, reason)
     for remedy in remedies:
@@ -131,12 +131,12 @@ def _as_variant(
     to = (*before.float32_layers, *remedy.to) if isinstance(remedy.to, tuple) else remedy.to
     entry = Variant.model_validate(before.model_dump() | {key: to, "parent": parent, **along})
     name, same = f"{parent}_{suffix(key, remedy.to, remedy.layers)}", _same(entry, settings)
-    found = Advice(parent, reason, remedy, name, entry, along, cost_s(comparison, settings))
+    advice = Advice(parent, reason, remedy, name, entry, along, cost_s(comparison, settings))
     if same is not None:
         return Advice(parent, reason, remedy, because=f"{same} has this change already")
     if problems := list(broken_rules(with_variants(settings, {name: entry}))):
         return Advice(parent, reason, remedy, because=problems[0])
-    return found
+    return advice
 
 
 def suffix(key: str, value: bool | int | str | tuple[str, ...] | None, layers: str | None = None) -> str:

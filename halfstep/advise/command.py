@@ -33,9 +33,9 @@ def main() -> None:
     """Entry point."""
     arguments = _arguments()
     settings, comparison = params.load(), Comparison.read(COMPARISON)
-    found = advice_of(comparison, settings)
+    all_advice = advice_of(comparison, settings)
     if arguments.what is None and not arguments.all:
-        _list(found, comparison, as_json=arguments.json)
+        _list(all_advice, comparison, as_json=arguments.json)
         if not arguments.json:
             for line in serving_lines(comparison, settings):
                 print(line)
@@ -47,24 +47,24 @@ def main() -> None:
         elif arguments.all:
             kept = [trial.experiment for trial in _carry_out_all(comparison, settings, arguments.minutes)]
         else:
-            trial = _carry_out(_chosen(found, arguments.what), settings, {})
+            trial = _carry_out(_chosen(all_advice, arguments.what), settings, {})
             kept = [trial.experiment] if trial.kept else []
     if arguments.apply and kept:
         experiment.apply(kept[-1])
         print(f"applied {kept[-1]}: params.yaml and the results are those of the experiment")
 
 
-def _chosen(found: Sequence[Advice], number: int) -> Advice:
-    possible = [advice for advice in found if advice.can_be_tried]
+def _chosen(all_advice: Sequence[Advice], number: int) -> Advice:
+    possible = [advice for advice in all_advice if advice.can_be_tried]
     if not 1 <= number <= len(possible):
         there = f"1 to {len(possible)} can be tried" if possible else "nothing can be tried here"
         raise AdviceError(f"advice {number} is not there: {there}; `python -m halfstep advise` lists them")
     return possible[number - 1]
 
 
-def _list(found: Sequence[Advice], comparison: Comparison, *, as_json: bool) -> None:
-    numbers = iter(range(1, len(found) + 1))
-    numbered = [(next(numbers) if advice.can_be_tried else None, advice) for advice in found]
+def _list(all_advice: Sequence[Advice], comparison: Comparison, *, as_json: bool) -> None:
+    numbers = iter(range(1, len(all_advice) + 1))
+    numbered = [(next(numbers) if advice.can_be_tried else None, advice) for advice in all_advice]
     if as_json:
         print(json.dumps([advice.as_json(number) for number, advice in numbered], indent=2))
         return
@@ -131,15 +131,15 @@ def _carry_out_all(comparison: Comparison, settings: Params, minutes: float | No
                 break
             seen.add(str(advice.variant))
             trials.append(_carry_out(advice, settings, entries))
-        found = best_of(trials)
-        if found is None or (found.failed and failed == MOST_SETS):
+        best = best_of(trials)
+        if best is None or (best.failed and failed == MOST_SETS):
             continue
-        if found.kept:
-            kept.append(found)
-        failed += found.failed
-        entries[found.variant] = found.entry
-        settings = with_variants(settings, {found.variant: found.entry})
-        comparison = found.comparison
+        if best.kept:
+            kept.append(best)
+        failed += best.failed
+        entries[best.variant] = best.entry
+        settings = with_variants(settings, {best.variant: best.entry})
+        comparison = best.comparison
     print(f"advise: kept {', '.join(trial.variant for trial in kept) or 'nothing'} of {len(seen)} tried", flush=True)
     return kept
 

@@ -63,12 +63,12 @@ def run(settings: Params, name: str, overrides: Iterable[str]) -> None:
             process.wait()
         finally:
             _end(process)
-        found = _references(name, here)
-        if process.returncode or not found:
+        references = _references(name, here)
+        if process.returncode or not references:
             raise AdviceError(f"the experiment {name} failed, as shown above; the workspace is as before")
         if revision(name) is not None:
             dvc("exp", "remove", name)
-        git("fetch", "--quiet", "--no-tags", str(here), *(f"+{reference}:{reference}" for reference in found))
+        git("fetch", "--quiet", "--no-tags", str(here), *(f"+{reference}:{reference}" for reference in references))
 
 
 def require_commit() -> None:
@@ -174,8 +174,8 @@ def untracked(settings: Params) -> list[str]:
 
 def revision(name: str) -> str | None:
     """The commit of an experiment; None if there is none of this name."""
-    found = _references(name)
-    return git("rev-parse", found[-1]) if found else None
+    references = _references(name)
+    return git("rev-parse", references[-1]) if references else None
 
 
 def _references(name: str, folder: Path | None = None) -> list[str]:
@@ -206,9 +206,9 @@ def apply(name: str) -> None:
 def remove_clones() -> None:
     """Removes clones that were left behind, in which no process works any more."""
     folder = files.original_root() / CLONES
-    found = [*folder.iterdir()] if folder.is_dir() else []
-    used = [Path(cwd) for cwd in _working_folders()] if found else []
-    for path in found:
+    clones = [*folder.iterdir()] if folder.is_dir() else []
+    used = [Path(cwd) for cwd in _working_folders()] if clones else []
+    for path in clones:
         if not any(cwd.is_relative_to(path.resolve()) for cwd in used):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -57,8 +57,8 @@ def try_formats(settings: Params) -> str:
     together = settings.model_copy(update={"serve": settings.serve.model_copy(update={"formats": formats})})
     name = experiment.name_of("formats")
     experiment.run(together, name, [f"serve.formats=[{','.join(formats)}]"])
-    found = experiment.comparison_of(name).serving
-    print(f"advise: {found.sentence if found else 'nothing was served'} Experiment {name}.", flush=True)
+    serving = experiment.comparison_of(name).serving
+    print(f"advise: {serving.sentence if serving else 'nothing was served'} Experiment {name}.", flush=True)
     return name
 
 

@@ -38,8 +38,8 @@ class Trial:
         candidate = self.comparison.candidates[self.variant]
         if candidate.over_parent is not None:
             return candidate.over_parent, f"its parent {self.parent}"
-        found = candidate.speedups.get(TRAIN)
-        return None if found is None else (found, f"{self.comparison.baseline}, as {self.parent} was not measured")
+        speedup = candidate.speedups.get(TRAIN)
+        return None if speedup is None else (speedup, f"{self.comparison.baseline}, as {self.parent} was not measured")
 
     @property
     def kept(self) -> bool:

@@ -29,27 +29,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="halfstep audit", description=__doc__)
     parser.add_argument("--json", action="store_true", help="prints everything as JSON")
     arguments = parser.parse_args()
-    found = audits_of(params.load())
+    audits = audits_of(params.load())
     if arguments.json:
         print(
-            json.dumps({"variants": {name: audit.model_dump(mode="json") for name, audit in found.items()}}, indent=2)
+            json.dumps({"variants": {name: audit.model_dump(mode="json") for name, audit in audits.items()}}, indent=2)
         )
     else:
-        _print(found)
-    if wrong := [f"{name}: {path} {item.text}" for name, audit in found.items() for path, item in audit.errors]:
+        _print(audits)
+    if wrong := [f"{name}: {path} {item.text}" for name, audit in audits.items() for path, item in audit.errors]:
         raise AuditError("; ".join(wrong))
 
 
-def _print(found: Mapping[str, ModelAudit]) -> None:
+def _print(audits: Mapping[str, ModelAudit]) -> None:
     console = wide_console()
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for number, head in enumerate((*COLUMNS, *found)):
+    for number, head in enumerate((*COLUMNS, *audits)):
         is_number = COLUMNS.index("parameters") <= number < len(COLUMNS)
         table.add_column(Text(head), justify="right" if is_number else "left", overflow="fold")
-    for row in layer_rows(found):
+    for row in layer_rows(audits):
         table.add_row(*map(Text, row))
     console.print(table)
-    for name, audit in found.items():
+    for name, audit in audits.items():
         console.print(Text(f"{name}: {total_text(audit)}"))
         for text in finding_texts(audit):
             console.print(Text(f"  {text}"))

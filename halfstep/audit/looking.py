@@ -59,9 +59,9 @@ def _built(
         return models.build(spec.model, shape, classes), np.zeros((1, *shape), np.uint8)
     if spec.task.script is not None:
         log = spec.script_log(seed, "audit-")
-        found = FitCall(captured(spec, variant, seed, log, keeps=False), spec.train.batch_size)
-        found.build()
-        return found.call.model, found.first_batch[0] if isinstance(found.first_batch, tuple) else found.first_batch
+        fit = FitCall(captured(spec, variant, seed, log, keeps=False), spec.train.batch_size)
+        fit.build()
+        return fit.call.model, fit.first_batch[0] if isinstance(fit.first_batch, tuple) else fit.first_batch
     task = own.build(spec.task, batch_size=spec.train.batch_size, seed=seed, quiet=True)
     ready = from_task(task, spec.train.model_copy(update={"epochs": 0}), seed, 1)
     batch = next(iter(ready.training.from_step(0, 1)))

@@ -23,7 +23,7 @@ def audits_of(settings: Params) -> dict[str, ModelAudit]:
     if settings.task.uses_data_and_model:
         form = image_form(settings.data)
         shape, classes = form.shape, len(open_source(settings.data, form).classes)
-    found: dict[str, ModelAudit] = {}
+    audits: dict[str, ModelAudit] = {}
     entries = {name: settings.variants[name] for name in settings.train.variants}
     with servers(_MODULE, entries.values()):
         for name, entry in entries.items():
@@ -31,5 +31,5 @@ def audits_of(settings: Params) -> dict[str, ModelAudit]:
             answer = run_trial(f"{name}-{seed}", _MODULE, entry, spec, seed, shape, classes)
             if isinstance(answer, str):
                 raise AuditError(f"{name}: {answer}")
-            found[name] = answer
-    return found
+            audits[name] = answer
+    return audits

@@ -82,10 +82,10 @@ def _score(judging: Judging) -> document.Score:
 
 
 def _time_to_accuracy(study: Study) -> document.TimeToAccuracy | None:
-    found = time_to_score(study.variants, study.score_name)
-    if found is None:
+    times = time_to_score(study.variants, study.score_name)
+    if times is None:
         return None
-    return document.TimeToAccuracy(name=study.score_name, val_accuracy=found.target, time_to_accuracy_s=found.means_s)
+    return document.TimeToAccuracy(name=study.score_name, val_accuracy=times.target, time_to_accuracy_s=times.means_s)
 
 
 def _setup(study: Study) -> document.Setup:
@@ -101,7 +101,7 @@ def _setup(study: Study) -> document.Setup:
         trained=_trained(study),
         settings={name: _settings(study, profile) for name, profile in profiles.items()},
         xla=tuple(name for name, profile in profiles.items() if profile.summary.in_force.xla),
-        warnings={name: found for name, profile in profiles.items() if (found := profile.summary.warnings)},
+        warnings={name: warnings for name, profile in profiles.items() if (warnings := profile.summary.warnings)},
         manifests=dict(study.manifests),
     )
 
@@ -121,12 +121,12 @@ def _trained(study: Study) -> document.Trained | None:
 def _settings(study: Study, profile: Profile) -> dict[str, Setting]:
     """The policy of a variant, the layers that it leaves in float32, and what else differs from the baseline."""
     summary, baseline = profile.summary, study.baseline.profile
-    found: dict[str, Setting] = {"policy": summary.in_force.policy}
+    settings: dict[str, Setting] = {"policy": summary.in_force.policy}
     if summary.in_force.float32_layers:
-        found["float32_layers"] = joined(summary.in_force.float32_layers)
+        settings["float32_layers"] = joined(summary.in_force.float32_layers)
     if baseline is not None:
-        found |= differing_settings(baseline.summary.in_force, summary.in_force, summary.configuration.device)
-    return found
+        settings |= differing_settings(baseline.summary.in_force, summary.in_force, summary.configuration.device)
+    return settings
 
 
 def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candidate:
@@ -135,10 +135,10 @@ def _candidate(candidate: JudgedCandidate, judging: Judging) -> document.Candida
         speedup={measure: _speedup(candidate, measure, judging) for measure in candidate.speedups} or None,
         factors={
             measure: document.Factors(
-                settings=document.Ratio(**ratio_of(found.settings)),
-                precision=document.Ratio(**ratio_of(found.precision)),
+                settings=document.Ratio(**ratio_of(factors.settings)),
+                precision=document.Ratio(**ratio_of(factors.precision)),
             )
-            for measure, found in candidate.factors.items()
+            for measure, factors in candidate.factors.items()
         }
         or None,
         quality=quality_of(candidate.quality, judging, quality_sentence, candidate.variant),
@@ -178,11 +178,11 @@ def _over_parent(candidate: JudgedCandidate, study: Study) -> document.OverParen
     """Of training; None where the candidate has no parent, or where that was not measured with it."""
     profile = candidate.result.profile
     parent = profile.summary.entry.parent if profile else None
-    found = next((item.profile for item in study.variants if item.variant == parent), None)
-    if profile is None or found is None:
+    parent_profile = next((item.profile for item in study.variants if item.variant == parent), None)
+    if profile is None or parent_profile is None:
         return None
-    speedup = speedup_between(TRAIN, candidate.variant, found, profile)
-    return document.OverParent(**ratio_of(speedup), parent=found.summary.variant)
+    speedup = speedup_between(TRAIN, candidate.variant, parent_profile, profile)
+    return document.OverParent(**ratio_of(speedup), parent=parent_profile.summary.variant)
 
 
 def _why(candidate: JudgedCandidate, judging: Judging) -> str | None:

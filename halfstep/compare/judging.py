@@ -15,7 +15,7 @@ from halfstep.compare.compatibility import check_initial_weights, check_metrics,
 from halfstep.compare.explain import arm_failed, explain, explain_profile
 from halfstep.compare.explain.account import account_of, with_names
 from halfstep.compare.explain.accounts import Accounts
-from halfstep.compare.explain.evidence import Evidence, Factors
+from halfstep.compare.explain.evidence import Evidence, SpeedupFactors
 from halfstep.compare.explain.limit import possible_ratios, precision_bound
 from halfstep.compare.scale import Scale
 from halfstep.compare.study import Study, VariantResult
@@ -41,7 +41,7 @@ from halfstep.results.comparison import (
 from halfstep.results.occasions import FoundRatio, Pair
 from halfstep.results.profile import Profile
 from halfstep.stats.bootstrap import MetricChange
-from halfstep.stats.classes import FEWEST_OF_CLASS, ClassChange, class_changes
+from halfstep.stats.classes import FEWEST_OF_CLASS, RecallChange, class_changes
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.scores import score_change
@@ -74,7 +74,7 @@ class JudgedCandidate:
     quality: QualityChange | None = None
     quality_same_weights: QualityChange | None = None
     tests: dict[str, VerdictTest] = field(default_factory=dict)
-    classes: dict[str, tuple[ClassChange, ...]] = field(default_factory=dict)
+    classes: dict[str, tuple[RecallChange, ...]] = field(default_factory=dict)
     waiting: Waiting | None = None
 
     @property
@@ -93,7 +93,7 @@ class JudgedCandidate:
         return self.evidence.limit if self.evidence else None
 
     @property
-    def factors(self) -> Mapping[str, Factors]:
+    def factors(self) -> Mapping[str, SpeedupFactors]:
         """By measure, only where other settings than the precision differ from the baseline's."""
         return self.evidence.factors if self.evidence else {}
 
@@ -248,7 +248,11 @@ def _measured(study: Study, result: VariantResult, params: CompareParams) -> Jud
         result=result,
         verdicts={},
         evidence=evidence,
-        classes={measure: found for measure, change in changes.items() if (found := _classes(study, change))},
+        classes={
+            measure: recall_changes
+            for measure, change in changes.items()
+            if (recall_changes := _classes(study, change))
+        },
         quality=quality,
         quality_same_weights=same_weights,
         waiting=precision_bound(baseline, profile),
@@ -258,8 +262,8 @@ def _measured(study: Study, result: VariantResult, params: CompareParams) -> Jud
 def _with_named_kinds(measured: Sequence[JudgedCandidate]) -> list[JudgedCandidate]:
     by_variant = {item.variant: item.evidence for item in measured if item.evidence is not None}
     named = with_names({name: data.account for name, data in by_variant.items() if data.account is not None})
-    found = {name: replace(data, account=named.get(name)) for name, data in by_variant.items()}
-    return [replace(item, evidence=found.get(item.variant)) for item in measured]
+    evidence = {name: replace(data, account=named.get(name)) for name, data in by_variant.items()}
+    return [replace(item, evidence=evidence.get(item.variant)) for item in measured]
 
 
 def _judged(
@@ -281,9 +285,9 @@ def _judged(
         if (quality := candidate.quality_of(measure)) is not None
     }
     tests = run_tests(parts, params)
-    found = verdicts(parts, tests, void, params)
+    all_verdicts = verdicts(parts, tests, void, params)
     return [
-        replace(candidate, verdicts=_undecided(candidate) | _own(found, candidate), tests=_own(tests, candidate))
+        replace(candidate, verdicts=_undecided(candidate) | _own(all_verdicts, candidate), tests=_own(tests, candidate))
         for candidate in measured
     ]
 
@@ -318,8 +322,8 @@ def _judged_by_speed(
 
 def _rejected_policies(judged: Sequence[JudgedCandidate]) -> frozenset[str]:
     """Policies of candidates that are rejected for training, or slower."""
-    found = (item.result.profile for item in judged if item.verdict in ("reject", "slower"))
-    return frozenset(profile.policy for profile in found if profile is not None)
+    profiles = (item.result.profile for item in judged if item.verdict in ("reject", "slower"))
+    return frozenset(profile.policy for profile in profiles if profile is not None)
 
 
 def _own(by_key: Mapping[Key, _Value], candidate: JudgedCandidate) -> dict[str, _Value]:
@@ -346,14 +350,14 @@ def _explained(
     return replace(candidate, evidence=evidence, reasons=explain(evidence))
 
 
-def _factors(study: Study, variant: str, baseline: Profile, candidate: Profile) -> dict[str, Factors]:
+def _factors(study: Study, variant: str, baseline: Profile, candidate: Profile) -> dict[str, SpeedupFactors]:
     """By measure, the factors of the speed-up; absent where no other setting differs, or the bridge was not needed."""
     bridge = study.bridge(candidate, TRAIN)  # which other settings of inference need, too
     if bridge is None:
         return {}
     settings, precision = _speedups(study, variant, baseline, bridge), _speedups(study, variant, bridge, candidate)
     return {
-        measure: Factors(settings[measure], precision[measure])
+        measure: SpeedupFactors(settings[measure], precision[measure])
         for measure in settings
         if measure in precision and study.bridge_name(candidate, measure) is not None
     }
@@ -376,22 +380,22 @@ def found_ratios(judging: Judging) -> Iterator[FoundRatio]:
 
 def _found(arms: Pair, measure: str, speedup: Speedup) -> Iterator[FoundRatio]:
     """Yields it, unless a single round says nothing of its error."""
-    found = speedup.occasion
-    if math.isfinite(found.error.standard_error):
+    occasion = speedup.occasion
+    if math.isfinite(occasion.error.standard_error):
         yield FoundRatio(
             arms=arms,
             measure=measure,
-            log_ratio=found.log_ratio,
-            standard_error=found.error.standard_error,
-            degrees=found.error.degrees,
-            confidence=found.confidence,
+            log_ratio=occasion.log_ratio,
+            standard_error=occasion.error.standard_error,
+            degrees=occasion.error.degrees,
+            confidence=occasion.confidence,
         )
 
 
 def _earlier(study: Study, arms: Pair, measure: str) -> tuple[Occasion, ...]:
     """What other occasions found; nothing of the control, which shows the noise of this run."""
-    found = () if files.CONTROL in arms else study.earlier.of(arms, measure)
-    return tuple(Occasion(item.log_ratio, Error(item.standard_error, item.degrees), item.confidence) for item in found)
+    ratios = () if files.CONTROL in arms else study.earlier.of(arms, measure)
+    return tuple(Occasion(item.log_ratio, Error(item.standard_error, item.degrees), item.confidence) for item in ratios)
 
 
 def ratio_of(speedup: Speedup) -> dict[str, Any]:
@@ -458,8 +462,8 @@ def speedup_between(measure: str, variant: str, before: Profile, after: Profile)
     """Time of one arm / time of another at a measure, as it is judged; arguments and errors as of `_speedups`."""
     protocol = before.summary.protocol
     confidence = protocol.confidence_of(variant, measure)
-    found = speedup_of(measure, times_of(before), times_of(after), confidence, interleaved=protocol.interleaved)
-    return replace(found, run_sd=RUN_SD)
+    speedup = speedup_of(measure, times_of(before), times_of(after), confidence, interleaved=protocol.interleaved)
+    return replace(speedup, run_sd=RUN_SD)
 
 
 def times_of(profile: Profile) -> Times:
@@ -471,8 +475,8 @@ def _control(study: Study, baseline: Profile, measured: Sequence[JudgedCandidate
     """The ratios of the baseline to its own second copy, by measure."""
     if study.control is None:
         return {}
-    found = _speedups(study, files.CONTROL, baseline, study.control)
-    return with_others(found, [item.speedups for item in measured])
+    speedups = _speedups(study, files.CONTROL, baseline, study.control)
+    return with_others(speedups, [item.speedups for item in measured])
 
 
 def with_others(control: Mapping[str, Speedup], candidates: Sequence[Mapping[str, Speedup]]) -> dict[str, Speedup]:
@@ -488,7 +492,7 @@ def quality_change(study: Study, scores: NDArray[np.float64]) -> QualityChange:
     return score_change(_scores(study.baseline), scores)
 
 
-def _classes(study: Study, change: QualityChange | None) -> tuple[ClassChange, ...]:
+def _classes(study: Study, change: QualityChange | None) -> tuple[RecallChange, ...]:
     """The change of recall of each class; empty where examples have none, or are not right or wrong."""
     if study.classes_of_test is None or not isinstance(change, BinaryChange):
         return ()

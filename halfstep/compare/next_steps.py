@@ -143,15 +143,15 @@ def _minutes_text(minutes: float) -> str:
     return f"about {max(1, math.ceil(minutes))} min" if minutes < 100 else f"about {minutes / 60:.1f} hours"
 
 
-def _too_close(found: list[str], judging: Judging) -> str:
+def _too_close(texts: list[str], judging: Judging) -> str:
     profile = judging.study.baseline.profile
     if profile is not None and profile.summary.protocol.processes <= _FEW_REPEATS:
         return capitalized(
-            f"{'; '.join(found)}: so few repeats cannot tell noise from a gain. Leave profile.processes empty, or "
+            f"{'; '.join(texts)}: so few repeats cannot tell noise from a gain. Leave profile.processes empty, or "
             "set it to 4 or more, and run `dvc repro`."
         )
     return capitalized(
-        f"{'; '.join(found)}: too close to {judging.params.min_speedup:g}× to decide here, even by {MOST_OCCASIONS} "
+        f"{'; '.join(texts)}: too close to {judging.params.min_speedup:g}× to decide here, even by {MOST_OCCASIONS} "
         "runs. Treat it as no gain, or set another compare.min_speedup."
     )
 
@@ -195,15 +195,15 @@ def _quality(candidate: JudgedCandidate, measures: list[str], judging: Judging) 
     if set(open_measures) - {TRAIN} and candidate.quality_same_weights is not None:
         of_weights = f" with the weights of {judging.study.baseline.variant} in {candidate.variant}, for inference,"
         changes[of_weights] = candidate.quality_same_weights
-    found = [text for whose, change in changes.items() for text in _quality_sentences(whose, change, judging)]
-    yield from dict.fromkeys(found)  # a test set that is too small is too small for both
+    sentences = [text for whose, change in changes.items() for text in _quality_sentences(whose, change, judging)]
+    yield from dict.fromkeys(sentences)  # a test set that is too small is too small for both
 
 
 def _quality_sentences(whose: str, change: QualityChange, judging: Judging) -> Iterator[str]:
     scale, margin, alpha = judging.scale, judging.margin, judging.alpha
-    found = f"the loss may be more than {scale.margin_text}"
+    conclusion = f"the loss may be more than {scale.margin_text}"
     if change.outcome(margin) == "shown":
-        found = f"alone this shows a loss of at most {scale.margin_text}, but not together with the other verdicts"
+        conclusion = f"alone this shows a loss of at most {scale.margin_text}, but not together with the other verdicts"
     if change.p_loss(margin) <= alpha or change.outcome(margin) == "refuted":
         return
     if (impossible := too_few_of(change, judging)) is not None:
@@ -211,7 +211,7 @@ def _quality_sentences(whose: str, change: QualityChange, judging: Judging) -> I
         return
     examples, needed = judging.study.task.examples_word, examples_needed(change, margin)
     score = f"{capitalized(scale.name)}{whose} changes by {scale.signed(change.delta)}{scale.short_points}"
-    text = f"{score} ({scale.interval(change)}): {found}"
+    text = f"{score} ({scale.interval(change)}): {conclusion}"
     reason = change.reason(margin)
     times = None if needed is None else needed / change.examples
     if times is not None and times <= MOST_EXAMPLES:

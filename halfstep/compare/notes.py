@@ -22,11 +22,11 @@ def void_texts(judging: Judging) -> list[str]:
         "The GPU was throttled in too many rounds of": judging.throttled,
         f"The two copies of {baseline} differ by more than noise in": judging.differing,
     }
-    found = {
+    void_by_cause = {
         cause: joined([measure_text(measure) for measure in order if measure in measures])
         for cause, measures in causes.items()
     }
-    return [f"{cause} {void}, which therefore decides nothing." for cause, void in found.items() if void]
+    return [f"{cause} {void}, which therefore decides nothing." for cause, void in void_by_cause.items() if void]
 
 
 def notes(judging: Judging) -> tuple[str, ...]:
@@ -133,8 +133,8 @@ def _run_texts(judging: Judging) -> Iterator[str]:
     for candidate in judging.candidates:
         for measure, speedup in candidate.speedups.items():
             if candidate.verdicts[measure] == "inconclusive" and measure not in judging.void:
-                found = required * speedup.ratio / speedup.low if speedup.low else math.inf
-                smallest[measure] = min(found, smallest.get(measure, math.inf))
+                needed_ratio = required * speedup.ratio / speedup.low if speedup.low else math.inf
+                smallest[measure] = min(needed_ratio, smallest.get(measure, math.inf))
     if not smallest:
         return
     ratios = {measure: f"{ratio:.2f}" if ratio < 10 else "over 10" for measure, ratio in smallest.items()}
@@ -149,11 +149,11 @@ def _run_texts(judging: Judging) -> Iterator[str]:
 def _waiting_texts(judging: Judging) -> Iterator[str]:
     """A line on each variant whose steps waited less than nothing for their input; no cause and no bound rest on it."""
     for item in judging.study.variants:
-        found = measured_wait(item.profile.input_rounds) if item.profile is not None else None
-        if found is not None and found.is_impossible:
+        wait = measured_wait(item.profile.input_rounds) if item.profile is not None else None
+        if wait is not None and wait.is_impossible:
             yield (
                 f"How long a training step of {item.variant} waits for its input is not known: on a cached batch it "
-                f"took {percent_text(-found.share)} longer ({-100 * found.high:.0f} to {percent_text(-found.low)}) "
+                f"took {percent_text(-wait.share)} longer ({-100 * wait.high:.0f} to {percent_text(-wait.low)}) "
                 "than on the input pipeline, which is impossible."
             )
 
@@ -173,5 +173,5 @@ def settings_text(candidate: JudgedCandidate, judging: Judging) -> str:
     if before is None or after is None:
         return ""
     device = before.summary.configuration.device
-    found = differing_settings(before.summary.in_force, after.summary.in_force, device)
-    return joined([f"`{name}: {yaml_text(value)}`" for name, value in found.items()])
+    settings = differing_settings(before.summary.in_force, after.summary.in_force, device)
+    return joined([f"`{name}: {yaml_text(value)}`" for name, value in settings.items()])

@@ -10,7 +10,7 @@ from halfstep.compare.next_steps import too_few_of
 from halfstep.compare.verdict import class_outcome
 from halfstep.results import comparison as document
 from halfstep.stats.bootstrap import MetricChange
-from halfstep.stats.classes import ClassChange
+from halfstep.stats.classes import RecallChange
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.speedup import CONFIDENCE
@@ -49,11 +49,11 @@ def quality_of(
 
 def class_recalls(candidate: JudgedCandidate, judging: Judging) -> tuple[document.ClassRecall, ...]:
     """The classes whose recall is shown to fall in training, or not shown to stay within `compare.class_margin`."""
-    found = (_class_recall(item, judging) for item in candidate.classes.get(TRAIN, ()))
-    return tuple(item for item in found if item.is_lost or item.outcome not in ("shown", None))
+    recalls = (_class_recall(item, judging) for item in candidate.classes.get(TRAIN, ()))
+    return tuple(item for item in recalls if item.is_lost or item.outcome not in ("shown", None))
 
 
-def _class_recall(item: ClassChange, judging: Judging) -> document.ClassRecall:
+def _class_recall(item: RecallChange, judging: Judging) -> document.ClassRecall:
     return document.ClassRecall(
         value=item.change.delta,
         low=item.low,

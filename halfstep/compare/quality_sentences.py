@@ -48,9 +48,9 @@ def _loss_text(item: ClassRecall) -> str:
 
 
 def _meaning(change: QualityChange, judging: Judging) -> str:
-    found = {"shown": "the loss is at most {}", "refuted": "the loss is more than {}"}
+    templates = {"shown": "the loss is at most {}", "refuted": "the loss is more than {}"}
     margin, reason = judging.margin, change.reason(judging.margin)
-    text = found.get(change.outcome(margin), "the loss may be more than {}").format(judging.scale.margin_text)
+    text = templates.get(change.outcome(margin), "the loss may be more than {}").format(judging.scale.margin_text)
     return f"{text}, because {reason}" if reason else text
 
 

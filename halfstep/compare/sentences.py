@@ -22,8 +22,8 @@ def verdict_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
         return f"{candidate.variant} could not be compared. " + " ".join(reason.text for reason in candidate.reasons)
     of_training = _speed_sentence if judging.speed_only else _training_sentence
     inference = _inference_sentence(candidate, judging)
-    found = [of_training(candidate, judging), inference, *_further_sentences(candidate, judging)]
-    return " ".join(filter(None, found))
+    sentences = [of_training(candidate, judging), inference, *_further_sentences(candidate, judging)]
+    return " ".join(filter(None, sentences))
 
 
 def _training_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
@@ -39,18 +39,18 @@ def _training_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
 
 def _beside_policy(candidate: JudgedCandidate, judging: Judging) -> str:
     """Clauses on releases, and on precisions beside the policy: of variables, and of layers that refuse 16 bits."""
-    profile, found = candidate.result.profile, ""
+    profile, clauses = candidate.result.profile, ""
     if profile is None:
-        return found
+        return clauses
     if releases := profile.summary.in_force.python:
-        found += f" (in {releases})"
+        clauses += f" (in {releases})"
     if hidden := hidden_precision(profile.summary.entry.env):
         shown = ", ".join(f"{name}={value}" for name, value in hidden.items())
-        found += f" (with {shown}, in fewer bits than its policy says)"
+        clauses += f" (with {shown}, in fewer bits than its policy says)"
     if refusals := judging.study.task.refusals.get(candidate.variant):
         word = "it refuses" if len(refusals) == 1 else "they refuse"
-        found += f" (with {joined(refusals)} in float32; {word} {profile.dtype_policy.compute.name})"
-    return found
+        clauses += f" (with {joined(refusals)} in float32; {word} {profile.dtype_policy.compute.name})"
+    return clauses
 
 
 def _clause(candidate: JudgedCandidate, judging: Judging) -> str:
@@ -72,14 +72,14 @@ def _speed_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
     """One sentence on a candidate where nothing was trained. It recommends nothing: quality is not known."""
     missed = [] if TRAIN in judging.void else list(_refuted(candidate, judging))
     if candidate.verdict != "inconclusive":
-        found = f"is {candidate.verdict}: {_clause(candidate, judging)}"
+        clause = f"is {candidate.verdict}: {_clause(candidate, judging)}"
     elif missed:
-        found = f"is not faster as required: {' and '.join(missed)}"
+        clause = f"is not faster as required: {' and '.join(missed)}"
     else:
-        found = f"is undecided: {' and '.join(_open(candidate, judging))}"
+        clause = f"is undecided: {' and '.join(_open(candidate, judging))}"
     learned_nothing = judging.study.learned_nothing
     because = "" if learned_nothing is None else f", because {learned_nothing}"
-    return f"Speed only{because}: {candidate.variant}{_beside_policy(candidate, judging)} {found}."
+    return f"Speed only{because}: {candidate.variant}{_beside_policy(candidate, judging)} {clause}."
 
 
 def _inference_sentence(candidate: JudgedCandidate, judging: Judging) -> str:
@@ -158,10 +158,10 @@ def _open(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
             f"{ratio_text(judging.control[TRAIN])}, so these times decide nothing"
         )
         return
-    found = [*_open_speeds(candidate, judging), *_open_quality(candidate.quality, judging)]
+    clauses = [*_open_speeds(candidate, judging), *_open_quality(candidate.quality, judging)]
     if names := _classes(candidate, judging, "not established"):
-        found.append(f"recall of class {names} may fall by more than compare.class_margin")
-    yield from found or _open_together(candidate, judging)
+        clauses.append(f"recall of class {names} may fall by more than compare.class_margin")
+    yield from clauses or _open_together(candidate, judging)
 
 
 def _open_speeds(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
@@ -204,14 +204,14 @@ def _further_sentences(candidate: JudgedCandidate, judging: Judging) -> Iterator
 def _settings_sentences(candidate: JudgedCandidate, judging: Judging) -> Iterator[str]:
     """Where other settings gain and the precision may not: in which measures, and what to try instead."""
     required, baseline = judging.params.min_speedup, judging.study.baseline.variant
-    settings, found = settings_text(candidate, judging), list[str]()
+    settings, sentences = settings_text(candidate, judging), list[str]()
     for measure, factors in candidate.factors.items():
         pays = factors.settings.low > 1 and factors.settings.side(required) != "below"
         if measure not in judging.void and pays and factors.precision.side(required) != "above":
             adds = _adds(candidate.speedups[measure], factors.precision, required)
-            found.append(f"{_alone(measure, settings)} {factors.settings.ratio:.2f}× as fast; {adds}.")
-    if found:
-        yield " ".join([*found, f"Try {baseline} with {settings}."])
+            sentences.append(f"{_alone(measure, settings)} {factors.settings.ratio:.2f}× as fast; {adds}.")
+    if sentences:
+        yield " ".join([*sentences, f"Try {baseline} with {settings}."])
 
 
 def _adds(whole: Speedup, precision: Speedup, required: float) -> str:

@@ -44,9 +44,9 @@ def serving_of(judging: Judging) -> Serving | None:
     void = void_measures(control)
     changes = {} if judging.study.speed_only else _changes(served, judging)
     judged = _judged(info, weights, speedups)
-    found, tests = _verdicts(judging, weights, judged, changes, void)
+    all_verdicts, tests = _verdicts(judging, weights, judged, changes, void)
     rows = [
-        _row(of_one, speedups, quality_of(changes.get(key), judging), found.get(key), tests.get(key))
+        _row(of_one, speedups, quality_of(changes.get(key), judging), all_verdicts.get(key), tests.get(key))
         for key, of_one in info.by_row.items()
     ]
     first = next(iter(speedups.values()), {})
@@ -114,7 +114,7 @@ def _judged(
         for (variant, _), items in info.by_row.items()
         if variant == weights and items[0].policy is None and items[0].refusal is None
     }
-    return {name: next(iter(found.items())) for name, arm in arms.items() if (found := speedups.get(arm))}
+    return {name: next(iter(by_measure.items())) for name, arm in arms.items() if (by_measure := speedups.get(arm))}
 
 
 def _verdicts(
@@ -136,9 +136,9 @@ def _verdicts(
         if (weights, name) in changes
     }
     tests = run_tests(parts, judging.params)
-    found = verdicts(parts, tests, void, judging.params)
+    all_verdicts = verdicts(parts, tests, void, judging.params)
     return (
-        {(weights, name): verdict for (name, _), verdict in found.items()},
+        {(weights, name): verdict for (name, _), verdict in all_verdicts.items()},
         {(weights, name): test for (name, _), test in tests.items()},
     )
 
@@ -155,8 +155,10 @@ def _row(
     refusal = next((item.refusal for item in exports if item.refusal is not None), None)
     if refusal is not None:
         return ServedRow(variant=first.variant, format=first.format, policy=first.policy, refusal=refusal)
-    found = speedups.get(first.arm, {})
-    latency = {measure: Latency(**ratio_of(item), time_ms=item.candidate_time_ms) for measure, item in found.items()}
+    by_measure = speedups.get(first.arm, {})
+    latency = {
+        measure: Latency(**ratio_of(item), time_ms=item.candidate_time_ms) for measure, item in by_measure.items()
+    }
     values = first.model_dump(exclude={"seed"}) | {
         "file": None if first.file is None else (files.SERVE / first.file).as_posix(),
         "difference": max((item.difference for item in exports if item.difference is not None), default=None),
@@ -203,7 +205,7 @@ def _best(good: Mapping[str, ServedRow], measures: Sequence[str]) -> str | None:
     if not good:
         return None
     times = {name: row.timed[measures[0]] for name, row in good.items()}
-    fastest = max(found.ratio for found in times.values())
+    fastest = max(latency.ratio for latency in times.values())
     return next(name for name in FORMATS if name in times and times[name].high >= fastest)
 
 

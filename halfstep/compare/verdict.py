@@ -12,7 +12,7 @@ from halfstep.outcomes import Outcome
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Verdict, VerdictTest
 from halfstep.results.profile import THROTTLED, Profile
-from halfstep.stats.classes import ClassChange
+from halfstep.stats.classes import RecallChange
 from halfstep.stats.multiple import holm
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.speedup import CONFIDENCE, Speedup
@@ -44,7 +44,7 @@ class Parts:
     margin: float
     lacks_precision: bool = False
     bound: float | None = None
-    classes: tuple[ClassChange, ...] = ()
+    classes: tuple[RecallChange, ...] = ()
 
     @property
     def ratios(self) -> tuple[Speedup, ...]:
@@ -76,7 +76,7 @@ class Parts:
         return too_slow or "refuted" in self._class_outcomes(params) or self.quality.outcome(self.margin) == "refuted"
 
 
-def class_outcome(item: ClassChange, params: CompareParams) -> Outcome | None:
+def class_outcome(item: RecallChange, params: CompareParams) -> Outcome | None:
     """Whether a loss of more than `compare.class_margin` is excluded, shown, or neither; None without a margin."""
     if params.class_margin is None:
         return None

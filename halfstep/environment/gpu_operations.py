@@ -29,11 +29,11 @@ def main() -> None:
     parser.add_argument("--xla", action="store_true")
     arguments = parser.parse_args()
     _say(step="listing the devices")
-    found = tf.config.list_physical_devices(arguments.device)
-    _say(devices=len(found))
-    if not found:
+    devices = tf.config.list_physical_devices(arguments.device)
+    _say(devices=len(devices))
+    if not devices:
         return
-    for device in found if arguments.device == "GPU" else ():
+    for device in devices if arguments.device == "GPU" else ():
         tf.config.experimental.set_memory_growth(device, True)
     try:
         with tf.device(f"/{arguments.device}:0"):
@@ -57,9 +57,9 @@ def _check(name: str, operation: Callable[..., Any], inputs: tuple[Any, Any], ji
     _say(step=name)
     # The inputs are arguments: XLA would compute an operation on constants when it compiles.
     run = tf.function(operation, jit_compile=True) if jit_compile else operation
-    found = tf.cast(run(*inputs), "float32").numpy()
-    if not (found == expected).all():
-        raise ArithmeticError(f"a wrong result: {found.flat[0]} instead of {expected}")
+    actual = tf.cast(run(*inputs), "float32").numpy()
+    if not (actual == expected).all():
+        raise ArithmeticError(f"a wrong result: {actual.flat[0]} instead of {expected}")
 
 
 def _squares(dtype: str) -> tuple[Any, Any]:

@@ -30,7 +30,7 @@ _REFUSING_MODES = {2: "prohibited", 3: "exclusive-process"}  # NVML_COMPUTEMODE_
 
 
 @dataclass(frozen=True)
-class Trial:
+class GpuTrial:
     """What the process printed, and how it ended.
 
     Attributes:
@@ -85,10 +85,10 @@ def operations(params: Params, device: str = "GPU") -> list[str]:
     return [sys.executable, "-m", "halfstep.environment.gpu_operations", "--device", device, *xla, *dtypes]
 
 
-def run(command: Sequence[str], limit_s: float = LIMIT_S) -> Trial:
+def run(command: Sequence[str], limit_s: float = LIMIT_S) -> GpuTrial:
     """Runs the process that tries the device, for `limit_s` seconds at most."""
     ended = run_program(command, limit_s, gpu_failures.LOG_VARIABLES | search_path())
-    return Trial(ended.status, tuple(_events(ended.stdout.splitlines())), ended.stderr)
+    return GpuTrial(ended.status, tuple(_events(ended.stdout.splitlines())), ended.stderr)
 
 
 def _events(lines: Sequence[str]) -> Iterator[Mapping[str, Any]]:
@@ -99,7 +99,7 @@ def _events(lines: Sequence[str]) -> Iterator[Mapping[str, Any]]:
                 yield event
 
 
-def judge(trial: Trial, name: str, *, required: bool) -> list[str]:
+def judge(trial: GpuTrial, name: str, *, required: bool) -> list[str]:
     """Warnings about a GPU that was tried.
 
     Raises:
@@ -123,8 +123,8 @@ def judge(trial: Trial, name: str, *, required: bool) -> list[str]:
             raise HalfstepError(f"train.require_gpu is true, and {text}")
         return [f"{text}; computing on the CPU"]
     if trial.last("traced") is False:
-        found = gpu_failures.explain(trial.log, gpu_failures.PROFILER_FAILURES)
-        return [f"{name} is timed, but cannot be traced, so that reasons will be missing {found}"]
+        trace_explanation = gpu_failures.explain(trial.log, gpu_failures.PROFILER_FAILURES)
+        return [f"{name} is timed, but cannot be traced, so that reasons will be missing {trace_explanation}"]
     return []
 
 
@@ -176,8 +176,8 @@ def _key(machine: Mapping[str, Any], command: Sequence[str]) -> str:
 def _passed_on(key: str) -> str | None:
     """Address of the GPU that passed; None if it has not passed in this state, or with a warning."""
     try:
-        found = json.loads(PASSED.read_text(encoding="utf-8"))
-        return str(found["bus"]) if found["key"] == key else None
+        record = json.loads(PASSED.read_text(encoding="utf-8"))
+        return str(record["bus"]) if record["key"] == key else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

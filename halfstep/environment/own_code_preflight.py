@@ -85,7 +85,9 @@ def _script(task: TaskParams) -> Iterator[str]:
     except (OSError, SyntaxError) as error:
         yield f"{subject}, which is not valid Python: {error}"
         return
-    trees = {name: found for name, file in script_files(path, *task.import_folders).items() if (found := parsed(file))}
+    trees = {
+        name: module for name, file in script_files(path, *task.import_folders).items() if (module := parsed(file))
+    }
     problems = (_keras_2(trees), None if task.step else _own_loop(trees))
     yield from (f"{subject}; {problem}" for problem in problems if problem)
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
@@ -98,7 +100,7 @@ def _script(task: TaskParams) -> Iterator[str]:
         )
     for own in ("stages", "halfstep"):
         beside = (path.parent / f"{own}.py", path.parent / own / "__init__.py")
-        if any(found.exists() for found in beside) and path.parent != Path.cwd():
+        if any(module_path.exists() for module_path in beside) and path.parent != Path.cwd():
             yield f"{subject}; beside it is a module named '{own}', as halfstep's own package is: rename it"
     if task.score is not None:
         yield from _score(task, task.score)
@@ -227,8 +229,8 @@ def _depends(paths: Iterable[str]) -> Iterator[str]:
 
 def is_of_the_kernel(path: Path) -> bool:
     """Whether a file or folder shows the state of the machine: its contents change, or have no end."""
-    found = path.resolve()
-    return found == Path("/dev") or any(found.is_relative_to(folder) for folder in _KERNEL_FOLDERS)
+    resolved = path.resolve()
+    return resolved == Path("/dev") or any(resolved.is_relative_to(folder) for folder in _KERNEL_FOLDERS)
 
 
 def _shown(text: str) -> str:

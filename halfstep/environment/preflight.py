@@ -37,7 +37,6 @@ from halfstep.tracking import store
 BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
 APPLICATIONS = "keras.applications."
 MOST_THREADS = 4096
-_SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # that in C is ten times as fast
 MIN_TEMPORARY_BYTES = 64 * MIB
 MIN_ADDRESS_SPACE_BYTES = 7 * 2**29  # measured: 2.4 GiB are too little for one training of a small network
 
@@ -60,18 +59,18 @@ def checked_params(*, has_data: bool = True) -> Params:
 
 def _missing_for_dvc(text: str) -> Iterator[str]:
     """One line for each key that dvc.yaml names and a valid params.yaml lacks: DVC would stop at the stage."""
-    pipeline, values = Path("dvc.yaml"), yaml.load(text, _SAFE_LOADER)  # noqa: S506
+    pipeline, values = Path("dvc.yaml"), yaml.safe_load(text)
     if not pipeline.is_file():
         return
-    stages = yaml.load(pipeline.read_text(encoding="utf-8"), _SAFE_LOADER).get("stages", {}).values()  # noqa: S506
+    stages = yaml.safe_load(pipeline.read_text(encoding="utf-8")).get("stages", {}).values()
     keys = (key for stage in stages for key in stage.get("params", ()) if isinstance(key, str))
     defaults = Params().model_dump(mode="json")
     for name in dict.fromkeys(key for key in keys if "$" not in key):
         *sections, last = name.split(".")
-        found, default = values, defaults
+        value, default = values, defaults
         for part in sections:
-            found, default = (found or {}).get(part), default[part]
-        if last not in (found or {}):
+            value, default = (value or {}).get(part), default[part]
+        if last not in (value or {}):
             yield f"{name} is missing, without which DVC does not run; its default is {json.dumps(default[last])}"
 
 
@@ -104,7 +103,7 @@ def _interpreters(params: Params) -> Iterator[str]:
 def _formats(serve: ServeParams) -> Iterator[str]:
     for name in serve.exported:
         if missing := FORMATS[name].missing:
-            packages = joined([found.replace("_", "-") for found in missing])
+            packages = joined([module.replace("_", "-") for module in missing])
             yield (
                 f"serve.formats contains '{name}', which needs {packages}: run `pip install \".[serve]\"`, or leave "
                 "it out"

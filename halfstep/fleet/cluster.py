@@ -150,12 +150,12 @@ def _require_listener(address: str) -> None:
 
 def nodes() -> list[Node]:
     """The nodes that are alive and offer cores or GPUs."""
-    found = []
+    available = []
     for node in library().nodes():
         cpus, gpus = (float(node["Resources"].get(name, 0)) for name in ("CPU", "GPU"))
         if node["Alive"] and (cpus or gpus):
-            found.append(Node(node["NodeID"], node["NodeManagerHostname"], cpus, gpus))
-    return sorted(found, key=lambda node: (node.host, node.node_id))
+            available.append(Node(node["NodeID"], node["NodeManagerHostname"], cpus, gpus))
+    return sorted(available, key=lambda node: (node.host, node.node_id))
 
 
 def require_resources(fleet: FleetParams) -> list[Node]:
@@ -164,15 +164,17 @@ def require_resources(fleet: FleetParams) -> list[Node]:
     Raises:
         FleetError: there is none.
     """
-    found = nodes()
-    if not found:
+    available = nodes()
+    if not available:
         raise FleetError(f"no node of the Ray cluster offers a core; {START}")
-    fitting = [node for node in found if node.cpus >= fleet.cpus_per_training and node.gpus >= fleet.gpus_per_training]
+    fitting = [
+        node for node in available if node.cpus >= fleet.cpus_per_training and node.gpus >= fleet.gpus_per_training
+    ]
     if not fitting:
-        most_cpus, most_gpus = max(node.cpus for node in found), max(node.gpus for node in found)
+        most_cpus, most_gpus = max(node.cpus for node in available), max(node.gpus for node in available)
         name = "cpus" if most_cpus < fleet.cpus_per_training else "gpus"
         raise FleetError(
-            f"fleet.{name}_per_training is {getattr(fleet, f'{name}_per_training')}; the {len(found)} nodes of the "
+            f"fleet.{name}_per_training is {getattr(fleet, f'{name}_per_training')}; the {len(available)} nodes of the "
             f"cluster offer at most {most_cpus:g} cores and {most_gpus:g} GPUs each (`ray status`): reduce it, or add "
             "a larger node"
         )

@@ -104,9 +104,9 @@ def dvc(*arguments: str) -> list[str]:
     lines = [line for line in printed if told(line) is None]
     if status:
         own = [line for line in lines if not line.startswith(_DVC_ERRORS)]
-        found = _STATUS.search("\n".join(lines))
-        if found is not None and own:
-            raise StepError(own[-1], int(found[1]))
+        match = _STATUS.search("\n".join(lines))
+        if match is not None and own:
+            raise StepError(own[-1], int(match[1]))
         raise StepError(f"dvc {arguments[0]}: {dvc_error(chr(10).join(lines))}", NODE_FAULT)
     return [text for line in printed if (text := told(line)) is not None]
 

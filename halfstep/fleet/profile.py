@@ -88,10 +88,10 @@ def _measure(nodes: Sequence[Node], runner: Driving, same: dict[str, Any]) -> li
         [_job("describe", f"describe {node.host} {node.node_id[:6]}", node, files.ENVIRONMENT_FILE) for node in nodes]
     )
     failed = [f"{outcome.job.name}: {outcome.reason}" for outcome in described if outcome.status]
-    found = kinds(nodes, described)
-    print(f"fleet: fingerprints of the {len(nodes)} nodes: {', '.join(found) or 'none'}", flush=True)
-    measuring = [_job("measure", f"profile {digest}", node, COMPARISON) for digest, node in found.items()]
-    for jobs in turns(measuring, list(found.values())):
+    node_by_digest = kinds(nodes, described)
+    print(f"fleet: fingerprints of the {len(nodes)} nodes: {', '.join(node_by_digest) or 'none'}", flush=True)
+    measuring = [_job("measure", f"profile {digest}", node, COMPARISON) for digest, node in node_by_digest.items()]
+    for jobs in turns(measuring, list(node_by_digest.values())):
         began_s = time.monotonic()
         for outcome in runner.run(jobs):
             try:
@@ -117,12 +117,12 @@ def _job(what: str, name: str, node: Node, collect: Path) -> Job:
 
 def kinds(nodes: Sequence[Node], described: Sequence[Outcome]) -> dict[str, Node]:
     """The first node with each fingerprint, by its digest. Nodes that failed are left out."""
-    found: dict[str, Node] = {}
+    node_by_digest: dict[str, Node] = {}
     for node, outcome in zip(nodes, described, strict=True):
         if not outcome.status:
             machine = json.loads(outcome.files[str(files.ENVIRONMENT_FILE)])
-            found.setdefault(fingerprint.digest(machine), node)
-    return found
+            node_by_digest.setdefault(fingerprint.digest(machine), node)
+    return node_by_digest
 
 
 def turns(jobs: Sequence[Job], nodes: Sequence[Node]) -> Iterator[list[Job]]:
@@ -141,7 +141,7 @@ def _bring_home(outcome: Outcome, same: dict[str, Any], took_s: float) -> None:
         HalfstepError: it cannot be used or written.
     """
     comparison = Comparison.of(json.loads(outcome.files[str(COMPARISON)]), COMPARISON)
-    tags, found = git_tags(), results.public(comparison)
+    tags, public_comparison = git_tags(), results.public(comparison)
     one = Result(
         study=STUDY,
         occasion=(today := date.today().isoformat()),
@@ -149,11 +149,11 @@ def _bring_home(outcome: Outcome, same: dict[str, Any], took_s: float) -> None:
         commit=tags.get("git.commit", "0" * 40),
         dirty=tags.get("git.dirty") != "false",
         halfstep=results.version(),
-        machine=results.machine_id(found.environment),
+        machine=results.machine_id(public_comparison.environment),
         parameters_sha256=hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest(),
         seconds=round(took_s, 1),
         alike=same,
-        comparison=found,
+        comparison=public_comparison,
     )
     shutil.rmtree(files.FLEET / one.machine, ignore_errors=True)
     one.write(files.FLEET / one.place)

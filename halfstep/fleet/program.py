@@ -106,8 +106,8 @@ class Program:
         status = self._process.wait()
         if status == NODE_FAULT:
             raise _NodeError(last)
-        found = {} if status else {name: (work / name).read_bytes() for name in order["collect"]}
-        return LOST if status < 0 else status, last if status else "", found
+        files = {} if status else {name: (work / name).read_bytes() for name in order["collect"]}
+        return LOST if status < 0 else status, last if status else "", files
 
 
 class _NodeError(Exception):
@@ -116,9 +116,9 @@ class _NodeError(Exception):
 
 def _require_versions(expected: Mapping[str, str]) -> None:
     for name, version in expected.items():
-        found = version_of(name)
-        if found != version:
-            has = f"has {name} {found}" if found else f"does not have {name}"
+        installed = version_of(name)
+        if installed != version:
+            has = f"has {name} {installed}" if installed else f"does not have {name}"
             advice = "install requirements.txt in the environment in which `ray start` runs"
             raise _NodeError(f"it {has}, and {version} is needed: {advice}")
 
@@ -140,10 +140,10 @@ def node_environment() -> dict[str, str]:
     """
     try:
         pairs = Path(f"/proc/{os.getppid()}/environ").read_bytes().split(b"\0")
-        found = dict(os.fsdecode(pair).partition("=")[::2] for pair in pairs if b"=" in pair)
+        environment = dict(os.fsdecode(pair).partition("=")[::2] for pair in pairs if b"=" in pair)
     except OSError:
-        found = dict(os.environ)
-    return {name: value for name, value in found.items() if not name.startswith(_NOT_PASSED_ON)}
+        environment = dict(os.environ)
+    return {name: value for name, value in environment.items() if not name.startswith(_NOT_PASSED_ON)}
 
 
 def _home(checkout: str) -> Path:
@@ -175,17 +175,17 @@ def _copied_tree(checkout: str, contents: Mapping[str, bytes]) -> Iterator[Path]
 
 def _environment(work: Path, order: Mapping[str, Any]) -> dict[str, str]:
     """The node's own environment, with this Python first on the path, the GPUs that Ray chose, and limited threads."""
-    found = node_environment()
-    found["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), found.get("PATH", os.defpath)])
-    found["DVC_SITE_CACHE_DIR"] = str(work / ".dvc" / "tmp" / "site")  # DVC would keep a folder for each copy
-    found.setdefault("HALFSTEP_CHECKPOINTS", str(work.parent / "checkpoints"))
+    environment = node_environment()
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+    environment["DVC_SITE_CACHE_DIR"] = str(work / ".dvc" / "tmp" / "site")  # DVC would keep a folder for each copy
+    environment.setdefault("HALFSTEP_CHECKPOINTS", str(work.parent / "checkpoints"))
     installed = Path("/proc/driver/nvidia/gpus")
     gpus = len(list(installed.iterdir())) if installed.is_dir() else 0
     if order["gpus"] == 0 and gpus:
-        found["CUDA_VISIBLE_DEVICES"] = "-1"
+        environment["CUDA_VISIBLE_DEVICES"] = "-1"
     elif order["gpus"] < gpus and "CUDA_VISIBLE_DEVICES" in os.environ:  # of all GPUs, the fingerprint needs no list
-        found["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
+        environment["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
     if (threads := order["threads"]) and threads < len(os.sched_getaffinity(0)):
         for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
-            found.setdefault(name, str(threads))
-    return found | order["variables"]
+            environment.setdefault(name, str(threads))
+    return environment | order["variables"]

@@ -50,14 +50,14 @@ def configured() -> Remote:
             "no DVC remote is configured, through which results come home; add one that all machines reach: "
             "`dvc remote add --default NAME URL` (s3://bucket/path, ssh://host/path, or a folder that they share)"
         )
-    found = config["remote"][name]
-    _require_no_secret(name, found, tracked.get("remote", {}).get(name, {}))
-    settings = {key: str(found[key]) for key in _TRAVEL if key in found}
+    remote = config["remote"][name]
+    _require_no_secret(name, remote, tracked.get("remote", {}).get(name, {}))
+    settings = {key: str(remote[key]) for key in _TRAVEL if key in remote}
     return Remote(name, settings)
 
 
-def _require_no_secret(name: str, found: Any, tracked: Any) -> None:
-    url = str(found["url"])
+def _require_no_secret(name: str, remote: Any, tracked: Any) -> None:
+    url = str(remote["url"])
     if without_password(url) != url:
         raise FleetError(
             f"remote.{name}.url contains a password, which would travel to the nodes; remove it from the URL, and give "

@@ -55,15 +55,15 @@ def report() -> None:
     """
     from halfstep.gallery.picture import svg  # takes a second
 
-    found = results.read(lambda one: None, files.FLEET)
-    if found.left_out:
-        raise HalfstepError(*(f"{line}; remove it, or run `{_COMMAND}`" for line in found.left_out))
-    if not found.shown:
+    all_results = results.read(lambda one: None, files.FLEET)
+    if all_results.left_out:
+        raise HalfstepError(*(f"{line}; remove it, or run `{_COMMAND}`" for line in all_results.left_out))
+    if not all_results.shown:
         raise DataError(f"{files.FLEET} has no machine: run `{_COMMAND}`")
-    shown = sorted(found.shown, key=lambda one: (one.device, one.machine))
+    shown = sorted(all_results.shown, key=lambda one: (one.device, one.machine))
     if lines := list(differences(shown)):
         raise HalfstepError(*lines)
-    machines = by_machine(found, [STUDY])
+    machines = by_machine(all_results, [STUDY])
     subjects = {STUDY: _Measured(_subject(shown[0]))}
     sentences = [*together(shown), *_notes(shown)]
     files.write_text(REPORT.with_suffix(".svg"), svg(machines, subjects))
@@ -75,11 +75,11 @@ def report() -> None:
     print(f"{REPORT} has the picture")
 
 
-def differences(found: Sequence[Result]) -> Iterator[str]:
+def differences(machine_results: Sequence[Result]) -> Iterator[str]:
     """A line for each thing that must be the same on all machines and is not."""
-    for name in sorted({name for one in found for name in one.alike or {}}):
+    for name in sorted({name for one in machine_results for name in one.alike or {}}):
         by_value: dict[str, list[str]] = {}
-        for one in found:
+        for one in machine_results:
             by_value.setdefault(json.dumps((one.alike or {}).get(name)), []).append(one.machine)
         if len(by_value) > 1:
             groups = "; ".join(f"{value[:40]} on {', '.join(machines)}" for value, machines in by_value.items())
@@ -89,12 +89,12 @@ def differences(found: Sequence[Result]) -> Iterator[str]:
             )
 
 
-def together(found: Sequence[Result]) -> Iterator[str]:
+def together(machine_results: Sequence[Result]) -> Iterator[str]:
     """What all machines say about each candidate, in each measure."""
-    names = _names(found)
+    names = _names(machine_results)
     rows = {
-        (measure, name): {one.machine: one.comparison.candidates[name] for one in found}
-        for name, candidate in found[0].comparison.candidates.items()
+        (measure, name): {one.machine: one.comparison.candidates[name] for one in machine_results}
+        for name, candidate in machine_results[0].comparison.candidates.items()
         for measure in candidate.verdicts
     }
     adjusted = holm(
@@ -110,7 +110,7 @@ def together(found: Sequence[Result]) -> Iterator[str]:
         for machine, candidate in row.items():
             verdicts.setdefault(candidate.verdicts[measure], []).append(machine)
         sentence = f"{name}, {measure_label(measure)}: "
-        if len(found) == 1:
+        if len(machine_results) == 1:
             sentence += f"{next(iter(verdicts))} on the one machine that was measured."
         elif len(verdicts) == 1 and "inconclusive" not in verdicts:
             sentence += f"{next(iter(verdicts))} on all of them, by each machine's own verdict."
@@ -128,18 +128,19 @@ def together(found: Sequence[Result]) -> Iterator[str]:
         yield sentence
 
 
-def _names(found: Sequence[Result]) -> dict[str, str]:
+def _names(machine_results: Sequence[Result]) -> dict[str, str]:
     """The device of each machine, and the machine's identifier where several machines have the same device."""
-    devices = [one.device for one in found]
+    devices = [one.device for one in machine_results]
     return {
-        one.machine: one.device if devices.count(one.device) == 1 else f"{one.device} ({one.machine})" for one in found
+        one.machine: one.device if devices.count(one.device) == 1 else f"{one.device} ({one.machine})"
+        for one in machine_results
     }
 
 
-def _notes(found: Sequence[Result]) -> Iterator[str]:
-    if len(found) == 1:
+def _notes(machine_results: Sequence[Result]) -> Iterator[str]:
+    if len(machine_results) == 1:
         return
-    if found[0].comparison.speed_only:
+    if machine_results[0].comparison.speed_only:
         yield f"Note: {SPEED_ONLY_NOTE}"
         yield (
             "Note: verdicts on speed only do not share an error: each is wrong in at most 2.5 % of the measurements, "
@@ -167,20 +168,20 @@ def _table(one: Result) -> Table:
     return table
 
 
-def _page(found: Sequence[Result], subject: _Measured, sentences: Sequence[str]) -> str:
+def _page(machine_results: Sequence[Result], subject: _Measured, sentences: Sequence[str]) -> str:
     lines = ["# Which precision on which machine?", "", *(f"- {markdown_text(text)}" for text in sentences), ""]
     lines += [f"![Speed-up of training on each machine, with its interval]({REPORT.with_suffix('.svg').name})", ""]
-    unlike, names = _unlike(found), _names(found)
-    for one in found:
+    unlike, names = _unlike(machine_results), _names(machine_results)
+    for one in machine_results:
         about = [*results.described([one]), *(f"{name}: {text}" for name, text in unlike[one.machine].items())]
         lines += [f"## {markdown_text(names[one.machine])}", "", f"{markdown_text('; '.join(about))}.", ""]
         lines += [*tables.table({STUDY: [one]}, {STUDY: subject}), ""]
     return "\n".join(lines)
 
 
-def _unlike(found: Sequence[Result]) -> Mapping[str, dict[str, str]]:
+def _unlike(machine_results: Sequence[Result]) -> Mapping[str, dict[str, str]]:
     """What distinguishes each machine from the others: settings and hardware of its description, by name."""
-    described = {one.machine: dict(flat(one.comparison.environment)) for one in found}
+    described = {one.machine: dict(flat(one.comparison.environment)) for one in machine_results}
     keys = dict.fromkeys(key for each in described.values() for key in each if key not in ("sha256", "device"))
     differing = [key for key in keys if len({each.get(key) for each in described.values()}) > 1]
     return {machine: {key: each[key] for key in differing if key in each} for machine, each in described.items()}

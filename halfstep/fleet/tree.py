@@ -41,8 +41,8 @@ def staged(settings: Params) -> Iterator[Path]:
 
 def sha256(folder: Path) -> str:
     """Identifies the content of a staged tree."""
-    found = [(path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file()]
-    lines = [f"{name} {files.sha256_file(path)}" for name, path in sorted(found) if name != "dvc.lock"]
+    named_paths = [(path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file()]
+    lines = [f"{name} {files.sha256_file(path)}" for name, path in sorted(named_paths) if name != "dvc.lock"]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -53,8 +53,8 @@ def contents() -> dict[str, bytes]:
         DataError: `environment` has not written the digests.
         FleetError: DVC's configuration cannot be read.
     """
-    found = {name: files.read_json(path) for name, path in _DIGESTS.items()}
-    marker = HeadDigests(**found, checkout=provenance.checkout_id(), git=provenance.git_tags())
+    head_digests = {name: files.read_json(path) for name, path in _DIGESTS.items()}
+    marker = HeadDigests(**head_digests, checkout=provenance.checkout_id(), git=provenance.git_tags())
     lock = Path("dvc.lock")
     return {
         str(HEAD_DIGESTS): marker.model_dump_json().encode(),
@@ -65,10 +65,10 @@ def contents() -> dict[str, bytes]:
 
 def _listed() -> list[str]:
     try:
-        found = git("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        output = git("ls-files", "-z", "--cached", "--others", "--exclude-standard")
     except CommandError as error:
         raise FleetError(f"git says what travels to the nodes, but {error}; run `git init`") from error
-    return [name for name in found.split("\0") if name]
+    return [name for name in output.split("\0") if name]
 
 
 def _sources(settings: Params) -> list[str]:

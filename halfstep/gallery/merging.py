@@ -35,7 +35,7 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Row:
+class CandidateRow:
     """A candidate of a study on a machine, on each occasion, the oldest first."""
 
     name: str
@@ -44,13 +44,13 @@ class Row:
     @property
     def candidates(self) -> list[Candidate]:
         """The candidate on each occasion."""
-        return [found.comparison.candidates[self.name] for found in self.results]
+        return [result.comparison.candidates[self.name] for result in self.results]
 
     @property
     def newest(self) -> Candidate:
         """The candidate on the newest occasion, without a load on purpose if there is one."""
         quiet = [
-            candidate for found, candidate in zip(self.results, self.candidates, strict=True) if not found.load_cores
+            candidate for result, candidate in zip(self.results, self.candidates, strict=True) if not result.load_cores
         ]
         return (quiet or self.candidates)[-1]
 
@@ -62,19 +62,19 @@ class Row:
 
     def ratios(self, measure: str) -> list[Ratio]:
         """The speed-ups of the occasions on which the measure was compared."""
-        return [found for candidate in self.candidates if (found := candidate.speedups.get(measure)) is not None]
+        return [ratio for candidate in self.candidates if (ratio := candidate.speedups.get(measure)) is not None]
 
 
-def rows_of(found: Sequence[Result]) -> list[Row]:
+def rows_of(results: Sequence[Result]) -> list[CandidateRow]:
     """The candidates of the occasions of one study on one machine, in the order of the newest."""
-    newest = found[-1].comparison.candidates
-    having = {name: tuple(one for one in found if name in one.comparison.candidates) for name in newest}
-    return [Row(name, occasions) for name, occasions in having.items()]
+    newest = results[-1].comparison.candidates
+    having = {name: tuple(one for one in results if name in one.comparison.candidates) for name in newest}
+    return [CandidateRow(name, occasions) for name, occasions in having.items()]
 
 
-def by_machine(found: Results, studies: Sequence[str]) -> Mapping[str, dict[str, list[Result]]]:
+def by_machine(results: Results, studies: Sequence[str]) -> Mapping[str, dict[str, list[Result]]]:
     """Occasions by machine and study, in the order of `studies`; the machine with the most studies first."""
-    machines = {one.machine: {name: found.of(one.machine, name) for name in studies} for one in found.shown}
+    machines = {one.machine: {name: results.of(one.machine, name) for name in studies} for one in results.shown}
     kept = {machine: {name: some for name, some in each.items() if some} for machine, each in machines.items()}
     return dict(sorted(((name, each) for name, each in kept.items() if each), key=lambda item: -len(item[1])))
 
@@ -83,16 +83,16 @@ def mean_of(ratios: Sequence[Ratio]) -> Mean:
     """The mean of speed-ups of several occasions."""
     if len(ratios) == 1:
         return Mean(ratios[0].ratio, ratios[0].low, ratios[0].high)
-    found = mean_over_occasions([Occasion(math.log(each.ratio), _NO_ERROR) for each in ratios])
-    mean, reach = found.log_ratio, found.error.quantile(CONFIDENCE)
-    spread = math.sqrt(len(ratios)) * found.error.standard_error
+    estimate = mean_over_occasions([Occasion(math.log(each.ratio), _NO_ERROR) for each in ratios])
+    mean, reach = estimate.log_ratio, estimate.error.quantile(CONFIDENCE)
+    spread = math.sqrt(len(ratios)) * estimate.error.standard_error
     return Mean(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), math.expm1(spread))
 
 
 def held(ratios: Sequence[Ratio]) -> int:
     """On how many occasions the interval holds the mean of the others."""
     others = [mean_of([*ratios[:number], *ratios[number + 1 :]]).ratio for number in range(len(ratios))]
-    return sum(found.low <= mean <= found.high for found, mean in zip(ratios, others, strict=True))
+    return sum(ratio.low <= mean <= ratio.high for ratio, mean in zip(ratios, others, strict=True))
 
 
 def expected_share(occasions: int) -> float:

@@ -12,12 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from halfstep.gallery.merging import Row, mean_of, rows_of
+from halfstep.gallery.merging import CandidateRow, mean_of, rows_of
 from halfstep.gallery.results import Result, Subject
 from halfstep.results.comparison import Ratio
 from halfstep.text import TRAIN
 
-Lines = Sequence[tuple[float, str, Row]]  # of a panel: place from the top, title of the study at its first, candidate
+Lines = Sequence[
+    tuple[float, str, CandidateRow]
+]  # of a panel: place from the top, title of the study at its first, candidate
 # Told apart by people who are colour-blind, and in grey by their shape.
 COLOURS = {"adopt": "#1b7837", "faster": "#1b7837", "reject": "#b2182b", "slower": "#b2182b", "inconclusive": "#666666"}
 SHAPES = {"adopt": "o", "faster": "o", "reject": "s", "slower": "s", "inconclusive": "D"}
@@ -61,12 +63,16 @@ def _draw_panels(figure: Figure, panels: Sequence[tuple[Lines, Result]]) -> None
     axes[-1].set_xlim(*_limits([ratio for lines, _ in panels for _, _, row in lines for ratio in row.ratios(TRAIN)]))
 
 
-def _lines(each: Mapping[str, Sequence[Result]], studies: Mapping[str, Subject]) -> Iterator[tuple[float, str, Row]]:
+def _lines(
+    each: Mapping[str, Sequence[Result]], studies: Mapping[str, Subject]
+) -> Iterator[tuple[float, str, CandidateRow]]:
     """The candidates in lower precision that were compared."""
     place = 0.0
-    for name, found in each.items():
+    for name, occasions in each.items():
         title = studies[name].title
-        for row in (row for row in rows_of(found) if row.ratios(TRAIN) and studies[name].lowers_precision(row.name)):
+        for row in (
+            row for row in rows_of(occasions) if row.ratios(TRAIN) and studies[name].lowers_precision(row.name)
+        ):
             yield place, title, row
             place, title = place + 1, ""
         place += _GAP_ROWS
@@ -91,14 +97,14 @@ def _panel(axes: Axes, lines: Lines, newest: Result) -> None:
     axes.set_title(newest.device, loc="left", weight="bold")
 
 
-def _draw(axes: Axes, place: float, row: Row) -> None:
+def _draw(axes: Axes, place: float, row: CandidateRow) -> None:
     """The interval of each occasion, one above the other, and in grey that of their mean."""
     ratios = row.ratios(TRAIN)
-    for number, found in enumerate(ratios):
+    for number, ratio in enumerate(ratios):
         at = place + (number - (len(ratios) - 1) / 2) * min(0.3, 0.7 / len(ratios))
         colour = COLOURS[row.verdict]
-        axes.plot([found.low, found.high], [at, at], color=colour, linewidth=1.6)
-        axes.plot(found.ratio, at, SHAPES[row.verdict], color=colour, markersize=5 if len(ratios) == 1 else 3.5)
+        axes.plot([ratio.low, ratio.high], [at, at], color=colour, linewidth=1.6)
+        axes.plot(ratio.ratio, at, SHAPES[row.verdict], color=colour, markersize=5 if len(ratios) == 1 else 3.5)
     if len(ratios) > 1:
         mean = mean_of(ratios)
         axes.plot([mean.low, mean.high], [place, place], color="#dddddd", linewidth=8, solid_capstyle="butt", zorder=0)
@@ -106,4 +112,4 @@ def _draw(axes: Axes, place: float, row: Row) -> None:
 
 def _limits(ratios: Sequence[Ratio]) -> tuple[float, float]:
     """Ends of the axis, which hold every interval of an occasion, and 1."""
-    return min(0.95, *(found.low for found in ratios)) * 0.97, max(1.1, *(found.high for found in ratios)) * 1.03
+    return min(0.95, *(ratio.low for ratio in ratios)) * 0.97, max(1.1, *(ratio.high for ratio in ratios)) * 1.03

@@ -107,7 +107,7 @@ class Results:
 
     def of(self, machine: str, study: str) -> list[Result]:
         """The occasions of a study on a machine, the oldest first."""
-        return [found for found in self.shown if (found.machine, found.study) == (machine, study)]
+        return [result for result in self.shown if (result.machine, result.study) == (machine, study)]
 
 
 def environment() -> dict[str, Any]:
@@ -115,9 +115,9 @@ def environment() -> dict[str, Any]:
     return _without_names(fingerprint.fingerprint())
 
 
-def _without_names(found: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in found["settings"].items() if not _is_private(str(value))}
-    return {key: value for key, value in found.items() if key != "sha256"} | {"settings": kept}
+def _without_names(machine: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in machine["settings"].items() if not _is_private(str(value))}
+    return {key: value for key, value in machine.items() if key != "sha256"} | {"settings": kept}
 
 
 def _is_private(text: str) -> bool:
@@ -161,7 +161,7 @@ def read(check: Callable[[Result], None], *folders: Path) -> Results:
                 shown.append(read_one(path, check))
             except GalleryError as error:
                 left_out.append(str(error))
-    return Results(tuple(sorted(shown, key=lambda found: (found.date, found.occasion))), tuple(left_out))
+    return Results(tuple(sorted(shown, key=lambda result: (result.date, result.occasion))), tuple(left_out))
 
 
 def read_one(path: Path, check: Callable[[Result], None]) -> Result:
@@ -171,16 +171,16 @@ def read_one(path: Path, check: Callable[[Result], None]) -> Result:
         GalleryError: `check` refuses it, it has another schema version, or is not where its content belongs.
     """
     try:
-        found = Result.model_validate(_current(_content(path)))
-        _check(found, path)
-        check(found)
+        result = Result.model_validate(_current(_content(path)))
+        _check(result, path)
+        check(result)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise _left_out(path, f"{where}: {first['msg']}") from None
     except (OSError, LookupError, ValueError) as error:
         raise _left_out(path, str(error)) from None
-    return found
+    return result
 
 
 def _left_out(path: Path, why: str) -> GalleryError:
@@ -202,9 +202,9 @@ def _current(content: Any) -> dict[str, Any]:
     _bring_up_to_date(comparison)
     wanted = (("the file", content, Result), ("its comparison", comparison, Comparison))
     for what, part, kind in wanted:
-        if (found := part.pop(SCHEMA_VERSION, None)) != kind.VERSION:
+        if (schema_version := part.pop(SCHEMA_VERSION, None)) != kind.VERSION:
             raise ValueError(
-                f"{what} has schema version {found!r} and this release reads {kind.VERSION}: measure again"
+                f"{what} has schema version {schema_version!r} and this release reads {kind.VERSION}: measure again"
             )
     return content
 
@@ -215,7 +215,7 @@ def _bring_up_to_date(comparison: dict[str, Any]) -> None:
     Its accounts added up, whatever the traces showed.
     """
     if comparison.get(SCHEMA_VERSION) == 3 and isinstance(candidates := comparison.get("candidates"), dict):
-        for candidate in filter(lambda found: isinstance(found, dict), candidates.values()):
+        for candidate in filter(lambda value: isinstance(value, dict), candidates.values()):
             for key in ("account", "why", "operations", "same_weights"):
                 candidate.pop(key, None)
             for key in ("quality", "quality_same_weights"):
@@ -223,21 +223,21 @@ def _bring_up_to_date(comparison: dict[str, Any]) -> None:
         comparison[SCHEMA_VERSION] = Comparison.VERSION
 
 
-def _check(found: Result, path: Path) -> None:
-    _Machine.model_validate(found.comparison.environment)
-    if machine_id(found.comparison.environment) != found.machine:
+def _check(result: Result, path: Path) -> None:
+    _Machine.model_validate(result.comparison.environment)
+    if machine_id(result.comparison.environment) != result.machine:
         raise ValueError("machine is not the one that the comparison describes")
-    if path.parts[-2:] != found.place.parts:
-        raise ValueError(f"its content belongs to {found.place.as_posix()}")
+    if path.parts[-2:] != result.place.parts:
+        raise ValueError(f"its content belongs to {result.place.as_posix()}")
 
 
-def described(found: Collection[Result]) -> Iterator[str]:
+def described(results: Collection[Result]) -> Iterator[str]:
     """What a reader must know of results of one machine: processor, libraries, commits, and load on purpose.
 
     Args:
-        found: at least one; the newest one says what the machine is.
+        results: at least one; the newest one says what the machine is.
     """
-    ordered = sorted(found, key=lambda one: (one.date, one.occasion))
+    ordered = sorted(results, key=lambda one: (one.date, one.occasion))
     newest = ordered[-1]
     machine = newest.comparison.environment
     yield newest.device

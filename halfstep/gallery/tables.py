@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from halfstep.compare.text import ratio_text, verdict_text
 from halfstep.escaping import markdown_text
-from halfstep.gallery.merging import Row, mean_of, rows_of
+from halfstep.gallery.merging import CandidateRow, mean_of, rows_of
 from halfstep.gallery.results import Result, Subject
 from halfstep.results.comparison import Candidate
 from halfstep.text import TRAIN, batch_size_of, ms_text, percent_text
@@ -27,7 +27,7 @@ def table(each: Mapping[str, Sequence[Result]], studies: Mapping[str, Subject], 
     return lines
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: CandidateRow) -> tuple[str, ...]:
     """The columns of `HEAD` but the first."""
     candidate, ratios = row.newest, row.ratios(TRAIN)
     step, speedup = "", "not compared"
@@ -40,7 +40,7 @@ def cells(row: Row) -> tuple[str, ...]:
     return row.name, step, speedup, _quality(candidate), _verdict(row), _inference(row)
 
 
-def _inference(row: Row) -> str:
+def _inference(row: CandidateRow) -> str:
     """The speed-ups and verdicts of inference, those of the newest occasion."""
     candidate = row.newest
     measures = [measure for measure in candidate.speedups if measure != TRAIN]
@@ -50,7 +50,7 @@ def _inference(row: Row) -> str:
     )
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: CandidateRow) -> str:
     speed_only = row.results[-1].comparison.speed_only
     words = [candidate.verdict for candidate in row.candidates]
     if len(set(words)) == 1:
@@ -66,9 +66,9 @@ def _quality(candidate: Candidate) -> str:
     return f"{quality.name} {{}} ({{}} to {{}})".format(*(f"{value:+.3f}".replace("-", "−") for value in numbers))
 
 
-def _data(found: Result) -> str:
+def _data(result: Result) -> str:
     """What is trained on, and whether its quality is judged."""
-    setup, comparison = found.comparison.setup, found.comparison
+    setup, comparison = result.comparison.setup, result.comparison
     source = setup.data.source if setup and setup.data else "made by the example"
     return (
         f"{source}: speed only"
@@ -79,7 +79,7 @@ def _data(found: Result) -> str:
     )
 
 
-def best_of(occasions: Sequence[Result], study: Subject) -> Row:
+def best_of(occasions: Sequence[Result], study: Subject) -> CandidateRow:
     """The candidate in lower precision with the largest speed-up of training."""
     rows = rows_of(occasions)
     lower = [row for row in rows if study.lowers_precision(row.name)]

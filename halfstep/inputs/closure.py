@@ -62,7 +62,7 @@ def needed_files(
     Returns:
         Paths by their name relative to their folder.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     seen, visited = set[Path](), set[Path]()
     waiting = list(start)
     first = {module.path for module in waiting}
@@ -79,9 +79,9 @@ def needed_files(
             if (resolved := current.path.resolve()) in visited:
                 continue
             visited.add(resolved)
-            found[name] = current.path
+            paths[name] = current.path
             waiting += known.of(current, top, folders)
-    return found
+    return paths
 
 
 def modules(folder: Path, name: Name) -> Iterator[Module]:
@@ -94,8 +94,8 @@ def modules(folder: Path, name: Name) -> Iterator[Module]:
 def source_file(folder: Path, name: Name) -> Path | None:
     """File of a module in a folder. A package hides a module of the same name, as in Python."""
     base = "/".join([str(folder), *name])  # text: a start of a stage looks thousands of names up
-    found = (path for path in (f"{base}/__init__.py", f"{base}.py") if os.path.isfile(path))  # noqa: PTH113
-    return next(map(Path, found), None)
+    paths = (path for path in (f"{base}/__init__.py", f"{base}.py") if os.path.isfile(path))  # noqa: PTH113
+    return next(map(Path, paths), None)
 
 
 def source_of(path: Path) -> bytes:
@@ -155,8 +155,8 @@ class Imports:
 
     def __enter__(self) -> Imports:
         with suppress(HalfstepError):  # missing or damaged
-            found = files.read_verified_json(self._path)
-            self._known = {digest: names for digest, names in found.items() if digest != "sha256"}
+            entries = files.read_verified_json(self._path)
+            self._known = {digest: names for digest, names in entries.items() if digest != "sha256"}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -169,10 +169,10 @@ class Imports:
         """The modules in `folders` that a module imports, with their packages; arguments as of `needed_files`."""
         key = module, top, folders
         if key not in self._of:
-            self._of[key] = found = []
+            self._of[key] = imported = []
             for name in self._names(module):
                 places = (self._found(folder, name) for folder in folders if _counts(name, top, folder))
-                found += next(filter(None, places), [])
+                imported += next(filter(None, places), [])
         return self._of[key]
 
     def _found(self, folder: Path, name: Name) -> list[Module]:

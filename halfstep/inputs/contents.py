@@ -83,37 +83,37 @@ class Contents:
             OSError: a file cannot be read, for another reason than its permissions.
         """
         known = self._memory.load(folder)
-        found: dict[str, str] = {}
+        digests: dict[str, str] = {}
         unread: list[tuple[str, str]] = []
         for name in names:
             state = _state(folder / name, self._root)
             if state is None:
                 continue
             if state in (UNREADABLE, DANGLING, IRREGULAR, OUTSIDE):
-                found[name] = state
+                digests[name] = state
             elif (name, state) in known:
-                found[name] = known[name, state]
+                digests[name] = known[name, state]
             else:
                 unread.append((name, state))
-        return found | self._read_all(folder, unread)
+        return digests | self._read_all(folder, unread)
 
     def _read_all(self, folder: Path, unread: Sequence[tuple[str, str]]) -> dict[str, str]:
         """Reads files, given by name and state. What was read is remembered even if this ends early."""
-        found: dict[str, str] = {}
+        digests: dict[str, str] = {}
         settled: list[_File] = []
         pieces = [unread[first : first + _PIECE] for first in range(0, len(unread), _PIECE)]
         store_at = time.monotonic() + _STORE_S
         try:
             for piece in self._pool.map(lambda some: [self._read(folder, *item) for item in some], pieces):
                 for file, is_settled in filter(None, piece):
-                    found[file.name] = file.sha256
+                    digests[file.name] = file.sha256
                     settled += [file] if is_settled else []
                 if time.monotonic() >= store_at:
                     self._memory.store(folder, settled)
                     settled, store_at = [], time.monotonic() + _STORE_S
         finally:
             self._memory.store(folder, settled)
-        return found
+        return digests
 
     def _read(self, folder: Path, name: str, state: str) -> tuple[_File, bool] | None:
         """A file with its sha256, and whether it may be remembered; None if it was removed."""
@@ -202,13 +202,13 @@ class _Memory:
 
     def load(self, folder: Path) -> dict[tuple[str, str], str]:
         """The sha256 of the known files of a folder, by name and state."""
-        found: dict[tuple[str, str], str] = {}
+        digests: dict[tuple[str, str], str] = {}
         query = "SELECT name, state, sha256 FROM contents WHERE folder = ?"
         with self._tolerant():
             if self._connection is not None:
                 rows = self._connection.execute(query, (_key(folder),))
-                found = {(os.fsdecode(name), state): sha256 for name, state, sha256 in rows}
-        return found
+                digests = {(os.fsdecode(name), state): sha256 for name, state, sha256 in rows}
+        return digests
 
     def store(self, folder: Path, known: Iterable[_File]) -> None:
         """Remembers files, in one transaction."""

@@ -82,11 +82,11 @@ def task_digest(task: TaskParams, batch_size: int, seed: int) -> dict[str, Any]:
 def tasks_digest(params: Params) -> dict[str, Any]:
     """Identifies the task as `task_digest` does, and of each variant the source in another folder, and the releases
     of another interpreter."""
-    found = task_digest(params.task, params.train.batch_size, params.train.seeds[0])
+    digest = task_digest(params.task, params.train.batch_size, params.train.seeds[0])
     others = {key: _source_digest(task_files(task)) for key, task in params.tasks.items() if task != params.task}
     pythons = {name: params.variants[name].python for name in params.train.variants}
     releases = {f"variants.{name}.python": versions_of(python) for name, python in pythons.items() if python}
-    return found | others | releases
+    return digest | others | releases
 
 
 def task_files(task: TaskParams) -> dict[str, Path]:
@@ -119,10 +119,10 @@ def prepare_inputs_digest(params: Params) -> dict[str, Any]:
     }
 
 
-def _source_digest(found: dict[str, Path]) -> dict[str, Any]:
-    if not found:
+def _source_digest(paths: dict[str, Path]) -> dict[str, Any]:
+    if not paths:
         return {}
-    return {"files": sorted(found), "sha256": of_files(sorted(found.items()))}
+    return {"files": sorted(paths), "sha256": of_files(sorted(paths.items()))}
 
 
 def _path_digest(name: str) -> dict[str, Any]:
@@ -153,9 +153,9 @@ def _listing(root: Path, contents: Contents) -> Iterator[str]:
     refuse = functools.partial(_refuse_unless_removed, root, contents.label)
     with contents:
         for folder, names in visible_files(root, refuse):
-            found = contents.of(folder, names)
+            digests = contents.of(folder, names)
             above = folder.relative_to(root)
-            yield from (f"{(above / name).as_posix()}\0{found[name]}\n" for name in sorted(found))
+            yield from (f"{(above / name).as_posix()}\0{digests[name]}\n" for name in sorted(digests))
 
 
 def visible_files(root: Path, on_error: Callable[[OSError], object] | None = None) -> Iterator[tuple[Path, list[str]]]:

@@ -111,10 +111,10 @@ def code_files(stage: str, root: Path = ROOT, imports: Imports | None = None) ->
     """The files of `code_digest` by their paths from `root`, with the templates beside them."""
     names = [("halfstep", *start.split("/")) for start in STARTS[stage]]
     start = [Module(name, root.joinpath(*name).with_suffix(".py")) for name in names]
-    found = needed_files(start, "halfstep", root, left_out=tuple(WITHOUT_EFFECT), imports=imports)
-    folders = {path.parent for path in found.values()}
+    paths = needed_files(start, "halfstep", root, left_out=tuple(WITHOUT_EFFECT), imports=imports)
+    folders = {path.parent for path in paths.values()}
     templates = [path for folder in folders for path in folder.glob("templates/*")]
-    return found | {path.relative_to(root).as_posix(): path for path in templates}
+    return paths | {path.relative_to(root).as_posix(): path for path in templates}
 
 
 def of_files(named: Iterable[tuple[str, Path]]) -> str:

@@ -71,9 +71,9 @@ class Snapshot:
             ChangedInputsError: something is not; the message names it.
         """
         changed = [*self._changed_parameters(), *self._changed_files()] or list(_changed_sources(self._files))
-        if found := _named(changed):
+        if text := _named(changed):
             raise ChangedInputsError(
-                f"{self._stage}: {found} changed while the stage ran, so its result belongs to neither state"
+                f"{self._stage}: {text} changed while the stage ran, so its result belongs to neither state"
                 f"{f'; {kept}' if kept else ''}; run `dvc repro` again"
             )
 
@@ -127,10 +127,10 @@ def _shown(value: Any) -> str:
     return printable(json.dumps(value, default=str), _LONGEST)
 
 
-def _named(found: list[str]) -> str | None:
+def _named(changes: list[str]) -> str | None:
     """The first few of them, in words."""
-    more = [f"{len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-    return joined([*found[:_SHOWN], *more]) if found else None
+    more = [f"{len(changes) - _SHOWN} more"] if len(changes) > _SHOWN else []
+    return joined([*changes[:_SHOWN], *more]) if changes else None
 
 
 def _digest(name: str) -> str | None:
@@ -145,7 +145,7 @@ def _digest(name: str) -> str | None:
 
 def _status(path: Path) -> tuple[int, ...] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

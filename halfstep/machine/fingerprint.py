@@ -126,11 +126,11 @@ def gpus() -> list[dict[str, Any]]:
     on which the same timings hold. Where it is not known which of several models TensorFlow uses first, all are listed
     by name with `identified` false and without what they do not have in common.
     """
-    found = visible(model_only=True)
-    described = [_gpu(gpu, found) for gpu in found.gpus]
-    if found.identified or len({gpu.model for gpu in found.gpus}) == 1:
+    visible_gpus = visible(model_only=True)
+    described = [_gpu(gpu, visible_gpus) for gpu in visible_gpus.gpus]
+    if visible_gpus.identified or len({gpu.model for gpu in visible_gpus.gpus}) == 1:
         return described
-    capabilities = {gpu.compute_capability for gpu in found.gpus}
+    capabilities = {gpu.compute_capability for gpu in visible_gpus.gpus}
     for gpu in described:
         gpu["identified"] = False
         if len(capabilities) > 1:
@@ -138,13 +138,13 @@ def gpus() -> list[dict[str, Any]]:
     return sorted(described, key=lambda gpu: str(gpu["name"]))
 
 
-def _gpu(gpu: Gpu, found: Visible) -> dict[str, Any]:
+def _gpu(gpu: Gpu, visible_gpus: Visible) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "name": gpu.name,
         "memory_gib": None if gpu.memory_bytes is None else round(gpu.memory_bytes / 2**30),
         "compute_capability": gpu.compute_capability,
-        "driver": found.driver,
-        "driver_cuda": found.driver_cuda,
+        "driver": visible_gpus.driver,
+        "driver_cuda": visible_gpus.driver_cuda,
         "slice_of": gpu.parent and gpu.parent.name,
         "multiprocessors": gpu.multiprocessors,
         "gpu_slices": gpu.gpu_slices,
@@ -169,7 +169,7 @@ def _version(name: str) -> str | None:
 
 def _settings(variables: Mapping[str, str]) -> dict[str, str]:
     """The settings in force, without the UUIDs in `CUDA_VISIBLE_DEVICES`: `gpus` describes what they name."""
-    found = {name: value for name, value in sorted(variables.items()) if _SETTINGS.fullmatch(name)}
-    if (chosen := found.get("CUDA_VISIBLE_DEVICES")) is not None:
-        found["CUDA_VISIBLE_DEVICES"] = re.sub(r"(GPU|MIG)-[^,]*", r"\1", chosen)
-    return found
+    settings = {name: value for name, value in sorted(variables.items()) if _SETTINGS.fullmatch(name)}
+    if (chosen := settings.get("CUDA_VISIBLE_DEVICES")) is not None:
+        settings["CUDA_VISIBLE_DEVICES"] = re.sub(r"(GPU|MIG)-[^,]*", r"\1", chosen)
+    return settings

@@ -14,12 +14,12 @@ def layers_above(scopes: Sequence[str], known: Mapping[str, str]) -> list[str]:
         known: the path of the layer by the scope that it has in the graph, such as `functional/conv2d_2`: TensorFlow
             numbers scopes anew, so that `conv2d_2` may be the layer `conv2d_1`.
     """
-    found: list[tuple[int, str]] = []
+    layers: list[tuple[int, str]] = []
     for first in range(len(scopes)):
         for last in range(first + 1, len(scopes) + 1):
             if (layer := known.get("/".join(scopes[first:last]))) is not None:
-                found.append((last, layer))
-    return [layer for _, layer in sorted(found)]
+                layers.append((last, layer))
+    return [layer for _, layer in sorted(layers)]
 
 
 def innermost_layer(name: str, known: Mapping[str, str]) -> str:

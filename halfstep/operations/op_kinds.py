@@ -103,7 +103,7 @@ class Layers:
         if self.scales_loss and not classes and (plain in _GUARD_TYPES or _CONDITION.search(name)):
             return "loss_scaling"
         for kind, pattern in _LAYERS.items():
-            if any(pattern.fullmatch(found) for found in classes):
+            if any(pattern.fullmatch(class_name) for class_name in classes):
                 return kind
         if op_category(op_type) == "matrix":
             return "convolution" if "Conv" in plain else "matrix_product"

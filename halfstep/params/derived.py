@@ -35,8 +35,8 @@ def augment_of(value: Any) -> Any:
 
 def variables_of(*, onednn: bool, gpu_thread_mode: str | None = None) -> dict[str, str]:
     """Environment variables that must be set before TensorFlow is imported."""
-    found = {} if onednn else {ONEDNN: "0"}
-    return found if gpu_thread_mode is None else found | {GPU_THREAD_MODE: gpu_thread_mode}
+    variables = {} if onednn else {ONEDNN: "0"}
+    return variables if gpu_thread_mode is None else variables | {GPU_THREAD_MODE: gpu_thread_mode}
 
 
 def jit_compile_of(xla: bool | None) -> bool | Literal["auto"]:

@@ -76,19 +76,19 @@ def examine(text: str, name: str = "params.yaml") -> tuple[Params | None, list[s
 def _location(parts: Sequence[int | str]) -> tuple[int | str, ...]:
     """The place of a value, without the parts that pydantic adds for each type that a field may have."""
     model: type[BaseModel] | None = Params
-    found: list[int | str] = []
+    location: list[int | str] = []
     for part in parts:
         if model is None and isinstance(part, str):
             continue
-        found.append(part)
+        location.append(part)
         if model is not None and (field := model.model_fields.get(str(part))) is not None:
             model = inner_model(field)
-    return tuple(found)
+    return tuple(location)
 
 
 def _first(lines: Iterator[str]) -> list[str]:
-    found = list(islice(lines, MAX_LINES))
-    return [*found, f"there are more than {MAX_LINES} errors; correct these first"] if next(lines, None) else found
+    first = list(islice(lines, MAX_LINES))
+    return [*first, f"there are more than {MAX_LINES} errors; correct these first"] if next(lines, None) else first
 
 
 def _without(tree: dict[str, Any], locations: Sequence[Sequence[int | str]]) -> dict[str, Any]:
@@ -141,9 +141,9 @@ def _find(location: Sequence[int | str]) -> tuple[type[BaseModel], FieldInfo | N
     model: type[BaseModel] = Params
     field: FieldInfo | None = None
     for part in location:
-        found = model.model_fields.get(str(part))
-        field = found or field
-        model = (inner_model(found) if found else None) or model
+        next_field = model.model_fields.get(str(part))
+        field = next_field or field
+        model = (inner_model(next_field) if next_field else None) or model
     return model, field
 
 

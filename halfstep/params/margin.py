@@ -45,6 +45,6 @@ def score_name_problem(name: object) -> str | None:
     if not isinstance(name, str) or not SCORE_NAME.fullmatch(name):
         return "it must have letters, digits and _, at most 50, with a letter first"
     words = name.lower().split("_")
-    if words[0] not in ("neg", "negative") and (found := sorted(_LOWER_IS_BETTER.intersection(words))):
-        return f"'{found[0]}' is better when it is lower: return its negative, and name it 'neg_{name}'"
+    if words[0] not in ("neg", "negative") and (matches := sorted(_LOWER_IS_BETTER.intersection(words))):
+        return f"'{matches[0]}' is better when it is lower: return its negative, and name it 'neg_{name}'"
     return None

@@ -85,9 +85,9 @@ def dotted(location: Sequence[int | str]) -> str:
 
 def _loader() -> YAML:
     """As DVC reads the file, with stricter rules."""
-    found = YAML(typ="safe", pure=True)
-    found.Composer, found.Constructor = _Composer, _Constructor
-    return found
+    loader = YAML(typ="safe", pure=True)
+    loader.Composer, loader.Constructor = _Composer, _Constructor
+    return loader
 
 
 class _Composer(Composer):

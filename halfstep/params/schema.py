@@ -143,8 +143,8 @@ class TaskParams(Section):
         assert self.script is not None, "the task is a script"
         if self.script_module is None:
             return resolve_data_path(self.script).absolute()
-        found = [self._file_of_module(folder) for folder in self._module_folders]
-        return next((path for path in found if path.is_file()), found[0])
+        paths = [self._file_of_module(folder) for folder in self._module_folders]
+        return next((path for path in paths if path.is_file()), paths[0])
 
     @property
     def _module_folders(self) -> tuple[Path, ...]:
@@ -172,8 +172,8 @@ class TaskParams(Section):
     def import_folders(self) -> tuple[Path, ...]:
         """Where modules of the script's own may be: the first one of Python's path, and that in which it may run."""
         if self.script_module is not None:
-            found = [folder for folder in self._module_folders if folder.is_dir()] or [self.script_folder]
-            return tuple(sorted(found, key=lambda folder: not self._file_of_module(folder).is_file()))
+            folders = [folder for folder in self._module_folders if folder.is_dir()] or [self.script_folder]
+            return tuple(sorted(folders, key=lambda folder: not self._file_of_module(folder).is_file()))
         first, other = self.script_path.parent, self.repository if self.folder is None else self.script_folder
         return (first,) if other in (None, first) else (first, other)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from halfstep import files
 from halfstep.errors import TaskError
 from halfstep.params import Params, Variant
-from halfstep.prepare.trials import Failure, run_trial, servers, try_candidates
+from halfstep.prepare.trials import TrialFailure, run_trial, servers, try_candidates
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.tasks.spec import TaskSpec
 
@@ -31,17 +31,17 @@ def prepare_task(settings: Params, directory: Path) -> TaskInfo:
     steps_by_batch: dict[int, int] = {}
     lost_inputs: dict[str, None] = {}  # in their order
 
-    def try_one(name: str, entry: Variant) -> Failure | None:
-        found = run_trial(f"{name}-{seed}", _MODULE, entry, specs[name], seed, False)
-        if isinstance(found, Failure):
-            return found
-        steps_by_batch[specs[name].train.batch_size] = found.steps
-        lost_inputs.update(dict.fromkeys(found.lost_inputs))
+    def try_one(name: str, entry: Variant) -> TrialFailure | None:
+        result = run_trial(f"{name}-{seed}", _MODULE, entry, specs[name], seed, False)
+        if isinstance(result, TrialFailure):
+            return result
+        steps_by_batch[specs[name].train.batch_size] = result.steps
+        lost_inputs.update(dict.fromkeys(result.lost_inputs))
         return None
 
     with servers(_MODULE, (variants[name] for name in settings.train.variants)):
         info = run_trial(f"{baseline}-{seed}", _MODULE, variants[baseline], specs[baseline], seed, True)
-        if isinstance(info, Failure):
+        if isinstance(info, TrialFailure):
             raise TaskError(str(info))
         candidates = try_candidates(settings, try_one)
     for line in lost_inputs:

@@ -14,7 +14,7 @@ from halfstep import files
 from halfstep.errors import ALL_OF_IT, TaskError, one_line
 from halfstep.params import Params, Variant
 from halfstep.prepare.plain_python import raised_in_plain_python
-from halfstep.prepare.trials import Failure, Look, run_trial, servers, try_candidates
+from halfstep.prepare.trials import Look, TrialFailure, run_trial, servers, try_candidates
 from halfstep.results.task import TASK_INFO, ScriptInfo, TaskInfo
 from halfstep.tasks.spec import FITS, TaskSpec
 
@@ -66,16 +66,16 @@ class _Looks:
     def _first_look(self) -> Look:
         """The baseline's: in the script's own folder, or in the root of its repository if it finds something there."""
         settings, task = self._settings, self._settings.task
-        found = self._look(self._baseline, self._seed, self._directory)
+        result = self._look(self._baseline, self._seed, self._directory)
         tries = task.folder is None and len(task.import_folders) > 1
-        if tries and isinstance(found, Failure) and found.is_missing:
+        if tries and isinstance(result, TrialFailure) and result.is_missing:
             self.folder = str(task.import_folders[1])
             self._settings = settings.model_copy(update={"task": task.model_copy(update={"folder": self.folder})})
             again = self._look(self._baseline, self._seed, self._directory)
-            if not (isinstance(again, Failure) and again.is_missing and again.raised == found.raised):
+            if not (isinstance(again, TrialFailure) and again.is_missing and again.raised == result.raised):
                 return self._required(again)  # it gets further there
             self._settings, self.folder = settings, None
-        return self._required(found)
+        return self._required(result)
 
     @property
     def _speed_only(self) -> str | None:
@@ -170,28 +170,28 @@ class _Looks:
 
     def _look(
         self, variant: str, seed: int, directory: Path | None = None, entry: Variant | None = None
-    ) -> Look | Failure:
+    ) -> Look | TrialFailure:
         entry = entry or self._settings.variants[variant]
         spec = TaskSpec.of(self._settings, variant, directory=self._directory)
         log = (LOGS / f"{variant}-{seed}.txt").absolute()
         first = None if directory else self.first
-        found: Look | Failure = run_trial(f"{variant}-{seed}", _MODULE, entry, spec, seed, log, directory, first)
-        return found
+        result: Look | TrialFailure = run_trial(f"{variant}-{seed}", _MODULE, entry, spec, seed, log, directory, first)
+        return result
 
-    def _try(self, variant: str, entry: Variant) -> Failure | None:
-        found = self._look(variant, self._seed, entry=entry)
-        if isinstance(found, Failure):
-            return replace(found, message=self._told(found, variant))
-        self._compare(variant, found)
-        self._by_variant[variant] = found
+    def _try(self, variant: str, entry: Variant) -> TrialFailure | None:
+        result = self._look(variant, self._seed, entry=entry)
+        if isinstance(result, TrialFailure):
+            return replace(result, message=self._told(result, variant))
+        self._compare(variant, result)
+        self._by_variant[variant] = result
         return None
 
-    def _required(self, found: Look | Failure) -> Look:
-        if isinstance(found, Failure):
-            raise TaskError(self._told(found, self._baseline))
-        return found
+    def _required(self, result: Look | TrialFailure) -> Look:
+        if isinstance(result, TrialFailure):
+            raise TaskError(self._told(result, self._baseline))
+        return result
 
-    def _told(self, failure: Failure, variant: str) -> str:
+    def _told(self, failure: TrialFailure, variant: str) -> str:
         """The message, with whether the script fails in plain Python, too."""
         policy = self._settings.variants[variant].policy
         if not failure.raised:
@@ -202,38 +202,38 @@ class _Looks:
             return told
         return f"{told}; in plain Python{'' if policy == 'float32' else ' with this policy'}, too"
 
-    def _compare(self, variant: str, found: Look) -> None:
+    def _compare(self, variant: str, look: Look) -> None:
         """Notes which data differ from those of the baseline's process.
 
         Raises:
             TaskError: the initial weights differ.
         """
-        self._other_training |= found.train_sha256 != self.first.train_sha256
-        self._note_validation(found)
+        self._other_training |= look.train_sha256 != self.first.train_sha256
+        self._note_validation(look)
         if self._settings.task.step is not None:
             return  # which has run once
-        if _has_float32_variables(self._settings.variants[variant]) and found.weights != self.first.weights:
+        if _has_float32_variables(self._settings.variants[variant]) and look.weights != self.first.weights:
             raise TaskError(
                 f"{self._subject} gives other initial weights when it runs again with the same seed: seed what it "
                 "draws, so that all variants are trained from the same start"
             )
 
-    def _compare_seeds(self, seed: int, found: Look) -> None:
+    def _compare_seeds(self, seed: int, look: Look) -> None:
         """Notes whether the validation data depend on the seed.
 
         Raises:
             TaskError: the initial weights do not.
         """
-        self._note_validation(found)
-        if self._settings.task.step is None and found.weights == self.first.weights:
+        self._note_validation(look)
+        if self._settings.task.step is None and look.weights == self.first.weights:
             raise TaskError(
                 f"{self._subject} gives the same initial weights with the seeds {self._seed} and {seed}: its layers "
                 "have seeds of their own; remove those, or give train.seeds one seed"
             )
 
-    def _note_validation(self, found: Look) -> None:
+    def _note_validation(self, look: Look) -> None:
         """Examples in another order are the same ones: they are stored once."""
-        there, here = found.quality, self.first.quality
+        there, here = look.quality, self.first.quality
         self._other_validation |= there.sha256 != here.sha256 and there.set_sha256 != here.set_sha256
 
 

@@ -46,5 +46,5 @@ def summary(settings: Params) -> list[str]:
     if not task.has_classes:
         return [task.summary_line, *([f"prepare: {too_few}"] if too_few else [])]
     info = PreparedInfo.read(PREPARED_INFO)
-    found = [conflicts_line(files.PREPARED), None if info.synthetic else too_few]
-    return [summary_line(info), *(f"prepare: {line}" for line in found if line)]
+    lines = [conflicts_line(files.PREPARED), None if info.synthetic else too_few]
+    return [summary_line(info), *(f"prepare: {line}" for line in lines if line)]

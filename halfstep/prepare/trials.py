@@ -24,7 +24,7 @@ WAIT_S = 300  # between the lines that say so; while the user's code runs, `expl
 
 
 @dataclass(frozen=True)
-class Failure:
+class TrialFailure:
     """What ended a process.
 
     Attributes:
@@ -44,7 +44,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Quality:
+class ComparedExamples:
     """What a process has seen of the examples on which models are compared.
 
     Attributes:
@@ -81,7 +81,7 @@ class Look:
     """
 
     site: CallSite
-    quality: Quality
+    quality: ComparedExamples
     batch_size: int
     epochs: int
     steps_per_epoch: int
@@ -137,7 +137,7 @@ def run_trial(name: str, module: str, variant: Variant, spec: TaskSpec, *argumen
         try:
             return child.receive()
         except ChildDiedError as error:
-            return Failure(f"{spec.subject}: the process of {name}: {error}")
+            return TrialFailure(f"{spec.subject}: the process of {name}: {error}")
 
 
 @dataclass(frozen=True)
@@ -153,14 +153,14 @@ class Candidates:
     refusals: dict[str, tuple[str, ...]]
 
 
-def try_candidates(settings: Params, try_one: Callable[[str, Variant], Failure | None]) -> Candidates:
+def try_candidates(settings: Params, try_one: Callable[[str, Variant], TrialFailure | None]) -> Candidates:
     """Tries each candidate, without the layers that refuse 16 bits where it fails in them, and says what it finds.
 
     Args:
         settings: all parameters.
         try_one: tries one with an entry; returns what went wrong, None if nothing did.
     """
-    found = Candidates({}, {})
+    candidates = Candidates({}, {})
     for name in settings.train.variants:
         if name == settings.compare.baseline:
             continue
@@ -172,12 +172,12 @@ def try_candidates(settings: Params, try_one: Callable[[str, Variant], Failure |
             print(f"prepare: {name}: {failure.layer} fails in 16 bits; it is tried in float32", flush=True)
             failure = try_one(name, entry.with_float32(refusals))
         if failure is None:
-            found.refusals.update({name: tuple(refusals)} if refusals else {})
+            candidates.refusals.update({name: tuple(refusals)} if refusals else {})
             continue
         tried = f"; with {joined(refusals)} in float32: {failure}" if refusals else ""
-        found.left_out[name] = f"{first}{tried}"
-        print(f"prepare: {name} is left out: {found.left_out[name]}", file=sys.stderr, flush=True)
-    return found
+        candidates.left_out[name] = f"{first}{tried}"
+        print(f"prepare: {name} is left out: {candidates.left_out[name]}", file=sys.stderr, flush=True)
+    return candidates
 
 
 def _is_new_refusal(layer: str | None, entry: Variant, refusals: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from halfstep import files
 from halfstep.errors import HalfstepError, TaskError
 from halfstep.params import Variant
-from halfstep.prepare.trials import Failure, Look, Quality
+from halfstep.prepare.trials import ComparedExamples, Look, TrialFailure
 from halfstep.prepare.try_task import COMPARED_BATCHES, message_of
 from halfstep.results.artifact import write_array
 from halfstep.results.prepared import TEST_CLASSES
@@ -48,9 +48,9 @@ def serve(
 ) -> None:
     """What the process runs: sends a `Look`, or what ended it."""
     try:
-        answer: Look | Failure = look(spec, variant, seed, log, directory, first)
+        answer: Look | TrialFailure = look(spec, variant, seed, log, directory, first)
     except (HalfstepError, tf.errors.OpError) as error:
-        answer = Failure(message_of(error, spec, variant), layer=failed_layer(error))
+        answer = TrialFailure(message_of(error, spec, variant), layer=failed_layer(error))
         if not script.has_called_fit() and (cause := error.__cause__) is not None:
             answer = replace(answer, raised=user_code.describe(cause), is_missing=isinstance(cause, _MISSING))
     connection.send(answer)
@@ -85,32 +85,34 @@ def look(
             f"{at_line} trains under {type(strategy).__name__}, which halfstep cannot measure: leave the strategy out, "
             "and train on one device"
         )
-    found, batch_size = _data(call, spec, at_line)
+    fit, batch_size = _data(call, spec, at_line)
     with user_code.explained(at_line, "cannot be built", TaskError, is_script=True):
-        found.build()
+        fit.build()
     weights = first_weights(call.model)
     with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
-        first_batches = found.first_batches(COMPARED_BATCHES)  # before the validation data, as `fit` does
-        steps = found.steps_per_epoch()
+        first_batches = fit.first_batches(COMPARED_BATCHES)  # before the validation data, as `fit` does
+        steps = fit.steps_per_epoch()
     with user_code.explained(at_line, "cannot be evaluated", TaskError, is_script=True):
-        can_infer = _can_infer(found)
+        can_infer = _can_infer(fit)
         quality = (
-            _quality(found, spec, directory, first) if can_infer else Quality(speed_only=_without_outputs(call.model))
+            _quality(fit, spec, directory, first)
+            if can_infer
+            else ComparedExamples(speed_only=_without_outputs(call.model))
         )
-    ready, scaled = _ready(found, steps), compiling.scales_its_loss(call.model)
+    ready, scaled = _ready(fit, steps), compiling.scales_its_loss(call.model)
     compiling.put_in_force(ready, spec, variant)
     types = compiling.verify_types(ready, variant)
     with user_code.explained(at_line, "cannot be trained", TaskError, is_script=True):
-        _train_a_step(found)
+        _train_a_step(fit)
     return Look(
         site=call.site,
         quality=quality,
         batch_size=batch_size,
-        epochs=found.epochs,
+        epochs=fit.epochs,
         steps_per_epoch=steps,
         steps_per_execution=int(call.model.steps_per_execution),
         can_infer=can_infer,
-        held_out=found.held_out,
+        held_out=fit.held_out,
         train_sha256=examples.sha256(first_batches),
         weights=weights,
         unnamed_files=_unnamed(script_files.files_read(), named),
@@ -138,14 +140,14 @@ def _is_unscaled(model: keras.Model, variant: Variant) -> bool:
 def _data(call: script.Call, spec: TaskSpec, at_line: str) -> tuple[FitCall, int]:
     """The call's data, and the number of examples in the first batch; errors as of `look`."""
     with user_code.explained(at_line, "has data that cannot be read", TaskError, is_script=True):
-        found = FitCall(call, spec.train.batch_size)
-        batch_size = len(keras.tree.flatten(found.first_batch)[0])
-    if spec.train.batch_size is not None and not found.takes_batch_size:
+        fit = FitCall(call, spec.train.batch_size)
+        batch_size = len(keras.tree.flatten(fit.first_batch)[0])
+    if spec.train.batch_size is not None and not fit.takes_batch_size:
         raise TaskError(
             f"train.batch_size is {spec.train.batch_size}, and {at_line} makes its own batches, of {batch_size}: set "
             "train.batch_size to null"
         )
-    return found, batch_size
+    return fit, batch_size
 
 
 def _unnamed(read: Iterable[str], named: Iterable[Path]) -> tuple[str, ...]:
@@ -154,39 +156,39 @@ def _unnamed(read: Iterable[str], named: Iterable[Path]) -> tuple[str, ...]:
     return tuple(sorted(path for path in read if not any(Path(path).is_relative_to(folder) for folder in folders)))
 
 
-def _can_infer(found: FitCall) -> bool:
-    x, *_ = keras.utils.unpack_x_y_sample_weight(found.first_batch)
+def _can_infer(fit: FitCall) -> bool:
+    x, *_ = keras.utils.unpack_x_y_sample_weight(fit.first_batch)
     try:
         with random_state_kept():
-            found.call.model.predict_on_batch(x)
+            fit.call.model.predict_on_batch(x)
     except NotImplementedError:
         return False
     return True
 
 
-def _quality(found: FitCall, spec: TaskSpec, directory: Path | None, first: Look | None) -> Quality:
+def _quality(fit: FitCall, spec: TaskSpec, directory: Path | None, first: Look | None) -> ComparedExamples:
     """Reads the validation examples, and writes them; all of them also where the first ones are not as expected."""
-    if found.validation is None:
-        return Quality(speed_only="it gives fit no validation data")
+    if fit.validation is None:
+        return ComparedExamples(speed_only="it gives fit no validation data")
     read: list[Batch] = []
     try:
         with random_state_kept():
-            batches = found.validation_batches()
+            batches = fit.validation_batches()
             read += islice(batches, COMPARED_BATCHES)
             digest = examples.sha256(batch.parts() for batch in read)
             is_as_expected = first is not None and digest == first.quality.sha256
             read += () if is_as_expected else batches
     except TaskError as error:
-        return Quality(speed_only=f"it {error}")
-    seen = Quality(sha256=digest, set_sha256="" if is_as_expected else examples.set_sha256(read))
+        return ComparedExamples(speed_only=f"it {error}")
+    seen = ComparedExamples(sha256=digest, set_sha256="" if is_as_expected else examples.set_sha256(read))
     total = sum(map(len, read))
     if total < 2 or read[0].y is None:
         why = "its data have no targets" if total else "its validation data are empty"
         return replace(seen, speed_only=why)
-    model, given = found.call.model, spec.task.score
+    model, given = fit.call.model, spec.task.score
     if given is not None and ":" not in given:
         return _metric(model, read, given, seen, directory)
-    scored = fit_call.score(found, read[0], given)
+    scored = fit_call.score(fit, read[0], given)
     if scored is None:
         return replace(seen, speed_only="its model has no loss that depends on outputs and targets")
     read = [Batch(batch.x, batch.y, batch.sample_weight, fit_call.mask_of(model, batch.x)) for batch in read]
@@ -214,7 +216,9 @@ def _write_classes(directory: Path, read: Sequence[Batch]) -> None:
         write_array(directory / TEST_CLASSES, classes)
 
 
-def _metric(model: keras.Model, read: list[Batch], given: str, seen: Quality, directory: Path | None) -> Quality:
+def _metric(
+    model: keras.Model, read: list[Batch], given: str, seen: ComparedExamples, directory: Path | None
+) -> ComparedExamples:
     """The quality by a metric of all examples, which is computed once."""
     name, metric = script_score.metric_of(model, given)
     read = [Batch(batch.x, batch.y, batch.sample_weight, fit_call.mask_of(model, batch.x)) for batch in read]
@@ -228,24 +232,24 @@ def _metric(model: keras.Model, read: list[Batch], given: str, seen: Quality, di
     return replace(seen, score_name=name, score_kind="metric", examples=total - total // 2)
 
 
-def _ready(found: FitCall, steps: int) -> ReadyTask:
+def _ready(fit: FitCall, steps: int) -> ReadyTask:
     """The model and the batches, without a test."""
-    task = Task(model=found.call.model, compile={}, train=None, test=None, score=lambda *_: None, score_name="none")
+    task = Task(model=fit.call.model, compile={}, train=None, test=None, score=lambda *_: None, score_name="none")
     return ReadyTask(
         task=task,
-        training=fit_call.training_of(found, steps),
+        training=fit_call.training_of(fit, steps),
         validation=None,
-        test=found.batches,
+        test=fit.batches,
         keeps_predictions=False,
         test_metrics=lambda outputs: test_metrics(task, outputs),
         data_sha256="",
-        own_fit=found.fit,
+        own_fit=fit.fit,
     )
 
 
-def _train_a_step(found: FitCall) -> None:
+def _train_a_step(fit: FitCall) -> None:
     """Trains one step as `fit` does, without the script's callbacks."""
-    values = found.arguments | {"callbacks": None, "verbose": 0, "steps_per_epoch": 1, "validation_steps": None}
+    values = fit.arguments | {"callbacks": None, "verbose": 0, "steps_per_epoch": 1, "validation_steps": None}
     values |= {"epochs": values["initial_epoch"] + 1}
     with warnings.catch_warnings(action="ignore"):  # of data that have more steps
-        found.call.fit(found.call.model, **values)
+        fit.call.fit(fit.call.model, **values)

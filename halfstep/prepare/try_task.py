@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from halfstep.errors import HalfstepError, TaskError
 from halfstep.params import Variant
-from halfstep.prepare.trials import Failure, Tried
+from halfstep.prepare.trials import TrialFailure, Tried
 from halfstep.results.artifact import write_array
 from halfstep.results.prepared import TEST_CLASSES
 from halfstep.results.task import TaskInfo
@@ -44,9 +44,9 @@ _CURE = '; what cannot compute in this type needs dtype="float32", in plain Kera
 def serve(connection: Connection, variant: Variant, spec: TaskSpec, seed: int, is_baseline: bool) -> None:
     """What the process runs: sends what `describe` or `try_candidate` returns, or what ended it."""
     try:
-        answer: TaskInfo | Tried | Failure = (describe if is_baseline else try_candidate)(spec, variant, seed)
+        answer: TaskInfo | Tried | TrialFailure = (describe if is_baseline else try_candidate)(spec, variant, seed)
     except (HalfstepError, tf.errors.OpError) as error:
-        answer = Failure(message_of(error, spec, variant), layer=failed_layer(error))
+        answer = TrialFailure(message_of(error, spec, variant), layer=failed_layer(error))
     connection.send(answer)
 
 
@@ -75,50 +75,50 @@ def describe(spec: TaskSpec, variant: Variant, seed: int) -> TaskInfo:
     directory.mkdir(parents=True, exist_ok=True)
     own.prepare(spec.task, directory.absolute())
     compiling.activate(spec, variant)
-    found = _ready(_task(spec, seed), spec, variant, seed)
-    compiling.verify_types(found, variant)
-    can_infer = _can_infer(found, spec)
+    ready = _ready(_task(spec, seed), spec, variant, seed)
+    compiling.verify_types(ready, variant)
+    can_infer = _can_infer(ready, spec)
     with user_code.explained(subject, "has data that cannot be read", TaskError):
-        test_examples = _test_examples(found, directory)
-    first, created = _described(found, subject, can_infer), _created(found.task)
-    del found  # one model is alive at a time
+        test_examples = _test_examples(ready, directory)
+    first, created = _described(ready, subject, can_infer), _created(ready.task)
+    del ready  # one model is alive at a time
     task = _task(spec, seed, quiet=True)
     shared = {name for name, value in _created(task).items() if name in created and created[name]() is value()}
     if "model" in shared:
         raise TaskError(f"{subject} returns the same Task.model in every call; create it inside the function")
-    found = _ready(task, spec, variant, seed)
-    again = _described(found, subject, can_infer)
+    ready = _ready(task, spec, variant, seed)
+    again = _described(ready, subject, can_infer)
     if problem := _difference(first, again, shared):
         raise TaskError(f"{subject} {problem}")
-    is_tested = can_infer and found.task.test is not None
-    _try(found, spec, is_tested=is_tested)
-    if (steps := int(found.model.steps_per_execution)) > 1:
+    is_tested = can_infer and ready.task.test is not None
+    _try(ready, spec, is_tested=is_tested)
+    if (steps := int(ready.model.steps_per_execution)) > 1:
         print(f"prepare: {spec.task.name}: timed with one step a call, not with {steps}", flush=True)
     return TaskInfo(
         name=spec.task.name,
-        score_name=found.task.score_name or "none",
-        score_kind="score" if found.task.metric is None else "metric",
+        score_name=ready.task.score_name or "none",
+        score_kind="score" if ready.task.metric is None else "metric",
         examples=test_examples,
-        steps_per_epoch=found.training.steps_per_epoch,
+        steps_per_epoch=ready.training.steps_per_epoch,
         data_sha256=hashlib.sha256("".join(first.data.values()).encode()).hexdigest(),
-        speed_only=None if is_tested and found.task.score_name else "train.epochs is 0",
+        speed_only=None if is_tested and ready.task.score_name else "train.epochs is 0",
         can_infer=can_infer,
-        restarts=bool(found.task.callbacks),
+        restarts=bool(ready.task.callbacks),
     )
 
 
 def try_candidate(spec: TaskSpec, variant: Variant, seed: int) -> Tried:
     """Builds the task under a candidate, computes its score, and runs one training step; errors as of `describe`."""
     compiling.activate(spec, variant)
-    found = _ready(_task(spec, seed, quiet=True), spec, variant, seed)
-    types = compiling.verify_types(found, variant)
-    is_tested = _can_infer(found, spec) and found.task.test is not None
+    ready = _ready(_task(spec, seed, quiet=True), spec, variant, seed)
+    types = compiling.verify_types(ready, variant)
+    is_tested = _can_infer(ready, spec) and ready.task.test is not None
     if is_tested:
-        _first_scores(found, spec.subject)
-    _try(found, spec, is_tested=is_tested)
-    first_batches = found.training.from_step(0, COMPARED_BATCHES)
-    lost = () if types is None else tuple(traced_types.lost_inputs(types, first_batches, found.model))
-    return Tried(found.training.steps_per_epoch, lost)
+        _first_scores(ready, spec.subject)
+    _try(ready, spec, is_tested=is_tested)
+    first_batches = ready.training.from_step(0, COMPARED_BATCHES)
+    lost = () if types is None else tuple(traced_types.lost_inputs(types, first_batches, ready.model))
+    return Tried(ready.training.steps_per_epoch, lost)
 
 
 def _task(spec: TaskSpec, seed: int, *, quiet: bool = False) -> Task:
@@ -128,15 +128,15 @@ def _task(spec: TaskSpec, seed: int, *, quiet: bool = False) -> Task:
 
 def _ready(task: Task, spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
     with user_code.explained(spec.subject, "has data that cannot be read", TaskError):
-        found = from_task(task, spec.train, seed)
-        size = None if variant.batch_size is None else found.training.examples_per_step(variant.batch_size)
+        ready = from_task(task, spec.train, seed)
+        size = None if variant.batch_size is None else ready.training.examples_per_step(variant.batch_size)
     if size != variant.batch_size:
         raise TaskError(
             f"{spec.subject} makes batches of {size} and not of {variant.batch_size}, the batch_size of this entry of "
             "variants; make them of its argument batch_size"
         )
-    compiling.put_in_force(found, spec, variant)
-    return compiling.with_input_of(found, variant)
+    compiling.put_in_force(ready, spec, variant)
+    return compiling.with_input_of(ready, variant)
 
 
 def _created(task: Task) -> dict[str, weakref.ref[Any]]:
@@ -148,7 +148,7 @@ def _created(task: Task) -> dict[str, weakref.ref[Any]]:
     return references
 
 
-def _can_infer(found: ReadyTask, spec: TaskSpec) -> bool:
+def _can_infer(ready: ReadyTask, spec: TaskSpec) -> bool:
     """Whether the model has outputs for inputs alone.
 
     Raises:
@@ -156,8 +156,8 @@ def _can_infer(found: ReadyTask, spec: TaskSpec) -> bool:
     """
     try:
         with random_state_kept(), user_code.explained(spec.subject, "cannot be tested", TaskError):
-            x, _ = next(scoring.pairs(found.test))
-            found.model(x, training=False)
+            x, _ = next(scoring.pairs(ready.test))
+            ready.model(x, training=False)
     except TaskError as error:
         if not isinstance(error.__cause__, NotImplementedError):
             raise
@@ -185,22 +185,22 @@ class _Description:
     scores: NDArray[np.float64]
 
 
-def _described(found: ReadyTask, subject: str, can_infer: bool) -> _Description:
+def _described(ready: ReadyTask, subject: str, can_infer: bool) -> _Description:
     """Reads the data and computes the score with the initial weights."""
     with user_code.explained(subject, "has data that cannot be read", TaskError):
-        data = _digest(found)
-        if data["test"] != _digest_of("test", found.test):
+        data = _digest(ready)
+        if data["test"] != _digest_of("test", ready.test):
             raise TaskError(f"{subject} gives Task.test in another order when it is read again; do not shuffle it")
-    weights = {weight.path: keras.ops.convert_to_numpy(weight) for weight in found.model.weights}
-    is_tested = can_infer and found.task.test is not None
-    scores = _first_scores(found, subject) if is_tested else np.empty(0)
+    weights = {weight.path: keras.ops.convert_to_numpy(weight) for weight in ready.model.weights}
+    is_tested = can_infer and ready.task.test is not None
+    scores = _first_scores(ready, subject) if is_tested else np.empty(0)
     return _Description(weights, data, scores)
 
 
-def _first_scores(found: ReadyTask, subject: str) -> NDArray[np.float64]:
+def _first_scores(ready: ReadyTask, subject: str) -> NDArray[np.float64]:
     """Those of the first batch of test data; empty for a task without a score of each example."""
     with user_code.explained(subject, "cannot be tested", TaskError):
-        return scoring.first_scores(found.task, found.test, lambda inputs: found.model(inputs, training=False))
+        return scoring.first_scores(ready.task, ready.test, lambda inputs: ready.model(inputs, training=False))
 
 
 def _difference(first: _Description, again: _Description, shared: Set[str]) -> str | None:
@@ -234,13 +234,13 @@ def _close(before: NDArray[Any], after: NDArray[Any]) -> bool:
     return np.allclose(numbers, others, rtol=RELATIVE, atol=RELATIVE * scale, equal_nan=True)
 
 
-def _digest(found: ReadyTask) -> dict[str, str]:
+def _digest(ready: ReadyTask) -> dict[str, str]:
     """A sha256 of the first batches of each part of the data.
 
     Raises:
         TaskError: a part is empty.
     """
-    parts = {"train": found.training.from_step(0, COMPARED_BATCHES), "validation": found.validation, "test": found.test}
+    parts = {"train": ready.training.from_step(0, COMPARED_BATCHES), "validation": ready.validation, "test": ready.test}
     return {name: _digest_of(name, data) for name, data in parts.items() if data is not None}
 
 
@@ -251,21 +251,21 @@ def _digest_of(name: str, data: tf.data.Dataset) -> str:
     return digest
 
 
-def _test_examples(found: ReadyTask, directory: Path) -> int:
+def _test_examples(ready: ReadyTask, directory: Path) -> int:
     """Number of test examples, whose classes it writes, if they have some; 1 for a task without any."""
-    if found.task.test is None:
+    if ready.task.test is None:
         return 1
-    targets = [y for _, y in scoring.pairs(found.test)]
+    targets = [y for _, y in scoring.pairs(ready.test)]
     if (classes := classes_of(targets)) is not None:
         write_array(directory / TEST_CLASSES, classes)
     return sum(len(keras.tree.flatten(y)[0]) for y in targets)
 
 
-def _try(found: ReadyTask, spec: TaskSpec, *, is_tested: bool) -> None:
+def _try(ready: ReadyTask, spec: TaskSpec, *, is_tested: bool) -> None:
     """Computes the metric, and runs one training step: errors show here, not after a training."""
-    model, task = found.model, found.task
+    model, task = ready.model, ready.task
     if is_tested:
         with user_code.explained(spec.subject, "cannot be tested", TaskError):
-            scoring.check_metric_of(task, found.test, lambda inputs: model(inputs, training=False))
+            scoring.check_metric_of(task, ready.test, lambda inputs: model(inputs, training=False))
     with user_code.explained(spec.subject, "cannot be trained", TaskError):
-        model.fit(found.training.batches(0, 1), steps_per_epoch=1, verbose=0, shuffle=False)
+        model.fit(ready.training.batches(0, 1), steps_per_epoch=1, verbose=0, shuffle=False)

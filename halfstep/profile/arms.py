@@ -175,12 +175,12 @@ def together(workers: Sequence[WorkerProcess], method: str, *arguments: Any) -> 
 
 def answers(workers: Sequence[WorkerProcess], then: Callable[[WorkerProcess], None] | None = None) -> dict[str, Any]:
     """The answers of several workers by arm; `then` is called with each worker as soon as it has answered."""
-    found: dict[str, Any] = {}
+    answers_by_arm: dict[str, Any] = {}
     waiting: dict[Any, WorkerProcess] = {worker.connection: worker for worker in workers}
     while waiting:
         for connection in wait(list(waiting)):
             worker = waiting.pop(connection)
-            found[worker.name] = worker.receive()
+            answers_by_arm[worker.name] = worker.receive()
             if then is not None:
                 then(worker)
-    return {worker.name: found[worker.name] for worker in workers}
+    return {worker.name: answers_by_arm[worker.name] for worker in workers}

@@ -49,10 +49,10 @@ def audit(model: keras.Model, inputs: Any, float32: Iterable[str] = ()) -> Model
     if own_work or any(_own_weights(model)):
         layers = with_model(model)
     last = [path for path, layer in layers.items() if getattr(layer, "kernel", None) is not None]
-    found = [_layer(path, layer, graph, last, set(float32)) for path, layer in layers.items()]
+    audits = [_layer(path, layer, graph, last, set(float32)) for path, layer in layers.items()]
     if graph is not None and graph.output_layer in layers:
-        found = [_with_output(item, graph) if item.path == graph.output_layer else item for item in found]
-    return ModelAudit(layers=tuple(found), totals=_totals(found, graph))
+        audits = [_with_output(item, graph) if item.path == graph.output_layer else item for item in audits]
+    return ModelAudit(layers=tuple(audits), totals=_totals(audits, graph))
 
 
 @dataclass(frozen=True)
@@ -71,20 +71,20 @@ class _Graph:
     @cached_property
     def by_layer(self) -> dict[str, list[Any]]:
         """The operations of each layer."""
-        found: dict[str, list[Any]] = defaultdict(list)
+        by_path: dict[str, list[Any]] = defaultdict(list)
         for operation, path in self.operations.values():
-            found[path].append(operation)
-        return found
+            by_path[path].append(operation)
+        return by_path
 
     @cached_property
     def casts(self) -> dict[str, int]:
         """Casts of activations between float32 and 16 bits, by the layer for which they are made."""
-        found: dict[str, int] = defaultdict(int)
+        counts: dict[str, int] = defaultdict(int)
         for operation, path in self.operations.values():
             if operation.type == "Cast" and changes_bits(operation) and not _is_weight(operation.inputs[0].op):
                 readers = [self.place(reader) for reader in operation.outputs[0].consumers()]
-                found[next((reader for reader in readers if reader != path), path)] += 1
-        return found
+                counts[next((reader for reader in readers if reader != path), path)] += 1
+        return counts
 
     @property
     def output_layer(self) -> str:
@@ -106,15 +106,16 @@ def _forward(model: keras.Model, inputs: Any, layers: Mapping[str, keras.layers.
     """The graph of a forward pass; None if the model has none of its own, or it cannot be traced."""
 
     def of_one(array: Any) -> tf.TensorSpec:
-        found = np.asarray(array)
-        return tf.TensorSpec((1, *found.shape[1:]), found.dtype)
+        values = np.asarray(array)
+        return tf.TensorSpec((1, *values.shape[1:]), values.dtype)
 
     specs = keras.tree.map_structure(of_one, inputs)
     with random_state_kept(), suppress(Exception):  # of the user's own model; `fit` says what is wrong
         with recorded_scopes(model) as scopes:
             traced = tf.function(lambda x: model(x, training=True), autograph=False).get_concrete_function(specs)
         operations = {
-            found.name: (found, innermost_layer(found.name, scopes)) for found in traced.graph.get_operations()
+            operation.name: (operation, innermost_layer(operation.name, scopes))
+            for operation in traced.graph.get_operations()
         }
         return _Graph(operations, tuple(traced.outputs), layers)
     return None
@@ -143,7 +144,7 @@ def _own_weights(layer: keras.layers.Layer) -> Iterator[Any]:
 
 
 def _flops(path: str, layer: keras.layers.Layer, graph: _Graph) -> int | None:
-    if isinstance(layer, keras.layers.RNN) and any(found.type in _LOOPS for found in _below(path, graph)):
+    if isinstance(layer, keras.layers.RNN) and any(node.type in _LOOPS for node in _below(path, graph)):
         return _of_recurrence(layer, path, graph)
     if any(isinstance(graph.layers[above], keras.layers.RNN) for above in _above(path, graph.layers)):
         return 0  # counts with the layer that repeats it
@@ -164,8 +165,8 @@ def _below(path: str, graph: _Graph) -> Iterator[Any]:
 
 def _of_recurrence(layer: keras.layers.RNN, path: str, graph: _Graph) -> int | None:
     """Each matrix of the cell is multiplied once in each step of the sequence."""
-    loops = [found for found in _below(path, graph) if found.type in _LOOPS]
-    lengths = {int(size) for found in loops if (size := _rounds(found)) is not None}
+    loops = [operation for operation in _below(path, graph) if operation.type in _LOOPS]
+    lengths = {int(size) for loop in loops if (size := _rounds(loop)) is not None}
     kernels = [weight.shape for weight in layer.weights if "kernel" in weight.name]
     if len(lengths) != 1 or any(len(shape) != 2 for shape in kernels):
         return None
@@ -252,11 +253,13 @@ def _bytes(path: str, weights: list[Any], layer: keras.layers.Layer, graph: _Gra
     for operation in graph.by_layer.get(path, ()):
         if _is_weight(operation):
             continue
-        entering = [found for found in operation.inputs if found.op.name not in own and not _is_weight(found.op)]
-        leaving = [found for found in operation.outputs if any(reader.name not in own for reader in found.consumers())]
-        tensors |= {found.name: found for found in (*entering, *leaving) if found.dtype != tf.resource}
+        entering = [tensor for tensor in operation.inputs if tensor.op.name not in own and not _is_weight(tensor.op)]
+        leaving = [
+            tensor for tensor in operation.outputs if any(reader.name not in own for reader in tensor.consumers())
+        ]
+        tensors |= {tensor.name: tensor for tensor in (*entering, *leaving) if tensor.dtype != tf.resource}
     try:
-        moved = sum(_size(found) * found.dtype.size for found in tensors.values())
+        moved = sum(_size(tensor) * tensor.dtype.size for tensor in tensors.values())
     except (TypeError, ValueError):  # of a size that is not known
         return None
     return moved + itemsize * sum(math.prod(weight.shape) for weight in weights)
@@ -332,15 +335,15 @@ def _odd_sizes(path: str, layer: keras.layers.Layer, with_kernel: list[str]) -> 
     return sorted({int(size) for size in sizes if size % _MULTIPLE})
 
 
-def _with_output(found: LayerAudit, graph: _Graph) -> LayerAudit:
-    name = found.path.rpartition("/")[2]
+def _with_output(layer_audit: LayerAudit, graph: _Graph) -> LayerAudit:
+    name = layer_audit.path.rpartition("/")[2]
     finding = Finding(
         code="output_in_16_bits",
-        text=f"gives the output in {found.compute_dtype}, in which loss and metrics lose digits: give '{name}' "
-        f"dtype='float32', or set float32_layers: [{found.path}]",
+        text=f"gives the output in {layer_audit.compute_dtype}, in which loss and metrics lose digits: give '{name}' "
+        f"dtype='float32', or set float32_layers: [{layer_audit.path}]",
         is_error=True,
     )
-    return found.model_copy(update={"findings": (finding, *found.findings)})
+    return layer_audit.model_copy(update={"findings": (finding, *layer_audit.findings)})
 
 
 def _totals(layers: list[LayerAudit], graph: _Graph | None) -> Totals:

@@ -29,9 +29,9 @@ def bridging_arms(
     configs: Mapping[str, ArmConfig], records: Mapping[str, ArmRecord], baseline: str
 ) -> dict[str, ArmConfig]:
     """The arms with the baseline's policy and a candidate's other settings, by name; none without a baseline."""
-    found: dict[str, ArmConfig] = {}
+    bridges: dict[str, ArmConfig] = {}
     if baseline not in records:
-        return found
+        return bridges
     for name, record in records.items():
         arm = bridge_of(record.settings, records[baseline].settings)
         if arm is not None and name != files.CONTROL:
@@ -42,8 +42,8 @@ def bridging_arms(
             }
             variant = configs[name].variant.model_copy(update=settings)
             spec = replace(configs[name].spec, name=arm)
-            found.setdefault(arm, replace(configs[name], spec=spec, variant=variant))
-    return found
+            bridges.setdefault(arm, replace(configs[name], spec=spec, variant=variant))
+    return bridges
 
 
 def check_configurations(baseline: str, records: Mapping[str, ArmRecord]) -> None:
@@ -55,9 +55,9 @@ def check_configurations(baseline: str, records: Mapping[str, ArmRecord]) -> Non
     if baseline not in records:
         return
     for name, record in records.items():
-        expected, found = (_common(records[arm], record, records[baseline]) for arm in (baseline, name))
+        expected, actual = (_common(records[arm], record, records[baseline]) for arm in (baseline, name))
         differing = [
-            f"{key} {found[key]} instead of {expected[key]}" for key in expected if found[key] != expected[key]
+            f"{key} {actual[key]} instead of {expected[key]}" for key in expected if actual[key] != expected[key]
         ]
         if differing:
             raise ProfileError(

@@ -57,13 +57,13 @@ class Extras:
 
     def missing(self) -> dict[str, set[str]]:
         """The arms that lack something that has not failed, each with the measures that its process must have."""
-        found: dict[str, set[str]] = {}
+        measures_by_arm: dict[str, set[str]] = {}
         for name in self._records:
             if self._lacks(name, TRACE):
-                found[name] = {TRAIN}
+                measures_by_arm[name] = {TRAIN}
             elif self._lacks(name, SAME_WEIGHTS):
-                found[name] = set()
-        return found
+                measures_by_arm[name] = set()
+        return measures_by_arm
 
     def separate_input(self, arms: Arms, plan: Plan) -> None:
         """Times steps on the input pipeline and on one batch, in turns, of the variants that train in this repeat."""
@@ -90,10 +90,10 @@ class Extras:
         An arm whose trace fails has none.
         """
         workers = [worker for worker in arms.workers if TRAIN in worker.measures and self._is_accounted(worker.name)]
-        found: dict[str, list[TracedStretch]] = {worker.name: [] for worker in workers}
+        stretches_by_arm: dict[str, list[TracedStretch]] = {worker.name: [] for worker in workers}
 
         def trace(worker: WorkerProcess) -> None:
-            found[worker.name] += arms.turns.account(worker, plan)
+            stretches_by_arm[worker.name] += arms.turns.account(worker, plan)
 
         turn_s = plan.account_turn_s
         for turn in range(plan.account_turns_in(repeat) if self._wanted.traces else 0):
@@ -105,7 +105,7 @@ class Extras:
                     self._attempt(worker, ACCOUNT, partial(trace, worker))
             turn_s = self._measurement.account_s - before_s
             left_s -= turn_s
-        for name, stretches in found.items():
+        for name, stretches in stretches_by_arm.items():
             times = self._records[name].times
             if ACCOUNT in self._records[name].failed:
                 times.account.clear()
@@ -197,10 +197,10 @@ def find_trace(directory: Path) -> Path:
     Raises:
         ProfileError: the number of traces is not 1.
     """
-    found = list(directory.rglob("*.xplane.pb"))
-    if len(found) != 1:
-        raise ProfileError(f"the profiler wrote {len(found)} traces instead of one")
-    return found[0]
+    paths = list(directory.rglob("*.xplane.pb"))
+    if len(paths) != 1:
+        raise ProfileError(f"the profiler wrote {len(paths)} traces instead of one")
+    return paths[0]
 
 
 def failed(record: ArmRecord, name: str, what: str, error: HalfstepError) -> None:

@@ -74,8 +74,8 @@ _FATAL = (
 class GpuMonitor:
     """Reads the first of the visible GPUs, which TensorFlow uses, or all that it may use; nothing without a driver."""
 
-    def __init__(self, found: Visible) -> None:
-        self._found = found
+    def __init__(self, visible_gpus: Visible) -> None:
+        self._found = visible_gpus
         self._watched: list[_Watched] = []
         self._reading_s = 0.0
         self._readings = 0
@@ -110,10 +110,10 @@ class GpuMonitor:
         If several GPUs may be the one that is used, it is known where all agree.
         """
         started_s = time.perf_counter()
-        found = {gpu.read() for gpu in self._watched}
+        throttled = {gpu.read() for gpu in self._watched}
         self._reading_s += time.perf_counter() - started_s
         self._readings += 1
-        return found.pop() if len(found) == 1 else None
+        return throttled.pop() if len(throttled) == 1 else None
 
     def conditions(self) -> tuple[GpuConditions, ...]:
         """What was found, by GPU; empty if none was read after a round."""
@@ -184,27 +184,27 @@ class _Watched:
 
     def _read_flags(self) -> set[str] | None:
         library, handle = self._library, self._handle
-        found = self._ask("event reasons", lambda: library.nvmlDeviceGetCurrentClocksEventReasons(handle))
-        if found is None:  # its name before driver 535
-            found = self._ask("throttle reasons", lambda: library.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-        return None if found is None else {name for name, flag in _FLAGS.items() if found & getattr(library, flag)}
+        reasons = self._ask("event reasons", lambda: library.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        if reasons is None:  # its name before driver 535
+            reasons = self._ask("throttle reasons", lambda: library.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        return None if reasons is None else {name for name, flag in _FLAGS.items() if reasons & getattr(library, flag)}
 
     def _read_counters(self) -> dict[str, int]:
         """Throttled time in nanoseconds since the driver was loaded, by reason, of those that have a counter."""
         library, handle = self._library, self._handle
         fields = [getattr(library, field) for field, _ in _COUNTERS.values()]
         values = self._ask("fields", lambda: library.nvmlDeviceGetFieldValues(handle, fields))
-        found = {
+        counters_ns = {
             name: int(value.value.ullVal)
             for name, value in zip(_COUNTERS, values or (), strict=False)
             if value.nvmlReturn == library.NVML_SUCCESS
         }
         for name, (_, policy) in _COUNTERS.items():
-            if name not in found:
+            if name not in counters_ns:
                 query = partial(library.nvmlDeviceGetViolationStatus, handle, getattr(library, policy))
                 if (old := self._ask(policy, query)) is not None:
-                    found[name] = int(old.violationTime)
-        return found
+                    counters_ns[name] = int(old.violationTime)
+        return counters_ns
 
     def _read_sensors(self) -> None:
         library, handle = self._library, self._handle
@@ -224,10 +224,10 @@ class _Watched:
         Args:
             own: ids of this program's processes; empty while none of them uses the GPU.
         """
-        found = self._ask("processes", lambda: self._library.nvmlDeviceGetComputeRunningProcesses(self._slice))
-        if found is None:
+        processes = self._ask("processes", lambda: self._library.nvmlDeviceGetComputeRunningProcesses(self._slice))
+        if processes is None:
             return
-        listed = {int(process.pid) for process in found}
+        listed = {int(process.pid) for process in processes}
         self._others = self._others or set()
         if own and self._has_own_ids is not True:
             # The workers use the GPU now: if none of them is listed, the ids are those of the host.

@@ -35,12 +35,12 @@ def graph_dtypes(train_function: Callable[..., Any], iterator: Any) -> dict[str,
         ProfileError: the function has no graph, as with `run_eagerly=True`.
     """
     graph = _traced_function(train_function).get_concrete_function(iterator).graph.as_graph_def()
-    found: dict[str, str] = {}
+    dtypes: dict[str, str] = {}
     ambiguous: set[str] = set()
     for name, dtype in _typed_nodes(graph):
-        if found.setdefault(name, dtype) != dtype:
+        if dtypes.setdefault(name, dtype) != dtype:
             ambiguous.add(name)
-    return {name: dtype for name, dtype in found.items() if name not in ambiguous}
+    return {name: dtype for name, dtype in dtypes.items() if name not in ambiguous}
 
 
 def _traced_function(function: Callable[..., Any]) -> Any:

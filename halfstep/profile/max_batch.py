@@ -63,7 +63,7 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
 
     def fits(batch_size: int) -> bool:
         attempt = try_batch(config, batch_size, limit_mib)
-        if attempt.error_message and not any(found.fits for found in tried):  # later, the size is the likely cause
+        if attempt.error_message and not any(batch.fits for batch in tried):  # later, the size is the likely cause
             raise ProfileError(f"profile.find_max_batch: {attempt.error_message}")
         peak_mib = None if attempt.peak_bytes is None else attempt.peak_bytes / MIB
         if peak_mib is not None and limit_mib is not None and peak_mib > limit_mib:
@@ -72,9 +72,9 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
         tried.append(BatchTried(batch_size=batch_size, peak_mib=peak_mib, examples_per_s=per_s))
         return peak_mib is not None
 
-    def is_slow(found: BatchTried) -> bool:
+    def is_slow(batch: BatchTried) -> bool:
         best = max(one.examples_per_s or 0.0 for one in tried)
-        return found.examples_per_s is not None and found.examples_per_s < best / 2
+        return batch.examples_per_s is not None and batch.examples_per_s < best / 2
 
     size = 1 << (start.bit_length() - 1)
     if fits(size):
@@ -85,8 +85,8 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
     else:
         while size > 1 and not fits(size // 2):
             size //= 2
-    powers = [found for found in tried if found.fits and found.batch_size.bit_count() == 1]
-    largest = max(powers, key=lambda found: found.batch_size, default=None)
+    powers = [batch for batch in tried if batch.fits and batch.batch_size.bit_count() == 1]
+    largest = max(powers, key=lambda batch: batch.batch_size, default=None)
     return LargestBatch(
         batch_size=largest.batch_size if largest else 0,
         limit_mib=limit_mib,
@@ -121,8 +121,8 @@ def _supervised(child: Child, limit_mib: int | None) -> Attempt:
         memory = psutil.virtual_memory()
         if memory.available < MIN_FREE * memory.total:
             return Attempt()
-    found: Attempt = child.receive()
-    return found
+    attempt: Attempt = child.receive()
+    return attempt
 
 
 def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:

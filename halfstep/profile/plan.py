@@ -259,9 +259,9 @@ def _steps_by_batch(costs: Costs, least: int, turn_ms: float, given: int | None)
         fastest_ms[size] = min(costs.step_time_ms[name], fastest_ms.get(size, math.inf))
     if given:
         return dict.fromkeys(fastest_ms, given)
-    found = {size: max(least, math.ceil(turn_ms / step_ms)) for size, step_ms in fastest_ms.items()}
-    longest_ms = max(found[size] * step_ms for size, step_ms in fastest_ms.items())
-    return {size: max(found[size], round(longest_ms / step_ms)) for size, step_ms in fastest_ms.items()}
+    steps = {size: max(least, math.ceil(turn_ms / step_ms)) for size, step_ms in fastest_ms.items()}
+    longest_ms = max(steps[size] * step_ms for size, step_ms in fastest_ms.items())
+    return {size: max(steps[size], round(longest_ms / step_ms)) for size, step_ms in fastest_ms.items()}
 
 
 def _input_steps(step_time_ms: float) -> int:

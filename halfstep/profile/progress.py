@@ -58,8 +58,8 @@ class Progress:
             rule: that says both.
             goes_on: whether another repeat follows.
         """
-        found = rule.speedups().items()
-        for (candidate, measure), speedup in found:
+        speedups = rule.speedups().items()
+        for (candidate, measure), speedup in speedups:
             ended = rule.endings.get((candidate, measure))
             state = f", {_ENDED[ended.ended_by]}" if ended else ""
             ratio = f"{speedup.ratio:.2f}×{_half_width(speedup)}"

@@ -66,8 +66,8 @@ def protocol_of(
 
 def _unused_gpus(records: Mapping[str, ArmRecord]) -> list[str]:
     """What the first arm's worker warned of; the others say the same."""
-    found = [record.settings.warning for record in records.values()]
-    return [found[0]] if found and found[0] is not None else []
+    warnings = [record.settings.warning for record in records.values()]
+    return [warnings[0]] if warnings and warnings[0] is not None else []
 
 
 def _drift_warnings(drifting: int, repeats: int, records: Mapping[str, ArmRecord], baseline: str) -> Iterator[str]:

@@ -169,11 +169,11 @@ class Measurement:
     @property
     def endings(self) -> dict[str, dict[str, Ending]]:
         """Why and when measures ended, by candidate and measure."""
-        found = {
+        by_candidate = {
             candidate: {measure: looks.ending for measure, looks in of_one.items() if looks.ending is not None}
             for candidate, of_one in self.looks.items()
         }
-        return {candidate: endings for candidate, endings in found.items() if endings}
+        return {candidate: endings for candidate, endings in by_candidate.items() if endings}
 
     @property
     def protocol(self) -> Protocol:

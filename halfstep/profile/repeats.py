@@ -53,12 +53,12 @@ class Repeats:
 
     def __init__(self, folder: Path, asked: Mapping[str, float | None]) -> None:
         self.folder, self.asked = folder, dict(asked)
-        found = self._earlier()
-        self.measurement = found or Measurement(self.asked)
-        if found is None:
+        earlier = self._earlier()
+        self.measurement = earlier or Measurement(self.asked)
+        if earlier is None:
             self._clear()
         else:
-            self._read_times(found)
+            self._read_times(earlier)
 
     @property
     def traces(self) -> Path:
@@ -94,30 +94,30 @@ class Repeats:
         except (OSError, ValueError):
             return {}
 
-    def keep_largest(self, found: dict[str, LargestBatch]) -> None:
+    def keep_largest(self, largest: dict[str, LargestBatch]) -> None:
         """Writes the largest batches so far."""
-        self._write(_LARGEST_FILE, _LARGEST.dump_json(found))
+        self._write(_LARGEST_FILE, _LARGEST.dump_json(largest))
 
     def _earlier(self) -> Measurement | None:
         """A measurement whose results were not written, or from which more is asked than before."""
         try:
-            found = _MEASUREMENTS.validate_json(self._read(_FILE))
+            measurement = _MEASUREMENTS.validate_json(self._read(_FILE))
         except (OSError, ValueError):
             return None
-        goes_on = not found.finished or asks_for_more(self.asked, found.asked)
-        return found if goes_on and found.repeats else None
+        goes_on = not measurement.finished or asks_for_more(self.asked, measurement.asked)
+        return measurement if goes_on and measurement.repeats else None
 
     def _read_times(self, measurement: Measurement) -> None:
         """Reads the repeats; from the first damaged one on they are measured again."""
         for number in range(measurement.repeats):
             try:
-                found = _TIMES.validate_json(self._read(_repeat(number)))
+                times_by_arm = _TIMES.validate_json(self._read(_repeat(number)))
             except (OSError, ValueError):
                 print(f"profile: {self.folder / _repeat(number)} is damaged; measured again from there", flush=True)
                 measurement.repeats = number
                 measurement.reopen()
                 return
-            for name, times in found.items():
+            for name, times in times_by_arm.items():
                 if name in measurement.records:
                     _extend(measurement.records[name].times, times)
 

@@ -43,7 +43,7 @@ def _process_began_s() -> float:
 
 
 @dataclass(frozen=True)
-class Context:
+class MeasurementContext:
     """What a measurement needs beside its arms.
 
     Attributes:
@@ -67,7 +67,7 @@ def measure(
     configs: Mapping[str, ArmConfig],
     baseline: str,
     profile: ProfileParams,
-    context: Context,
+    context: MeasurementContext,
     repeats: Repeats,
     serve: Serve = serve_worker,
 ) -> Measurement:
@@ -84,13 +84,13 @@ def measure(
     Raises:
         ProfileError: a worker failed, or the arms differ in more than their entries of `variants`.
     """
-    found = visible()  # with several GPUs, asking takes seconds
-    gpus = GpuMonitor(found)
+    visible_gpus = visible()  # with several GPUs, asking takes seconds
+    gpus = GpuMonitor(visible_gpus)
     with ExitStack() as stack:
         stack.callback(stop_servers)
         stack.enter_context(gpus.opened())
         runner = _Runner(configs, baseline, profile, context, repeats, serve, gpus)
-        if found.gpus and runner.arms.device() == "GPU":
+        if visible_gpus.gpus and runner.arms.device() == "GPU":
             runner.arms.on_gpu, runner.arms.turns.is_throttled = True, gpus.round_ended
         runner.interleaved = not runner.arms.on_gpu if profile.interleave is None else profile.interleave
         return runner.run()
@@ -104,7 +104,7 @@ class _Runner:
         configs: Mapping[str, ArmConfig],
         baseline: str,
         profile: ProfileParams,
-        context: Context,
+        context: MeasurementContext,
         repeats: Repeats,
         serve: Serve,
         gpus: GpuMonitor,
@@ -235,19 +235,19 @@ class _Runner:
     def _plan(self) -> None:
         """Makes the plan from what the arms that run cost alone."""
         self.arms.calibrate()
-        found = {name: item.calibration for name, item in self._records.items() if item.calibration is not None}
+        calibrations = {name: item.calibration for name, item in self._records.items() if item.calibration is not None}
         sizes = self._profile.inference_batch_sizes
         costs = Costs(
             start_s=self.arms.start_s,
-            step_time_ms={name: cost.step_time_ms for name, cost in found.items() if cost.step_time_ms},
-            batch_size={name: self._records[name].settings.in_force.batch_size for name in found},
-            input_time_ms=max(cost.input_time_ms for cost in found.values()),
+            step_time_ms={name: cost.step_time_ms for name, cost in calibrations.items() if cost.step_time_ms},
+            batch_size={name: self._records[name].settings.in_force.batch_size for name in calibrations},
+            input_time_ms=max(cost.input_time_ms for cost in calibrations.values()),
             latency_ms={
-                size: {name: cost.latency_ms[size] for name, cost in found.items() if size in cost.latency_ms}
+                size: {name: cost.latency_ms[size] for name, cost in calibrations.items() if size in cost.latency_ms}
                 for size in sizes
             },
-            cold_calls={size: max(cost.cold_calls.get(size, 0) for cost in found.values()) for size in sizes},
-            buffered_batches=max(cost.buffered_batches for cost in found.values()),
+            cold_calls={size: max(cost.cold_calls.get(size, 0) for cost in calibrations.values()) for size in sizes},
+            buffered_batches=max(cost.buffered_batches for cost in calibrations.values()),
             trainings_s=self._context.trainings_s,
             arms=len(self.arms.names),
             settling_steps=self.arms.settling_steps(),

@@ -152,9 +152,9 @@ class Schedule:
 
     def learn(self, speedups: Iterable[Speedup]) -> None:
         """Takes over how much the rounds and the repeats of these speed-ups vary, on average."""
-        found = [components for speedup in speedups if (components := speedup.components) is not None]
-        if found:
-            self.round_sd, self.repeat_sd = (fmean(values) for values in zip(*found, strict=True))
+        deviations = [components for speedup in speedups if (components := speedup.components) is not None]
+        if deviations:
+            self.round_sd, self.repeat_sd = (fmean(values) for values in zip(*deviations, strict=True))
 
     def seconds(self, *, training: bool, inference: bool) -> tuple[float, float]:
         """Seconds of timing of the next repeat: of its rounds of training, and of those of inference."""

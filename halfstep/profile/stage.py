@@ -18,7 +18,7 @@ from halfstep.profile import extras, repeats, runner
 from halfstep.profile.max_batch import largest_batch
 from halfstep.profile.records import ArmConfig, ArmRecord, Measurement
 from halfstep.profile.repeats import Repeats
-from halfstep.profile.summary import Context, summarize
+from halfstep.profile.summary import SummaryContext, summarize
 from halfstep.profile.trace import Trace, read_trace
 from halfstep.results.profile import LargestBatch, write_profile
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
@@ -79,7 +79,7 @@ def _measure_and_write(
     occasion: Mapping[str, str | None],
 ) -> dict[str, str]:
     """Measures all arms, writes their folders, and returns the sha256 of each manifest by arm."""
-    context = runner.Context(
+    context = runner.MeasurementContext(
         wanted=extras.Wanted(trained=trained),
         trainings_s=_training_seconds(settings, [name for name in configs if files.is_variant(name)]),
         min_speedup=settings.compare.min_speedup,
@@ -100,7 +100,7 @@ def _trained(variant: str, seeds: Sequence[int]) -> dict[int, Path]:
 def _training_seconds(settings: Params, variants: list[str]) -> float:
     """Seconds of all trainings together; 0 without any, for which the stage takes its shortest time."""
     trainings = (read_metrics(name, seed) for name in variants for seed in settings.train.seeds)
-    return sum(found.train_time_s or 0.0 for found in trainings)
+    return sum(training.train_time_s or 0.0 for training in trainings)
 
 
 def _configs(settings: Params, variants: list[str]) -> dict[str, ArmConfig]:
@@ -122,24 +122,24 @@ def _largest_batches(
 
     The control's is that of the baseline, so it is left out, and so are candidates that have a batch of their own.
     """
-    found, profile = dict(kept.largest), settings.profile
+    largest, profile = dict(kept.largest), settings.profile
     for name, config in configs.items() if profile.find_max_batch else ():
         record = measurement.records[name]
         has_own = config.variant.batch_size is not None and name != settings.compare.baseline
-        if name == files.CONTROL or has_own or name in found or extras.LARGEST_BATCH in record.failed:
+        if name == files.CONTROL or has_own or name in largest or extras.LARGEST_BATCH in record.failed:
             continue
         try:
-            found[name] = largest_batch(config, profile, record.settings.configuration.device)
-            kept.keep_largest(found)
+            largest[name] = largest_batch(config, profile, record.settings.configuration.device)
+            kept.keep_largest(largest)
         except HalfstepError as error:
             extras.failed(record, name, extras.LARGEST_BATCH, error)
-    return found
+    return largest
 
 
 def _write(name: str, measurement: Measurement, largest: LargestBatch | None) -> str:
     record, word = measurement.records[name], TaskInfo.read(TASK_INFO).examples_word
     trace = _read_trace(name, record)
-    context = Context(measurement.protocol, measurement.trace_steps, largest, word, measurement.resumed)
+    context = SummaryContext(measurement.protocol, measurement.trace_steps, largest, word, measurement.resumed)
     summary = summarize(name, record, context, trace)
     late = [line for line in extras.warnings(name, record) if line not in measurement.protocol.warnings]
     own = tuple(line.removeprefix(f"{name}: ") for line in late)
@@ -148,7 +148,7 @@ def _write(name: str, measurement: Measurement, largest: LargestBatch | None) ->
         per_s = summary.metrics[f"train_{word}_per_s"]
         print(f"profile {name.removeprefix('_')}: {step_ms:.2f} ms a step, {per_s:,.0f} {word}/s", flush=True)
     path = None if trace is None or record.trace is None else extras.find_trace(record.trace.directory)
-    same_weights = {seed: np.load(found, allow_pickle=False) for seed, found in record.same_weights.items()}
+    same_weights = {seed: np.load(file, allow_pickle=False) for seed, file in record.same_weights.items()}
     return write_profile(name, summary, record.times, path, same_weights, record.audit)
 
 

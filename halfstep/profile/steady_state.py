@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from halfstep.profile.records import ArmRecord
-from halfstep.results.profile import Call, Round
+from halfstep.results.profile import InferenceCall, Round
 from halfstep.text import inference_measure
 
 FEWEST_VALUES = 8  # half of fewer values do not show how much they vary
@@ -31,7 +31,7 @@ CLEAR_GAIN = 0.5  # of the squared standard error, for a truncation
 CLEARLY_SLOWER = 4.0  # standard errors of the difference between what is dropped and the rest, for a truncation
 DRIFT_P = 0.005  # of Kendall's test for a trend; a false alarm in one of 200 processes
 
-_Row = TypeVar("_Row", Round, Call)
+_Row = TypeVar("_Row", Round, InferenceCall)
 
 
 def warm_up_length(values: NDArray[np.float64]) -> int:
@@ -110,10 +110,10 @@ def _first_is_slower(by_process: NDArray[np.float64]) -> bool:
 
 
 def _by_process(rows: Iterable[Round]) -> dict[int, list[Round]]:
-    found: dict[int, list[Round]] = defaultdict(list)
+    by_process: dict[int, list[Round]] = defaultdict(list)
     for row in rows:
-        found[row.process].append(row)
-    return found
+        by_process[row.process].append(row)
+    return by_process
 
 
 def _has_trend(values: NDArray[np.float64]) -> bool:
@@ -122,26 +122,26 @@ def _has_trend(values: NDArray[np.float64]) -> bool:
 
 def _first_calls(records: Mapping[str, ArmRecord]) -> dict[int, int]:
     """By batch size, the first call of a turn that counts: the latest of all arms."""
-    found: dict[int, int] = {}
+    first_calls: dict[int, int] = {}
     for record in records.values():
         for batch_size in {row.batch_size for row in record.times.calls}:
             curve = _mean_by_call(
                 (row.call, row.latency_ms) for row in record.times.calls if row.batch_size == batch_size
             )
-            found[batch_size] = max(found.get(batch_size, 0), warm_up_length(curve))
-    return found
+            first_calls[batch_size] = max(first_calls.get(batch_size, 0), warm_up_length(curve))
+    return first_calls
 
 
 def unsteady_measures(records: Mapping[str, ArmRecord]) -> tuple[str, ...]:
     """The measures of inference whose latency still falls over the counted calls of a turn, in any arm."""
-    found = set()
+    measures = set()
     for record in records.values():
         counted = [row for row in record.times.calls if row.counted]
         for batch_size in {row.batch_size for row in counted}:
             curve = _mean_by_call((row.call, row.latency_ms) for row in counted if row.batch_size == batch_size)
             if _has_trend(curve) and curve[len(curve) // 2 :].mean() < curve[: len(curve) // 2].mean():
-                found.add(inference_measure(batch_size))
-    return tuple(sorted(found))
+                measures.add(inference_measure(batch_size))
+    return tuple(sorted(measures))
 
 
 def _mean_by_call(calls: Iterable[tuple[int, float]]) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from halfstep.params.measures import measures_of
 from halfstep.profile.differences import bridge_of
 from halfstep.profile.records import ArmRecord, Looks, Measurement
 from halfstep.profile.schedule import OutOf
-from halfstep.results.profile import Call, EndedBy, Ending, Round
+from halfstep.results.profile import EndedBy, Ending, InferenceCall, Round
 from halfstep.stats.speedup import (
     CONFIDENCE,
     INTERIM_CONFIDENCE,
@@ -76,8 +76,10 @@ class StoppingRule:
     @property
     def endings(self) -> dict[Key, Ending]:
         """Why and when each measure ended, by candidate and measure."""
-        found = self._measurement.endings.items()
-        return {(candidate, measure): ending for candidate, of_one in found for measure, ending in of_one.items()}
+        by_candidate = self._measurement.endings.items()
+        return {
+            (candidate, measure): ending for candidate, of_one in by_candidate for measure, ending in of_one.items()
+        }
 
     def _looks(self, key: Key) -> Looks:
         candidate, measure = key
@@ -112,16 +114,16 @@ class StoppingRule:
 
     def needed(self, *, with_control: bool) -> dict[str, set[str]]:
         """The measures of the next repeat by arm; a bridging arm's are those where its candidate may be adopted."""
-        found: dict[str, set[str]] = {name: set() for name in self._records}
+        measures_by_arm: dict[str, set[str]] = {name: set() for name in self._records}
         times, is_open = self._times(), self.open()
         for candidate, measure in is_open:
             bridge = self._bridge(candidate, measure)
             wanted = [bridge] if bridge and self._may_be_adopted(times, (candidate, measure)) else []
             for arm in (self._baseline, candidate, *wanted):
-                found.setdefault(arm, set()).add(measure)
-        if files.CONTROL in found and with_control:
-            found[files.CONTROL] |= {measure for _, measure in is_open}
-        return {name: measures for name, measures in found.items() if measures}
+                measures_by_arm.setdefault(arm, set()).add(measure)
+        if files.CONTROL in measures_by_arm and with_control:
+            measures_by_arm[files.CONTROL] |= {measure for _, measure in is_open}
+        return {name: measures for name, measures in measures_by_arm.items() if measures}
 
     def look(self, out_of: OutOf | None, narrowing: float | None = None) -> None:
         """Ends the measures that have what they need, or all of them if time or rounds are used up.
@@ -137,16 +139,16 @@ class StoppingRule:
             repeats = self._shared(times, measure, self._baseline, candidate)
             if out_of is not None:
                 confidence = final_confidence(looks.interim, looks.last)
-                found = self._factors(times, key, confidence)
+                speedups = self._factors(times, key, confidence)
                 looks.last += 1
-                if narrowing is None or self._is_decided(found) or not self._can_be_settled(found, narrowing):
-                    self._end(looks, "target_precision" if self._is_narrow(found) else out_of, repeats, confidence)
+                if narrowing is None or self._is_decided(speedups) or not self._can_be_settled(speedups, narrowing):
+                    self._end(looks, "target_precision" if self._is_narrow(speedups) else out_of, repeats, confidence)
                 else:
                     self._gone_on.add(key)
             elif repeats in LOOKS:
                 looks.interim += 1
-                found = self._factors(times, key, INTERIM_CONFIDENCE)
-                if reason := self._interim_reason(found, at_any_width=key in self._gone_on):
+                speedups = self._factors(times, key, INTERIM_CONFIDENCE)
+                if reason := self._interim_reason(speedups, at_any_width=key in self._gone_on):
                     self._end(looks, reason, repeats, INTERIM_CONFIDENCE)
 
     def speedups(self, confidence: float = CONFIDENCE) -> dict[Key, Speedup]:
@@ -167,28 +169,28 @@ class StoppingRule:
             ended_by=reason, confidence=confidence, looks=taken, repeats=repeats, last_looks=looks.last
         )
 
-    def _is_narrow(self, found: list[Speedup]) -> bool:
-        return bool(found) and all(item.half_width < self._target.precision for item in found)
+    def _is_narrow(self, speedups: list[Speedup]) -> bool:
+        return bool(speedups) and all(item.half_width < self._target.precision for item in speedups)
 
-    def _interim_reason(self, found: list[Speedup], *, at_any_width: bool) -> EndedBy | None:
-        if self._is_narrow(found):
+    def _interim_reason(self, speedups: list[Speedup], *, at_any_width: bool) -> EndedBy | None:
+        if self._is_narrow(speedups):
             return "target_precision"
-        if any(item.high < HOPELESS * self._target.min_speedup for item in found):
+        if any(item.high < HOPELESS * self._target.min_speedup for item in speedups):
             return "decided"
-        if not at_any_width and any(item.half_width > DECIDED_WIDTH * item.ratio for item in found):
+        if not at_any_width and any(item.half_width > DECIDED_WIDTH * item.ratio for item in speedups):
             return None
-        return "decided" if self._is_decided(found) else None
+        return "decided" if self._is_decided(speedups) else None
 
-    def _is_decided(self, found: list[Speedup]) -> bool:
+    def _is_decided(self, speedups: list[Speedup]) -> bool:
         """Whether the speed is below `min_speedup`, or above it as an `adopt` asks within one run."""
         level = min((1 - CONFIDENCE) / 2, (1 - CONFIDENCE) / self._target.verdicts)
-        is_slow = any(item.side(self._target.min_speedup) == "below" for item in found)
-        return is_slow or (bool(found) and all(item.p_below(self._target.min_speedup) <= level for item in found))
+        is_slow = any(item.side(self._target.min_speedup) == "below" for item in speedups)
+        return is_slow or (bool(speedups) and all(item.p_below(self._target.min_speedup) <= level for item in speedups))
 
-    def _can_be_settled(self, found: list[Speedup], narrowing: float) -> bool:
+    def _can_be_settled(self, speedups: list[Speedup], narrowing: float) -> bool:
         """Whether the same speed-up with a narrower interval would be decided; True where it is not known."""
-        distances = [math.log(item.ratio / self._target.min_speedup) for item in found]
-        halves = [narrowing * math.log(item.high / item.ratio) for item in found]
+        distances = [math.log(item.ratio / self._target.min_speedup) for item in speedups]
+        halves = [narrowing * math.log(item.high / item.ratio) for item in speedups]
         both = list(zip(distances, halves, strict=True))
         return any(distance < -half for distance, half in both) or all(distance > half for distance, half in both)
 
@@ -242,10 +244,10 @@ class StoppingRule:
 
 def tables(record: ArmRecord) -> Times:
     """The rounds and the calls of an arm as tables."""
-    rounds, calls = _table(record.times.rounds, Round), _table(record.times.calls, Call)
+    rounds, calls = _table(record.times.rounds, Round), _table(record.times.calls, InferenceCall)
     return Times(rounds, calls, record.settings.in_force.batch_size)
 
 
-def _table(rows: Sequence[Round | Call], kind: type[Round | Call]) -> pd.DataFrame:
+def _table(rows: Sequence[Round | InferenceCall], kind: type[Round | InferenceCall]) -> pd.DataFrame:
     """Made anew after each repeat of up to 100,000 rows, so without `asdict`, which takes microseconds a row."""
     return pd.DataFrame([vars(row) for row in rows], columns=[field.name for field in fields(kind)])

@@ -10,7 +10,7 @@ import numpy as np
 
 from halfstep.profile.records import ArmRecord, Calibration, TraceRecord
 from halfstep.profile.trace import Trace
-from halfstep.results.profile import Call, InputRound, LargestBatch, ProfileSummary, Protocol, RawTimes
+from halfstep.results.profile import InferenceCall, InputRound, LargestBatch, ProfileSummary, Protocol, RawTimes
 
 NOISE_STANDARD_DEVIATIONS = 2
 PEAK_MEMORY, ALLOCATOR_PEAK = "memory/peak_mib", "memory/allocator_peak_mib"
@@ -18,7 +18,7 @@ STARTUP = "startup_s"  # processor seconds
 
 
 @dataclass(frozen=True)
-class Context:
+class SummaryContext:
     """What is not in an arm's own record.
 
     Attributes:
@@ -36,7 +36,7 @@ class Context:
     resumed: int = 0
 
 
-def summarize(name: str, record: ArmRecord, context: Context, trace: Trace | None) -> ProfileSummary:
+def summarize(name: str, record: ArmRecord, context: SummaryContext, trace: Trace | None) -> ProfileSummary:
     """Computes the content of `summary.json`.
 
     Args:
@@ -103,35 +103,35 @@ def _input_metrics(rounds: Sequence[InputRound]) -> dict[str, float]:
     """Mean step time with the input pipeline and on one cached batch, from turns side by side."""
     names = {"pipeline": "step_time_ms/with_input", "cached": "step_time_ms/cached_batch"}
     times_ms = {kind: [row.round_time_ms / row.steps for row in rounds if row.batches == kind] for kind in names}
-    return {names[kind]: float(np.mean(found)) for kind, found in times_ms.items() if found}
+    return {names[kind]: float(np.mean(values_ms)) for kind, values_ms in times_ms.items() if values_ms}
 
 
-def _latency_metrics(batch_size: int, calls: Sequence[Call]) -> dict[str, float]:
+def _latency_metrics(batch_size: int, calls: Sequence[InferenceCall]) -> dict[str, float]:
     """Latencies of the steady state, and of the first call of a turn, which follows those of other processes."""
     of_size = [call for call in calls if call.batch_size == batch_size]
     latencies_ms = [call.latency_ms for call in of_size if call.counted]
     mean_ms = float(np.mean(latencies_ms))
     prefix = f"inference/b{batch_size}"
-    found = {f"{prefix}/p{rank}_ms": _percentile(latencies_ms, rank) for rank in (50, 95, 99)}
-    found |= {f"{prefix}/mean_ms": mean_ms, f"{prefix}/images_per_s": batch_size * 1e3 / mean_ms}
-    return found | {f"{prefix}/cold_ms": _percentile([call.latency_ms for call in of_size if call.call == 0], 50)}
+    metrics = {f"{prefix}/p{rank}_ms": _percentile(latencies_ms, rank) for rank in (50, 95, 99)}
+    metrics |= {f"{prefix}/mean_ms": mean_ms, f"{prefix}/images_per_s": batch_size * 1e3 / mean_ms}
+    return metrics | {f"{prefix}/cold_ms": _percentile([call.latency_ms for call in of_size if call.call == 0], 50)}
 
 
 def _cost_metrics(calibration: Calibration | None, largest: LargestBatch | None) -> dict[str, float]:
     """Memory and start-up of an arm, as far as they are known."""
-    found = {} if largest is None else {"memory/max_batch_size": float(largest.batch_size)}
+    metrics = {} if largest is None else {"memory/max_batch_size": float(largest.batch_size)}
     if largest is not None and largest.examples_per_s is not None:
-        found |= {"memory/max_batch_examples_per_s": largest.examples_per_s}
+        metrics |= {"memory/max_batch_examples_per_s": largest.examples_per_s}
     if calibration is None:
-        return found
-    found |= {STARTUP: calibration.startup_s}
-    return found if calibration.peak_mib is None else found | {PEAK_MEMORY: calibration.peak_mib}
+        return metrics
+    metrics |= {STARTUP: calibration.startup_s}
+    return metrics if calibration.peak_mib is None else metrics | {PEAK_MEMORY: calibration.peak_mib}
 
 
 def _traced(trace: Trace) -> dict[str, float]:
     """The metrics of the trace. Its peak memory counts what the profiler's view of an allocator shows."""
-    found = trace.metrics()
-    return {ALLOCATOR_PEAK if name == PEAK_MEMORY else name: value for name, value in found.items()}
+    metrics = trace.metrics()
+    return {ALLOCATOR_PEAK if name == PEAK_MEMORY else name: value for name, value in metrics.items()}
 
 
 def overhead_percent(traced: TraceRecord) -> float:
@@ -140,10 +140,10 @@ def overhead_percent(traced: TraceRecord) -> float:
 
 
 def _trace_metrics(traced: TraceRecord, trace: Trace) -> dict[str, float]:
-    found = {"profiler/overhead_percent": overhead_percent(traced)}
+    metrics = {"profiler/overhead_percent": overhead_percent(traced)}
     if (cast_ms := trace.cast_ms(trace.marked_steps)) is not None:
-        found["profiler/cast_ms"] = cast_ms
-    return found
+        metrics["profiler/cast_ms"] = cast_ms
+    return metrics
 
 
 def _disagreement(trace: Trace, times: RawTimes, metrics: Mapping[str, float]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from halfstep import files
 from halfstep.profile.plan import Plan
 from halfstep.profile.records import ArmRecord, Measurement, TracedStretch
 from halfstep.profile.worker_process import WorkerProcess
-from halfstep.results.profile import Call, InputRound, Round, Step
+from halfstep.results.profile import InferenceCall, InputRound, Round, Step
 from halfstep.text import TRAIN, inference_measure
 
 CONTROL_PAIRS = 3
@@ -69,10 +69,10 @@ class Turns:
         """Calls a method of one worker, for which it goes on."""
         if self._stand_still:
             worker.go_on()
-        found = worker.call(method, *arguments)
+        answer = worker.call(method, *arguments)
         if self._stand_still:
             worker.stand_still()
-        return found
+        return answer
 
     def train(self, number: int, plan: Plan) -> None:
         """Runs one round of training: a turn of each arm."""
@@ -99,7 +99,8 @@ class Turns:
             for worker in workers:
                 latencies_ms = self._turn(worker, "infer", size, calls)
                 self._records[worker.name].times.calls += [
-                    Call(self._repeat, number, size, call, latency_ms) for call, latency_ms in enumerate(latencies_ms)
+                    InferenceCall(self._repeat, number, size, call, latency_ms)
+                    for call, latency_ms in enumerate(latencies_ms)
                 ]
 
         return turns
@@ -212,9 +213,9 @@ class Turns:
     def _turn(self, worker: WorkerProcess, method: str, *arguments: Any) -> Any:
         """Calls a method in a worker's turn, and adds its duration to those of the arm."""
         started_s = time.monotonic()
-        found = self._watched(worker, method, *arguments)
+        answer = self._watched(worker, method, *arguments)
         self._add_seconds(worker, time.monotonic() - started_s)
-        return found
+        return answer
 
     def _add_seconds(self, worker: WorkerProcess, seconds: float) -> None:
         spent_s = self._measurement.seconds
@@ -225,11 +226,11 @@ class Turns:
         if self._stand_still:
             worker.go_on()
         before = worker.call("times_continued", worker.continued)
-        found = worker.call(method, *arguments)
+        answer = worker.call(method, *arguments)
         self._was_stopped |= worker.call("times_continued") != before
         if self._stand_still:
             worker.stand_still()
-        return found
+        return answer
 
 
 def control_takes_part(pair: int, *, may_drop_first: bool) -> bool:

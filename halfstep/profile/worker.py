@@ -310,14 +310,14 @@ class Worker(InferenceWorker):
         step_ms = fmean(step.step_ms for step in steps)
         return TracedStretch(step_ms, [replace(row, time_ms=time_ms) for row, time_ms in times_ms.items()])
 
-    def _row(self, found: Operation) -> AccountRow:
+    def _row(self, operation: Operation) -> AccountRow:
         """The layer, kind and data type of an operation, which are the same in each step."""
-        if found not in self._rows:
-            name = found.name or found.kernel
-            place = self._layers.place(name, found.type, is_input=found.is_input)
-            dtype = found.dtype or self._graph_dtypes.get(node_name(name), "")
-            self._rows[found] = AccountRow(0, *place, dtype, tensor_core=found.tensor_core)
-        return self._rows[found]
+        if operation not in self._rows:
+            name = operation.name or operation.kernel
+            place = self._layers.place(name, operation.type, is_input=operation.is_input)
+            dtype = operation.dtype or self._graph_dtypes.get(node_name(name), "")
+            self._rows[operation] = AccountRow(0, *place, dtype, tensor_core=operation.tensor_core)
+        return self._rows[operation]
 
     @property
     def _loss_scaling(self) -> list[keras.optimizers.LossScaleOptimizer]:
@@ -509,7 +509,7 @@ def _lowest_where_not_finite(scores: np.ndarray, baseline: np.ndarray) -> np.nda
 def _optimizer_name(model: keras.Model) -> str:
     """Class of the optimizer, without that of loss scaling, in lower case; of a step of the user's own, all of them."""
     optimizers = optimizers_of(model) if model.optimizer is None else [model.optimizer]
-    names = (type(getattr(found, "inner_optimizer", found)).__name__.lower() for found in optimizers)
+    names = (type(getattr(optimizer, "inner_optimizer", optimizer)).__name__.lower() for optimizer in optimizers)
     return ", ".join(dict.fromkeys(names)) or "none"
 
 

@@ -84,4 +84,4 @@ class ModelAudit(Document):
     @property
     def errors(self) -> list[tuple[str, Finding]]:
         """What must be mended, with the paths of the layers."""
-        return [(layer.path, found) for layer in self.layers for found in layer.findings if found.is_error]
+        return [(layer.path, finding) for layer in self.layers for finding in layer.findings if finding.is_error]

@@ -170,7 +170,7 @@ class KindChange(PartChange):
     named: Literal[True] | None = None
 
 
-class ClassChange(PartChange):
+class LayerClassChange(PartChange):
     """What operations of one kind change by in all layers of one class, of which there are `layers`."""
 
     layer_class: str
@@ -214,7 +214,7 @@ class Account(Record):
     control: Change | None = None
     control_unexplained: Change | None = None
     void: Literal[True] | None = None
-    classes: tuple[ClassChange, ...] | None = None
+    classes: tuple[LayerClassChange, ...] | None = None
 
     @property
     def named(self) -> tuple[KindChange, ...]:
@@ -249,7 +249,7 @@ class Account(Record):
 
     def kind(self, name: str) -> KindChange | None:
         """The change of a kind; None if no step has it."""
-        return next((found for found in self.kinds if found.kind == name), None)
+        return next((change for change in self.kinds if change.kind == name), None)
 
 
 LEAST_WAIT = 0.1  # share of a step: a wait whose interval reaches below it is neither a cause nor a bound
@@ -628,8 +628,8 @@ class Candidate(Record):
     def sentences(self) -> tuple[str, ...]:
         """What is said of the candidate: the verdict, why, and what it brought over its parent."""
         over_parent = self.over_parent.sentence if self.over_parent else None
-        found = (self.sentence, self.class_sentence, self.why, over_parent)
-        return tuple(text for text in found if text)
+        texts = (self.sentence, self.class_sentence, self.why, over_parent)
+        return tuple(text for text in texts if text)
 
     @property
     def training_account(self) -> Account | None:
@@ -700,12 +700,12 @@ class Comparison(Document):
 
     def as_json(self) -> dict[str, Any]:
         """The file's content; a reason without a remedy says so."""
-        found = super().as_json()
-        reasons = [*(found.get("baseline_reasons") or ())]
-        reasons += [reason for item in found["candidates"].values() for reason in item["reasons"]]
+        content = super().as_json()
+        reasons = [*(content.get("baseline_reasons") or ())]
+        reasons += [reason for item in content["candidates"].values() for reason in item["reasons"]]
         for reason in reasons:
             reason.setdefault("change", None)
-        return found
+        return content
 
     @property
     def reasons(self) -> dict[str, tuple[Reason, ...]]:

@@ -72,15 +72,15 @@ class Earlier:
         """The ratio of two arms on each occasion on which the measure is not void."""
         return tuple(
             ratio
-            for found in self.by_word.values()
-            if measure not in found.void
-            for ratio in found.ratios
+            for occasion in self.by_word.values()
+            if measure not in occasion.void
+            for ratio in occasion.ratios
             if (ratio.arms, ratio.measure) == (arms, measure)
         )
 
     def left_out(self, measure: str) -> list[str | None]:
         """The words of occasions that do not count for a measure."""
-        return [word for word, found in self.by_word.items() if measure in found.void]
+        return [word for word, occasion in self.by_word.items() if measure in occasion.void]
 
 
 def read_earlier(protocol: Protocol | None) -> Earlier:
@@ -92,8 +92,8 @@ def read_earlier(protocol: Protocol | None) -> Earlier:
     if protocol is None or protocol.measurement is None:
         return Earlier({})
     paths = sorted((FOLDER / protocol.measurement).glob("*.json"))
-    found = (OccasionFile.read(path) for path in paths)
-    return Earlier({item.occasion: item for item in found if item.occasion != protocol.occasion})
+    occasions = (OccasionFile.read(path) for path in paths)
+    return Earlier({item.occasion: item for item in occasions if item.occasion != protocol.occasion})
 
 
 def write_occasion(protocol: Protocol | None, void: frozenset[str], ratios: Iterable[FoundRatio]) -> None:

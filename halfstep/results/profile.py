@@ -66,7 +66,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Call:
+class InferenceCall:
     """One prediction, from pixels on the host to probabilities on the host.
 
     `call` is its place in the turn. `counted` is false before the steady state, and true for calls that enter the
@@ -130,7 +130,7 @@ class RawTimes:
     rounds: list[Round] = field(default_factory=list)
     input_rounds: list[InputRound] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[InferenceCall] = field(default_factory=list)
     account: list[AccountRow] = field(default_factory=list)
 
 
@@ -139,7 +139,7 @@ TABLES: Mapping[str, tuple[str, type]] = {
     "rounds": ("rounds.csv", Round),
     "input_rounds": ("input_rounds.csv", InputRound),
     "steps": ("timings.csv", Step),
-    "calls": ("inference.csv", Call),
+    "calls": ("inference.csv", InferenceCall),
     "account": ("account.csv", AccountRow),
 }
 # Without profile.inference_batch_sizes there are no calls; input rounds are run only where the input matters; a
@@ -266,8 +266,8 @@ class GpuConditions(Record):
     @property
     def throttling_text(self) -> str:
         """The reasons for which it was throttled, the most frequent first."""
-        found = sorted(THROTTLING & self.reasons.keys(), key=lambda name: (-self.reasons[name], name))
-        return ", ".join(name.replace("_", " ") for name in found)
+        names = sorted(THROTTLING & self.reasons.keys(), key=lambda name: (-self.reasons[name], name))
+        return ", ".join(name.replace("_", " ") for name in names)
 
 
 EndedBy = Literal["target_precision", "decided", "max_seconds", "time", "rounds"]
@@ -361,9 +361,9 @@ class Protocol(Record):
             "time": "out of time (profile.max_seconds gives more)",
             "rounds": "out of rounds",
         }
-        found = Counter(ending.ended_by for of_one in self.endings.values() for ending in of_one.values())
-        of = sum(found.values())
-        texts = [f"{count} {words[reason]}" for reason, count in found.most_common()]
+        counts = Counter(ending.ended_by for of_one in self.endings.values() for ending in of_one.values())
+        of = sum(counts.values())
+        texts = [f"{count} {words[reason]}" for reason, count in counts.most_common()]
         return f"of {of} intervals, {', '.join(texts)}" if texts else ""
 
 
@@ -498,7 +498,7 @@ def differing_settings(
     baseline: InForce, candidate: InForce, device: Literal["CPU", "GPU"], measure: str = TRAIN
 ) -> dict[str, Setting]:
     """The settings beside the policy that have an effect on a measure and differ, with the candidate's value."""
-    before, after = (found.other_settings(device, measure) for found in (baseline, candidate))
+    before, after = (in_force.other_settings(device, measure) for in_force in (baseline, candidate))
     return {name: after[name] for name in sorted(after) if after[name] != before[name]}
 
 

@@ -15,7 +15,17 @@ from pydantic import Field
 from halfstep import files
 from halfstep.formats import FORMATS
 from halfstep.results.artifact import Document, Record, read_array, read_table, write_table
-from halfstep.results.profile import SUMMARY, TABLES, THROTTLED, Call, InputRound, Profile, ProfileSummary, Round, Step
+from halfstep.results.profile import (
+    SUMMARY,
+    TABLES,
+    THROTTLED,
+    InferenceCall,
+    InputRound,
+    Profile,
+    ProfileSummary,
+    Round,
+    Step,
+)
 from halfstep.results.task import TaskInfo
 from halfstep.results.training import check_test_examples, correct, read_scores
 
@@ -109,10 +119,10 @@ class Served(Document):
     @property
     def by_row(self) -> dict[tuple[str, str], list[Export]]:
         """The exports of all seeds, by variant and name."""
-        found: dict[tuple[str, str], list[Export]] = {}
+        exports_by_row: dict[tuple[str, str], list[Export]] = {}
         for item in self.exports:
-            found.setdefault((item.variant, item.name), []).append(item)
-        return found
+            exports_by_row.setdefault((item.variant, item.name), []).append(item)
+        return exports_by_row
 
 
 def outputs_file(variant: str, seed: int, name: str) -> Path:
@@ -125,9 +135,9 @@ def timing_dir(name: str) -> Path:
     return files.SERVE / "timing" / name
 
 
-def write_times(name: str, summary: ProfileSummary, calls: list[Call]) -> None:
+def write_times(name: str, summary: ProfileSummary, calls: list[InferenceCall]) -> None:
     """Writes the times of an arm, as those of a variant in `data/profile`."""
-    write_table(timing_dir(name) / _CALLS, Call, calls)
+    write_table(timing_dir(name) / _CALLS, InferenceCall, calls)
     summary.write(timing_dir(name) / SUMMARY)
 
 
@@ -138,7 +148,7 @@ def read_times(name: str) -> Profile:
         DataError: a file is missing.
         CorruptFileError: a file is not what was written.
     """
-    columns = [column.name for column in fields(Call) if column.name != THROTTLED]
+    columns = [column.name for column in fields(InferenceCall) if column.name != THROTTLED]
     empty = (pd.DataFrame(columns=[column.name for column in fields(row)]) for row in (Round, InputRound, Step))
     summary = ProfileSummary.read(timing_dir(name) / SUMMARY)
     rounds, input_rounds, steps = empty

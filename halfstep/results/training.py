@@ -118,8 +118,8 @@ class TrainingMetrics(Document):
 
     def tracked(self) -> dict[str, float]:
         """The numbers that MLflow shows, by name; `train_images_per_s` of a profile's run is of steps alone."""
-        found = self.model_dump(include={*_TRACKED, *self.__pydantic_extra__}, exclude_none=True)
-        return {_TRACKED_AS.get(name, name): value for name, value in found.items()}
+        values = self.model_dump(include={*_TRACKED, *self.__pydantic_extra__}, exclude_none=True)
+        return {_TRACKED_AS.get(name, name): value for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -280,4 +280,4 @@ def finished_scores(variant: str, seeds: Sequence[int]) -> list[float]:
         CorruptFileError: `metrics.json` is not what was written.
     """
     metrics = [read_metrics(variant, seed) for seed in seeds]
-    return [found.test_score for found in metrics if found.test_score is not None]
+    return [training_metrics.test_score for training_metrics in metrics if training_metrics.test_score is not None]

@@ -169,13 +169,13 @@ class _Tester:
 
         def predicted(x: Any) -> Any:
             nonlocal largest
-            found, known = predict([np.asarray(leaf) for leaf in keras.tree.flatten(x)]), next(expected)
-            shapes = [array.shape for array in found], [array.shape for array in known]
+            outputs, known = predict([np.asarray(leaf) for leaf in keras.tree.flatten(x)]), next(expected)
+            shapes = [array.shape for array in outputs], [array.shape for array in known]
             if shapes[0] != shapes[1]:
                 raise TaskError(f"it gives outputs of the shapes {shapes[0]} in place of {shapes[1]}")
-            for mine, wanted in zip(found, known, strict=True):
+            for mine, wanted in zip(outputs, known, strict=True):
                 largest = max(largest, float(np.max(np.abs(mine.astype(np.float64) - wanted), initial=0.0)))
-            return keras.tree.pack_sequence_as(self._structure, found)
+            return keras.tree.pack_sequence_as(self._structure, outputs)
 
         if self._inputs is None:
             return self._task.outputs(predicted, allow_not_finite=True), largest
@@ -246,8 +246,8 @@ class _Exporter:
 
 def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request, policy: str | None = None) -> Export:
     """The export to one format, tested; with the reason where that does not work."""
-    found = Export(variant=request.variant, seed=request.seed, format=name, policy=policy)
-    path, began_s = request.folder / found.path, time.monotonic()
+    export = Export(variant=request.variant, seed=request.seed, format=name, policy=policy)
+    path, began_s = request.folder / export.path, time.monotonic()
     try:
         with runtimes.quiet():
             exporter.write(name, path)
@@ -255,13 +255,13 @@ def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request, poli
             outputs, difference = tester.outputs(runtimes.load(name, path, request.threads))
     except Exception as error:  # of a converter or a runtime, which is a result
         _remove(path)
-        return found.model_copy(update={"refusal": f"{FORMATS[name].label}: {_reason(error)}"})
+        return export.model_copy(update={"refusal": f"{FORMATS[name].label}: {_reason(error)}"})
     if outputs is not None:
-        write_array(request.folder / outputs_file(request.variant, request.seed, found.name), outputs)
+        write_array(request.folder / outputs_file(request.variant, request.seed, export.name), outputs)
     parts = _parts(path)
-    return found.model_copy(
+    return export.model_copy(
         update={
-            "file": found.path.as_posix(),
+            "file": export.path.as_posix(),
             "sha256": of_files((part.relative_to(path).as_posix(), part) for part in parts)
             if path.is_dir()
             else files.sha256_file(path),
@@ -288,7 +288,7 @@ def _refused_own(item: Export) -> Export:
 def _tried_in_own(task: ReadyTask, request: Request) -> Exported:
     """What becomes of the model in the precision that it was trained in: exported with new weights, and run once."""
     inputs = keras.tree.flatten(task.inputs(1))
-    found = []
+    exports = []
     with tempfile.TemporaryDirectory() as scratch:
         exporter = _Exporter(task, inputs, Path(scratch))
         for name in request.formats:
@@ -301,8 +301,8 @@ def _tried_in_own(task: ReadyTask, request: Request) -> Exported:
             except Exception as error:  # of a converter or a runtime
                 reason = f"{FORMATS[name].label}: {_reason(error)}"
                 item = item.model_copy(update={"refused_in": request.entry.policy, "own_refusal": reason})
-            found.append(item)
-    return Exported(exports=tuple(found))
+            exports.append(item)
+    return Exported(exports=tuple(exports))
 
 
 def _parts(path: Path) -> list[Path]:

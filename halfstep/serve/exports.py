@@ -54,8 +54,8 @@ def exports_of(settings: Params, folder: Path, threads: int, prepared: str) -> d
     """
     trainings = list(trainings_of(settings))
     kept = {one: Exported.kept(folder_of(folder, *one)) for one in trainings}
-    found = {one: exported for one, exported in kept.items() if exported is not None}
-    missing = [one for one in trainings if one not in found]
+    exports = {one: exported for one, exported in kept.items() if exported is not None}
+    missing = [one for one in trainings if one not in exports]
     left = [(one, in_own) for one in missing for in_own in (False, True) if not in_own or _is_tried(settings, *one)]
     answers, running = dict[_Job, Exported](), dict[Any, tuple[_Job, Child]]()
     with ExitStack() as stack:
@@ -68,12 +68,12 @@ def exports_of(settings: Params, folder: Path, threads: int, prepared: str) -> d
                 job, child = running.pop(connection)
                 answers[job] = _answer(child, *job[0], settings)
             unfinished = {one for one, _ in (*left, *(job for job, _ in running.values()))}
-            for one in (one for one in missing if one not in unfinished and one not in found):
-                found[one] = _with_own(answers[one, False], answers.get((one, True)))
-                _say(*one, found[one])
-                if not found[one].has_died:
-                    found[one].keep(folder_of(folder, *one))
-    return {one: found[one] for one in trainings}
+            for one in (one for one in missing if one not in unfinished and one not in exports):
+                exports[one] = _with_own(answers[one, False], answers.get((one, True)))
+                _say(*one, exports[one])
+                if not exports[one].has_died:
+                    exports[one].keep(folder_of(folder, *one))
+    return {one: exports[one] for one in trainings}
 
 
 def _is_tried(settings: Params, name: str, seed: int) -> bool:
@@ -148,7 +148,7 @@ def _say(name: str, seed: int, exported: Exported) -> None:
 
 
 def _refused(reason: str, name: str, seed: int, formats: Sequence[str], *, has_died: bool = False) -> Exported:
-    exports = (Export(variant=name, seed=seed, format=found, refusal=reason) for found in formats)
+    exports = (Export(variant=name, seed=seed, format=format_name, refusal=reason) for format_name in formats)
     return Exported(exports=tuple(exports), has_died=has_died)
 
 

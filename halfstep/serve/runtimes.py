@@ -71,8 +71,8 @@ def _saved_model(path: Path) -> Predict:
     names = _in_order(serve.structured_outputs)
 
     def predict(inputs: Arrays) -> list[NDArray[Any]]:
-        found = serve(**{input_name(number): tf.constant(array) for number, array in enumerate(inputs)})
-        return [_float32(found[name].numpy()) for name in names]
+        outputs = serve(**{input_name(number): tf.constant(array) for number, array in enumerate(inputs)})
+        return [_float32(outputs[name].numpy()) for name in names]
 
     setattr(predict, "loaded", loaded)  # noqa: B010  the signature holds only a weak reference to its variables
     return predict
@@ -114,13 +114,13 @@ def _outputs(interpreter: Any, names: Sequence[str]) -> list[Any]:
         return list(details)
     runner = interpreter.get_signature_runner("serving_default")
     by_name = runner.get_output_details()
-    by_index = {found["index"]: found for found in details}
+    by_index = {detail["index"]: detail for detail in details}
     return [by_index[by_name[name]["index"]] for name in _in_order(names)]
 
 
 def _named_inputs(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The details of the inputs in the order of their numbers; the name is such as `serving_default_x0:0`."""
-    return sorted(details, key=lambda found: _number(found["name"].partition(":")[0]))
+    return sorted(details, key=lambda detail: _number(detail["name"].partition(":")[0]))
 
 
 def _quantized(array: NDArray[Any], details: Mapping[str, Any]) -> NDArray[Any]:
@@ -144,11 +144,11 @@ def _onnx(path: Path, threads: int) -> Predict:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it would slow down the other arms
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    names = [found.name for found in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
 
     def predict(inputs: Arrays) -> list[NDArray[Any]]:
-        found = session.run(names, {input_name(number): array for number, array in enumerate(inputs)})
-        return [_float32(array) for array in found]
+        outputs = session.run(names, {input_name(number): array for number, array in enumerate(inputs)})
+        return [_float32(array) for array in outputs]
 
     return predict
 
@@ -162,21 +162,21 @@ def _openvino(path: Path, threads: int) -> Predict:
     outputs = _returned(compiled.outputs)
 
     def predict(inputs: Arrays) -> list[NDArray[Any]]:
-        found = compiled({_port(places, number): array for number, array in enumerate(inputs)})
-        return [_float32(np.array(found[port])) for port in outputs]
+        results = compiled({_port(places, number): array for number, array in enumerate(inputs)})
+        return [_float32(np.array(results[port])) for port in outputs]
 
     return predict
 
 
 def _returned(ports: Sequence[Any]) -> list[Any]:
     """The ports of what the model returns, in its order; others are ends inside of it, as of a causal mask."""
-    found = {name: port for port in ports for name in port.get_names() if _RETURNED.fullmatch(name)}
-    return [found[name] for name in _in_order(found)] or list(ports)
+    port_by_name = {name: port for port in ports for name in port.get_names() if _RETURNED.fullmatch(name)}
+    return [port_by_name[name] for name in _in_order(port_by_name)] or list(ports)
 
 
 def _port(places: Mapping[str, Any], number: int) -> Any:
     name = input_name(number)
-    return next(port for found, port in places.items() if found == name or found.partition(":")[0] == name)
+    return next(port for port_name, port in places.items() if port_name == name or port_name.partition(":")[0] == name)
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
@@ -190,8 +190,8 @@ def _in_order(names: Iterable[str]) -> list[str]:
 
 
 def _number(name: str) -> int:
-    found = re.search(r"(\d+)$", name)
-    return int(found[1]) if found else 0
+    match = re.search(r"(\d+)$", name)
+    return int(match[1]) if match else 0
 
 
 def _float32(array: NDArray[Any]) -> NDArray[Any]:

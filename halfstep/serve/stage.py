@@ -19,7 +19,7 @@ from halfstep.profile import repeats, runner
 from halfstep.profile.extras import Wanted
 from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats
-from halfstep.profile.summary import Context, summarize
+from halfstep.profile.summary import SummaryContext, summarize
 from halfstep.results.serving import SERVING, Export, Served, nothing_served, write_times
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
 from halfstep.results.training import read_metrics
@@ -105,8 +105,8 @@ def _serve(settings: Params, protocol: ProfileParams, kept: Repeats, prepared: s
         timed=(KERAS, *arms) if arms else (),
         exports=tuple(
             item if item.refusal else item.model_copy(update={"timed_as": _arm(item, graphs, settings, exported)})
-            for found in exported.values()
-            for item in found.exports
+            for training_exports in exported.values()
+            for item in training_exports.exports
         ),
     )
     _write(served, measurement, exported, folder)
@@ -121,13 +121,13 @@ def timed_graphs(settings: Params, exported: Trainings) -> dict[_Graph, tuple[st
 
     A latency does not depend on the values of the weights, so that a graph is timed once.
     """
-    found: dict[_Graph, tuple[str, Export]] = {}
+    graphs: dict[_Graph, tuple[str, Export]] = {}
     for (variant, _), of_one in exported.items():
         for item in of_one.exports:
-            if item.refusal is None and (graph := _graph_of(item, settings, exported)) not in found:
+            if item.refusal is None and (graph := _graph_of(item, settings, exported)) not in graphs:
                 is_baseline = variant == settings.compare.baseline
-                found[graph] = (item.name if is_baseline else f"{item.name}.{variant}", item)
-    return found
+                graphs[graph] = (item.name if is_baseline else f"{item.name}.{variant}", item)
+    return graphs
 
 
 def _arm(
@@ -178,7 +178,7 @@ def _measured(
         for name, item in arms.items()
     }
     configs = {KERAS: keras, **of_files, files.CONTROL: keras}
-    context = runner.Context(
+    context = runner.MeasurementContext(
         Wanted(traces=False), min_speedup=settings.compare.min_speedup, trains=False, stage="serve"
     )
     return runner.measure(configs, KERAS, protocol, context, kept, serve_format)
@@ -193,7 +193,7 @@ def _write(served: Served, measurement: Measurement | None, exported: Trainings,
             if (source := folder_of(folder, name, seed) / part).is_dir():
                 shutil.copytree(source, files.SERVE / part, dirs_exist_ok=True)
     if measurement is not None:
-        context = Context(measurement.protocol, 0, resumed=measurement.resumed)
+        context = SummaryContext(measurement.protocol, 0, resumed=measurement.resumed)
         for name, record in measurement.records.items():
             write_times(name, summarize(name, record, context, None), record.times.calls)
     served.write(SERVING)

@@ -65,8 +65,8 @@ class Bootstrap:
         quantile = self.bias + shifted / max(1 - self.skew / 6 * shifted, 1e-3)
         outermost = _NORMAL.inv_cdf(1 / (len(self.replicates) + 1))
         inner = min(max(quantile, outermost), -outermost)
-        found = float(np.quantile(self.replicates, _NORMAL.cdf(inner)))
-        return found + (quantile - inner) * float(self.replicates.std())
+        inner_value = float(np.quantile(self.replicates, _NORMAL.cdf(inner)))
+        return inner_value + (quantile - inner) * float(self.replicates.std())
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class MetricChange(PairedArrays):
     @cached_property
     def bootstrap(self) -> Bootstrap:
         """The change, the mean over seeds."""
-        found = MetricScores(self.difference.array.mean(axis=0))
-        return Bootstrap(float(found.value), found.replicates, found.jackknife)
+        scores = MetricScores(self.difference.array.mean(axis=0))
+        return Bootstrap(float(scores.value), scores.replicates, scores.jackknife)
 
     @cached_property
     def largest_loss(self) -> float:

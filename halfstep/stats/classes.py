@@ -17,7 +17,7 @@ _ONE_SIDED = (1 - CONFIDENCE) / 2
 
 
 @dataclass(frozen=True)
-class ClassChange:
+class RecallChange:
     """The change of the share of a class's test examples that are classified correctly.
 
     Attributes:
@@ -34,7 +34,7 @@ class ClassChange:
     is_lost: bool
 
 
-def class_changes(change: BinaryChange, classes: NDArray[np.int64]) -> tuple[ClassChange, ...]:
+def class_changes(change: BinaryChange, classes: NDArray[np.int64]) -> tuple[RecallChange, ...]:
     """Of each class with at least `FEWEST_OF_CLASS` test examples, the clearest loss first.
 
     That a class loses recall is tested one-sided at 2.5 % for all classes together, by Holm's method. The interval of
@@ -46,16 +46,18 @@ def class_changes(change: BinaryChange, classes: NDArray[np.int64]) -> tuple[Cla
         classes: of each test example, `(examples,)`.
     """
     numbers, counts = np.unique(classes, return_counts=True)
-    found = {int(number): _of_class(change, classes == number) for number in numbers[counts >= FEWEST_OF_CLASS]}
-    p_values = {number: _p_of_no_loss(item) for number, item in found.items()}
+    changes_by_class = {
+        int(number): _of_class(change, classes == number) for number in numbers[counts >= FEWEST_OF_CLASS]
+    }
+    p_values = {number: _p_of_no_loss(item) for number, item in changes_by_class.items()}
     adjusted = holm(p_values)
-    ranked = sorted(found, key=p_values.__getitem__)
+    ranked = sorted(changes_by_class, key=p_values.__getitem__)
     lost = sum(value <= _ONE_SIDED for value in adjusted.values())
     changes = []
     for rank, number in enumerate(ranked):
-        z = -float(special.ndtri(_ONE_SIDED / (len(found) - min(rank, lost))))
-        low, high = found[number].interval_at(z)
-        changes.append(ClassChange(number, found[number], low, high, is_lost=rank < lost))
+        z = -float(special.ndtri(_ONE_SIDED / (len(changes_by_class) - min(rank, lost))))
+        low, high = changes_by_class[number].interval_at(z)
+        changes.append(RecallChange(number, changes_by_class[number], low, high, is_lost=rank < lost))
     return tuple(changes)
 
 

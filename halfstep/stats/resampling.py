@@ -77,11 +77,11 @@ def metric_scores(
     """
     examples = _length((y_true, y_pred))
     value = _on_test_set(metric, y_true, y_pred)
-    found = [
+    values = [
         _evaluated(metric, _taken(y_true, chosen), _taken(y_pred, chosen), what)
         for chosen, what in _selections(examples, seed)
     ]
-    return np.array([value, *found])
+    return np.array([value, *values])
 
 
 def check_metric(metric: Callable[[Any, Any], float], y_true: Any, y_pred: Any) -> None:
@@ -132,8 +132,8 @@ def _taken(tree: Any, chosen: NDArray[np.int64]) -> Any:
     if isinstance(tree, Mapping):
         return {key: _taken(inner, chosen) for key, inner in tree.items()}
     if isinstance(tree, list | tuple):
-        found = [_taken(inner, chosen) for inner in tree]
-        return found if isinstance(tree, list) else tuple(found)
+        items = [_taken(inner, chosen) for inner in tree]
+        return items if isinstance(tree, list) else tuple(items)
     return tree[chosen]
 
 

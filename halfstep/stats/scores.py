@@ -97,15 +97,15 @@ class ScoreChange(PairedArrays):
     def caution(self) -> str | None:
         """Why the interval is wider: few examples differ, or a few of them much more than the others."""
         if self.differing < FEWEST_DIFFERING:
-            found = f"so few test examples differ ({self.differing:,}; {FEWEST_DIFFERING} are needed)"
+            reason = f"so few test examples differ ({self.differing:,}; {FEWEST_DIFFERING} are needed)"
         elif abs(self.skew_of_mean) > SKEWED:
-            found = (
+            reason = (
                 f"a few test examples differ so much more than the others (skewness {abs(self.skew_of_mean):.2g} of "
                 f"the mean difference; {SKEWED:g} at most)"
             )
         else:
             return None
-        return f"{found} that a loss which none of them shows cannot be excluded and widens the interval"
+        return f"{reason} that a loss which none of them shows cannot be excluded and widens the interval"
 
     @property
     def unseen(self) -> float:

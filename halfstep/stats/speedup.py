@@ -159,9 +159,9 @@ def mean_over_occasions(occasions: Sequence[Occasion], known: float = 0.0) -> Oc
         known: variance of the logarithm that one occasion has beside its own error.
     """
     count = len(occasions)
-    mean = math.fsum(found.log_ratio for found in occasions) / count
-    confidence = max(found.confidence for found in occasions)
-    errors = [found.error.with_known(known) for found in occasions]
+    mean = math.fsum(occasion.log_ratio for occasion in occasions) / count
+    confidence = max(occasion.confidence for occasion in occasions)
+    errors = [occasion.error.with_known(known) for occasion in occasions]
     squares = [(error.standard_error / count) ** 2 for error in errors]
     expected = math.fsum(squares)
     parts = [square**2 / error.degrees for square, error in zip(squares, errors, strict=True) if square]
@@ -170,7 +170,7 @@ def mean_over_occasions(occasions: Sequence[Occasion], known: float = 0.0) -> Oc
         return Occasion(mean, errors[0], confidence)
     if not math.isfinite(expected):
         return Occasion(mean, Error(math.inf, 1), confidence)
-    spread = float(np.var([found.log_ratio for found in occasions], ddof=1)) / count
+    spread = float(np.var([occasion.log_ratio for occasion in occasions], ddof=1)) / count
     if spread > expected:
         part = expected**2 / error.degrees if expected else 0.0
         degrees = spread**2 / ((spread - expected) ** 2 / (count - 1) + part)
@@ -258,7 +258,7 @@ class Speedup:
         """Standard deviation of the logarithm between occasions; None of one."""
         if not self.earlier:
             return None
-        return float(np.std([found.log_ratio for found in (self.occasion, *self.earlier)], ddof=1))
+        return float(np.std([occasion.log_ratio for occasion in (self.occasion, *self.earlier)], ddof=1))
 
     @property
     def ratio(self) -> float:
@@ -304,14 +304,14 @@ class Speedup:
     def _error_of_repeats(self) -> Error | None:
         """That of the repeats of both arms, pooled with that of the others."""
         own = self._own_error_of_repeats
-        found = [
+        variances = [
             (error.standard_error**2 * other._equal_repeats, error.degrees)
             for other in self.others
             if (error := other._error_of_repeats()) is not None
         ]
-        if own is None or not found:
+        if own is None or not variances:
             return own
-        theirs, degrees = fmean(square for square, _ in found), min(degrees for _, degrees in found)
+        theirs, degrees = fmean(square for square, _ in variances), min(degrees for _, degrees in variances)
         theirs /= self._equal_repeats
         both = own.degrees + degrees
         return Error(math.sqrt((own.degrees * own.standard_error**2 + degrees * theirs) / both), both)
@@ -372,8 +372,10 @@ class Speedup:
         if not degrees or not square:
             return None
         least, repeats = 2 * REPEAT_SD**2, self._error_of_repeats()
-        found = 0.0 if repeats is None else (repeats.standard_error**2 - square / self.rounds) * self._equal_repeats
-        return math.sqrt(square), math.sqrt(max(least, found))
+        repeat_variance = (
+            0.0 if repeats is None else (repeats.standard_error**2 - square / self.rounds) * self._equal_repeats
+        )
+        return math.sqrt(square), math.sqrt(max(least, repeat_variance))
 
     def interval(self, confidence: float) -> Interval:
         """Interval of another confidence; the interim looks are not accounted for."""
@@ -517,11 +519,11 @@ def speedup_of(
 def shared_repeats(measure: str, baseline: Times, candidate: Times) -> int:
     """Number of repeats in which both arms were measured."""
     size = batch_size_of(measure)
-    found = []
+    repeats = []
     for times in (baseline, candidate):
         rows = times.rounds if size is None else times.calls[times.calls["batch_size"] == size]
-        found.append(set(rows["process"]))
-    return len(found[0] & found[1])
+        repeats.append(set(rows["process"]))
+    return len(repeats[0] & repeats[1])
 
 
 class _Turns(NamedTuple):

@@ -126,16 +126,16 @@ def training_data(
     Raises:
         TaskError: the data are empty, endless or of another type, or the weights are no numbers by class.
     """
-    found = data if isinstance(data, TrainingData) else _unweighted(data, batch_size, seed, counted_steps)
+    training = data if isinstance(data, TrainingData) else _unweighted(data, batch_size, seed, counted_steps)
     if class_weight is None:
-        return found
+        return training
     try:
         weighted = data_adapters.tf_dataset_adapter.make_class_weight_map_fn(dict(class_weight))
     except (TypeError, ValueError) as error:
         raise TaskError(
             f"Task.class_weight cannot be used ({error}); give a number for each class from 0 on"
         ) from error
-    return replace(found, from_step=lambda first, steps: found.from_step(first, steps).map(weighted))
+    return replace(training, from_step=lambda first, steps: training.from_step(first, steps).map(weighted))
 
 
 def _unweighted(data: Any, batch_size: int, seed: int, counted_steps: int | None) -> TrainingData:
@@ -300,10 +300,10 @@ def _loaded(
     leaves = keras.tree.flatten(arrays)
 
     def load(number: tf.Tensor) -> Any:
-        found = tf.numpy_function(
+        tensors = tf.numpy_function(
             lambda value: [leaf[chosen(int(value))] for leaf in leaves], [number], [leaf.dtype for leaf in leaves]
         )
         shapes = [(batch_size, *leaf.shape[1:]) for leaf in leaves]
-        return keras.tree.pack_sequence_as(arrays, list(map(tf.ensure_shape, found, shapes)))
+        return keras.tree.pack_sequence_as(arrays, list(map(tf.ensure_shape, tensors, shapes)))
 
     return numbers.map(load, num_parallel_calls=ARRAY_THREADS, deterministic=True).prefetch(PREFETCHED_BATCHES)

@@ -26,9 +26,9 @@ def ready(spec: TaskSpec, variant: Variant, seed: int, *, trial_batch: int | Non
         DataError, CorruptFileError: the prepared data are missing or damaged.
         PrecisionError: the variant is not in force, or `train.require_gpu` is true and there is no GPU.
     """
-    found = build(spec, variant, seed, trial_batch=trial_batch)
-    float32 = compiling.put_in_force(found, spec, variant)
-    return replace(compiling.with_input_of(found, variant), float32=float32)
+    task = build(spec, variant, seed, trial_batch=trial_batch)
+    float32 = compiling.put_in_force(task, spec, variant)
+    return replace(compiling.with_input_of(task, variant), float32=float32)
 
 
 def build(spec: TaskSpec, variant: Variant, seed: int, *, trial_batch: int | None = None) -> ReadyTask:
@@ -43,10 +43,10 @@ def build(spec: TaskSpec, variant: Variant, seed: int, *, trial_batch: int | Non
     """
     compiling.activate(spec, variant)
     reset_uids()  # so that the layers of a second model in this process have the names of the first one's
-    found = _build(spec, variant, seed, trial_batch)
-    if isinstance(found.model, keras.Model):
-        float32_layers.keep(found.model, variant.float32_layers)
-    return found
+    task = _build(spec, variant, seed, trial_batch)
+    if isinstance(task.model, keras.Model):
+        float32_layers.keep(task.model, variant.float32_layers)
+    return task
 
 
 def _build(spec: TaskSpec, variant: Variant, seed: int, trial_batch: int | None) -> ReadyTask:
@@ -54,11 +54,11 @@ def _build(spec: TaskSpec, variant: Variant, seed: int, trial_batch: int | None)
     if spec.task.uses_data_and_model:
         train = spec.train if trial_batch is None else spec.train.model_copy(update={"batch_size": trial_batch})
         return images.build(replace(spec, train=train), seed, one_image=trial_batch is not None)
-    found = _own(spec, seed) if spec.task.script is None else fit_call.build(spec, variant, seed)
+    task = _own(spec, seed) if spec.task.script is None else fit_call.build(spec, variant, seed)
     if trial_batch is None:
-        return found
-    batches = found.training.of_size(trial_batch)
-    return replace(found, training=TrainingData(1, functools.partial(from_step, batches), is_indexed=True))
+        return task
+    batches = task.training.of_size(trial_batch)
+    return replace(task, training=TrainingData(1, functools.partial(from_step, batches), is_indexed=True))
 
 
 def _own(spec: TaskSpec, seed: int) -> ReadyTask:

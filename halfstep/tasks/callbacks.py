@@ -21,7 +21,7 @@ def redirected(callbacks: Iterable[keras.callbacks.Callback], folder: Path | Non
     Trainings would otherwise write the same files. `BackupAndRestore` is always left out: a training with callbacks
     starts anew.
     """
-    found = []
+    kept = []
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             continue
@@ -30,5 +30,5 @@ def redirected(callbacks: Iterable[keras.callbacks.Callback], folder: Path | Non
             if folder is None:
                 continue
             setattr(callback, attribute, str(folder / Path(str(getattr(callback, attribute))).name))
-        found.append(callback)
-    return found
+        kept.append(callback)
+    return kept

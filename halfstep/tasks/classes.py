@@ -33,6 +33,6 @@ def classes_of(targets: Iterable[Any]) -> NDArray[np.int64] | None:
         return whole.argmax(axis=1) if is_one_hot else None
     if whole.size != len(whole):
         return None
-    found = whole.reshape(len(whole)).astype(np.float64)
-    is_class = np.isfinite(found).all() and (found >= 0).all() and (found == np.floor(found)).all()
-    return found.astype(np.int64) if is_class and 2 <= len(np.unique(found)) <= MOST_CLASSES else None
+    values = whole.reshape(len(whole)).astype(np.float64)
+    is_class = np.isfinite(values).all() and (values >= 0).all() and (values == np.floor(values)).all()
+    return values.astype(np.int64) if is_class and 2 <= len(np.unique(values)) <= MOST_CLASSES else None

@@ -27,34 +27,34 @@ def activate(spec: TaskSpec, variant: Variant) -> None:
     layer_calls.watch(variant.float32_layers)
 
 
-def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32Layers:
+def put_in_force(ready: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32Layers:
     """Compiles the model, which a script has done itself, and verifies the variant; errors as of `ready`.
 
     Returns:
         The layers that stay in float32, because the variant says so.
     """
-    model, is_own = found.model, not spec.task.uses_data_and_model
+    model, is_own = ready.model, not spec.task.uses_data_and_model
     with user_code.explained(spec.subject, "cannot be compiled", TaskError):
-        if found.own_fit is None:
-            _compile(model, found.task.compile, variant.jit_compile)
+        if ready.own_fit is None:
+            _compile(model, ready.task.compile, variant.jit_compile)
         elif variant.xla is not None:
             model.jit_compile = variant.xla
         if is_own and scales_its_loss(model) and not variant.dtype_policy.scales_loss:
             model.optimizer = model.optimizer.inner_optimizer  # the user's code has wrapped it, under every policy
         if not model.built:  # it has a step of its own
-            create_variables(model, found.training.from_step(0, 1).element_spec)
+            create_variables(model, ready.training.from_step(0, 1).element_spec)
         if model.optimizer is not None and not model.optimizer.built:  # a second time adds those of loss scaling again
             model.optimizer.build(model.trainable_variables)
-    if found.own_fit is None and not (model.built and model.trainable_variables):
+    if ready.own_fit is None and not (model.built and model.trainable_variables):
         raise TaskError(
             f"{spec.subject}: Task.model has no trainable weights after compile(); call it on a batch first"
         )
-    if found.own_fit is None:
-        _build_metrics(model, found.training)
+    if ready.own_fit is None:
+        _build_metrics(model, ready.training)
     float32 = Float32Layers()
     if variant.float32_layers:
         with user_code.explained(spec.subject, "cannot be trained", TaskError):  # a step of its own is traced here
-            float32 = verified(model, variant.float32_layers, found.training.from_step(0, 1).element_spec)
+            float32 = verified(model, variant.float32_layers, ready.training.from_step(0, 1).element_spec)
     has_step = spec.task.step is not None
     precision.verify(
         model, variant, all_layers=not is_own, scaling=not has_step, kept=float32.paths, outputs=float32.outputs
@@ -62,7 +62,7 @@ def put_in_force(found: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
     is_checked = is_own and not has_step_of_keras(model) and not has_step  # `prepare` says it of such a step
     if is_checked and variant.dtype_policy.scales_loss:
         with user_code.explained(spec.subject, "cannot be trained", TaskError):
-            scales = _scales_its_loss(model, found.training)
+            scales = _scales_its_loss(model, ready.training)
         if not scales:
             raise TaskError(
                 f"{spec.subject}: the train_step of {type(model).__name__} does not scale its loss, so that gradients "
@@ -76,7 +76,7 @@ def scales_its_loss(model: keras.Model) -> bool:
     return isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
 
 
-def verify_types(found: ReadyTask, variant: Variant) -> TracedTypes | None:
+def verify_types(ready: ReadyTask, variant: Variant) -> TracedTypes | None:
     """Verifies what a task of the user's own computes in; `prepare` does, once for each variant.
 
     Returns:
@@ -85,18 +85,18 @@ def verify_types(found: ReadyTask, variant: Variant) -> TracedTypes | None:
     Raises:
         PrecisionError: the variant is not in force.
     """
-    types = traced_types.traced_types(found.model, found.training.from_step(0, 1).element_spec)
+    types = traced_types.traced_types(ready.model, ready.training.from_step(0, 1).element_spec)
     if types is not None:
-        traced_types.verify(found.model, variant, types)
+        traced_types.verify(ready.model, variant, types)
     return types
 
 
-def with_input_of(found: ReadyTask, variant: Variant) -> ReadyTask:
+def with_input_of(ready: ReadyTask, variant: Variant) -> ReadyTask:
     """The task with the input pipeline that an entry of `variants` asks for; a copy to the GPU needs one."""
-    training = found.training.kept() if variant.cache_input else found.training
+    training = ready.training.kept() if variant.cache_input else ready.training
     if variant.prefetch_to_device and (gpus := tf.config.list_logical_devices("GPU")):
         training = replace(training, device=gpus[0].name)
-    return replace(found, training=training)
+    return replace(ready, training=training)
 
 
 def _build_metrics(model: keras.Model, training: TrainingData) -> None:
@@ -114,7 +114,7 @@ def _build_metrics(model: keras.Model, training: TrainingData) -> None:
 def _compile(model: keras.Model, arguments: Mapping[str, Any], jit_compile: bool | str) -> None:
     """Compiles a model, whose own `compile` need not take `jit_compile`."""
     parameters = inspect.signature(model.compile).parameters.values()
-    if any(found.name == "jit_compile" or found.kind is found.VAR_KEYWORD for found in parameters):
+    if any(parameter.name == "jit_compile" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         model.compile(**arguments, jit_compile=jit_compile)
     else:
         model.compile(**arguments)

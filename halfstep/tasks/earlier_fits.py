@@ -57,12 +57,12 @@ class EarlierFits:
         self._build(arguments)
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
-        found = _variables(model)
+        variables = _variables(model)
         with np.load(arrays, allow_pickle=False) as values:
-            if any(name not in found or found[name].shape != values[name].shape for name in values):
+            if any(name not in variables or variables[name].shape != values[name].shape for name in values):
                 raise TaskError(f"trains a model in its call of fit {number} that has other variables in each run")
             for name in values:
-                found[name].assign(values[name])
+                variables[name].assign(values[name])
         kept = files.read_json(described)
         set_random_states(kept["random"])
         history = keras.callbacks.History()

@@ -80,15 +80,15 @@ def sha256(batches: Iterable[Any]) -> str:
 
 def set_sha256(batches: Iterable[Batch]) -> str:
     """A sha256 of the examples in any order and in any batches; empty without any."""
-    found: list[bytes] = []
+    digests: list[bytes] = []
     for batch in batches:
         leaves = [leaf for leaf in keras.tree.flatten(batch.parts()) if leaf is not None]
         for number in range(len(batch)):
             digest = hashlib.sha256()
             for leaf in leaves:
                 digest.update(f"{leaf.dtype}".encode() + np.ascontiguousarray(leaf[number]).tobytes())
-            found.append(digest.digest())
-    return hashlib.sha256(b"".join(sorted(found))).hexdigest() if found else ""
+            digests.append(digest.digest())
+    return hashlib.sha256(b"".join(sorted(digests))).hexdigest() if digests else ""
 
 
 def write(folder: Path, batches: Sequence[Batch]) -> None:
@@ -103,10 +103,10 @@ def write(folder: Path, batches: Sequence[Batch]) -> None:
             arrays[names[-1]] = leaf
             return names[-1].partition(".")[2]
 
-        found = [_encoded(mapped(named, part)) for part in batch.parts()]
-        if structure not in (None, found):
+        parts = [_encoded(mapped(named, part)) for part in batch.parts()]
+        if structure not in (None, parts):
             raise TaskError("has batches of different structures")
-        structure = found
+        structure = parts
     files.write_json(folder / STRUCTURE, {"batches": len(batches), "parts": structure})
     with files.atomic_path(folder / ARRAYS) as path:
         np.savez(path, **arrays)  # type: ignore[arg-type]  # its first parameters have other names
@@ -129,16 +129,16 @@ def halves(batches: Sequence[Batch]) -> tuple[list[Batch], list[Batch]]:
     total = sum(map(len, batches))
     in_test = np.zeros(total, bool)
     in_test[np.random.default_rng(_SPLIT_SEED).permutation(total)[total // 2 :]] = True
-    found: tuple[list[Batch], list[Batch]] = [], []
+    split: tuple[list[Batch], list[Batch]] = [], []
     start = 0
     for batch in batches:
         chosen = in_test[start : start + len(batch)]
         start += len(batch)
-        for half, rows in zip(found, (np.flatnonzero(~chosen), np.flatnonzero(chosen)), strict=True):
+        for half, rows in zip(split, (np.flatnonzero(~chosen), np.flatnonzero(chosen)), strict=True):
             if len(rows):
                 half.append(batch.rows(rows))
     size = max(map(len, batches))
-    return _rebatched(found[0], size), _rebatched(found[1], size)
+    return _rebatched(split[0], size), _rebatched(split[1], size)
 
 
 def _rebatched(batches: list[Batch], size: int) -> list[Batch]:
@@ -162,9 +162,9 @@ def as_dataset(elements: Sequence[Any]) -> tf.data.Dataset:
     def again() -> Iterator[Any]:
         return iter(elements)
 
-    found = tf.data.Dataset.from_generator(again, output_signature=signature)
+    dataset = tf.data.Dataset.from_generator(again, output_signature=signature)
     # without it Keras says at the end of each epoch that the input ran out of data
-    return found.apply(tf.data.experimental.assert_cardinality(len(elements))).prefetch(1)
+    return dataset.apply(tf.data.experimental.assert_cardinality(len(elements))).prefetch(1)
 
 
 def _common(*specs: tf.TensorSpec) -> tf.TensorSpec:
@@ -187,5 +187,5 @@ def _decoded(value: Any, leaf: Any) -> Any:
     ((kind, items),) = value.items()
     if kind == "dict":
         return {name: _decoded(item, leaf) for name, item in items.items()}
-    found = [_decoded(item, leaf) for item in items]
-    return found if kind == "list" else tuple(found)
+    decoded = [_decoded(item, leaf) for item in items]
+    return decoded if kind == "list" else tuple(decoded)

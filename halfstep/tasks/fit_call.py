@@ -144,8 +144,8 @@ def _batches(**arguments: Any) -> tf.data.Dataset:
     """One pass over the batches that `fit` makes of its arguments."""
     x, weights = arguments["x"], arguments.get("class_weight")
     if isinstance(x, keras.utils.PyDataset):  # Keras's queue for it can be read in `fit` alone
-        found = py_dataset(x, epochs=1)
-        return found if weights is None else found.map(_with_weights(weights))
+        dataset = py_dataset(x, epochs=1)
+        return dataset if weights is None else dataset.map(_with_weights(weights))
     with random_state_kept(), warnings.catch_warnings(action="ignore"):  # `fit` itself gives them
         return data_adapters.get_data_adapter(**arguments).get_tf_dataset()
 
@@ -210,11 +210,11 @@ def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
     directory = spec.directory.absolute()
     digest = spec.prepared_sha256 or files.verify_manifest(directory)
     info = TaskInfo.read(directory / TASK_INFO.name)
-    found = FitCall(captured(spec, variant, seed, spec.script_log(seed)), spec.train.batch_size)
-    found.build()
-    split = _split(found, info, directory, spec.task.score)
+    fit_call = FitCall(captured(spec, variant, seed, spec.script_log(seed)), spec.train.batch_size)
+    fit_call.build()
+    split = _split(fit_call, info, directory, spec.task.score)
     task = Task(
-        model=found.call.model,
+        model=fit_call.call.model,
         compile={},
         train=None,
         score=split.score,
@@ -223,13 +223,13 @@ def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
     )
     return ReadyTask(
         task=task,
-        training=training_of(found, info.steps_per_epoch or 1),
+        training=training_of(fit_call, info.steps_per_epoch or 1),
         validation=split.validation,
         test=split.test,
         keeps_predictions=False,
         test_metrics=functools.partial(test_metrics, task),
         data_sha256=digest,
-        own_fit=found.fit,
+        own_fit=fit_call.fit,
     )
 
 
@@ -245,14 +245,14 @@ def captured(spec: TaskSpec, variant: Variant, seed: int, log: Path, *, keeps: b
     return script.run(spec.task, variant.policy, seed, log, earlier)
 
 
-def training_of(found: FitCall, steps: int) -> TrainingData:
+def training_of(fit_call: FitCall, steps: int) -> TrainingData:
     """The batches of the script again and again, for the timing."""
-    return TrainingData(steps, lambda first, count: from_step(found.batches.repeat(), first, count))
+    return TrainingData(steps, lambda first, count: from_step(fit_call.batches.repeat(), first, count))
 
 
-def _split(found: FitCall, info: TaskInfo, directory: Path, given: str | None) -> _Split:
+def _split(fit_call: FitCall, info: TaskInfo, directory: Path, given: str | None) -> _Split:
     if info.speed_only is not None:
-        return _Split(None, untested(found.first_batch), info.score_name, _no_score)
+        return _Split(None, untested(fit_call.first_batch), info.score_name, _no_score)
     validation, test = examples.halves(examples.read(directory))
     elements = [tuple(part for part in (half.x, half.y, half.sample_weight) if part is not None) for half in validation]
     split = _Split(
@@ -262,8 +262,8 @@ def _split(found: FitCall, info: TaskInfo, directory: Path, given: str | None) -
     )
     if info.score_kind == "metric":
         assert given is not None, "prepare has found it"
-        return replace(split, metric=script_score.metric_of(found.call.model, given)[1])
-    scored = score(found, test[0], given)
+        return replace(split, metric=script_score.metric_of(fit_call.call.model, given)[1])
+    scored = score(fit_call, test[0], given)
     assert scored is not None, "prepare has found one"
     return replace(split, score=scored[1])
 
@@ -272,11 +272,11 @@ def _no_score(*_: Any) -> NDArray[np.float64]:
     raise TaskError("nothing is scored")
 
 
-def score(found: FitCall, batch: Batch, given: str | None) -> tuple[str, script_score.Score] | None:
+def score(fit_call: FitCall, batch: Batch, given: str | None) -> tuple[str, script_score.Score] | None:
     """The name and function of the score: `given` is `task.score`, or else the outputs for a batch tell."""
     with random_state_kept():
-        predicted = keras.tree.map_structure(np.asarray, found.call.model.predict_on_batch(batch.x))
-    return script_score.score_of(found.call.model, batch, predicted, given)
+        predicted = keras.tree.map_structure(np.asarray, fit_call.call.model.predict_on_batch(batch.x))
+    return script_score.score_of(fit_call.call.model, batch, predicted, given)
 
 
 def mask_of(model: keras.Model, x: Any) -> Any:

@@ -48,12 +48,12 @@ def keep(model: keras.Model, patterns: Iterable[str]) -> dict[str, list[str]]:
         By pattern the paths of the layers that it names, those below them included; empty where it names none.
     """
     paths = layer_paths(model)
-    found = {pattern: list(_matching(pattern, paths, model)) for pattern in patterns}
-    for path in {path for named in found.values() for path in named}:
+    matches = {pattern: list(_matching(pattern, paths, model)) for pattern in patterns}
+    for path in {path for named in matches.values() for path in named}:
         _set_policy(paths[path], keras.dtype_policies.DTypePolicy(_FLOAT32))
-    kept = {id(paths[path]) for named in found.values() for path in named}
+    kept = {id(paths[path]) for named in matches.values() for path in named}
     _keep_inputs(model, kept)
-    return found
+    return matches
 
 
 def _set_policy(layer: keras.layers.Layer, policy: Any) -> None:
@@ -127,8 +127,8 @@ def kept_paths(model: keras.Model, patterns: Iterable[str]) -> list[str]:
     Raises:
         PrecisionError: a pattern names no layer.
     """
-    found, known = keep(model, patterns), list(layer_paths(model))
-    for pattern, named in found.items():
+    matches, known = keep(model, patterns), list(layer_paths(model))
+    for pattern, named in matches.items():
         if not named:
             hint = difflib.get_close_matches(pattern, known, n=1, cutoff=0.5)
             raise PrecisionError(
@@ -136,7 +136,7 @@ def kept_paths(model: keras.Model, patterns: Iterable[str]) -> list[str]:
                 + (f"; did you mean '{hint[0]}'?" if hint else "")
                 + "; `python -m halfstep audit` lists the paths"
             )
-    return [path for path in known if any(path in named for named in found.values())]
+    return [path for path in known if any(path in named for named in matches.values())]
 
 
 def verified(model: keras.Model, patterns: Iterable[str], batch: Any) -> Float32Layers:
@@ -165,7 +165,7 @@ def verified(model: keras.Model, patterns: Iterable[str], batch: Any) -> Float32
             "or leave them out"
         )
     borders = sum(op.type == "Cast" and _is_at_border(op, places, kept) for op in graph.values())
-    outputs = tuple(found.dtype.name for found in traced.outputs) if has_step_of_keras(model) else ()
+    outputs = tuple(output.dtype.name for output in traced.outputs) if has_step_of_keras(model) else ()
     return Float32Layers(tuple(path for path in known if path in kept), borders, outputs)
 
 

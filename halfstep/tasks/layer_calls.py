@@ -36,13 +36,13 @@ def watch(patterns: Iterable[str]) -> None:
 
 def failed_layer(error: BaseException | None) -> str | None:
     """Path of the innermost layer that has raised an exception or its cause, or whose output has; None without one."""
-    found: str | None = None
+    path: str | None = None
     while error is not None:  # Keras raises some in the place of others, layer by layer
-        found = getattr(error, _FAILED, found)
-        if found is None and isinstance(error, tf.errors.OpError):
-            found = _layer_of_node(error.message)
+        path = getattr(error, _FAILED, path)
+        if path is None and isinstance(error, tf.errors.OpError):
+            path = _layer_of_node(error.message)
         error = error.__cause__ or error.__context__
-    return found
+    return path
 
 
 def _layer_of_node(message: str) -> str | None:
@@ -89,7 +89,7 @@ def _naming_operation(gradient: Callable[..., Any]) -> Callable[..., Any]:
             return gradient(*arguments, **options)
         except Exception as error:
             frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
-            scopes = [str(found[_SCOPE]) for found in frames if _SCOPE in found]
+            scopes = [str(variables[_SCOPE]) for variables in frames if _SCOPE in variables]
             if scopes and (path := _layer_of_node(f"{scopes[-1]}/")) is not None:
                 setattr(error, _FAILED, path)
             raise
@@ -105,7 +105,9 @@ def _naming_output(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(model, *arguments, **options)
         except Exception as error:
-            outputs = [found._keras_history.operation for found in keras.tree.flatten(getattr(model, "outputs", None))]
+            outputs = [
+                output._keras_history.operation for output in keras.tree.flatten(getattr(model, "outputs", None))
+            ]
             in_16_bits = [layer.path or layer.name for layer in outputs if layer.compute_dtype in SIXTEEN_BIT]
             if in_16_bits and not hasattr(error, _FAILED):
                 setattr(error, _FAILED, in_16_bits[0])

@@ -40,16 +40,16 @@ def recorded_scopes(model: keras.Model) -> Iterator[dict[str, str]]:
     Yields:
         The paths of the layers by scope.
     """
-    found: dict[str, str] = {}
-    with replaced_calls(with_model(model), lambda call, path: _recorded(call, path, found)):
-        yield found
+    scopes: dict[str, str] = {}
+    with replaced_calls(with_model(model), lambda call, path: _recorded(call, path, scopes)):
+        yield scopes
 
 
-def _recorded(call: Callable[..., Any], path: str, found: dict[str, str]) -> Callable[..., Any]:
+def _recorded(call: Callable[..., Any], path: str, scopes: dict[str, str]) -> Callable[..., Any]:
     @functools.wraps(call)
     def recorded(*arguments: Any, **options: Any) -> Any:
         if not tf.executing_eagerly():
-            found.setdefault(tf.compat.v1.get_default_graph().get_name_scope(), path)
+            scopes.setdefault(tf.compat.v1.get_default_graph().get_name_scope(), path)
         return call(*arguments, **options)
 
     return recorded
@@ -76,9 +76,9 @@ def _below(outer: keras.layers.Layer, path: str, seen: set[int]) -> Iterator[tup
         if id(layer) in seen or isinstance(layer, keras.layers.InputLayer):
             continue
         seen.add(id(layer))
-        found = layer.path or (f"{above}/{layer.name}" if above else layer.name)
-        yield found, layer
-        yield from _below(layer, found, seen)
+        layer_path = layer.path or (f"{above}/{layer.name}" if above else layer.name)
+        yield layer_path, layer
+        yield from _below(layer, layer_path, seen)
 
 
 def _path_of_layers_in(outer: keras.layers.Layer, path: str) -> str:

@@ -39,10 +39,10 @@ def build(task: TaskParams, *, batch_size: int, seed: int, quiet: bool = False) 
         _require_keywords(function, keywords)
         log = files.WORK_DIR / "task" / f"{multiprocessing.current_process().name}.txt"
         with output_to(log.absolute()) if quiet else nullcontext():
-            found = function(**keywords)
-    if not isinstance(found, Task):
-        raise TaskError(f"{subject} returned {type(found).__name__}; it must return a halfstep.tasks.Task")
-    return found
+            result = function(**keywords)
+    if not isinstance(result, Task):
+        raise TaskError(f"{subject} returned {type(result).__name__}; it must return a halfstep.tasks.Task")
+    return result
 
 
 def prepare(task: TaskParams, directory: Path) -> bool:
@@ -69,12 +69,12 @@ def _module(task: TaskParams) -> Any:
 
 def _function(task: TaskParams) -> Callable[..., Any]:
     name = task.name.partition(":")[2]
-    found: Callable[..., Any] | None = getattr(_module(task), name, None)
-    if found is None:
+    function: Callable[..., Any] | None = getattr(_module(task), name, None)
+    if function is None:
         raise TypeError(f"the module does not define {name}")
-    if not callable(found):
-        raise TypeError(f"{name} is {type(found).__name__}; it must be a function")
-    return found
+    if not callable(function):
+        raise TypeError(f"{name} is {type(function).__name__}; it must be a function")
+    return function
 
 
 def _require_keywords(function: Callable[..., Any], keywords: dict[str, Any]) -> None:

@@ -77,12 +77,12 @@ class ReadyTask:
 
     def inputs(self, examples: int) -> Any:
         """The first inputs of the test data, arrays with `examples` rows; repeated if there are fewer."""
-        found: list[Any] = []
+        batches: list[Any] = []
         for x, _ in scoring.pairs(self.test):
-            found.append(x)
-            if sum(len(keras.tree.flatten(part)[0]) for part in found) >= examples:
+            batches.append(x)
+            if sum(len(keras.tree.flatten(part)[0]) for part in batches) >= examples:
                 break
-        whole = keras.tree.map_structure(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *found)
+        whole = keras.tree.map_structure(lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *batches)
         return keras.tree.map_structure(lambda array: np.resize(array[:examples], (examples, *array.shape[1:])), whole)
 
     def outputs(self, predict: Callable[[Any], Any], *, allow_not_finite: bool = False) -> NDArray[Any]:
@@ -157,7 +157,7 @@ def first_weights(model: keras.Model) -> str:
     """The first few weights of the largest variable that is trained, with five digits; empty without any."""
     if not model.trainable_variables:
         return ""
-    largest = max(model.trainable_variables, key=lambda found: math.prod(found.shape))
+    largest = max(model.trainable_variables, key=lambda variable: math.prod(variable.shape))
     values = np.asarray(keras.ops.convert_to_numpy(largest), np.float64).reshape(-1)[:_WEIGHTS_SHOWN]
     return " ".join(f"{value:.5g}" for value in values)
 

@@ -78,19 +78,19 @@ def evaluate(
         NotFiniteError: a prediction is not finite.
         TaskError: the score or metric raises, or returns something else.
     """
-    found = [(_arrays(y), _arrays(predict(x))) for x, y in pairs(data)]
-    return Tested(_outputs(task, found, keeps_predictions, allow_not_finite), found)
+    batches = [(_arrays(y), _arrays(predict(x))) for x, y in pairs(data)]
+    return Tested(_outputs(task, batches, keeps_predictions, allow_not_finite), batches)
 
 
 def _outputs(
-    task: Task, found: Sequence[tuple[Any, Any]], keeps_predictions: bool, allow_not_finite: bool
+    task: Task, pairs: Sequence[tuple[Any, Any]], keeps_predictions: bool, allow_not_finite: bool
 ) -> NDArray[Any]:
     if keeps_predictions:
-        whole = np.concatenate([predicted for _, predicted in found])
+        whole = np.concatenate([predicted for _, predicted in pairs])
         if not allow_not_finite and not np.isfinite(whole).all():
             raise NotFiniteError("the trained network's probabilities are not finite")
         return whole
-    batches = [(y, predicted, _is_finite(predicted)) for y, predicted in found]
+    batches = [(y, predicted, _is_finite(predicted)) for y, predicted in pairs]
     all_finite = all(is_finite.all() for _, _, is_finite in batches)
     if not all_finite and not allow_not_finite:
         raise NotFiniteError("the predictions on the test data are not finite")
@@ -123,15 +123,15 @@ def _scores(task: Task, y: Any, predicted: Any, is_finite: NDArray[np.bool_]) ->
     given = f"y_true {_shapes(y)} and y_pred {_shapes(predicted)}"
     with user_code.explained(f"Task.score ({task.score_name})", f"fails for {given}", TaskError):
         copies = keras.tree.map_structure(np.copy, (y, predicted))  # it may write into them
-        found = np.asarray(_arrays(task.score(*copies)), dtype=np.float64)
-    if found.shape != is_finite.shape:
+        scores = np.asarray(_arrays(task.score(*copies)), dtype=np.float64)
+    if scores.shape != is_finite.shape:
         raise TaskError(
-            f"Task.score ({task.score_name}) returns shape {found.shape} for {len(is_finite)} examples, {given}; it "
+            f"Task.score ({task.score_name}) returns shape {scores.shape} for {len(is_finite)} examples, {given}; it "
             f"must return one number for each, shape ({len(is_finite)},); for one number of all examples, Task.metric"
         )
-    if not np.isfinite(found[is_finite]).all():
+    if not np.isfinite(scores[is_finite]).all():
         raise TaskError(f"Task.score ({task.score_name}) returns values that are not finite for finite predictions")
-    return np.where(is_finite, found, np.nan)
+    return np.where(is_finite, scores, np.nan)
 
 
 def _metric(task: Task, batches: Sequence[tuple[Any, Any, Any]]) -> NDArray[np.float64]:
@@ -171,7 +171,7 @@ def check_metric_of(task: Task, data: tf.data.Dataset, predict: Callable[[Any], 
         check_metric(task.metric, y, predicted)
 
 
-def permuted_scores(task: Task, found: Tested) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+def permuted_scores(task: Task, tested: Tested) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """The score of each example, and the mean of those with the predictions for a few other examples, drawn at random.
 
     Returns:
@@ -180,10 +180,10 @@ def permuted_scores(task: Task, found: Tested) -> tuple[NDArray[np.float64], NDA
     if task.score is None:
         return None
     try:
-        y, predicted = _joined(found.pairs)
+        y, predicted = _joined(tested.pairs)
     except ValueError:  # of different shapes
         return None
-    sizes = [len(keras.tree.flatten(prediction)[0]) for _, prediction in found.pairs]
+    sizes = [len(keras.tree.flatten(prediction)[0]) for _, prediction in tested.pairs]
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
     def scores(other: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -187,7 +187,7 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
     _take_strategies_of_one_device()
     if libraries := script_tracking.libraries_of(path, task.script_path.parent):
         _state.replaced.append(f"its tracking with {joined(libraries)}: what it logs by itself is thrown away")
-    found = None
+    result = None
     try:
         os.chdir(task.script_folder)
         explained = user_code.explained(
@@ -197,14 +197,14 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
         tracked = script_tracking.apart(libraries)
         kept = step_call.elements_kept() if task.step else nullcontext(step_call.Elements())
         with explained, output_to(log), tracked, alone, _temporary_files_kept(), kept as elements:
-            found = stack.switch()
+            result = stack.switch()
     except TaskError as error:
         if isinstance(error.__cause__, SystemExit):  # what it says is seldom the cause
             raise TaskError(f"{error}; what it printed is in {log}") from error.__cause__
         raise
     finally:
         owner.fit, sys.argv = fit, argv
-        if found is None or stack.dead:
+        if result is None or stack.dead:
             os.chdir(folder)
     if stack.dead and made:
         raise TaskError(f"{subject} calls fit only {made} time{'s' * (made > 1)}, and task.fit is {task.fit}")
@@ -213,7 +213,7 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
     if stack.dead:
         raise TaskError(f"{subject} ends without a call of keras.Model.fit; {USE_A_STEP}. What it printed is in {log}")
     _state.stack = stack
-    values, line = found
+    values, line = result
     if values is None:
         raise TaskError(
             f"{subject} applies gradients in line {line} in a loop of its own, and calls fit nowhere: {USE_A_STEP}"
@@ -264,15 +264,15 @@ def _with_step(path: Path, name: str) -> ast.Module:
     Raises:
         TaskError: it defines none.
     """
-    tree, found = ast.parse(source_of(path), str(path)), 0
+    tree, count = ast.parse(source_of(path), str(path)), 0
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             node.decorator_list.insert(0, ast.Name(_STEPPED, ast.Load()))
-            found += 1
+            count += 1
         if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
             node.value = ast.Call(ast.Name(_STEPPED, ast.Load()), [node.value], [])
-            found += 1
-    if not found:
+            count += 1
+    if not count:
         raise TaskError(f"task.step is '{name}', which {path.name} does not define; of another module: module:{name}")
     return ast.fix_missing_locations(tree)
 

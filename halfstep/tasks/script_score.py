@@ -43,7 +43,7 @@ def score_of(model: keras.Model, batch: Batch, predicted: Any, given: str | None
         module, _, name = given.partition(":")
         with user_code.explained(f"task.score = {given}", "cannot be imported", TaskError, is_script=True):
             function = getattr(importlib.import_module(module), name)
-        return name, lambda found, predicted: function(found["y"], predicted)
+        return name, lambda targets, predicted: function(targets["y"], predicted)
     if batch.y is None or getattr(model, "_compile_loss", None) is None:
         return None
     correct = _correctness(model, batch.y, predicted)
@@ -62,18 +62,18 @@ def metric_of(model: keras.Model, name: str) -> tuple[str, Callable[[Any, Any], 
         TaskError: the model has no such metric, or Keras does not say which direction is better.
     """
     compiled = getattr(model, "_compile_metrics", None)
-    found = {metric.name: metric for metric in (compiled.metrics if compiled is not None and compiled.built else ())}
-    if name not in found:
-        names = joined(sorted(found)) if found else "none"
+    metrics = {metric.name: metric for metric in (compiled.metrics if compiled is not None and compiled.built else ())}
+    if name not in metrics:
+        names = joined(sorted(metrics)) if metrics else "none"
         raise TaskError(
             f"task.score is '{name}', which is not a metric that the script compiles ({names}): name one of them, or a "
             "function as module:function"
         )
-    direction = getattr(found[name], "_direction", None)  # by which Keras's own callbacks choose the best epoch
+    direction = getattr(metrics[name], "_direction", None)  # by which Keras's own callbacks choose the best epoch
     if direction not in ("up", "down"):
         raise TaskError(f"task.score is '{name}', a metric of which Keras does not say whether higher is better")
     is_negated = direction == "down"
-    return f"neg_{name}" if is_negated else name, _CompiledMetric(found[name], is_negated)
+    return f"neg_{name}" if is_negated else name, _CompiledMetric(metrics[name], is_negated)
 
 
 class _CompiledMetric:
@@ -84,18 +84,18 @@ class _CompiledMetric:
         self._sign = -1.0 if is_negated else 1.0
         self._update = tf.function(self._metric.update_state, reduce_retracing=True)
 
-    def __call__(self, found: dict[str, Any], predicted: Any) -> float:
+    def __call__(self, targets: dict[str, Any], predicted: Any) -> float:
         self._metric.reset_state()
-        self._update(found["y"], predicted, _weight(found))
+        self._update(targets["y"], predicted, _weight(targets))
         return self._sign * float(self._metric.result())
 
 
-def _weight(found: dict[str, Any]) -> Any:
+def _weight(targets: dict[str, Any]) -> Any:
     """What the loss weighs each position by: the script's weights, and what counts by the mask; None without any."""
-    weight = found.get("sample_weight", found.get("counts"))
-    if "sample_weight" not in found or "counts" not in found or keras.tree.is_nested(weight):
+    weight = targets.get("sample_weight", targets.get("counts"))
+    if "sample_weight" not in targets or "counts" not in targets or keras.tree.is_nested(weight):
         return weight
-    counts, given = np.asarray(found["counts"], np.float32), np.asarray(weight)
+    counts, given = np.asarray(targets["counts"], np.float32), np.asarray(weight)
     return counts * given.reshape(_aligned(given.shape, counts.shape))
 
 
@@ -126,17 +126,17 @@ def _is_one_loss(model: keras.Model) -> bool:
 
 def _sparse_is_correct(ignored: int | None, y: Any, predicted: Any) -> np.ma.MaskedArray:
     y = np.asarray(y).reshape(predicted.shape[:-1])
-    found = np.argmax(predicted, -1) == y
-    return np.ma.masked_array(found, mask=np.zeros_like(found) if ignored is None else y == ignored)
+    correct = np.argmax(predicted, -1) == y
+    return np.ma.masked_array(correct, mask=np.zeros_like(correct) if ignored is None else y == ignored)
 
 
-def _weighted_mean(correct: Callable[[Any, Any], np.ndarray], found: dict[str, Any], predicted: Any) -> Any:
+def _weighted_mean(correct: Callable[[Any, Any], np.ndarray], targets: dict[str, Any], predicted: Any) -> Any:
     """The mean of what is right in each example, by its weights; 1 where nothing counts."""
-    right = correct(found["y"], predicted)
+    right = correct(targets["y"], predicted)
     weights = ~np.ma.getmaskarray(right) * np.ones(right.shape)
     for name in ("sample_weight", "counts"):
-        if name in found:
-            given = np.asarray(found[name], float)
+        if name in targets:
+            given = np.asarray(targets[name], float)
             weights *= given.reshape(_aligned(given.shape, right.shape))
     rows = len(right)
     right, weights = np.asarray(right, float).reshape(rows, -1), weights.reshape(rows, -1)
@@ -155,9 +155,9 @@ class _NegativeLoss:
         self._loss = model._compile_loss
         self._each = tf.function(self._mapped, reduce_retracing=True)
 
-    def __call__(self, found: dict[str, Any], predicted: Any) -> NDArray[np.float64]:
-        weight = _weight(found)
-        parts = (found["y"], predicted) if weight is None else (found["y"], predicted, weight)
+    def __call__(self, targets: dict[str, Any], predicted: Any) -> NDArray[np.float64]:
+        weight = _weight(targets)
+        parts = (targets["y"], predicted) if weight is None else (targets["y"], predicted, weight)
         tensors = keras.tree.map_structure(tf.convert_to_tensor, parts)
         return -np.asarray(self._each(tensors), np.float64)
 

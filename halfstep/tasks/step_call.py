@@ -43,8 +43,8 @@ class StepModel(keras.Model):
     def train_step(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Runs the step on a batch."""
         outputs = keras.tree.flatten(self._step(data))
-        found = {f"output_{number}": value for number, value in enumerate(outputs) if tf.is_tensor(value)}
-        return found or {"output": tf.zeros(())}  # Keras wants one
+        tensors = {f"output_{number}": value for number, value in enumerate(outputs) if tf.is_tensor(value)}
+        return tensors or {"output": tf.zeros(())}  # Keras wants one
 
 
 Elements = dict[tf.data.Dataset, Any]  # the last element that each dataset's iterator gave, the latest one last

@@ -85,8 +85,8 @@ def _problems_of_compile(arguments: object) -> Iterator[str]:
 
 def _problems_of_score(task: Task) -> Iterator[str]:
     if (task.score is None) == (task.metric is None):
-        found = "neither score nor metric" if task.score is None else "both score and metric"
-        yield f"Task has {found}; give one of them"
+        given = "neither score nor metric" if task.score is None else "both score and metric"
+        yield f"Task has {given}; give one of them"
     for name in ("score", "metric"):
         if getattr(task, name) is not None and not callable(getattr(task, name)):
             yield f"Task.{name} is {type(getattr(task, name)).__name__}; it must be a function"

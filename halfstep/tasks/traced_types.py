@@ -96,7 +96,7 @@ def _arguments(model: keras.Model, batch: Any) -> Any:
 def computes_in_16_bits(operation: Any) -> bool:
     """Whether an operation computes, and gives 16 bits."""
     outputs = operation.outputs
-    return operation.type not in _NO_COMPUTATION and any(found.dtype.base_dtype in SIXTEEN_BITS for found in outputs)
+    return operation.type not in _NO_COMPUTATION and any(output.dtype.base_dtype in SIXTEEN_BITS for output in outputs)
 
 
 def verify(model: keras.Model, variant: Variant, types: TracedTypes) -> None:
@@ -116,9 +116,10 @@ def verify(model: keras.Model, variant: Variant, types: TracedTypes) -> None:
     ]
     has_layer = any(layer.weights and layer.compute_dtype == expected for layer in layer_paths(model).values())
     if expected in NAMES_OF_16_BITS - types.computed and not has_layer:
-        found = types.products.get("float32", [])
+        float32_paths = types.products.get("float32", [])
         problems.append(
-            f"nothing is computed in {expected}" + (f": layers compute in float32: {_first(found)}" if found else "")
+            f"nothing is computed in {expected}"
+            + (f": layers compute in float32: {_first(float32_paths)}" if float32_paths else "")
         )
     if problems:
         raise PrecisionError(f"policy {variant.policy} is not in force: {'; '.join(problems)}; {_CURE}")
@@ -140,15 +141,15 @@ def lost_inputs(types: TracedTypes, batches: Iterable[Any], model: keras.Model) 
     Yields:
         A line for each input, or each column of a table; of many, the first ones.
     """
-    found: dict[str, _Range] = {}
+    ranges: dict[str, _Range] = {}
     for batch in batches if types.cast_inputs else ():
         inputs = keras.tree.flatten_with_path(_arguments(model, batch))
         for number, dtype in types.cast_inputs.items():
             path, values = inputs[number]
             name = f"the input {'/'.join(map(str, path))}" if path else "the input"
             for part, column in _columns(np.asarray(values)):
-                found.setdefault(name + part, _Range(dtype)).add(column)
-    lines = [line for name, values in found.items() if (line := values.line(name))]
+                ranges.setdefault(name + part, _Range(dtype)).add(column)
+    lines = [line for name, values in ranges.items() if (line := values.line(name))]
     yield from lines[:_SHOWN]
     if len(lines) > _SHOWN:
         yield f"so do {len(lines) - _SHOWN} more inputs or columns"
@@ -202,11 +203,11 @@ def _types(traced: Any, scopes: dict[str, str], specs: Sequence[Any]) -> TracedT
         if operation.type in _PRODUCTS:
             products.setdefault(dtype, {})[innermost_layer(name, scopes)] = None
         if computes_in_16_bits(operation):
-            computed |= {found.dtype.base_dtype.name for found in operation.outputs} & NAMES_OF_16_BITS
+            computed |= {output.dtype.base_dtype.name for output in operation.outputs} & NAMES_OF_16_BITS
     given = traced.inputs[: len(specs)]
     if not all(isinstance(spec, tf.TensorSpec) for spec in specs):  # a ragged or sparse input is several tensors
         given = []
-    casts = {number: found for number, tensor in enumerate(given) if (found := _cast_of(tensor)) is not None}
+    casts = {number: cast_type for number, tensor in enumerate(given) if (cast_type := _cast_of(tensor)) is not None}
     return TracedTypes({dtype: list(paths) for dtype, paths in products.items()}, frozenset(computed), casts)
 
 
@@ -229,6 +230,6 @@ def _cast_of(tensor: Any) -> str | None:
             return str(reader.outputs[0].dtype.name)
         if reader.type in _NO_COMPUTATION | _CHOICES and reader.type != "Cast":
             for output in reader.outputs:
-                if (found := _cast_of(output)) is not None:
-                    return found
+                if (dtype := _cast_of(output)) is not None:
+                    return dtype
     return None

@@ -126,21 +126,21 @@ def describe(error: BaseException) -> str:
         whole = ""
     raised = _raised_in_graph(whole)
     if not_fetched := _not_fetched(error, whole):
-        found = not_fetched + _at(traceback.extract_tb(error.__traceback__))
+        description = not_fetched + _at(traceback.extract_tb(error.__traceback__))
     elif raised:
-        found = one_line(raised.text, _MAX_LENGTH) + _at(raised.frames)
+        description = one_line(raised.text, _MAX_LENGTH) + _at(raised.frames)
     else:
-        found = _text(error) + _at(traceback.extract_tb(error.__traceback__))
+        description = _text(error) + _at(traceback.extract_tb(error.__traceback__))
     path = _log(error) if len(whole) > _MAX_LENGTH else None
-    return found + (f"{ALL_OF_IT}{path}" if path else "")
+    return description + (f"{ALL_OF_IT}{path}" if path else "")
 
 
 def callback_of(error: BaseException) -> str | None:
     """The class of the callback that an exception was raised in; None if it was raised elsewhere."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        found = frame.f_locals.get("self")
-        if isinstance(found, keras.callbacks.Callback) and not isinstance(found, keras.callbacks.CallbackList):
-            return type(found).__name__
+        instance = frame.f_locals.get("self")
+        if isinstance(instance, keras.callbacks.Callback) and not isinstance(instance, keras.callbacks.CallbackList):
+            return type(instance).__name__
     return None
 
 
@@ -150,7 +150,7 @@ def _not_fetched(error: BaseException, message: str) -> str | None:
     if url is None:
         return None
     frames = (frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__))
-    places = [found for variables in frames if (found := variables.get("download_target"))]
+    places = [path for variables in frames if (path := variables.get("download_target"))]
     place = f": fetch it elsewhere, and put it at {places[-1]}" if places else ""
     return f"there is no network to fetch {url[1]}{place}"
 

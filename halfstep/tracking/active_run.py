@@ -172,7 +172,7 @@ def logged_name(name: str) -> str:
     """
     plain = _LOOKS_ESCAPED.sub("_x5f_x", name)
     is_path = posixpath.normpath(plain) == plain and not plain.startswith(("/", "."))
-    shown = (_NOT_IN_A_PATH if is_path else _NOT_IN_A_NAME).sub(lambda found: f"_x{ord(found[0]):x}_", plain)
+    shown = (_NOT_IN_A_PATH if is_path else _NOT_IN_A_NAME).sub(lambda match: f"_x{ord(match[0]):x}_", plain)
     if len(shown) <= _LONGEST_NAME:
         return shown
     return f"{shown[: _LONGEST_NAME - 17]}_{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"

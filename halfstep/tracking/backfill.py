@@ -86,22 +86,22 @@ def serving(tracker: Tracker, settings: Params) -> list[str]:
     served = read_served()
     if served is None:
         return []
-    digest, found = files.sha256_file(files.SERVE / files.MANIFEST), []  # the files were checked as they were read
+    digest, run_ids = files.sha256_file(files.SERVE / files.MANIFEST), []  # the files were checked as they were read
     for variant, name in served.by_row:
 
         def log(run: ActiveRun, variant: str = variant, name: str = name) -> None:
             run_logging.log_served(run, served, variant, name, digest)
 
-        found.append(_found_or_logged(tracker, settings, run_logging.serving(variant, name), digest, log))
-    return found
+        run_ids.append(_found_or_logged(tracker, settings, run_logging.serving(variant, name), digest, log))
+    return run_ids
 
 
 def _found_or_logged(
     tracker: Tracker, settings: Params, identity: RunIdentity, digest: str, log: run_logging.Logger
 ) -> str:
-    found = tracker.find(digest, identity)
-    if found is not None:
-        return found
+    run_id = tracker.find(digest, identity)
+    if run_id is not None:
+        return run_id
     with tracker.run(identity, settings) as run:
         log(run)
     if run.is_incomplete:

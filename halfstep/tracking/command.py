@@ -49,9 +49,9 @@ def main() -> None:
 
 
 def _require_free(port: int) -> None:
-    with socket.socket() as found:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+    with socket.socket() as test_socket:
+        test_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
         try:
-            found.bind((_HOST, port))
+            test_socket.bind((_HOST, port))
         except (OSError, OverflowError) as error:
             raise TrackingError(f"--port {port} cannot be used ({error}): choose another, such as 5001") from error

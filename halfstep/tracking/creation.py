@@ -115,6 +115,6 @@ def _tables(path: Path) -> set[str]:
 
 def _free_name(path: Path) -> Path:
     number = 1
-    while (found := path.with_name(f"{path.name}.incomplete-{number}")).exists():
+    while (free_path := path.with_name(f"{path.name}.incomplete-{number}")).exists():
         number += 1
-    return found
+    return free_path

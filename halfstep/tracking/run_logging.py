@@ -123,8 +123,8 @@ def log_profile(run: ActiveRun, directory: Path, score_name: str, scores: Sequen
         run.artifact(directory / AUDIT)
     if (directory / "trace").is_dir():  # the profiler may have failed
         run.artifact(directory / "trace", "trace")
-    if found := [*summary.protocol.warnings, *summary.warnings]:
-        lines = "\n".join(f"- {markdown_text(line)}" for line in found)
+    if warnings := [*summary.protocol.warnings, *summary.warnings]:
+        lines = "\n".join(f"- {markdown_text(line)}" for line in warnings)
         run.describe(truncated_markdown(lines, MAX_WARNINGS, "The rest is in summary.json."))
     run.mark_complete(result_sha256)
 
@@ -145,13 +145,16 @@ def log_served(run: ActiveRun, served: Served, variant: str, name: str, result_s
         return
     if (path := timing_dir(first.arm) / SUMMARY).is_file():
         run.metrics(ProfileSummary.read(path).metrics)
-    found = {"file_kib": first.kib, "export_s": first.export_s, "difference": first.difference}
-    run.metrics({key: value for key, value in found.items() if value is not None})
+    metrics = {"file_kib": first.kib, "export_s": first.export_s, "difference": first.difference}
+    run.metrics({key: value for key, value in metrics.items() if value is not None})
     if not read_metrics(variant, first.seed).not_trained:
         task = TaskInfo.read(TASK_INFO)
         labels = read_array(files.PREPARED / TEST_LABELS, dimensions=1) if task.has_classes else None
         scores = [read_served_scores(variant, item.seed, name, task, labels) for item in exports if not item.refusal]
-        means = [float(found.mean() if task.score_kind == "score" else found[0]) for found in scores]
+        means = [
+            float(example_scores.mean() if task.score_kind == "score" else example_scores[0])
+            for example_scores in scores
+        ]
         run.metrics(score_metrics(task.score_name, means))
     run.artifact(files.SERVE / str(first.file), "model")
     run.mark_complete(result_sha256)

@@ -246,19 +246,19 @@ def _first_value(path: Path, query: str, *values: str) -> str | None:
     if not path.is_file():
         return None
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=LOCKED_S)) as connection:
-        found = connection.execute(query, values).fetchone()
-        return str(found[0]) if found else None
+        row = connection.execute(query, values).fetchone()
+        return str(row[0]) if row else None
     return None
 
 
 def require_known_revision(path: Path) -> None:
     """Refuses a database whose tables are of a newer MLflow than the installed one."""
-    found, spec = revision(path), importlib.util.find_spec("mlflow")
-    if found is None or spec is None or spec.origin is None:
+    database_revision, spec = revision(path), importlib.util.find_spec("mlflow")
+    if database_revision is None or spec is None or spec.origin is None:
         return
     known = Path(spec.origin).parent / "store/db_migrations/versions"
-    if re.fullmatch(r"\w+", found) and known.is_dir() and not any(known.glob(f"{found}_*.py")):
+    if re.fullmatch(r"\w+", database_revision) and known.is_dir() and not any(known.glob(f"{database_revision}_*.py")):
         raise TrackingError(
-            f"{path} was written by a newer MLflow (revision {found}) than the installed {metadata.version('mlflow')}: "
-            "install that MLflow, or choose another path for tracking.uri"
+            f"{path} was written by a newer MLflow (revision {database_revision}) than the installed "
+            f"{metadata.version('mlflow')}: install that MLflow, or choose another path for tracking.uri"
         )

@@ -116,8 +116,8 @@ class Tracker:
         A run of a SQLite store whose artifacts were deleted is not complete.
         """
         with self._store_errors():
-            found = self._search({RESULT_TAG: result_sha256, **identity.tags()})
-        return next((run.info.run_id for run in found if self._has_artifacts(run)), None)
+            runs = self._search({RESULT_TAG: result_sha256, **identity.tags()})
+        return next((run.info.run_id for run in runs if self._has_artifacts(run)), None)
 
     def set_parent(self, parent: str, children: Sequence[str]) -> None:
         """Makes `parent` the parent of `children` in the UI. Nothing else about a run changes after it has ended."""
@@ -144,10 +144,10 @@ class Tracker:
         try:
             number = self.client.create_experiment(name, store.artifact_location(uri), _EXPERIMENT_TAGS)
         except MlflowException as error:
-            found = self.client.get_experiment_by_name(name)  # another process was faster
-            if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS) or found is None:
+            experiment = self.client.get_experiment_by_name(name)  # another process was faster
+            if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS) or experiment is None:
                 raise
-            return found
+            return experiment
         return self.client.get_experiment(number)
 
     def _created(self, identity: RunIdentity) -> Run:

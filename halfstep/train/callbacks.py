@@ -108,7 +108,7 @@ class EpochRecorder(keras.callbacks.Callback):
 
 
 @dataclass(frozen=True)
-class Failure:
+class TrainingFailure:
     """Why a training failed. `epoch`, and `step` within it, count from 1."""
 
     reason: str
@@ -128,7 +128,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
 
     def __init__(self, steps: int, first_step: int | None = None) -> None:
         super().__init__()
-        self.failure: Failure | None = None
+        self.failure: TrainingFailure | None = None
         self.first_step = first_step
         self._steps, self._offset, self._done = steps, 0, 0
 
@@ -161,7 +161,7 @@ class StopWhenNotFinite(keras.callbacks.Callback):
         parts = [f"the loss is {loss} in epoch {epoch + 1}"]
         parts += [f"from step {step} on"] if step else []
         parts += [f"at loss scale {scale:g}"] if scale else []
-        self.failure = Failure(", ".join(parts), epoch + 1, step)
+        self.failure = TrainingFailure(", ".join(parts), epoch + 1, step)
         self.model.stop_training = True
 
 

@@ -76,9 +76,9 @@ class Fit:
             callback.set_model(self.ready.model)
             callback.on_epoch_begin(epoch)
         logs = {name: float(value) for name, value in self.ready.model.get_metrics_result().items()}
-        found = self._evaluate()
+        metrics = self._evaluate()
         for callback in self.callbacks:
-            callback.on_epoch_end(epoch, logs | {f"val_{name}": value for name, value in found.items()})
+            callback.on_epoch_end(epoch, logs | {f"val_{name}": value for name, value in metrics.items()})
 
     def _evaluate(self) -> dict[str, float]:
         """Loss and metrics on the validation data; empty without any."""

@@ -21,7 +21,7 @@ from halfstep.tasks.layers import layer_paths, replaced_calls
 from halfstep.tasks.ready import ReadyTask
 from halfstep.tasks.variables import optimizers_of
 from halfstep.tensorflow_import import keras, tf
-from halfstep.train.callbacks import Failure
+from halfstep.train.callbacks import TrainingFailure
 from halfstep.train.resume import Arrays, capture_state, restore_state, state_variables
 
 _LOST = 0.5  # share of a layer's gradients that are 0 in float16 alone; a smaller one trains
@@ -41,7 +41,7 @@ class _Seen:
 
 
 @dataclass(frozen=True)
-class Scan:
+class StepScan:
     """A step, layer by layer.
 
     Attributes:
@@ -59,7 +59,7 @@ class Scan:
     weights_finite: Mapping[str, bool]
 
 
-def scan(model: keras.Model, batch: Any) -> Scan:
+def scan(model: keras.Model, batch: Any) -> StepScan:
     """Runs a training step operation by operation, and leaves the model as it was.
 
     Args:
@@ -80,7 +80,7 @@ def scan(model: keras.Model, batch: Any) -> Scan:
     finally:
         tf.config.run_functions_eagerly(eager)
         restore_state(variables, before)
-    return Scan(probes.seen, tuple(probes.backward), probes.readers(), probes.gradients_by_layer(), finite)
+    return StepScan(probes.seen, tuple(probes.backward), probes.readers(), probes.gradients_by_layer(), finite)
 
 
 class _Probes:
@@ -88,9 +88,9 @@ class _Probes:
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model
-        found = layer_paths(model)
-        loops = [path for path, layer in found.items() if isinstance(layer, keras.layers.RNN)]
-        self.layers = {path: layer for path, layer in found.items() if not any(_is_in(path, loop) for loop in loops)}
+        layers = layer_paths(model)
+        loops = [path for path, layer in layers.items() if isinstance(layer, keras.layers.RNN)]
+        self.layers = {path: layer for path, layer in layers.items() if not any(_is_in(path, loop) for loop in loops)}
         self.seen: dict[str, _Seen] = {}
         self.backward: list[str] = []
         self._gradients: dict[int, np.ndarray] = {}
@@ -113,17 +113,17 @@ class _Probes:
 
     def readers(self) -> dict[str, tuple[str, ...]]:
         """By layer, those that read its output."""
-        return {path: tuple(dict.fromkeys(found)) for path, found in self._readers.items()}
+        return {path: tuple(dict.fromkeys(paths)) for path, paths in self._readers.items()}
 
     def gradients_by_layer(self) -> dict[str, tuple[np.ndarray, ...]]:
         """By layer, the gradients of its own weights."""
-        found: dict[str, tuple[np.ndarray, ...]] = {}
+        by_layer: dict[str, tuple[np.ndarray, ...]] = {}
         for path, layer in self.layers.items():
             inner = {id(weight) for child in layer._layers for weight in child.trainable_variables}
             own = [id(weight) for weight in layer.trainable_variables if id(weight) not in inner]
             if gradients := tuple(self._gradients[weight] for weight in own if weight in self._gradients):
-                found[path] = gradients
-        return found
+                by_layer[path] = gradients
+        return by_layer
 
     def _reporting(self, call: Callable[..., Any], path: str) -> Callable[..., Any]:
         @functools.wraps(call)
@@ -142,13 +142,13 @@ class _Probes:
             self.seen[path] = self.seen.pop(path)
             for tensor in _floats(outputs):
                 seen.outputs = max(seen.outputs, _largest(tensor))
-            found = _mapped(
+            watched_outputs = _mapped(
                 lambda tensor: _with_gradient(tensor, functools.partial(self._output_gradient, path)), outputs
             )
-            for tensor in _floats(found):
+            for tensor in _floats(watched_outputs):
                 self._makers[id(tensor)] = path
                 self._kept.append(tensor)
-            return found
+            return watched_outputs
 
         return reporting
 
@@ -212,12 +212,12 @@ def overflow_of(model: keras.Model, batch: Any, step: int | None = None) -> Over
         batch: a training batch.
         step: number of the step, from 1, for the result.
     """
-    found = scan(model, batch)
-    place = _place(found)
+    scanned = scan(model, batch)
+    place = _place(scanned)
     if place is None:
         return None
     layer, direction = place
-    if (largest := _overflowing_input(model, batch, found, layer)) is not None:
+    if (largest := _overflowing_input(model, batch, scanned, layer)) is not None:
         return Overflow(layer=layer, direction="inputs", magnitude=largest, step=step)
     magnitude = None
     with in_float32(model) as can_be:
@@ -231,45 +231,45 @@ def overflow_of(model: keras.Model, batch: Any, step: int | None = None) -> Over
         magnitude=magnitude,
         step=step,
         loss_scale=precision.loss_scale(model),
-        readers=() if fits else found.readers.get(layer, ()),
+        readers=() if fits else scanned.readers.get(layer, ()),
     )
 
 
-def _overflowing_input(model: keras.Model, batch: Any, found: Scan, layer: str) -> float | None:
+def _overflowing_input(model: keras.Model, batch: Any, scanned: StepScan, layer: str) -> float | None:
     """The largest value of the inputs, if it is what overflows: the model casts it to float16 before any layer does.
 
     A functional model casts its inputs to the types of the layers that read them, so that these can be kept in float32.
     """
-    if is_functional(model) or model.compute_dtype != "float16" or np.isfinite(found.layers[layer].inputs):
+    if is_functional(model) or model.compute_dtype != "float16" or np.isfinite(scanned.layers[layer].inputs):
         return None
-    order = list(found.layers)
+    order = list(scanned.layers)
     x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
     largest = max((_largest(tensor) for tensor in _floats(x)), default=0.0)
-    is_first = all(found.layers[path].outputs <= LARGEST_FLOAT16 for path in order[: order.index(layer)])
+    is_first = all(scanned.layers[path].outputs <= LARGEST_FLOAT16 for path in order[: order.index(layer)])
     return largest if is_first and np.isfinite(largest) and largest > LARGEST_FLOAT16 else None
 
 
-def _place(found: Scan) -> tuple[str, Any] | None:
+def _place(scanned: StepScan) -> tuple[str, Any] | None:
     """The first layer whose numbers are not finite, forward, then backward, then in the weights.
 
     Inputs are recorded after the layer has cast them. If only the cast input is infinite, the layer before must stay in
     float32, too.
     """
-    for path, seen in found.layers.items():
+    for path, seen in scanned.layers.items():
         if not (np.isfinite(seen.inputs) and np.isfinite(seen.outputs)):
             return path, "forward"
     own_gradients = {
-        path: all(np.isfinite(item).all() for item in found.gradients.get(path, ())) for path in found.layers
+        path: all(np.isfinite(item).all() for item in scanned.gradients.get(path, ())) for path in scanned.layers
     }
-    for path in (*found.backward, *reversed(list(found.layers))):  # the latter have no gradient at their inputs
-        seen = found.layers[path]
+    for path in (*scanned.backward, *reversed(list(scanned.layers))):  # the latter have no gradient at their inputs
+        seen = scanned.layers[path]
         is_finite = np.isfinite(seen.input_gradients) and own_gradients[path]
         if np.isfinite(seen.output_gradients) and not is_finite:
             return path, "backward"
-    for path in reversed(list(found.layers)):  # what the loss itself sends back
-        if not np.isfinite(found.layers[path].output_gradients):
+    for path in reversed(list(scanned.layers)):  # what the loss itself sends back
+        if not np.isfinite(scanned.layers[path].output_gradients):
             return path, "backward"
-    broken = [path for path, is_finite in found.weights_finite.items() if not is_finite]
+    broken = [path for path, is_finite in scanned.weights_finite.items() if not is_finite]
     return (broken[0], "weight update") if broken else None
 
 
@@ -284,15 +284,15 @@ def underflow_of(model: keras.Model, batch: Any) -> dict[str, float]:
         return {}
     part = scan(model, batch)
     narrow, wide = part.gradients, whole.gradients
-    found = {path: 1.0 for path, seen in part.layers.items() if _sends_nothing_back(seen, whole.layers[path])}
+    shares = {path: 1.0 for path, seen in part.layers.items() if _sends_nothing_back(seen, whole.layers[path])}
     for path in narrow.keys() & wide.keys():
         if any(not np.isfinite(item).all() for item in (*narrow[path], *wide[path])):
             continue
         counted = sum(int((item != 0).sum()) for item in wide[path])
         lost = sum(int(((a == 0) & (b != 0)).sum()) for a, b in zip(narrow[path], wide[path], strict=True))
         if counted >= _FEWEST and lost >= _LOST * counted:
-            found[path] = lost / counted
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            shares[path] = lost / counted
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 def _sends_nothing_back(narrow: _Seen, wide: _Seen) -> bool:
@@ -300,7 +300,7 @@ def _sends_nothing_back(narrow: _Seen, wide: _Seen) -> bool:
 
 
 def located_overflow(
-    ready: ReadyTask, failure: Failure | None, loss_scale: float | None, start: tuple[int, Arrays]
+    ready: ReadyTask, failure: TrainingFailure | None, loss_scale: float | None, start: tuple[int, Arrays]
 ) -> Overflow | None:
     """Where a training overflowed; None where it did not, or where the step cannot be run again.
 
@@ -322,8 +322,8 @@ def located_overflow(
         if failure is None:  # the scale has fallen until the gradients fit: without scaling, they do not
             model.optimizer.dynamic_scale.assign(1.0)
         if failure is None or failure.epoch is None or failure.step is None:
-            found = (overflow_of(model, batch) for batch in ready.training.batches(0, _TRIED))
-            return next((place for place in found if place is not None), None)
+            overflows = (overflow_of(model, batch) for batch in ready.training.batches(0, _TRIED))
+            return next((place for place in overflows if place is not None), None)
         last = (failure.epoch - 1) * steps + failure.step - 1  # from 0
         return _replayed(ready, last, start)
     finally:
@@ -338,8 +338,8 @@ def _replayed(ready: ReadyTask, last: int, start: tuple[int, Arrays]) -> Overflo
     restore_state(state_variables(ready.model), state)
     step = tf.function(ready.model.train_step)
     for number, batch in enumerate(ready.training.batches(first, last - first + 1), start=first):
-        if number >= last - 1 and (found := overflow_of(ready.model, batch, number + 1)) is not None:
-            return found
+        if number >= last - 1 and (overflow := overflow_of(ready.model, batch, number + 1)) is not None:
+            return overflow
         step(batch)
     return None
 

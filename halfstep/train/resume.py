@@ -29,7 +29,11 @@ def state_variables(network: keras.Model) -> dict[str, Any]:
         "optimizer": [variable for optimizer in optimizers_of(network) for variable in optimizer.variables],
         "metrics": network.metrics_variables,
     }
-    return {f"{group}/{number}": variable for group, found in groups.items() for number, variable in enumerate(found)}
+    return {
+        f"{group}/{number}": variable
+        for group, variables in groups.items()
+        for number, variable in enumerate(variables)
+    }
 
 
 def capture_state(variables: dict[str, Any]) -> Arrays:

@@ -32,9 +32,9 @@ def lost_on_loading(model: keras.Model) -> list[str]:
         loaded = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
     finally:
         keras.config.set_dtype_policy(before)
-    found = zip(layer_paths(model).items(), layer_paths(loaded).values(), strict=True)
+    pairs = zip(layer_paths(model).items(), layer_paths(loaded).values(), strict=True)
     # a model computes nothing itself, and its policy is not saved
-    leaves = ((path, layer, copy) for (path, layer), copy in found if not isinstance(layer, keras.Model))
+    leaves = ((path, layer, copy) for (path, layer), copy in pairs if not isinstance(layer, keras.Model))
     return [path for path, layer, copy in leaves if layer.compute_dtype != copy.compute_dtype]
 
 

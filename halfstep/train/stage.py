@@ -26,7 +26,7 @@ from halfstep.train.checkpoints import Checkpoint
 from halfstep.train.interruption import Interruption
 from halfstep.train.not_trained import leave_out
 from halfstep.train.resume import Session
-from halfstep.train.training import Trained, train
+from halfstep.train.training import TrainedTask, train
 
 
 def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None = None) -> None:
@@ -86,7 +86,7 @@ def _train(
     run: ActiveRun,
     session: Session,
     inputs: Snapshot | None,
-) -> Trained:
+) -> TrainedTask:
     def log_epoch(row: Epoch) -> None:
         run.live_epochs([row.as_dict()])
 
@@ -113,10 +113,10 @@ def _warning_of_edits(name: str, inputs: Snapshot) -> Callable[[Epoch], None]:
 
     def warn(_: Epoch) -> None:
         nonlocal warned
-        if not warned and (found := inputs.edited_parameters()):
+        if not warned and (names := inputs.edited_parameters()):
             warned = True
             print(
-                f"{name}: {found} changed in params.yaml; this training has the former value and will not be recorded, "
+                f"{name}: {names} changed in params.yaml; this training has the former value and will not be recorded, "
                 "unless you restore it before the end",
                 file=sys.stderr,
             )
@@ -124,7 +124,7 @@ def _warning_of_edits(name: str, inputs: Snapshot) -> Callable[[Epoch], None]:
     return warn
 
 
-def _write_results(trained: Trained, directory: Path, run: ActiveRun) -> None:
+def _write_results(trained: TrainedTask, directory: Path, run: ActiveRun) -> None:
     model, keeps_predictions = trained.model, trained.ready.keeps_predictions
     name = MODEL if keeps_predictions else saving.model_file(model)
     if trained.ready.float32.paths and name == MODEL and (lost := saving.lost_on_loading(model)):

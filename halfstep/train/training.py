@@ -29,7 +29,7 @@ from halfstep.tasks.ready import ReadyTask, first_weights
 from halfstep.tasks.scoring import NotFiniteError
 from halfstep.tasks.spec import TaskSpec
 from halfstep.tensorflow_import import keras, tf
-from halfstep.train.callbacks import Epoch, EpochRecorder, Failure, StopWhenNotFinite, verbosity
+from halfstep.train.callbacks import Epoch, EpochRecorder, StopWhenNotFinite, TrainingFailure, verbosity
 from halfstep.train.fitting import Callbacks, Fit
 from halfstep.train.numerics import located_overflow, located_underflow
 from halfstep.train.resume import Arrays, CheckpointCallback, Session, capture_state, state_variables
@@ -39,7 +39,7 @@ _MEMORY_OF_LOOKING = 3
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedTask:
     """A training and its test.
 
     Attributes:
@@ -57,7 +57,7 @@ class Trained:
 
     ready: ReadyTask
     epochs: tuple[Epoch, ...]
-    failure: Failure | None
+    failure: TrainingFailure | None
     train_time_s: float
     outputs: NDArray[Any] | None
     permuted: tuple[NDArray[np.float64], NDArray[np.float64]] | None
@@ -99,7 +99,7 @@ def train(
     listeners: tuple[Callable[[Epoch], None], ...] = (),
     session: Session | None = None,
     folder: Path | None = None,
-) -> Trained:
+) -> TrainedTask:
     """Trains a variant and tests it on the test data.
 
     Args:
@@ -127,7 +127,7 @@ def train(
     return _located(trained, callbacks, initial) if is_watched else trained
 
 
-def _located(trained: Trained, callbacks: Callbacks, initial: Arrays) -> Trained:
+def _located(trained: TrainedTask, callbacks: Callbacks, initial: Arrays) -> TrainedTask:
     """The training with the layers in which numbers leave the range of 16 bits."""
     needed_bytes = _MEMORY_OF_LOOKING * 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if free_memory.free_bytes() < needed_bytes:  # the system would kill the training, which is at its end
@@ -146,14 +146,14 @@ def _located(trained: Trained, callbacks: Callbacks, initial: Arrays) -> Trained
     return replace(trained, overflow=overflow, underflow=underflow or None)
 
 
-def of_permuted(found: tuple[NDArray[np.float64], NDArray[np.float64]] | None) -> dict[str, float]:
+def of_permuted(pair: tuple[NDArray[np.float64], NDArray[np.float64]] | None) -> dict[str, float]:
     """The mean score of permuted predictions, and whether it is as good as that of the predictions (a paired t-test).
 
     As keys of `metrics.json`; empty where it is not known.
     """
-    if found is None:
+    if pair is None:
         return {}
-    scores, permuted = found
+    scores, permuted = pair
     gains = scores - permuted
     p = float(stats.ttest_1samp(gains, 0.0, alternative="greater").pvalue) if np.ptp(gains) else float(gains[0] <= 0)
     return {"permuted_score": float(permuted.mean()), "permuted_p": p}
@@ -197,14 +197,14 @@ def _callbacks(
 
 def _test(
     ready: ReadyTask, settings: TrainParams, callbacks: Callbacks, train_time_s: float, initial_weights: str
-) -> Trained:
+) -> TrainedTask:
     failure, tested = callbacks.nan_guard.failure, None
     if failure is None:
         try:
             tested = ready.tested(ready.model.predict_on_batch)
         except NotFiniteError as error:
-            failure = Failure(str(error))
-    return Trained(
+            failure = TrainingFailure(str(error))
+    return TrainedTask(
         ready=ready,
         epochs=tuple(callbacks.recorder.epochs),
         failure=failure,
@@ -220,7 +220,7 @@ def _test(
 def _require_space_for(ready: ReadyTask) -> None:
     """Fails before the training, not after it, if the disk has too little space for the results and checkpoints."""
     variables = [*ready.model.variables, *(ready.model.optimizer.variables if ready.model.optimizer else ())]
-    state_bytes = sum(math.prod(found.shape) * tf.dtypes.as_dtype(found.dtype).size for found in variables)
+    state_bytes = sum(math.prod(variable.shape) * tf.dtypes.as_dtype(variable.dtype).size for variable in variables)
     copies = 3 + 3  # the model, DVC's cache and MLflow; two checkpoints while a third is written
     require_free_space(files.TRAIN, copies * state_bytes, "choose a smaller model")
 
@@ -257,7 +257,7 @@ def _explain_out_of_memory(spec: TaskSpec) -> Iterator[None]:
 
 
 def _memory() -> str:
-    found = fingerprint.gpus() if keras.distribution.list_devices("gpu") else []
-    if found and "memory_gib" in found[0]:
-        return f"{found[0]['name']} ({found[0]['memory_gib']} GiB)"
+    gpus = fingerprint.gpus() if keras.distribution.list_devices("gpu") else []
+    if gpus and "memory_gib" in gpus[0]:
+        return f"{gpus[0]['name']} ({gpus[0]['memory_gib']} GiB)"
     return f"this machine ({psutil.virtual_memory().total / 2**30:.0f} GiB)"

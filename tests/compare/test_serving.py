@@ -14,7 +14,7 @@ from halfstep.compare.report.markdown import render_markdown
 from halfstep.params import Variant
 from halfstep.results.artifact import write_array
 from halfstep.results.comparison import Serving
-from halfstep.results.profile import Call, ProfileSummary, Protocol
+from halfstep.results.profile import InferenceCall, ProfileSummary, Protocol
 from halfstep.results.serving import SERVING, Export, Served, outputs_file, write_times
 from tests.small_study import (
     CONFIGURATION,
@@ -35,10 +35,10 @@ TRAINED = ("float32", "mixed_bfloat16")
 REFUSAL = "ONNX Runtime: types bfloat16 and float16 meet in Mul"
 
 
-def calls(speed: float, noise: float = 0.01) -> list[Call]:
+def calls(speed: float, noise: float = 0.01) -> list[InferenceCall]:
     random = np.random.default_rng(int(speed * 10))
     return [
-        Call(process, number, 1, call, 1.0 / speed * float(np.exp(noise * random.normal())))
+        InferenceCall(process, number, 1, call, 1.0 / speed * float(np.exp(noise * random.normal())))
         for process in range(4)
         for number in range(4)
         for call in range(8)

@@ -13,7 +13,7 @@ import pynvml
 import pytest
 
 from halfstep.environment import gpu_preflight
-from halfstep.environment.gpu_preflight import Trial, judge, mode_problem, operations, run
+from halfstep.environment.gpu_preflight import GpuTrial, judge, mode_problem, operations, run
 from halfstep.errors import HalfstepError
 from halfstep.machine import gpu_failures
 from halfstep.params import Params, TrainParams, Variant
@@ -43,12 +43,12 @@ def process(log: str = "", *events: dict[str, Any], end: str = "pass") -> list[s
 
 
 @pytest.fixture(scope="module")
-def on_cpu() -> Trial:
+def on_cpu() -> GpuTrial:
     """The real process, in all data types, eager and compiled."""
     return run(operations(Params(), "CPU"))
 
 
-def test_real_process_computes_in_every_type_and_traces(on_cpu: Trial) -> None:
+def test_real_process_computes_in_every_type_and_traces(on_cpu: GpuTrial) -> None:
     assert on_cpu.status == 0, on_cpu.log
     steps = [event["step"] for event in on_cpu.events if "step" in event]
     names = [
@@ -124,13 +124,13 @@ def test_profiler_that_sees_nothing_is_a_warning(name: str) -> None:
 def test_exception_is_the_reason_where_the_log_has_none() -> None:
     events = ({"step": "a convolution in float16"}, {"error": "No algorithm worked!"})
     with pytest.raises(HalfstepError, match=r"a convolution in float16 fails \(No algorithm worked!\): see docs/gpus"):
-        judge(Trial(1, events, ""), NAME, required=False)
+        judge(GpuTrial(1, events, ""), NAME, required=False)
 
 
 def test_exception_is_recognised() -> None:
     error = "Status: CUDA driver version is insufficient for CUDA runtime version"
     with pytest.raises(HalfstepError, match=r"fails \(the NVIDIA driver is too old for this TensorFlow\): install"):
-        judge(Trial(1, ({"step": "a matrix multiplication in float32"}, {"error": error}), ""), NAME, required=False)
+        judge(GpuTrial(1, ({"step": "a matrix multiplication in float32"}, {"error": error}), ""), NAME, required=False)
 
 
 def test_process_that_hangs_is_ended() -> None:
@@ -146,7 +146,7 @@ def test_process_that_hangs_is_ended() -> None:
 
 def test_process_that_dies_before_it_lists_the_devices_is_an_error() -> None:
     with pytest.raises(HalfstepError, match=r"listing the devices ends the process with SIGSEGV"):
-        judge(Trial(-signal.SIGSEGV, ({"step": "listing the devices"},), ""), NAME, required=False)
+        judge(GpuTrial(-signal.SIGSEGV, ({"step": "listing the devices"},), ""), NAME, required=False)
 
 
 def test_tensorflow_that_cannot_be_imported_is_an_error() -> None:
@@ -206,17 +206,17 @@ def test_compute_mode_is_that_of_the_gpu_at_the_address(monkeypatch: pytest.Monk
 class Tried:
     """Replaces the process that tries the GPU, and counts its starts."""
 
-    def __init__(self, outcome: Trial) -> None:
+    def __init__(self, outcome: GpuTrial) -> None:
         self.outcome, self.count = outcome, 0
 
-    def __call__(self, command: list[str]) -> Trial:
+    def __call__(self, command: list[str]) -> GpuTrial:
         self.count += 1
         return self.outcome
 
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> Tried:
-    found = Tried(Trial(0, PASSED, CREATED))
+    found = Tried(GpuTrial(0, PASSED, CREATED))
     monkeypatch.setattr(gpu_preflight, "run", found)
     monkeypatch.setattr(gpu_preflight, "compute_mode", lambda bus: {"0000:00:07.0": 0}[bus])
     return found
@@ -238,7 +238,7 @@ def test_gpu_that_passed_is_not_tried_again_until_something_changes(tried: Tried
 
 
 def test_warning_is_repeated(tried: Tried, capsys: pytest.CaptureFixture[str]) -> None:
-    tried.outcome = Trial(0, ({"devices": 1}, {"traced": False}), CREATED)
+    tried.outcome = GpuTrial(0, ({"devices": 1}, {"traced": False}), CREATED)
     for count in (1, 2):
         gpu_preflight.check(Params(), MACHINE)
         assert tried.count == count

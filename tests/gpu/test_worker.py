@@ -21,9 +21,8 @@ from halfstep.profile.extras import Wanted
 from halfstep.profile.max_batch import largest_batch
 from halfstep.profile.records import ArmConfig, Calibration, Measurement, TraceRecord
 from halfstep.profile.repeats import Repeats, amounts
-from halfstep.profile.runner import Context as MeasuringContext
-from halfstep.profile.runner import measure
-from halfstep.profile.summary import Context, summarize
+from halfstep.profile.runner import MeasurementContext, measure
+from halfstep.profile.summary import SummaryContext, summarize
 from halfstep.profile.trace import Trace, read_trace
 from halfstep.profile.worker_process import WorkerProcess, serve_worker
 from halfstep.tasks.spec import TaskSpec
@@ -55,7 +54,7 @@ def measurement(spec: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> Mea
     """The baseline, its second copy and a candidate, on one GPU."""
     configs = {name: ArmConfig(spec, entry, 0) for name, entry in (("float32", FLOAT32), ("mixed_float16", MIXED))}
     configs[files.CONTROL] = configs["float32"]
-    context = MeasuringContext(Wanted())
+    context = MeasurementContext(Wanted())
     kept = Repeats(tmp_path_factory.mktemp("measured"), amounts(PROTOCOL, context.min_speedup))
     return measure(configs, "float32", PROTOCOL, context, kept)
 
@@ -139,7 +138,7 @@ def test_traces_have_kernels_of_a_known_type(traces: dict[str, Trace]) -> None:
 def test_traces_agree_with_the_timing(measurement: Measurement, traces: dict[str, Trace]) -> None:
     """A step in the trace takes as long as a timed one and the profiler's overhead, within the noise."""
     for name, record in measurement.records.items():
-        summary = summarize(name, record, Context(measurement.protocol, measurement.trace_steps), traces[name])
+        summary = summarize(name, record, SummaryContext(measurement.protocol, measurement.trace_steps), traces[name])
         assert [warning for warning in summary.warnings if "use the trace's shares" in warning] == []
         kernels_ms = sum(kernel.self_time_us for kernel in traces[name].kernels) / 1e3
         assert record.trace is not None

@@ -22,7 +22,7 @@ from halfstep.profile import extras, runner
 from halfstep.profile.extras import Wanted
 from halfstep.profile.records import ArmConfig, Measurement
 from halfstep.profile.repeats import Repeats, amounts
-from halfstep.profile.runner import Context, measure
+from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.turns import CONTROL_PAIRS, LEAST_ROUNDS, Turns, control_takes_part, order_of_arms
 from halfstep.profile.worker_process import Serve
 from halfstep.tasks.spec import TaskSpec
@@ -91,7 +91,7 @@ def measured(
     profile = profile or profile_params()
     kept = Repeats(folder / "kept", amounts(profile, min_speedup))
     wanted = Wanted(trained={3: folder} if trained else {})
-    context = Context(wanted, trainings_s=0.0, min_speedup=min_speedup)
+    context = MeasurementContext(wanted, trainings_s=0.0, min_speedup=min_speedup)
     found = measure(arms or configs(), "float32", profile, context, kept, serve)
     if written:
         kept.finish()
@@ -460,4 +460,4 @@ def test_workers_end_with_the_server(folder: Path) -> None:
 def test_wall_clock_that_is_set_does_not_change_how_long_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     lasted_s = time.time() - psutil.Process().create_time()
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert time.monotonic() - Context(Wanted()).began_s == pytest.approx(lasted_s, abs=1.0)
+    assert time.monotonic() - MeasurementContext(Wanted()).began_s == pytest.approx(lasted_s, abs=1.0)

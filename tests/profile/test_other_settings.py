@@ -15,7 +15,7 @@ from halfstep.profile.differences import check_configurations
 from halfstep.profile.extras import Wanted
 from halfstep.profile.records import ArmConfig, ArmRecord, ArmSettings, Measurement
 from halfstep.profile.repeats import Repeats, amounts
-from halfstep.profile.runner import Context, measure
+from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.tasks.spec import TaskSpec
 from tests.profile.arm_records import arm_record
 
@@ -44,7 +44,7 @@ def measurement(folder: Path) -> Measurement:
         for name, entry in ENTRIES.items()
     }
     kept = Repeats(Path(tempfile.mkdtemp(dir=folder)), amounts(PROTOCOL, 1.05))
-    context = Context(Wanted(), min_speedup=0.01)  # so that the bridging arm is needed
+    context = MeasurementContext(Wanted(), min_speedup=0.01)  # so that the bridging arm is needed
     return measure({**configs, files.CONTROL: configs["float32"]}, "float32", PROTOCOL, context, kept)
 
 

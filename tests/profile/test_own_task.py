@@ -15,7 +15,7 @@ from halfstep.profile.extras import Wanted
 from halfstep.profile.max_batch import largest_batch
 from halfstep.profile.records import ArmConfig, Measurement
 from halfstep.profile.repeats import Repeats
-from halfstep.profile.runner import Context, measure
+from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.tasks.spec import TaskSpec
 from tests.tasks.conftest import Own, prepare_task, with_weights
 from tests.tasks.conftest import own as own
@@ -60,7 +60,9 @@ def configs(task: TaskParams) -> dict[str, ArmConfig]:
 
 def run(task: TaskParams, folder: Path, trained: dict[int, Path]) -> Measurement:
     asked = dict.fromkeys(("target_precision", "max_seconds", "processes", "rounds", "min_speedup"), 1.0)
-    return measure(configs(task), "float32", PROTOCOL, Context(Wanted(trained=trained)), Repeats(folder / "k", asked))
+    return measure(
+        configs(task), "float32", PROTOCOL, MeasurementContext(Wanted(trained=trained)), Repeats(folder / "k", asked)
+    )
 
 
 def test_largest_batch_of_a_task_whose_data_decide_about_the_size(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,9 +28,8 @@ from halfstep.profile.differences import bridging_arms
 from halfstep.profile.extras import Wanted, find_trace
 from halfstep.profile.records import ArmConfig, ArmRecord, Measurement
 from halfstep.profile.repeats import Repeats, amounts
-from halfstep.profile.runner import Context as Asked
-from halfstep.profile.runner import measure
-from halfstep.profile.summary import Context, summarize
+from halfstep.profile.runner import MeasurementContext, measure
+from halfstep.profile.summary import SummaryContext, summarize
 from halfstep.profile.trace import Trace, read_trace
 from halfstep.profile.worker import COMPILING_STEPS, Worker
 from halfstep.profile.worker_process import STOP_TIMEOUT_S, WorkerProcess
@@ -76,7 +75,7 @@ def run(configs: dict[str, ArmConfig], folder: Path, trained: Path | None = None
     """Measures with the first arm as the baseline; nothing is known of an earlier measurement."""
     kept = Repeats(Path(tempfile.mkdtemp(dir=folder)), amounts(PROTOCOL, 1.05))
     wanted = Wanted(trained={3: trained} if trained else {})
-    return measure(configs, next(iter(configs)), PROTOCOL, Asked(wanted), kept)
+    return measure(configs, next(iter(configs)), PROTOCOL, MeasurementContext(wanted), kept)
 
 
 @pytest.fixture(scope="module")
@@ -319,7 +318,7 @@ def test_trace_shows_16_bit_compute(traces: dict[str, Trace]) -> None:
 def test_files_have_the_documented_columns(measurement: Measurement, traces: dict[str, Trace], folder: Path) -> None:
     record = measurement.records["float32"]
     assert record.trace is not None
-    context = Context(measurement.protocol, measurement.trace_steps)
+    context = SummaryContext(measurement.protocol, measurement.trace_steps)
     summary = summarize("float32", record, context, traces["float32"])
     digest = write_profile("float32", summary, record.times, find_trace(record.trace.directory))
     directory = files.profile_dir("float32")
@@ -349,7 +348,7 @@ def test_files_have_the_documented_columns(measurement: Measurement, traces: dic
 def test_bridging_arm_has_all_files_except_the_trace(measurement: Measurement, folder: Path) -> None:
     record = measurement.records[BRIDGE]
     assert record.trace is None
-    summary = summarize(BRIDGE, record, Context(measurement.protocol, measurement.trace_steps), None)
+    summary = summarize(BRIDGE, record, SummaryContext(measurement.protocol, measurement.trace_steps), None)
     write_profile(BRIDGE, summary, record.times, None)
     names = {path.name for path in files.profile_dir(BRIDGE).iterdir()}
     tables = {name for name, _ in TABLES.values()} - {"account.csv"}
@@ -368,7 +367,7 @@ def test_summary_has_the_settings_in_force_in_the_worker(folder: Path) -> None:
         steps=[Step(0, 0, 0, time_ms)],
     )
     record = ArmRecord(ENTRIES["float32"], settings, times=times)
-    summary = summarize("float32", record, Context(PROTOCOL_RESULT, 2), None)
+    summary = summarize("float32", record, SummaryContext(PROTOCOL_RESULT, 2), None)
     write_profile("in_force", summary, times, None)
     assert summary.entry.onednn is True
     assert read_profile("in_force").summary.in_force.onednn is False

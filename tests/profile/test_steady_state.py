@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from halfstep.profile.records import ArmRecord
 from halfstep.profile.steady_state import FEWEST_VALUES, first_steady, mark_counted, warm_up_length
-from halfstep.results.profile import Call, Round
+from halfstep.results.profile import InferenceCall, Round
 from tests.profile.arm_records import arm_record
 
 
@@ -64,7 +64,7 @@ def record(times_ms: dict[int, list[float]], latencies_ms: list[float] | None = 
         for number, time_ms in enumerate(of_process)
     ]
     found.times.calls = [
-        Call(process, 0, 1, call, latency_ms)
+        InferenceCall(process, 0, 1, call, latency_ms)
         for process in times_ms
         for call, latency_ms in enumerate(latencies_ms or [])
     ]
@@ -160,8 +160,11 @@ def test_process_with_throttled_rounds_only_keeps_its_times() -> None:
 def test_throttled_calls_do_not_count_at_their_batch_size() -> None:
     found = record({0: [10.0] * 4})
     found.times.calls = [
-        Call(0, turn, size, call, 1.0, throttled=turn == 0) for turn in range(2) for size in (1, 8) for call in range(2)
+        InferenceCall(0, turn, size, call, 1.0, throttled=turn == 0)
+        for turn in range(2)
+        for size in (1, 8)
+        for call in range(2)
     ]
-    found.times.calls += [Call(0, 0, 32, call, 1.0, throttled=True) for call in range(2)]
+    found.times.calls += [InferenceCall(0, 0, 32, call, 1.0, throttled=True) for call in range(2)]
     mark_counted({"float32": found})
     assert {(row.round, row.batch_size) for row in found.times.calls if row.counted} == {(1, 1), (1, 8), (0, 32)}

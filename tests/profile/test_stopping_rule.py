@@ -8,7 +8,7 @@ import pytest
 from halfstep import files
 from halfstep.profile.records import ArmRecord, Calibration, Measurement
 from halfstep.profile.stopping_rule import StoppingRule, Target
-from halfstep.results.profile import Call, Round
+from halfstep.results.profile import InferenceCall, Round
 from halfstep.stats.speedup import INTERIM_CONFIDENCE, LOOKS, final_confidence
 from tests.profile.arm_records import BRIDGE, arm_record
 from tests.small_study import settings_in_force
@@ -41,7 +41,7 @@ def add_repeat(
         for row in range(rounds):
             noisy_ms = [float(time_ms * np.exp(noise * random.normal())) for _ in range(2)]
             times.rounds.append(Round(number, row, 0, 1, noisy_ms[0]))
-            times.calls.append(Call(number, row, 1, 0, noisy_ms[1]))
+            times.calls.append(InferenceCall(number, row, 1, 0, noisy_ms[1]))
 
 
 def rule(found: dict[str, ArmRecord], target: Target = TARGET) -> StoppingRule:

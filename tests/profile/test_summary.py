@@ -12,7 +12,7 @@ from halfstep.profile import summary
 from halfstep.profile.records import ArmRecord, Calibration, TraceRecord
 from halfstep.profile.trace import Operation, StepBreakdown, Trace
 from halfstep.results.profile import (
-    Call,
+    InferenceCall,
     InputRound,
     LargestBatch,
     ProfileSummary,
@@ -32,7 +32,8 @@ def record() -> ArmRecord:
     times = RawTimes(
         rounds=[Round(0, number, 0, 4, 10.0 * (number + 1)) for number in range(10)],
         steps=[Step(0, 0, number, 1.0 + number) for number in range(101)],
-        calls=[Call(0, 0, 8, number, 2.0 + number) for number in range(101)] + [Call(0, 0, 1, 0, 0.5)],
+        calls=[InferenceCall(0, 0, 8, number, 2.0 + number) for number in range(101)]
+        + [InferenceCall(0, 0, 1, 0, 0.5)],
     )
     return replace(arm_record(), times=times, trace=TRACE_RECORD)
 
@@ -88,7 +89,7 @@ def trace(steps: int = 2, peak: int | None = 2**20, step_time_ms: float = 14.0) 
 
 
 def summarized(record: ArmRecord, found: Trace | None) -> ProfileSummary:
-    return summary.summarize("float32", record, summary.Context(PROTOCOL, 2), found)
+    return summary.summarize("float32", record, summary.SummaryContext(PROTOCOL, 2), found)
 
 
 def test_summary_combines_timings_and_trace(record: ArmRecord) -> None:
@@ -164,7 +165,7 @@ def test_input_rounds_give_step_times_with_input_and_cached(record: ArmRecord) -
 
 def test_summary_includes_what_was_measured_once(record: ArmRecord) -> None:
     largest = LargestBatch(batch_size=512, limit_mib=1024, peak_mib=900.0, examples_per_s=3000.0)
-    found = summary.summarize("float32", record, summary.Context(PROTOCOL, 2, largest), None)
+    found = summary.summarize("float32", record, summary.SummaryContext(PROTOCOL, 2, largest), None)
     assert (found.largest_batch, found.protocol) == (largest, PROTOCOL)
     assert found.metrics["memory/max_batch_size"] == 512
     assert found.metrics["memory/max_batch_examples_per_s"] == 3000

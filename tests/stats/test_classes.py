@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from halfstep.stats.classes import FEWEST_OF_CLASS, ClassChange, class_changes
+from halfstep.stats.classes import FEWEST_OF_CLASS, RecallChange, class_changes
 from halfstep.stats.proportions import BinaryChange
 
 CLASSES, EXAMPLES = 10, 2000  # of each
@@ -27,7 +27,7 @@ def two_trainings(seed: int, loss: float) -> tuple[BinaryChange, NDArray[np.int6
     return BinaryChange(before[None], after[None]), classes
 
 
-def lost(found: tuple[ClassChange, ...]) -> list[int]:
+def lost(found: tuple[RecallChange, ...]) -> list[int]:
     return [item.number for item in found if item.is_lost]
 
 

@@ -16,7 +16,7 @@ from halfstep.prepare import try_task
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import SCORES, WEIGHTS
 from halfstep.tasks.spec import TaskSpec
-from halfstep.train.training import Trained, train
+from halfstep.train.training import TrainedTask, train
 
 SOURCE = """
 import sys
@@ -73,7 +73,7 @@ def prepare_task(task: TaskParams, train: TrainParams, directory: Path) -> TaskI
     return info
 
 
-def with_weights(spec: TaskSpec, folder: Path) -> Trained:
+def with_weights(spec: TaskSpec, folder: Path) -> TrainedTask:
     """Trains a task in float32, and writes the weights and the scores to a new folder, as `train` does."""
     result = train(spec, Variant(policy="float32"), 0)
     folder.mkdir()

@@ -15,7 +15,7 @@ from halfstep.tasks.spec import TaskSpec
 from halfstep.train import saving
 from halfstep.train.checkpoints import Checkpoint
 from halfstep.train.resume import Session, capture_state, state_variables
-from halfstep.train.training import Trained, train
+from halfstep.train.training import TrainedTask, train
 from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own
 from tests.train.test_resume import InterruptionAfter
@@ -30,7 +30,7 @@ def build(*, batch_size, seed):
 """
 
 
-def trained(task: TaskParams, session: Session | None = None, policy: str = "float32") -> Trained:
+def trained(task: TaskParams, session: Session | None = None, policy: str = "float32") -> TrainedTask:
     variant = Variant(policy=policy)
     return train(TaskSpec(task, ModelParams(), TRAIN), variant, 3, session=session)
 

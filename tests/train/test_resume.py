@@ -14,7 +14,7 @@ from halfstep.train.callbacks import Epoch
 from halfstep.train.checkpoints import Checkpoint
 from halfstep.train.interruption import Interruption
 from halfstep.train.resume import Session, capture_state, state_variables
-from halfstep.train.training import Trained, train
+from halfstep.train.training import TrainedTask, train
 
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
 AUGMENT = Augment(flip=True, rotate_degrees=20.0, shift_fraction=0.1)
@@ -42,7 +42,7 @@ def prepared(prepared_template: Path) -> Path:
     return prepared_template
 
 
-def trained(prepared: Path, policy: str, session: Session, settings: TrainParams = SETTINGS) -> Trained:
+def trained(prepared: Path, policy: str, session: Session, settings: TrainParams = SETTINGS) -> TrainedTask:
     spec = TaskSpec(TaskParams(), ModelParams(), settings, directory=prepared)
     return train(spec, Variant(policy=policy), 3, session=session)
 

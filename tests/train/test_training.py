@@ -21,8 +21,8 @@ from halfstep.results.training import write_training
 from halfstep.tasks.images import dataset
 from halfstep.tasks.images.dataset import PreparedImages
 from halfstep.tasks.spec import TaskSpec
-from halfstep.train.callbacks import Epoch, Failure, StopWhenNotFinite
-from halfstep.train.training import Trained, _explain_out_of_memory, train
+from halfstep.train.callbacks import Epoch, StopWhenNotFinite, TrainingFailure
+from halfstep.train.training import TrainedTask, _explain_out_of_memory, train
 
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
 SETTINGS = TrainParams(epochs=2, batch_size=8)
@@ -54,23 +54,23 @@ def images(prepared: Path) -> PreparedImages:
     return dataset.open_prepared(prepared)
 
 
-def trained(prepared: Path, policy: str = "float32", model: str = "cnn", seed: int = 3, **options: Any) -> Trained:
+def trained(prepared: Path, policy: str = "float32", model: str = "cnn", seed: int = 3, **options: Any) -> TrainedTask:
     settings = options.pop("settings", SETTINGS)
     spec = TaskSpec(TaskParams(), ModelParams(name=model), settings, directory=prepared)
     return train(spec, Variant(policy=policy), seed, **options)
 
 
 @pytest.fixture(scope="module")
-def trainings(prepared: Path) -> dict[str, Trained]:
+def trainings(prepared: Path) -> dict[str, TrainedTask]:
     return {policy: trained(prepared, policy) for policy in POLICIES}
 
 
-def write(result: Trained, directory: Path) -> str:
+def write(result: TrainedTask, directory: Path) -> str:
     history = [{"epoch": row.epoch, **row.metrics()} for row in result.epochs]
     return write_training(directory, result.metrics(), history, result.model.save, result.outputs)
 
 
-def test_all_variants_with_float32_variables_begin_with_the_same_weights(trainings: dict[str, Trained]) -> None:
+def test_all_variants_with_float32_variables_begin_with_the_same_weights(trainings: dict[str, TrainedTask]) -> None:
     mixed = [name for name in POLICIES if name == "float32" or name.startswith("mixed_")]
     assert len({trainings[name].metrics().initial_weights for name in mixed}) == 1
     assert len(str(trainings["float32"].metrics().initial_weights).split()) == 8
@@ -78,7 +78,7 @@ def test_all_variants_with_float32_variables_begin_with_the_same_weights(trainin
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_result_files_have_the_documented_content(
-    trainings: dict[str, Trained], images: PreparedImages, policy: str, tmp_path: Path
+    trainings: dict[str, TrainedTask], images: PreparedImages, policy: str, tmp_path: Path
 ) -> None:
     labels = images.test.labels
     digest = write(trainings[policy], tmp_path)
@@ -112,7 +112,7 @@ def test_result_files_have_the_documented_content(
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_same_seed_gives_the_same_result_bit_for_bit(
-    trainings: dict[str, Trained], prepared: Path, policy: str
+    trainings: dict[str, TrainedTask], prepared: Path, policy: str
 ) -> None:
     again = trained(prepared, policy)
     assert again.outputs is not None
@@ -120,7 +120,7 @@ def test_same_seed_gives_the_same_result_bit_for_bit(
     assert [row.logs["loss"] for row in again.epochs] == [row.logs["loss"] for row in trainings[policy].epochs]
 
 
-def test_another_seed_gives_another_result(trainings: dict[str, Trained], prepared: Path) -> None:
+def test_another_seed_gives_another_result(trainings: dict[str, TrainedTask], prepared: Path) -> None:
     other = trained(prepared, seed=4)
     assert not np.array_equal(other.outputs, trainings["float32"].outputs)  # type: ignore[arg-type]
 
@@ -256,12 +256,12 @@ def test_out_of_memory_error_says_how_to_find_the_largest_batch() -> None:
 
 def test_non_finite_probabilities_are_a_failure(prepared: Path, user_model: str) -> None:
     result = trained(prepared, "mixed_bfloat16", f"{user_model}:late")  # in float32, the network would be refused
-    assert result.failure == Failure("the trained network's probabilities are not finite")
+    assert result.failure == TrainingFailure("the trained network's probabilities are not finite")
     assert math.isfinite(result.epochs[-1].logs["loss"])
     assert math.isnan(result.epochs[-1].logs["val_loss"])
     assert result.outputs is None
 
 
-def test_training_without_probabilities_has_no_accuracy(trainings: dict[str, Trained]) -> None:
+def test_training_without_probabilities_has_no_accuracy(trainings: dict[str, TrainedTask]) -> None:
     failed = replace(trainings["float32"], outputs=None)
     assert failed.metrics().test_accuracy is None

@@ -38,16 +38,16 @@ def measured(out: Path, wanted: Measurements, jobs: int = 1) -> list[Row]:
         All rows of these names, which are their key `name`.
     """
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
-    found = {row["name"]: row for row in rows}
-    missing = {name: measure for name, measure in wanted if name not in found}
+    rows_by_name = {row["name"]: row for row in rows}
+    missing = {name: measure for name, measure in wanted if name not in rows_by_name}
     with ProcessPoolExecutor(jobs) as pool:
         results = pool.map(_called, missing.values()) if jobs > 1 else map(_called, missing.values())
         for name, row in zip(missing, results, strict=True):
-            found[name] = {"name": name, **row}
+            rows_by_name[name] = {"name": name, **row}
             with out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(found[name]) + "\n")
+                file.write(json.dumps(rows_by_name[name]) + "\n")
             print(f"{name}: done", flush=True)
-    return [found[name] for name, _ in wanted]
+    return [rows_by_name[name] for name, _ in wanted]
 
 
 def _called(measure: Callable[[], Row]) -> Row:
@@ -75,7 +75,7 @@ def main() -> None:
         commits = [resolved(name) for name in filter(None, (arguments.against, "HEAD"))]
         wanted, report = speed.measurements(times or 3, commits), speed.report
     machine = fingerprint()
-    print(f"{machine['device']}; {', '.join(f'{name} {found}' for name, found in machine['versions'].items())}")
+    print(f"{machine['device']}; {', '.join(f'{name} {version}' for name, version in machine['versions'].items())}")
     print(report(measured(out, [(name, measure) for name, measure in wanted if arguments.only in name], jobs)))
 
 

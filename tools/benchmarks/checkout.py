@@ -61,8 +61,8 @@ class Checkout:
             assert process.stdout is not None, "it is a pipe"
             for line in process.stdout:
                 lines.append(line)
-                if found := _STAGE.match(line):
-                    began[found[1]] = time.monotonic()
+                if match := _STAGE.match(line):
+                    began[match[1]] = time.monotonic()
                 elif first_s is None and _SPEEDUP.match(line):
                     first_s = time.monotonic() - began.get("profile", started_s)
         if process.returncode:

@@ -87,15 +87,15 @@ def alone() -> Iterator[tuple[str, Machine]]:
     yield "alone: drift of 2 %, trend of 1 % from arm to arm", replace(usual, drift_sd=0.02, trend=0.01)
 
 
-def judged(found: Found, run_sd: float) -> Found:
+def judged(measurement: Found, run_sd: float) -> Found:
     """The measurement with what whole runs differ by in its errors, as `compare` has it."""
     if "run_sd" not in {field.name for field in fields(Speedup)}:
-        return found
+        return measurement
     known: dict[str, Any] = {"run_sd": run_sd}
     return replace(
-        found,
-        speedups={key: replace(speedup, **known) for key, speedup in found.speedups.items()},
-        control={measure: replace(speedup, **known) for measure, speedup in found.control.items()},
+        measurement,
+        speedups={key: replace(speedup, **known) for key, speedup in measurement.speedups.items()},
+        control={measure: replace(speedup, **known) for measure, speedup in measurement.control.items()},
     )
 
 
@@ -115,13 +115,13 @@ class Tally:
     adopts: list[bool] = field(default_factory=list)
     voids: list[bool] = field(default_factory=list)
 
-    def add(self, found: Found) -> None:
+    def add(self, measurement: Found) -> None:
         """Adds a report."""
-        for speedup in found.speedups.values():
+        for speedup in measurement.speedups.values():
             self.holds.append(speedup.low <= MIN_SPEEDUP <= speedup.high)
             self.halves.append(speedup.half_width / MIN_SPEEDUP)
-        parts = {key: Parts(speedup, None, SAME_QUALITY, MARGIN) for key, speedup in found.speedups.items()}
-        void = void_measures(found.control)
+        parts = {key: Parts(speedup, None, SAME_QUALITY, MARGIN) for key, speedup in measurement.speedups.items()}
+        void = void_measures(measurement.control)
         self.adopts.append("adopt" in verdicts(parts, run_tests(parts, PARAMS), void, PARAMS).values())
         self.voids.append(bool(void))
 
@@ -142,10 +142,10 @@ def row(name: str, machine: Machine, trials: int) -> dict[str, Any]:
     generator, within, with_runs, of_training = np.random.default_rng(0), Tally(), Tally(), list[bool]()
     truth = {(candidate, measure): MIN_SPEEDUP * machine.bias for candidate in CANDIDATES for measure in MEASURES}
     for _ in range(trials):
-        found = simulate(machine, generator, truth)
-        within.add(found)
-        with_runs.add(judged(found, RUN_SD))
-        trained = (speedup for (_, measure), speedup in found.speedups.items() if measure == TRAIN)
+        measurement = simulate(machine, generator, truth)
+        within.add(measurement)
+        with_runs.add(judged(measurement, RUN_SD))
+        trained = (speedup for (_, measure), speedup in measurement.speedups.items() if measure == TRAIN)
         of_training += [speedup.low <= MIN_SPEEDUP <= speedup.high for speedup in trained]
     found_percent = {"within": within.percent(), "judged": with_runs.percent()}
     return {"machine": name, "trials": trials, "training": 100 * float(np.mean(of_training)), **found_percent}
@@ -155,10 +155,10 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows as a table, in percent: within the run, and after a comma as judged."""
     titles = "machine", "n", "intervals hold the truth", "of training", "half-width", "false adoptions", "void"
     lines = [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
-    for found in rows:
-        both = found["within"], found["judged"]
+    for row in rows:
+        both = row["within"], row["judged"]
         holds, adopts = (", ".join(f"{item[name]:.1f} %" for item in both) for name in ("holds", "adopts"))
         half = ", ".join(f"{item['half_width']:.2g} %" for item in both)
-        cells = holds, f"{found['training']:.1f} %", half, adopts, f"{found['within']['voids']:.1f} %"
-        lines.append(f"| {found['machine']} | {found['trials']:,} | {' | '.join(cells)} |")
+        cells = holds, f"{row['training']:.1f} %", half, adopts, f"{row['within']['voids']:.1f} %"
+        lines.append(f"| {row['machine']} | {row['trials']:,} | {' | '.join(cells)} |")
     return "\n".join(lines)

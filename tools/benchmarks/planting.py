@@ -117,15 +117,17 @@ def measured(spec: TaskSpec, *, repeats: int, turns: int, steps: int) -> Account
                     for arm in generator.sample(arms, len(arms)):
                         time_ms = _in_turn(workers[arm], "train_round", round_steps)
                         rounds[arm].append(Round(repeat, place, 0, round_steps, time_ms))
-                found: dict[str, list[TracedStretch]] = {arm: [] for arm in arms}
+                stretches: dict[str, list[TracedStretch]] = {arm: [] for arm in arms}
                 for _ in range(turns):
                     for arm in generator.sample(arms, len(arms)):
-                        found[arm] += _in_turn(workers[arm], "account", steps, round_steps)
+                        stretches[arm] += _in_turn(workers[arm], "account", steps, round_steps)
                 for arm, worker in workers.items():
-                    rows[arm] += account_rows(repeat, found[arm])
+                    rows[arm] += account_rows(repeat, stretches[arm])
                     worker.go_on()
-    tables = [_table(found) for found in rows.values()]
-    return Accounts(tables[0], tables[1], tuple(calm_steps_ms(_table(found)) for found in rounds.values()), None)
+    tables = [_table(arm_rows) for arm_rows in rows.values()]
+    return Accounts(
+        tables[0], tables[1], tuple(calm_steps_ms(_table(arm_rounds)) for arm_rounds in rounds.values()), None
+    )
 
 
 def _table(rows: Sequence[AccountRow | Round]) -> pd.DataFrame:
@@ -135,9 +137,9 @@ def _table(rows: Sequence[AccountRow | Round]) -> pd.DataFrame:
 def _in_turn(worker: WorkerProcess, method: str, *arguments: Any) -> Any:
     """Calls a method of a worker, which stands still before and after."""
     worker.go_on()
-    found = worker.call(method, *arguments)
+    result = worker.call(method, *arguments)
     worker.stand_still()
-    return found
+    return result
 
 
 def row_of(what: str, accounts: Accounts) -> dict[str, Any]:

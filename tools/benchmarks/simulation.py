@@ -105,9 +105,9 @@ class Machine:
     def bias(self) -> float:
         """Mean time of a candidate / mean time of the baseline, if nothing is planted."""
         share, slower = self.slow_processes
-        found = 1.0 if self.slow_baseline else 1 + share * slower
+        time_ratio = 1.0 if self.slow_baseline else 1 + share * slower
         slow, fast = (math.exp(SLOW_STATE + self.states / 2), math.exp(-self.states / 2))
-        return found * (slow + fast) / (math.exp(SLOW_STATE) + 1) if self.states else found
+        return time_ratio * (slow + fast) / (math.exp(SLOW_STATE) + 1) if self.states else time_ratio
 
 
 @dataclass(frozen=True)
@@ -184,14 +184,14 @@ def steady(rounds: Rounds) -> Rounds:
     start = first_steady(curves) if curves else 0
     if not start:
         return rounds
-    found = {name: dict(measures) for name, measures in rounds.items()}
-    for measures in found.values():
+    steady_rounds = {name: dict(measures) for name, measures in rounds.items()}
+    for measures in steady_rounds.values():
         if TRAIN in measures:
             measures[TRAIN] = {
                 repeat: np.where(np.arange(len(times_ms)) < start, np.nan, times_ms)
                 for repeat, times_ms in measures[TRAIN].items()
             }
-    return found
+    return steady_rounds
 
 
 def simulate(
@@ -301,11 +301,11 @@ def _began(
 
 def _run(numbers: Iterator[int], clock: Any, round_s: float) -> NDArray[np.float64]:
     """The second in which each of these rounds begins."""
-    found = []
+    began_s = []
     for _ in numbers:
-        found.append(clock.now_s)
+        began_s.append(clock.now_s)
         clock.now_s += round_s
-    return np.array(found)
+    return np.array(began_s)
 
 
 class _Draws:
@@ -405,19 +405,19 @@ def _inside(spells: NDArray[np.float64], when_s: NDArray[np.float64]) -> NDArray
 def _found(rule: RuleOnRounds, rounds: Rounds, repeats: int, seconds: float) -> Found:
     interleaved = rule._target.interleaved
     bridge = f"{files.BRIDGE_PREFIX}onednn_off"
-    found = Found({}, {}, {}, repeats, seconds, {key: item.ended_by for key, item in rule.endings.items()})
+    measurement = Found({}, {}, {}, repeats, seconds, {key: item.ended_by for key, item in rule.endings.items()})
     rounds = steady(rounds)
     for (name, measure), ending in rule.endings.items():
         arm = rounds[name][measure]
-        found.speedups[name, measure] = ratio(
+        measurement.speedups[name, measure] = ratio(
             rounds[BASELINE][measure], arm, ending.confidence, interleaved=interleaved
         )
         if name == "mixed_float16" and measure in rounds.get(bridge, {}):
             of_bridge = rounds[bridge][measure]
             if len(of_bridge.keys() & arm.keys()) > 1:
-                found.precision[name, measure] = ratio(of_bridge, arm, ending.confidence, interleaved=interleaved)
+                measurement.precision[name, measure] = ratio(of_bridge, arm, ending.confidence, interleaved=interleaved)
     for measure in MEASURES:
-        others = tuple(found.speedups[name, measure] for name in CANDIDATES)
+        others = tuple(measurement.speedups[name, measure] for name in CANDIDATES)
         control = ratio(rounds[BASELINE][measure], rounds[files.CONTROL][measure], 0.95, interleaved=interleaved)
-        found.control[measure] = replace(control, others=others)
-    return found
+        measurement.control[measure] = replace(control, others=others)
+    return measurement

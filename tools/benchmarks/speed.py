@@ -60,14 +60,14 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     for study, commit in dict.fromkeys((row["study"], row["commit"]) for row in rows):
-        found = [row for row in rows if (row["study"], row["commit"]) == (study, commit)]
-        table = pd.DataFrame(found)
-        column: dict[str, Any] = {"runs": len(found), "dvc repro, s": table["seconds"].median()}
+        runs = [row for row in rows if (row["study"], row["commit"]) == (study, commit)]
+        table = pd.DataFrame(runs)
+        column: dict[str, Any] = {"runs": len(runs), "dvc repro, s": table["seconds"].median()}
         column["profile, s"] = table["profile_s"].median()
         column["of it timing"] = (table["timing_s"] / table["profile_s"]).median()
         column["first line, s"] = table["first_line_s"].median()
-        for name in found[0]["speedups"]:
-            intervals = pd.DataFrame([row["speedups"][name] for row in found if name in row["speedups"]])
+        for name in runs[0]["speedups"]:
+            intervals = pd.DataFrame([row["speedups"][name] for row in runs if name in row["speedups"]])
             mean = intervals["ratio"].mean()
             column[f"{name}, ratio"] = mean
             column[f"{name}, sd"] = intervals["ratio"].std()

@@ -21,7 +21,7 @@ from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.extras import Wanted
 from halfstep.profile.records import ArmConfig
 from halfstep.profile.repeats import Repeats, amounts
-from halfstep.profile.runner import Context, measure
+from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.stopping_rule import tables
 from halfstep.stats.speedup import speedup_of
 from halfstep.tasks.spec import TaskSpec
@@ -76,20 +76,25 @@ def compared(number: int, load_cores: float) -> dict[str, Any]:
         name: SlowedConfig(SPEC, Variant(policy=BASELINE), seed=0, slower_by=share) for name, share in SLOWER_BY.items()
     }
     profile = ProfileParams(inference_batch_sizes=(), seed=number)
-    context = Context(Wanted(traces=False), trainings_s=TRAININGS_S, began_s=time.monotonic())
+    context = MeasurementContext(Wanted(traces=False), trainings_s=TRAININGS_S, began_s=time.monotonic())
     with tempfile.TemporaryDirectory(prefix="halfstep-benchmark-") as folder, chdir(folder), other_load(load_cores):
         prepare(DataParams(), files.PREPARED)
         started_s = time.monotonic()
         kept = Repeats(Path(folder) / "repeats", amounts(profile, context.min_speedup))
-        found = measure(configs, BASELINE, profile, context, kept, serve)
+        measurement = measure(configs, BASELINE, profile, context, kept, serve)
         seconds = time.monotonic() - started_s
     ratios = {}
-    for name, endings in found.protocol.endings.items():
-        before, after = tables(found.records[BASELINE]), tables(found.records[name])
+    for name, endings in measurement.protocol.endings.items():
+        before, after = tables(measurement.records[BASELINE]), tables(measurement.records[name])
         ratio = speedup_of(TRAIN, before, after, endings[TRAIN].confidence)
         adopted = ratio.p_below(CompareParams().min_speedup) < 0.05  # if the accuracy is the same
         ratios[name] = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high, "adopted": adopted}
-    return {"ratios": ratios, "seconds": seconds, "rounds": found.protocol.rounds, "repeats": found.protocol.processes}
+    return {
+        "ratios": ratios,
+        "seconds": seconds,
+        "rounds": measurement.protocol.rounds,
+        "repeats": measurement.protocol.processes,
+    }
 
 
 def planted(what: str, load_cores: float) -> dict[str, Any]:
@@ -104,11 +109,11 @@ def planted(what: str, load_cores: float) -> dict[str, Any]:
 
 def report(rows: Sequence[Mapping[str, Any]]) -> str:
     """The comparisons by variant, and a line for each planted layer."""
-    found = [row for row in rows if "ratios" in row]
+    comparisons = [row for row in rows if "ratios" in row]
     columns = {}
-    for name in dict.fromkeys(name for row in found for name in row["ratios"]):
-        table = pd.DataFrame([row["ratios"][name] for row in found])
-        truth, seconds = 1 / (1 + SLOWER_BY[name]), pd.Series([row["seconds"] for row in found])
+    for name in dict.fromkeys(name for row in comparisons for name in row["ratios"]):
+        table = pd.DataFrame([row["ratios"][name] for row in comparisons])
+        truth, seconds = 1 / (1 + SLOWER_BY[name]), pd.Series([row["seconds"] for row in comparisons])
         error, holds = (table["ratio"] / truth - 1).abs(), (table["low"] <= truth) & (truth <= table["high"])
         columns[name] = {
             "interval contains the truth": f"{holds.sum()} of {len(table)}",

@@ -44,14 +44,14 @@ _README_NOTE = (
 )
 
 
-def render(found: Results, studies: Mapping[str, Study]) -> str:
+def render(results: Results, studies: Mapping[str, Study]) -> str:
     """The page.
 
     Args:
-        found: all results, and what cannot be shown.
+        results: all results, and what cannot be shown.
         studies: all of them, by name.
     """
-    machines = by_machine(found, list(studies))
+    machines = by_machine(results, list(studies))
     lines = [_INTRODUCTION, _PICTURE if machines else "There is no result yet.\n"]
     for each in machines.values():
         about = list(described([one for occasions in each.values() for one in occasions]))
@@ -62,8 +62,8 @@ def render(found: Results, studies: Mapping[str, Study]) -> str:
         lines += _occasions(each, studies)
         lines.append("")
     lines.append(_ADD)
-    if found.left_out:
-        lines += ["## Files that are left out", "", *(f"- {markdown_text(line)}" for line in found.left_out), ""]
+    if results.left_out:
+        lines += ["## Files that are left out", "", *(f"- {markdown_text(line)}" for line in results.left_out), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -81,7 +81,7 @@ def _details(study: Study, occasions: Sequence[Result]) -> Iterator[str]:
 
 
 def _minutes(occasions: Sequence[Result]) -> int:
-    return max(1, round(max(found.seconds for found in occasions) / 60))
+    return max(1, round(max(result.seconds for result in occasions) / 60))
 
 
 def _why(candidate: Candidate) -> str:
@@ -102,9 +102,9 @@ def _occasions(each: Mapping[str, Sequence[Result]], studies: Mapping[str, Study
     """How often the interval of an occasion holds the mean of the others; empty where no study has two."""
     lines = [
         f"| {' | '.join(map(markdown_text, cells))} |"
-        for name, found in each.items()
-        if len(found) > 1
-        for cells in held_cells(found, studies[name].title)
+        for name, occasions in each.items()
+        if len(occasions) > 1
+        for cells in held_cells(occasions, studies[name].title)
     ]
     if not lines:
         return []
@@ -117,9 +117,9 @@ def _occasions(each: Mapping[str, Sequence[Result]], studies: Mapping[str, Study
     ]
 
 
-def held_cells(found: Sequence[Result], title: str) -> Iterator[tuple[str, ...]]:
+def held_cells(occasions: Sequence[Result], title: str) -> Iterator[tuple[str, ...]]:
     """For each measure of a study: how wide the intervals are, how the occasions differ, and how many held."""
-    rows = rows_of(found)
+    rows = rows_of(occasions)
     measures = dict.fromkeys(measure for row in rows for candidate in row.candidates for measure in candidate.speedups)
     for measure in measures:
         groups = [ratios for row in rows if len(ratios := row.ratios(measure)) > 1]
@@ -137,10 +137,10 @@ def held_cells(found: Sequence[Result], title: str) -> Iterator[tuple[str, ...]]
         )
 
 
-def readme_rows(found: Results, studies: Mapping[str, Study]) -> str:
+def readme_rows(results: Results, studies: Mapping[str, Study]) -> str:
     """The studies for the README on the machine with the most of them, and its description; empty without a result."""
     wanted = [name for name, study in studies.items() if study.in_readme]
-    each = next(iter(by_machine(found, wanted).values()), None)
+    each = next(iter(by_machine(results, wanted).values()), None)
     if each is None:
         return ""
     about = "; ".join(described([one for occasions in each.values() for one in occasions]))

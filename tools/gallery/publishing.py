@@ -19,23 +19,23 @@ PAGE = "gallery.md"
 
 def show(studies: Mapping[str, Study], folder: Path) -> None:
     """Writes the page and the picture of all results into a folder, and says how often intervals held."""
-    found = read_results(studies, MEASURED, PUBLISHED)
-    _write(found, studies, folder)
-    for each in by_machine(found, list(studies)).values():
+    all_results = read_results(studies, MEASURED, PUBLISHED)
+    _write(all_results, studies, folder)
+    for each in by_machine(all_results, list(studies)).values():
         for name, occasions in ((name, some) for name, some in each.items() if len(some) > 1):
             for title, measure, width, spread, held, expected in page.held_cells(occasions, name):
                 print(
                     f"gallery: {title}, {measure}: intervals {width}, spread {spread}; {held} hold the mean of the "
                     f"others, {expected} expected"
                 )
-    print(f"gallery: {folder / PAGE} has {len(found.shown)} results")
+    print(f"gallery: {folder / PAGE} has {len(all_results.shown)} results")
 
 
-def _write(found: Results, studies: Mapping[str, Study], folder: Path) -> None:
-    machines = by_machine(found, list(studies))
-    for line in found.left_out:
+def _write(all_results: Results, studies: Mapping[str, Study], folder: Path) -> None:
+    machines = by_machine(all_results, list(studies))
+    for line in all_results.left_out:
         print(f"gallery: {line}", file=sys.stderr)
-    files.write_text(folder / PAGE, page.render(found, studies))
+    files.write_text(folder / PAGE, page.render(all_results, studies))
     if machines:
         from halfstep.gallery.picture import svg  # takes a second
 
@@ -44,11 +44,11 @@ def _write(found: Results, studies: Mapping[str, Study], folder: Path) -> None:
 
 def write_page(studies: Mapping[str, Study]) -> None:
     """Writes the page of the documentation and the rows of the README: the results that the repository has."""
-    found = read_results(studies, PUBLISHED)
-    _write(found, studies, DOCS)
+    published = read_results(studies, PUBLISHED)
+    _write(published, studies, DOCS)
     if README.is_file():
         text = README.read_text(encoding="utf-8")
-        files.write_text(README, page.between_markers(text, page.readme_rows(found, studies)))
+        files.write_text(README, page.between_markers(text, page.readme_rows(published, studies)))
 
 
 def add(studies: Mapping[str, Study]) -> None:
@@ -58,18 +58,18 @@ def add(studies: Mapping[str, Study]) -> None:
         GalleryError: there is none, or one is of code that nobody else has.
     """
     here = results.machine_id(results.environment())
-    found = [one for one in read_results(studies, MEASURED).shown if one.machine == here]
-    if not found:
+    measured = [one for one in read_results(studies, MEASURED).shown if one.machine == here]
+    if not measured:
         raise GalleryError(f"there is no result of this machine in {MEASURED}: run `{page.COMMAND}` first")
-    if dirty := [one.place.as_posix() for one in found if one.dirty]:
+    if dirty := [one.place.as_posix() for one in measured if one.dirty]:
         raise GalleryError(
             f"{dirty[0]} was measured with edits that are in no commit, so nobody can measure the same: commit or "
             "restore them, remove the file, and measure again"
         )
-    for one in found:
+    for one in measured:
         one.write(PUBLISHED / one.place)
     write_page(studies)
     print(
-        f"gallery: {len(found)} results are in {PUBLISHED / here}; commit that folder, {README}, {DOCS / PAGE} "
+        f"gallery: {len(measured)} results are in {PUBLISHED / here}; commit that folder, {README}, {DOCS / PAGE} "
         f"and {DOCS / page.PICTURE}, and open a pull request"
     )

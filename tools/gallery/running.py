@@ -47,19 +47,19 @@ def ended() -> None:
 
 
 def missing(
-    wanted: Sequence[Study], found: Results, machine: Mapping[str, Any], occasion: str | None
+    wanted: Sequence[Study], measured: Results, machine: Mapping[str, Any], occasion: str | None
 ) -> list[tuple[Study, float]]:
     """The studies without a result of this machine that is up to date, with the seconds they take, the shortest first.
 
     Args:
         wanted: studies to look for.
-        found: all results.
+        measured: all results.
         machine: as `results.environment` describes it.
         occasion: only results of this one count; None: those of any occasion.
     """
     open_ones = list[tuple[Study, float]]()
     for study in wanted:
-        known = found.of(results.machine_id(machine), study.name)
+        known = measured.of(results.machine_id(machine), study.name)
         current = [one.occasion for one in known if one.halfstep == results.version()]
         if not (current if occasion is None else occasion in current):
             open_ones.append((study, max((one.seconds for one in known), default=60 * study.minutes)))
@@ -95,12 +95,12 @@ def measure(
         print(f"gallery: {study.name}, {number} of {len(planned)}, {about}: {study.shows}", flush=True)
         try:
             with other_load(load_cores or 0.0):
-                found = run(study, machine, occasion, load_cores)
+                result = run(study, machine, occasion, load_cores)
         except HalfstepError as error:
             print(f"gallery: {study.name} failed: {one_line(str(error))}", file=sys.stderr, flush=True)
             failed.append(study.name)
             continue
-        print(f"gallery: {study.name}: {verdicts(found)}; {found.seconds:.0f} s", flush=True)
+        print(f"gallery: {study.name}: {verdicts(result)}; {result.seconds:.0f} s", flush=True)
     return failed
 
 
@@ -115,7 +115,7 @@ def run(study: Study, machine: Mapping[str, Any], occasion: str, load_cores: flo
     tags = git_tags()
     experiment.run(settings, name, overrides(params.load(), settings))
     comparison = results.public(experiment.comparison_of(name))
-    found = Result(
+    result = Result(
         study=study.name,
         occasion=occasion,
         date=date.today().isoformat(),
@@ -128,13 +128,13 @@ def run(study: Study, machine: Mapping[str, Any], occasion: str, load_cores: flo
         load_cores=load_cores,
         comparison=comparison,
     )
-    found.write(MEASURED / found.place)
-    return found
+    result.write(MEASURED / result.place)
+    return result
 
 
-def verdicts(found: Result) -> str:
+def verdicts(result: Result) -> str:
     """Such as `mixed_bfloat16 adopt 1.40× (1.35 to 1.46)`: each variant's training."""
-    candidates = found.comparison.candidates.items()
+    candidates = result.comparison.candidates.items()
     texts = {name: (item.verdict, item.speedups.get(TRAIN)) for name, item in candidates}
     return "; ".join(
         f"{name} {verdict}{f' {ratio_text(speedup)}' if speedup else ''}" for name, (verdict, speedup) in texts.items()

@@ -63,9 +63,9 @@ class Study(BaseModel):
             for section in sections:
                 mapping = mapping.setdefault(section, {})
             mapping[key] = value
-        found = parse(json.dumps(tree), name=f"{STUDIES}: {self.name}")
-        listed = [name for name in found.train.variants if _is_computed(found.variants[name].policy, environment)]
-        return found.model_copy(update={"train": found.train.model_copy(update={"variants": tuple(listed)})})
+        params = parse(json.dumps(tree), name=f"{STUDIES}: {self.name}")
+        listed = [name for name in params.train.variants if _is_computed(params.variants[name].policy, environment)]
+        return params.model_copy(update={"train": params.train.model_copy(update={"variants": tuple(listed)})})
 
     def lowers_precision(self, variant: str) -> bool:
         """Whether a variant computes in fewer bits than float32, and is no other change of the baseline."""
@@ -99,7 +99,9 @@ def _is_computed(policy: str, environment: Mapping[str, Any]) -> bool:
     gpus = [float(gpu.get("compute_capability") or 0) for gpu in environment["gpus"]]
     if gpus:
         assert FLOAT16.tensor_cores_from is not None, "it has tensor cores"
-        return any(found >= FLOAT16.tensor_cores_from or found in FLOAT16.arithmetic_ratios for found in gpus)
+        return any(
+            capability >= FLOAT16.tensor_cores_from or capability in FLOAT16.arithmetic_ratios for capability in gpus
+        )
     return bool(set(environment["cpu"].get("instruction_sets", ())) & FLOAT16.cpu_ratios.keys())
 
 
@@ -110,26 +112,26 @@ def read(path: Path = STUDIES) -> dict[str, Study]:
         GalleryError: the file is missing, or a study is invalid.
     """
     try:
-        found = _File.model_validate(parse_tree(path.read_text(encoding="utf-8"), str(path))).studies
+        studies = _File.model_validate(parse_tree(path.read_text(encoding="utf-8"), str(path))).studies
     except (OSError, UnicodeDecodeError) as error:
         raise GalleryError(f"{path} cannot be read ({error}): run from the root of the project") from None
     except ValidationError as error:
         first = error.errors()[0]
         text = f"{dotted(first['loc'])}: {first['msg']}, and is {first['input']!r}"
         raise GalleryError(f"{path}: {one_line(text, 300)}") from None
-    names = [study.name for study in found]
+    names = [study.name for study in studies]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise GalleryError(f"{path}: {', '.join(twice)} is given twice: rename one")
-    return {study.name: study for study in found}
+    return {study.name: study for study in studies}
 
 
 def check_of(studies: Mapping[str, Study]) -> Callable[[Result], None]:
     """What refuses results of other parameters than their study has now."""
 
-    def check(found: Result) -> None:
-        study = studies.get(found.study)
-        if study is None or study.sha256(found.comparison.environment) != found.parameters_sha256:
-            raise ValueError(f"{found.study} is no study with these parameters any more: measure again")
+    def check(result: Result) -> None:
+        study = studies.get(result.study)
+        if study is None or study.sha256(result.comparison.environment) != result.parameters_sha256:
+            raise ValueError(f"{result.study} is no study with these parameters any more: measure again")
 
     return check
 
@@ -153,7 +155,7 @@ def chosen(studies: Mapping[str, Study], names: Sequence[str]) -> list[Study]:
 def overrides(workspace: Params, settings: Params) -> Iterator[str]:
     """What must be set so that an experiment has a study's parameters, whatever params.yaml says, as Hydra reads it."""
     for section in (name for name in Params.model_fields if name not in _OF_THE_USER):
-        before, after = (getattr(found, section) for found in (workspace, settings))
+        before, after = (getattr(params, section) for params in (workspace, settings))
         if section == "variants":
             needed = {name: after[name] for name in settings.train.variants}
             pairs = [(name, before.get(name), entry) for name, entry in needed.items()]

@@ -74,9 +74,9 @@ def explain(data: Evidence) -> tuple[Reason, ...]:
     What makes a measure void comes before all others of it.
     """
     measures = list(dict.fromkeys((TRAIN, *data.speedups)))
-    found = [rule(data) for rule in _TRAIN_RULES]
-    found += [rule(data, measure) for measure in measures for rule in _RULES]
-    reasons = [reason for reason in found if reason is not None]
+    results = [rule(data) for rule in _TRAIN_RULES]
+    results += [rule(data, measure) for measure in measures for rule in _RULES]
+    reasons = [reason for reason in results if reason is not None]
     return tuple(sorted(reasons, key=lambda reason: (measures.index(reason.measure), *_order(reason))))
 
 

@@ -25,7 +25,7 @@ from halfstep.compare.explain.hardware import PeakRatios
 from halfstep.compare.explain.limit import share_at_limit
 from halfstep.compare.verdict import CONTROL_ERROR
 from halfstep.policies import SIXTEEN_BIT
-from halfstep.results.comparison import Account, BeforeAfter, Change, ClassChange, KindChange, OpChange, PartChange
+from halfstep.results.comparison import Account, BeforeAfter, Change, KindChange, LayerClassChange, OpChange, PartChange
 from halfstep.stats.changes import Changes
 from halfstep.stats.multiple import discoveries, holm
 from halfstep.stats.speedup import CONFIDENCE, Speedup, t_interval
@@ -68,7 +68,7 @@ def account_of(
     return Account(
         measured=measured,
         calm=calm,
-        kinds=tuple(sorted(kinds, key=lambda found: (-abs(found.value), found.kind))),
+        kinds=tuple(sorted(kinds, key=lambda change: (-abs(change.value), change.kind))),
         sum=part_change(accounts.traced),
         disturbance=_difference(measured, calm),
         unexplained=Change(value=untraced.value, low=untraced.low, high=untraced.high),
@@ -149,10 +149,10 @@ def op_changes(accounts: Accounts) -> dict[Literal["gained", "lost"], tuple[OpCh
     halves = changes.half_widths()
     dtypes = [_dtypes(table) for table in (accounts.baseline, accounts.candidate)]
     is_operation = times.index.get_level_values("operation").to_numpy() != ""  # not the host
-    found = []
+    operations = []
     for place in _listed(changes, _step_ms(accounts), is_operation):
         (layer, operation), row = times.index[place], times.iloc[place]
-        found.append(
+        operations.append(
             OpChange(
                 layer=layer,
                 operation=operation,
@@ -165,9 +165,9 @@ def op_changes(accounts: Accounts) -> dict[Literal["gained", "lost"], tuple[OpCh
                 high_ms=changes.deltas[place] + halves[place],
             )
         )
-    found.sort(key=lambda change: (change.delta_ms, change.layer, change.operation))
-    gained = tuple(change for change in found if change.delta_ms < 0)[:_SHOWN]
-    lost = tuple(change for change in reversed(found) if change.delta_ms > 0)[:_SHOWN]
+    operations.sort(key=lambda change: (change.delta_ms, change.layer, change.operation))
+    gained = tuple(change for change in operations if change.delta_ms < 0)[:_SHOWN]
+    lost = tuple(change for change in reversed(operations) if change.delta_ms > 0)[:_SHOWN]
     sides: dict[Literal["gained", "lost"], tuple[OpChange, ...]] = {"gained": gained, "lost": lost}
     return {side: side_changes for side, side_changes in sides.items() if side_changes}
 
@@ -233,8 +233,8 @@ def slower_types(accounts: Accounts) -> list[tuple[str, PartChange]]:
     of_types = replace(accounts, baseline=tables[0], candidate=tables[1], copy=tables[2] if tables[2:] else None)
     times, changes = of_types.changes(["operation"])
     places = _listed(changes, _step_ms(accounts), np.ones(len(times), dtype=bool), only_slower=True)
-    found = [(str(times.index[place]), PartChange(**fields_of(times, changes, place))) for place in places]
-    return sorted(found, key=lambda item: -item[1].delta)
+    slower = [(str(times.index[place]), PartChange(**fields_of(times, changes, place))) for place in places]
+    return sorted(slower, key=lambda item: -item[1].delta)
 
 
 def layers_of(accounts: Accounts, op_type: str) -> list[str]:
@@ -268,14 +268,14 @@ def stayed_in_32bit(accounts: Accounts) -> PartChange:
     return accounts.change(chosen, chosen)
 
 
-def _classes(accounts: Accounts) -> list[ClassChange]:
+def _classes(accounts: Accounts) -> list[LayerClassChange]:
     """What kinds of operations change by in all layers of a class, without small ones and those that may be 0."""
     times, changes = accounts.changes(["layer_class", "kind"])
     both = pd.concat([accounts.baseline, accounts.candidate])
     layers = both.groupby(["layer_class", "kind"])["layer"].nunique()
     is_class = times.index.get_level_values("layer_class").to_numpy() != ""
-    found = [
-        ClassChange(
+    class_changes = [
+        LayerClassChange(
             layer_class=str(times.index[place][0]),
             kind=str(times.index[place][1]),
             layers=int(layers[times.index[place]]),
@@ -283,7 +283,7 @@ def _classes(accounts: Accounts) -> list[ClassChange]:
         )
         for place in _listed(changes, _step_ms(accounts), is_class)
     ]
-    return sorted(found, key=lambda change: -abs(change.value))[:_SHOWN]
+    return sorted(class_changes, key=lambda change: -abs(change.value))[:_SHOWN]
 
 
 def _at_limit(table: pd.DataFrame, ratios: PeakRatios) -> dict[str, float]:

@@ -73,13 +73,13 @@ def no_16bit_instructions(data: Evidence) -> Reason | None:
     if precision.side(data.min_speedup) != "below":
         return None
     dtype = data.compute.name
-    found = sorted(instruction_sets(data.environment))
+    sets = sorted(instruction_sets(data.environment))
     return Reason(
         code="no_16bit_instructions",
-        text=f"This CPU has no {dtype} instructions ({', '.join(found)}), so it converts every number to float32 and "
+        text=f"This CPU has no {dtype} instructions ({', '.join(sets)}), so it converts every number to float32 and "
         f"back: a training step runs at {precision.ratio:.2f}× the speed "
         f"({interval_text(precision)}).",
-        evidence={"instruction_sets": found, "speedup_train": precision.ratio}
+        evidence={"instruction_sets": sets, "speedup_train": precision.ratio}
         | {"low": precision.low, "high": precision.high},
         advice=f"Keep {data.baseline.policy} on this CPU, or measure on one with instructions for {dtype}."
         + (f" Here try {data.policy_to_try}, for which it has instructions." if data.policy_to_try else ""),

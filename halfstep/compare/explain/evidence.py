@@ -22,7 +22,7 @@ STEP = "profiler/step_time_ms"
 
 
 @dataclass(frozen=True)
-class Factors:
+class SpeedupFactors:
     """The two factors of a speed-up: of the candidate's other settings, and of its precision on top of them."""
 
     settings: Speedup
@@ -56,7 +56,7 @@ class Evidence:
     control: Mapping[str, Speedup] = field(default_factory=dict)
     void: Collection[str] = ()
     throttled: Mapping[str, float] = field(default_factory=dict)
-    factors: Mapping[str, Factors] = field(default_factory=dict)
+    factors: Mapping[str, SpeedupFactors] = field(default_factory=dict)
     accounts: Accounts | None = None
     account: Account | None = None
     rejected: Collection[str] = ()
@@ -66,7 +66,7 @@ class Evidence:
         """The speed-up of a measure; None if it was not measured, or if the measure is void."""
         return None if measure in self.void else self.speedups.get(measure)
 
-    def factored(self, measure: str) -> Factors | None:
+    def factored(self, measure: str) -> SpeedupFactors | None:
         """The factors of a measure; None if there are none, or if the measure is void."""
         return None if measure in self.void else self.factors.get(measure)
 
@@ -98,8 +98,8 @@ class Evidence:
 
     def kind(self, name: str) -> KindChange | None:
         """What operations of a kind change by; None without an account, if it is void, or if they may not change."""
-        found = None if self.account is None or self.is_account_void else self.account.kind(name)
-        return found if found is not None and found.named else None
+        change = None if self.account is None or self.is_account_void else self.account.kind(name)
+        return change if change is not None and change.named else None
 
     @property
     def by_operation(self) -> Accounts | None:
@@ -237,9 +237,9 @@ def remedy(
     return Remedy(key=f"variants.{name}.{key}", before=getattr(entry, key), to=to, at_most=at_most, layers=layers)
 
 
-def changes_of(found: Sequence[Remedy]) -> dict[str, Any]:
+def changes_of(changes: Sequence[Remedy]) -> dict[str, Any]:
     """Changes as fields of a reason: the first one, and the others."""
-    return {"change": found[0] if found else None, "more_changes": tuple(found[1:]) or None}
+    return {"change": changes[0] if changes else None, "more_changes": tuple(changes[1:]) or None}
 
 
 def measure_text(measure: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from halfstep.compare.explain.account import slower_layers
 from halfstep.compare.explain.evidence import Evidence
 from halfstep.results.audit import LayerAudit
-from halfstep.results.comparison import ClassChange, Remedy
+from halfstep.results.comparison import LayerClassChange, Remedy
 
 MOST_SETS = 4  # of a variant, each of which takes a training to try
 _CLASSES = 3
@@ -32,7 +32,7 @@ def slower_sets(data: Evidence) -> list[Remedy]:
     return _changes(data, layers, sets)
 
 
-def casting_sets(data: Evidence, classes: Iterable[ClassChange]) -> list[Remedy]:
+def casting_sets(data: Evidence, classes: Iterable[LayerClassChange]) -> list[Remedy]:
     """Changes that keep the classes of layers in float32 whose conversions cost time; at best these are gone.
 
     Args:
@@ -40,8 +40,8 @@ def casting_sets(data: Evidence, classes: Iterable[ClassChange]) -> list[Remedy]
         classes: what conversions changed by in the layers of a class.
     """
     layers = _in_16_bits(data)
-    slower = sorted((found for found in classes if found.delta > 0), key=lambda found: -found.delta)
-    return _changes(data, layers, [(_of_class(layers, found.layer_class), found.delta) for found in slower])
+    slower = sorted((change for change in classes if change.delta > 0), key=lambda change: -change.delta)
+    return _changes(data, layers, [(_of_class(layers, change.layer_class), change.delta) for change in slower])
 
 
 def _in_16_bits(data: Evidence) -> Mapping[str, LayerAudit]:
@@ -64,12 +64,12 @@ def _changes(
         return []
     step_ms = data.speedup.candidate_time_ms
     matrices = {path for path, layer in layers.items() if layer.flops and layer.parameters}
-    found: dict[frozenset[str], Remedy] = {}
+    changes: dict[frozenset[str], Remedy] = {}
     for paths, gain_ms in sets:
         # With all matrix products in float32 it would be another policy.
         if not paths or gain_ms >= step_ms or (matrices and matrices <= set(paths)):
             continue
         name = f"all {layers[paths[0]].type}" if len(paths) > 1 else None
         change = data.changed("float32_layers", paths, step_ms / (step_ms - gain_ms), name)
-        found.setdefault(frozenset(paths), change)
-    return list(found.values())[:MOST_SETS]
+        changes.setdefault(frozenset(paths), change)
+    return list(changes.values())[:MOST_SETS]

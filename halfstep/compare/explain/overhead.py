@@ -44,15 +44,15 @@ def input_bound(data: Evidence) -> Reason | None:
     return _input_bound(data, text, input_ms, data.part_of_step("profiler/input_ms"))
 
 
-def _input_bound_by_rounds(data: Evidence, found: Waiting | None) -> Reason | None:
-    if found is None or found.share < INPUT_SHARE or found.bound is None:
+def _input_bound_by_rounds(data: Evidence, wait: Waiting | None) -> Reason | None:
+    if wait is None or wait.share < INPUT_SHARE or wait.bound is None:
         return None
     return _input_bound(
         data,
-        f"{found.text} ({percent_text(found.share)}, {100 * found.low:.0f} to {percent_text(found.high)})",
-        found.wait_ms,
-        {"step_with_input_ms": found.step_ms, "step_on_cached_batch_ms": found.cached_ms}
-        | {"share": found.share, "low": found.low, "high": found.high, "rounds": found.rounds},
+        f"{wait.text} ({percent_text(wait.share)}, {100 * wait.low:.0f} to {percent_text(wait.high)})",
+        wait.wait_ms,
+        {"step_with_input_ms": wait.step_ms, "step_on_cached_batch_ms": wait.cached_ms}
+        | {"share": wait.share, "low": wait.low, "high": wait.high, "rounds": wait.rounds},
     )
 
 
@@ -72,14 +72,14 @@ def _input_bound(data: Evidence, text: str, input_ms: float, evidence: dict[str,
 def _faster_input(data: Evidence, step_ms: float | None, cached_ms: float | None) -> list[Remedy]:
     """More threads where they are the project's, the batches kept in memory, and copies to a GPU in advance."""
     at_most, in_force = step_ms / cached_ms if step_ms and cached_ms else None, data.candidate.summary.in_force
-    found = []
+    changes = []
     if data.sets_input_threads and in_force.input_threads is not None:
-        found.append(data.changed("input_threads", 2 * in_force.input_threads, at_most))
+        changes.append(data.changed("input_threads", 2 * in_force.input_threads, at_most))
     if not in_force.cache_input:
-        found.append(data.changed("cache_input", True, at_most))
+        changes.append(data.changed("cache_input", True, at_most))
     if data.on_gpu and not in_force.prefetch_to_device:
-        found.append(data.changed("prefetch_to_device", True, at_most))
-    return found
+        changes.append(data.changed("prefetch_to_device", True, at_most))
+    return changes
 
 
 def larger_steps(data: Evidence, overhead_share: float) -> list[Remedy]:
@@ -88,12 +88,12 @@ def larger_steps(data: Evidence, overhead_share: float) -> list[Remedy]:
     A larger batch and XLA change what the operations cost, too, so that the share is no bound for them.
     """
     at_most, in_force = 1 / (1 - overhead_share), data.candidate.summary.in_force
-    found = [data.changed("batch_size", MORE_EXAMPLES * in_force.batch_size)]
+    changes = [data.changed("batch_size", MORE_EXAMPLES * in_force.batch_size)]
     if not in_force.xla:
-        found.append(data.changed("xla", True))
+        changes.append(data.changed("xla", True))
     if data.on_gpu and in_force.gpu_thread_mode != "gpu_private":
-        found.append(data.changed("gpu_thread_mode", "gpu_private", at_most))
-    return found
+        changes.append(data.changed("gpu_thread_mode", "gpu_private", at_most))
+    return changes
 
 
 def kernel_launch(data: Evidence) -> Reason | None:
@@ -149,8 +149,12 @@ def cast_overhead(data: Evidence) -> Reason | None:
     share = change.candidate_ms / data.account.sum.candidate_ms
     if share < CAST_SHARE:
         return None
-    classes = [found for found in data.account.classes or () if found.kind == "cast"]
-    where = [f"{found.layer_class} {ms_text(found.delta)} in {found.layers}" for found in classes if found.delta > 0]
+    classes = [class_change for class_change in data.account.classes or () if class_change.kind == "cast"]
+    where = [
+        f"{class_change.layer_class} {ms_text(class_change.delta)} in {class_change.layers}"
+        for class_change in classes
+        if class_change.delta > 0
+    ]
     return Reason(
         code="cast_overhead",
         text=f"Conversions between data types (Cast) take {ms_text(change.candidate_ms)} a step, {percent_text(share)} "

@@ -87,10 +87,10 @@ def _idle_operations(data: Evidence) -> Reason | None:
 def _idle_percent(data: Evidence) -> Reason | None:
     """By shares of all kernels, where the trace names no matrix operations."""
     names = [f"profiler/{name}_percent" for name in ("matrix", "tensor_core", "tensor_core_unknown")]
-    found = {name: data.candidate.metrics[name] for name in names if name in data.candidate.metrics}
-    if len(found) < len(names) or any(is_matrix(op) for op in data.operations):
+    percentages = {name: data.candidate.metrics[name] for name in names if name in data.candidate.metrics}
+    if len(percentages) < len(names) or any(is_matrix(op) for op in data.operations):
         return None
-    matrix, used, unknown = found.values()
+    matrix, used, unknown = percentages.values()
     idle = matrix - used - unknown
     if idle < IDLE_PERCENT or unknown > (1 - MIN_CLASSIFIED_SHARE) * matrix:
         return None
@@ -98,16 +98,16 @@ def _idle_percent(data: Evidence) -> Reason | None:
     return _idle(
         f"Matrix work takes {matrix:.0f} % of the compute time, and tensor cores only {used:.0f} %"
         + (f", or up to {used + unknown:.0f} %, as the use is unknown for some kernels" if unknown else ""),
-        found,
+        percentages,
         None if total_ms is None else total_ms * idle / 100,
         advice=_idle_advice(data, rest_ms=idle),
     )
 
 
-def _idle(found: str, evidence: dict[str, Any], time_ms: float | None, advice: str) -> Reason:
+def _idle(observation: str, evidence: dict[str, Any], time_ms: float | None, advice: str) -> Reason:
     return Reason(
         code="tensor_cores_idle",
-        text=f"{found}, although this GPU has tensor cores for 16 bit.",
+        text=f"{observation}, although this GPU has tensor cores for 16 bit.",
         evidence=evidence,
         advice=advice,
         time_ms=time_ms,
@@ -116,17 +116,19 @@ def _idle(found: str, evidence: dict[str, Any], time_ms: float | None, advice: s
 
 def _idle_advice(data: Evidence, rest_ms: float, float32_ms: float = 0.0, depthwise_ms: float = 0.0) -> str:
     """What to do about the causes that the trace and the configuration show."""
-    found = []
+    sentences = []
     if float32_ms:
-        found.append(f"Remove dtypes that are set on single layers: {ms_text(float32_ms)} of it compute in float32.")
+        sentences.append(
+            f"Remove dtypes that are set on single layers: {ms_text(float32_ms)} of it compute in float32."
+        )
     if depthwise_ms:
-        found.append(f"Depthwise convolutions ({ms_text(depthwise_ms)}) have no kernels for tensor cores.")
+        sentences.append(f"Depthwise convolutions ({ms_text(depthwise_ms)}) have no kernels for tensor cores.")
     if rest_ms > 0:
         batch_size, widths = odd_sizes(data, 8)
         sizes = [*([f"the batch size {batch_size}"] if batch_size else []), *map(str, widths)]
         shown = f" (now {', '.join(sizes)})" if sizes else ""
-        found.append(f"Make channels and train.batch_size multiples of 8{shown}.")
-    return " ".join(found)
+        sentences.append(f"Make channels and train.batch_size multiples of 8{shown}.")
+    return " ".join(sentences)
 
 
 def _is_depthwise(operation: AccountRow) -> bool:

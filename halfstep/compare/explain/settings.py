@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from halfstep.compare.explain.evidence import Evidence, Factors, changes_of, part_of_compute_ms, remedy
+from halfstep.compare.explain.evidence import Evidence, SpeedupFactors, changes_of, part_of_compute_ms, remedy
 from halfstep.compare.text import ratio_text
 from halfstep.results.comparison import Reason
 from halfstep.results.profile import Profile, Setting, differing_settings
@@ -45,13 +45,13 @@ def sizes_not_multiple(data: Evidence) -> Reason | None:
     batch_size, odd = odd_sizes(data, multiple)
     if batch_size is None and not odd:
         return None
-    found = [f"the batch size {batch_size}"] if batch_size else []
-    found += [f"layers with {', '.join(map(str, odd))} channels"] if odd else []
+    sizes = [f"the batch size {batch_size}"] if batch_size else []
+    sizes += [f"layers with {', '.join(map(str, odd))} channels"] if odd else []
     evidence: dict[str, Any] = {"batch_size": data.candidate.batch_size}
     return Reason(
         code=f"sizes_not_multiple_of_{multiple}",
         text=f"Tensor cores need multiples of {multiple}{' in TF32' if multiple == _MULTIPLE_TF32 else ''} for full "
-        f"speed. These sizes are not: {' and '.join(found)}.",
+        f"speed. These sizes are not: {' and '.join(sizes)}.",
         evidence=evidence | ({"layer_widths": odd} if odd else {}),
         advice=_rounded_advice(batch_size, odd, multiple),
     )
@@ -145,13 +145,13 @@ def baseline_is_tf32(data: Evidence) -> Reason | None:
 
 def xla_not_in_force(data: Evidence) -> Reason | None:
     """XLA is not in force although the entry requests it, or the other way round; `null` requests neither."""
-    requested, found = data.candidate.summary.entry.xla, data.candidate.summary.in_force.xla
-    if requested is None or requested == found:
+    requested, xla = data.candidate.summary.entry.xla, data.candidate.summary.in_force.xla
+    if requested is None or requested == xla:
         return None
     return Reason(
         code="xla_differs",
-        text=f"XLA is {_on(found)} although the entry of variants requests it {_on(requested)}.",
-        evidence={"requested_xla": requested, "candidate_xla": found},
+        text=f"XLA is {_on(xla)} although the entry of variants requests it {_on(requested)}.",
+        evidence={"requested_xla": requested, "candidate_xla": xla},
         advice=f"{_XLA_OFF}: remove them, or set xla: false.",
     )
 
@@ -161,14 +161,14 @@ def xla_chosen_differently(data: Evidence) -> Reason | None:
     if data.baseline is None:
         return None
     before, after = data.baseline.summary, data.candidate.summary
-    found = after.in_force.xla
-    if before.entry.xla is not None or after.entry.xla is not None or before.in_force.xla == found:
+    xla = after.in_force.xla
+    if before.entry.xla is not None or after.entry.xla is not None or before.in_force.xla == xla:
         return None
     return Reason(
         code="xla_differs",
-        text=f"XLA is {_on(found)} in this variant and {_on(not found)} in the baseline, although both entries leave "
+        text=f"XLA is {_on(xla)} in this variant and {_on(not xla)} in the baseline, although both entries leave "
         "it to Keras (xla: null): their models differ.",
-        evidence={"baseline_xla": not found, "candidate_xla": found},
+        evidence={"baseline_xla": not xla, "candidate_xla": xla},
         advice=f"{_XLA_OFF}: use the same layers in both, or set xla: false in both entries of variants.",
     )
 
@@ -259,9 +259,9 @@ def _settings_text(differing: dict[str, Setting]) -> str:
     return joined([f"{_NAMES[key]} {_on(after)}" for key, after in differing.items()])
 
 
-def _factors_evidence(factors: Factors) -> dict[str, Any]:
-    found = {"settings_factor": factors.settings, "precision_factor": factors.precision}
-    return {name: {"ratio": item.ratio, "low": item.low, "high": item.high} for name, item in found.items()}
+def _factors_evidence(factors: SpeedupFactors) -> dict[str, Any]:
+    speedups = {"settings_factor": factors.settings, "precision_factor": factors.precision}
+    return {name: {"ratio": item.ratio, "low": item.low, "high": item.high} for name, item in speedups.items()}
 
 
 def _difference_ms(speedup: Speedup) -> float:

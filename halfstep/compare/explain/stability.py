@@ -17,8 +17,8 @@ _SHOWN = 5  # layers
 
 def loss_scale_collapse(data: Evidence) -> Reason | None:
     """The loss scale fell below 1: gradients overflow float16 even without scaling."""
-    found = {f"seed {item.seed}": item.metrics.loss_scale for item in data.trainings}
-    scales = {seed: scale for seed, scale in found.items() if scale is not None}
+    loss_scales = {f"seed {item.seed}": item.metrics.loss_scale for item in data.trainings}
+    scales = {seed: scale for seed, scale in loss_scales.items() if scale is not None}
     collapsed = {seed: scale for seed, scale in scales.items() if scale < 1}
     if not collapsed:
         return None
@@ -36,20 +36,20 @@ def loss_scale_collapse(data: Evidence) -> Reason | None:
 
 def gradient_underflow(data: Evidence) -> Reason | None:
     """Most gradients of a layer are 0 in float16 at the loss scale in force, and are not in float32."""
-    found: dict[str, float] = {}
+    underflow: dict[str, float] = {}
     for training in data.trainings:
         for layer, share in (training.metrics.underflow or {}).items():
-            found[layer] = max(share, found.get(layer, 0.0))
-    if not found:
+            underflow[layer] = max(share, underflow.get(layer, 0.0))
+    if not underflow:
         return None
-    shares = ", ".join(f"{100 * share:.0f} % in {layer}" for layer, share in list(found.items())[:_SHOWN])
+    shares = ", ".join(f"{100 * share:.0f} % in {layer}" for layer, share in list(underflow.items())[:_SHOWN])
     return Reason(
         code="gradient_underflow",
         text=f"At the loss scale in force, gradients are 0 in float16 that are not 0 in float32: {shares}. "
         "These layers learn little.",
-        evidence={"zero_gradients": found},
+        evidence={"zero_gradients": underflow},
         advice="Keep them in float32, or use mixed_bfloat16, which has the range of float32.",
-        change=data.changed("float32_layers", tuple(found)),
+        change=data.changed("float32_layers", tuple(underflow)),
     )
 
 
@@ -59,8 +59,8 @@ def _located(trainings: Iterable[Training]) -> dict[int, Overflow]:
 
 def _places(trainings: Iterable[Training]) -> dict[str, Any]:
     """Where trainings overflow, as evidence."""
-    found = {f"seed {seed}": place.model_dump(exclude_none=True) for seed, place in _located(trainings).items()}
-    return {"overflow": found} if found else {}
+    overflows = {f"seed {seed}": place.model_dump(exclude_none=True) for seed, place in _located(trainings).items()}
+    return {"overflow": overflows} if overflows else {}
 
 
 def _places_text(trainings: Iterable[Training]) -> str:

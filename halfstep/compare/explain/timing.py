@@ -87,13 +87,13 @@ def throttled(data: Evidence, measure: str) -> Reason | None:
 
 def _ranges_text(gpu: GpuConditions) -> str:
     """The range of its clock and its temperature, as far as they are known."""
-    found = ""
+    text = ""
     if gpu.sm_clock_mhz is not None:
         limit = f" of {gpu.max_sm_clock_mhz}" if gpu.max_sm_clock_mhz is not None else ""
-        found += f", SM clock {gpu.sm_clock_mhz[0]} to {gpu.sm_clock_mhz[1]}{limit} MHz"
+        text += f", SM clock {gpu.sm_clock_mhz[0]} to {gpu.sm_clock_mhz[1]}{limit} MHz"
     if gpu.temperature_c is not None:
-        found += f", {gpu.temperature_c[0]} to {gpu.temperature_c[1]} °C"
-    return found
+        text += f", {gpu.temperature_c[0]} to {gpu.temperature_c[1]} °C"
+    return text
 
 
 def fixed_overhead(data: Evidence, measure: str) -> Reason | None:
@@ -109,10 +109,10 @@ def fixed_overhead(data: Evidence, measure: str) -> Reason | None:
     largest = max(filter(None, map(_batch_size, data.speedups)))
     if size == largest:
         return None
-    found = _fixed_ms(data.candidate, size, largest)
-    if found is None:
+    estimate = _fixed_ms(data.candidate, size, largest)
+    if estimate is None:
         return None
-    fixed_ms, call_ms, low, high = found
+    fixed_ms, call_ms, low, high = estimate
     if low < FIXED_SHARE:
         return None
     return Reason(
@@ -129,8 +129,8 @@ def fixed_overhead(data: Evidence, measure: str) -> Reason | None:
 
 
 def _batch_size(measure: str) -> int | None:
-    found = re.fullmatch(r"inference_b(\d+)", measure)
-    return int(found[1]) if found else None
+    match = re.fullmatch(r"inference_b(\d+)", measure)
+    return int(match[1]) if match else None
 
 
 def _fixed_ms(profile: Profile, size: int, largest: int) -> tuple[float, float, float, float] | None:

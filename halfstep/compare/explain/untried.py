@@ -49,8 +49,8 @@ def step_overhead(data: Evidence) -> Reason | None:
 
 def small_batch(data: Evidence) -> Reason | None:
     """A larger batch trains clearly more examples per second, as `profile.find_max_batch` found."""
-    found, here = data.candidate.summary.largest_batch, data.candidate.batch_size
-    speeds = {one.batch_size: one.examples_per_s for one in found.tried if one.examples_per_s} if found else {}
+    largest, here = data.candidate.summary.largest_batch, data.candidate.batch_size
+    speeds = {one.batch_size: one.examples_per_s for one in largest.tried if one.examples_per_s} if largest else {}
     best = max(speeds, key=speeds.__getitem__, default=here)
     if here not in speeds or best <= here or speeds[best] < data.min_speedup * speeds[here]:
         return None

@@ -46,15 +46,15 @@ def uuids(cuda: Any) -> list[str]:
             raise OSError(f"{name} returned {status}")
 
     call("cuInit", 0)
-    count, found = ctypes.c_int(), list[str]()
+    count, identifiers = ctypes.c_int(), list[str]()
     call("cuDeviceGetCount", ctypes.byref(count))
     get_uuid = "cuDeviceGetUuid_v2" if hasattr(cuda, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"  # v2 knows slices
     for ordinal in range(count.value):
         device, octets = ctypes.c_int(), (ctypes.c_ubyte * 16)()
         call("cuDeviceGet", ctypes.byref(device), ordinal)
         call(get_uuid, ctypes.byref(octets), device)
-        found.append(str(uuid.UUID(bytes=bytes(octets))))
-    return found
+        identifiers.append(str(uuid.UUID(bytes=bytes(octets))))
+    return identifiers
 
 
 if __name__ == "__main__":

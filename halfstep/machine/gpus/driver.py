@@ -39,10 +39,10 @@ def listed(library: Any) -> tuple[Gpu, ...]:
     if library is None:
         return ()
     try:
-        found = [_at(library, index) for index in range(library.nvmlDeviceGetCount())]
+        gpus = [_at(library, index) for index in range(library.nvmlDeviceGetCount())]
     except library.NVMLError as error:
         return (Gpu(name=f"unknown ({error})", uuid=""),)
-    return tuple(sorted(found, key=lambda gpu: gpu.pci_bus_id))
+    return tuple(sorted(gpus, key=lambda gpu: gpu.pci_bus_id))
 
 
 def _at(library: Any, index: int) -> Gpu:
@@ -90,8 +90,8 @@ def _slices(library: Any, handle: Any, parent: Gpu) -> Iterator[Gpu]:
 
 def _memory_bytes(library: Any, handle: Any) -> int | None:
     """Memory of a GPU or slice; None for a GPU that shares the memory of the processor."""
-    found = _supported(library, lambda: library.nvmlDeviceGetMemoryInfo(handle))
-    return None if found is None else int(found.total)
+    memory = _supported(library, lambda: library.nvmlDeviceGetMemoryInfo(handle))
+    return None if memory is None else int(memory.total)
 
 
 def versions(library: Any) -> tuple[str | None, str | None]:

@@ -26,11 +26,11 @@ def visible(variables: Mapping[str, str] = os.environ, *, model_only: bool = Fal
         model_only: whether it does not matter which of several GPUs of one model they are. Asking CUDA takes seconds.
     """
     with driver.nvml() as library:
-        found = select(driver.listed(library), variables, lambda: cuda.ask(variables), model_only=model_only)
+        visible_gpus = select(driver.listed(library), variables, lambda: cuda.ask(variables), model_only=model_only)
         if library is None:
-            return found
+            return visible_gpus
         version, newest_cuda = driver.versions(library)
-        return replace(found, driver=version, driver_cuda=newest_cuda)
+        return replace(visible_gpus, driver=version, driver_cuda=newest_cuda)
 
 
 def are_hidden(machine: Sequence[Gpu], variables: Mapping[str, str] = os.environ) -> bool:
@@ -97,9 +97,9 @@ def _find(entry: str, usable: Sequence[Gpu]) -> Gpu | None:
 
 def _as_cuda_shows(chosen: Sequence[Gpu]) -> tuple[Gpu, ...]:
     """The same with the first slice of partitioned GPUs: one slice alone, or GPUs that have none."""
-    found = [gpu.slices[0] if gpu.slices else gpu for gpu in chosen]
-    slices = [gpu for gpu in found if gpu.parent is not None]
-    return tuple(slices[:1] or found)
+    gpus = [gpu.slices[0] if gpu.slices else gpu for gpu in chosen]
+    slices = [gpu for gpu in gpus if gpu.parent is not None]
+    return tuple(slices[:1] or gpus)
 
 
 def _by_uuid(uuids: Sequence[str] | None, usable: Sequence[Gpu]) -> list[Gpu] | None:

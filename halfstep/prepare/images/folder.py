@@ -114,8 +114,8 @@ def _listing(root: Path) -> Listing:
     real_root = Path(os.path.realpath(root))
     for split, entries in class_folders.items():
         for entry in entries:
-            for found, refusal in _walk(entry, real_root):
-                path = os.path.relpath(found.path, root)
+            for file, refusal in _walk(entry, real_root):
+                path = os.path.relpath(file.path, root)
                 counts[split, entry.name] += 1
                 if refusal:
                     rejected.append(Rejection(printable(path), refusal))
@@ -139,9 +139,9 @@ def _split_folders(root: Path) -> dict[int, Path]:
     by_split = {split_of(entry.name): _only_wraps(Path(entry.path)) or Path(entry.path) for entry in named}
     others = [entry.name for entry in folders if entry not in named]
     if named and (others or len(by_split) < len(named) or TRAIN not in by_split):
-        found = ", ".join(printable(entry.name) for entry in folders)
+        names = ", ".join(printable(entry.name) for entry in folders)
         raise DataError(
-            f"data.path: {root} contains the folders {found}; allowed are either class folders only, or train with "
+            f"data.path: {root} contains the folders {names}; allowed are either class folders only, or train with "
             "optional validation (or val) and test, each with class folders: move the other folders away"
         )
     return {split: by_split[split] for split in (TRAIN, VALIDATION, TEST) if split in by_split}
@@ -203,8 +203,8 @@ def _check_classes(
     classes: list[str], class_folders: dict[int, list[Entry]], folders: dict[int, Path], main: int
 ) -> None:
     if len(classes) < 2:
-        found = f"only one class folder ({printable(classes[0])!r})" if classes else "no class folders"
-        raise DataError(f"data.path: {folders[main]} contains {found}; at least 2 are needed, one for each class")
+        contents = f"only one class folder ({printable(classes[0])!r})" if classes else "no class folders"
+        raise DataError(f"data.path: {folders[main]} contains {contents}; at least 2 are needed, one for each class")
     for split, entries in class_folders.items():
         for entry in entries:
             _refuse_linked_folder(entry, folders[split])

@@ -64,8 +64,8 @@ def _float_levels(image: Image.Image) -> Values:
         raise LevelsError("it contains values that are not finite")
     rounded = np.rint(levels * 255.0)  # tolerates errors of rounding, as in 1.0000001
     if rounded.min() < 0 or rounded.max() > 255:
-        found = f"values from {levels.min():.3g} to {levels.max():.3g}"
-        raise LevelsError(f"{found}, but floats must be from 0 (black) to 1 (white); {ADVICE}")
+        value_range = f"values from {levels.min():.3g} to {levels.max():.3g}"
+        raise LevelsError(f"{value_range}, but floats must be from 0 (black) to 1 (white); {ADVICE}")
     return levels
 
 

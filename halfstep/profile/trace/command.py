@@ -42,11 +42,11 @@ def main() -> None:
     if len(traces) == 1:
         _print_json(report(traces[0]))
         return
-    found = difference(*traces)
+    comparison = difference(*traces)
     if arguments.json:
-        _print_json(difference_report(found))
+        _print_json(difference_report(comparison))
     else:
-        wide_console().print(render(found, (str(paths[0]), str(paths[1]))))
+        wide_console().print(render(comparison, (str(paths[0]), str(paths[1]))))
 
 
 def _print_json(document: dict[str, Any]) -> None:
@@ -66,17 +66,17 @@ def report(trace: Trace) -> dict[str, Any]:
     }
 
 
-def difference_report(found: Difference) -> dict[str, Any]:
+def difference_report(comparison: Difference) -> dict[str, Any]:
     """The difference of two traces as a JSON object: each trace as in `report`, and what differs."""
-    before, after = found.metrics
+    before, after = comparison.metrics
     return {
-        "before": report(found.before),
-        "after": report(found.after),
+        "before": report(comparison.before),
+        "after": report(comparison.after),
         "metric_deltas": {name: after[name] - before[name] for name in before if name in after},
-        "operations_per_step": found.per_step,
-        "operations_gained": [_as_fields(change) for change in found.gained[:TOP]],
-        "operations_lost": [_as_fields(change) for change in found.lost[:TOP]],
-        "notes": list(found.notes),
+        "operations_per_step": comparison.per_step,
+        "operations_gained": [_as_fields(change) for change in comparison.gained[:TOP]],
+        "operations_lost": [_as_fields(change) for change in comparison.lost[:TOP]],
+        "notes": list(comparison.notes),
     }
 
 
@@ -92,10 +92,10 @@ def _top(trace: Trace) -> Iterable[Operation]:
 
 
 def _fields(item: Operation) -> dict[str, Any]:
-    found = _without_none(item._asdict())
-    kernel = found.pop("kernel")
-    del found["is_input"]
-    return found | ({"type": "Kernel", "name": kernel} if kernel else {})
+    fields = _without_none(item._asdict())
+    kernel = fields.pop("kernel")
+    del fields["is_input"]
+    return fields | ({"type": "Kernel", "name": kernel} if kernel else {})
 
 
 def _without_none(fields: dict[str, Any]) -> dict[str, Any]:

@@ -18,10 +18,10 @@ _MARK = 'put tf.profiler.experimental.Trace("train", step_num=n, _r=1) around ea
 _DROPPED = re.compile(r"events? dropped", re.IGNORECASE)
 
 
-def notes(trace: Trace, conversion: Conversion, found: tuple[str, ...], has_graph: bool) -> Trace:
-    """The trace with its warnings: those in `found`, those of the profiler, and those from the numbers themselves."""
+def notes(trace: Trace, conversion: Conversion, file_warnings: tuple[str, ...], has_graph: bool) -> Trace:
+    """The trace with its warnings: `file_warnings`, those of the profiler, and those from the numbers themselves."""
     warnings = (
-        *found,
+        *file_warnings,
         *_missing(conversion),
         *_steps(trace, hosts=len(conversion.host_overviews)),
         *_device(trace, conversion),
@@ -124,5 +124,5 @@ def _operation_types(trace: Trace, has_graph: bool) -> Iterator[str]:
 
 def _messages(conversion: Conversion) -> tuple[str, ...]:
     """Messages of the profiler; xprof repeats some of those in the trace. For those about steps `_steps` has others."""
-    found = (*conversion.overview.messages, *conversion.scan.errors, *conversion.scan.warnings)
-    return tuple(message for message in found if not message.startswith(UNKNOWN_STEPS))
+    messages = (*conversion.overview.messages, *conversion.scan.errors, *conversion.scan.warnings)
+    return tuple(message for message in messages if not message.startswith(UNKNOWN_STEPS))

@@ -88,9 +88,9 @@ def difference(before: Trace, after: Trace) -> Difference:
 
 def _rows(trace: Trace, per_step: bool) -> list[Timed]:
     """The operations of a step, or of the whole trace, with their milliseconds."""
-    found = trace.compute or tuple(item for item in trace.operations if item.host_or_device == "Device")
+    operations = trace.compute or tuple(item for item in trace.operations if item.host_or_device == "Device")
     steps = trace.marked_steps if per_step else 1
-    return [(_without_kernel(item), trace.operation_per_step(item, steps)[1]) for item in found]
+    return [(_without_kernel(item), trace.operation_per_step(item, steps)[1]) for item in operations]
 
 
 def _without_kernel(item: Operation) -> Operation:

@@ -76,19 +76,19 @@ def fusion_dtypes(programs: Iterable[bytes]) -> dict[str, str]:
     left out, because it may be computed in TF32, and so are names with different types in different programs. A program
     that cannot be read has no fusions.
     """
-    found: dict[str, set[str | None]] = {}
+    dtypes_by_name: dict[str, set[str | None]] = {}
     for program in programs:
         for (_, name), one in _instructions(program).items():
             if one.opcode == "fusion":
                 dtype = None if one.is_product and one.dtype == "float32" else one.dtype
-                found.setdefault(re.sub(r"\W", "_", name), set()).add(dtype)
-    single = {name: next(iter(dtypes)) for name, dtypes in found.items() if len(dtypes) == 1}
+                dtypes_by_name.setdefault(re.sub(r"\W", "_", name), set()).add(dtype)
+    single = {name: next(iter(dtypes)) for name, dtypes in dtypes_by_name.items() if len(dtypes) == 1}
     return {name: dtype for name, dtype in single.items() if dtype is not None}
 
 
 def instructions(programs: Iterable[bytes]) -> dict[tuple[str, str], Instruction]:
     """The instructions of some programs, by the names of the program, as `program_name` gives it, and of their own."""
-    return {key: found for program in programs for key, found in _instructions(program).items()}
+    return {key: instruction for program in programs for key, instruction in _instructions(program).items()}
 
 
 def program_name(module: str) -> str:
@@ -103,7 +103,7 @@ _remembered = functools.lru_cache(maxsize=64)  # each short trace of a worker ha
 def _instructions(program: bytes) -> dict[tuple[str, str], Instruction]:
     module = _module(program)
     name, by_id = program_name(_text(module.name)), {computation.id: computation for computation in module.computations}
-    found = {}
+    by_name = {}
     for computation in module.computations:
         shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
         for instruction in computation.instructions:
@@ -113,8 +113,8 @@ def _instructions(program: bytes) -> dict[tuple[str, str], Instruction]:
             factors = _own_factors(instruction, shapes) or [dtype for part in body for dtype in _factors(part)]
             dtype = _common(factors) if factors else _dtype_of_largest(instruction, body, shapes)
             opcode = _text(instruction.opcode)
-            found[name, _text(instruction.name)] = Instruction(operation, op_type, dtype, opcode, bool(factors))
-    return found
+            by_name[name, _text(instruction.name)] = Instruction(operation, op_type, dtype, opcode, bool(factors))
+    return by_name
 
 
 @_remembered

@@ -29,8 +29,8 @@ def find_trace_files(path: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     runs: dict[Path, list[Path]] = defaultdict(list)
     for file in filter(Path.is_file, path.rglob(f"*{SUFFIX}")):
         runs[file.parent].append(file)
-    if not runs and (found := next((file for file in path.rglob("*") if file.name.endswith(_OF_VIEWERS)), None)):
-        raise _for_viewers(found)
+    if not runs and (viewer_file := next((file for file in path.rglob("*") if file.name.endswith(_OF_VIEWERS)), None)):
+        raise _for_viewers(viewer_file)
     if not runs:
         raise TraceError(f"{path} holds no trace: pass a {SUFFIX} file or a folder with one in it or below it")
     newest = max(runs, key=lambda run: (max(file.stat().st_mtime for file in runs[run]), run))

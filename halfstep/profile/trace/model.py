@@ -118,14 +118,14 @@ class Trace:
 
     def metrics(self) -> dict[str, float]:
         """The metrics that apply, by their name in MLflow. Times are means over the steps."""
-        found = {**self._step_metrics(), **self._compute_metrics()}
+        values = {**self._step_metrics(), **self._compute_metrics()}
         if self.xprof_16bit_percent is not None:
-            found["profiler/compute_16bit_percent_xprof"] = self.xprof_16bit_percent
+            values["profiler/compute_16bit_percent_xprof"] = self.xprof_16bit_percent
         if self.xprof_32bit_percent is not None:
-            found["profiler/compute_32bit_percent_xprof"] = self.xprof_32bit_percent
+            values["profiler/compute_32bit_percent_xprof"] = self.xprof_32bit_percent
         if self.peak_memory_bytes is not None:
-            found["memory/peak_mib"] = self.peak_memory_bytes / MIB
-        return found
+            values["memory/peak_mib"] = self.peak_memory_bytes / MIB
+        return values
 
     @property
     def step_time_ms(self) -> tuple[float, ...]:
@@ -168,15 +168,15 @@ class Trace:
     def _step_metrics(self) -> dict[str, float]:
         if not self.steps:
             return {}
-        found = {"profiler/step_time_ms": statistics.fmean(self.step_time_ms)}
+        metrics = {"profiler/step_time_ms": statistics.fmean(self.step_time_ms)}
         for name in PART_NAMES:
             values = [step.parts()[name] for step in self.steps if name in step.parts()]
             if values:
-                found[f"profiler/{name}"] = statistics.fmean(values)
+                metrics[f"profiler/{name}"] = statistics.fmean(values)
         if len(self.steps) > 1:
-            found["profiler/step_time_ms_median"] = statistics.median(self.step_time_ms)
-            found["profiler/step_time_ms_sd"] = statistics.stdev(self.step_time_ms)
-        return found
+            metrics["profiler/step_time_ms_median"] = statistics.median(self.step_time_ms)
+            metrics["profiler/step_time_ms_sd"] = statistics.stdev(self.step_time_ms)
+        return metrics
 
     def _compute_metrics(self) -> dict[str, float]:
         on_device = bool(self.kernels)
@@ -189,18 +189,18 @@ class Trace:
         def percent(chosen: Callable[[Operation], object]) -> float:
             return 100 * math.fsum(row.self_time_us for row in rows if chosen(row)) / total
 
-        found = {
+        metrics = {
             "profiler/compute_16bit_percent": percent(lambda row: row.dtype in SIXTEEN_BIT),
             "profiler/compute_32bit_percent": percent(lambda row: row.dtype == "float32"),
             "profiler/cast_percent": percent(lambda row: row.is_cast),
             "profiler/matrix_percent": percent(lambda row: row.category == "matrix"),
             "profiler/memory_bound_percent": percent(lambda row: row.category == "memory"),
         }
-        return found | (self._device_metrics(percent) if on_device else {})
+        return metrics | (self._device_metrics(percent) if on_device else {})
 
     def _device_metrics(self, percent: Callable[[Callable[[Any], object]], float]) -> dict[str, float]:
         """Shares of a GPU's compute time. What names do not show is a share of its own."""
-        found = {
+        metrics = {
             "profiler/compute_tf32_percent": percent(lambda row: row.dtype == "tf32"),
             "profiler/compute_unknown_percent": percent(lambda row: row.dtype is None),
             "profiler/tensor_core_percent": percent(lambda row: row.tensor_core),
@@ -209,4 +209,4 @@ class Trace:
         }
         matrix = percent(lambda row: row.category == "matrix")
         on_cores = percent(lambda row: row.category == "matrix" and row.tensor_core)
-        return found | ({"profiler/matrix_tensor_core_percent": 100 * on_cores / matrix} if matrix else {})
+        return metrics | ({"profiler/matrix_tensor_core_percent": 100 * on_cores / matrix} if matrix else {})

@@ -50,7 +50,7 @@ def host_threads(planes: Sequence[Any]) -> list[list[Segment]]:
     """The operations that each thread of the hosts ran, in the order of their starts, the outer ones first."""
     hosts = [plane for plane in planes if plane.name == HOST]
     compiled = instructions(program for plane in planes for program in programs(plane))
-    return [found for plane in hosts for found in (*_threads(plane), *_compiled(plane, compiled))]
+    return [thread for plane in hosts for thread in (*_threads(plane), *_compiled(plane, compiled))]
 
 
 def gpu_streams(planes: Sequence[Any]) -> list[list[Segment]]:
@@ -124,15 +124,15 @@ def _operations(line: Any, matches: Mapping[int, re.Match[str]]) -> list[Segment
     """What a thread ran; `matches` are the names of the operations by the number of their events."""
     is_input = line.name.startswith(_INPUT_THREAD)
     known: dict[int, Operation] = {}
-    found = []
+    segments = []
     for event in line.events:
         number = event.metadata_id
         if number not in matches:
             continue
         if number not in known:
             known[number] = Operation(matches[number]["type"], matches[number]["name"], is_input=is_input)
-        found.append(Segment(*span(line, event), known[number]))
-    return sorted(found, key=lambda one: (one.start, -one.end))
+        segments.append(Segment(*span(line, event), known[number]))
+    return sorted(segments, key=lambda one: (one.start, -one.end))
 
 
 def _compiled(plane: Any, known: Mapping[tuple[str, str], Instruction]) -> Iterator[list[Segment]]:
@@ -157,9 +157,9 @@ def _compiled(plane: Any, known: Mapping[tuple[str, str], Instruction]) -> Itera
             elif "_c" in stats and event_names[event.metadata_id].startswith(_END):
                 ends[_number(stats["_c"])] = end
     for start, end, number, key in begun:
-        found = known.get(key, Instruction())
-        if not found.is_control:
-            operation = Operation(found.type or _compiled_type(key[1]), found.operation or key[1], dtype=found.dtype)
+        info = known.get(key, Instruction())
+        if not info.is_control:
+            operation = Operation(info.type or _compiled_type(key[1]), info.operation or key[1], dtype=info.dtype)
             yield [Segment(start, max(end, ends.get(number, end)), operation)]
 
 
@@ -190,7 +190,7 @@ def _kernels(
     stat_names = names_of(plane.stat_metadata)
     event_names = names_of(plane.event_metadata)
     kernels: dict[tuple[Any, ...], Operation] = {}
-    found = []
+    segments = []
     for event in line.events:
         stats = {stat_names.get(stat.metadata_id, ""): stat for stat in event.stats}
         texts = {name: stat_text(stats[name], stat_names) for name in _KERNEL_STATS if name in stats}
@@ -198,8 +198,8 @@ def _kernels(
         key = (kernel, *texts.items())
         if key not in kernels:
             kernels[key] = _kernel(kernel, texts, known, dtypes)
-        found.append(Segment(*span(line, event), kernels[key]))
-    return sorted(found, key=lambda one: (one.start, -one.end))
+        segments.append(Segment(*span(line, event), kernels[key]))
+    return sorted(segments, key=lambda one: (one.start, -one.end))
 
 
 def _kernel(

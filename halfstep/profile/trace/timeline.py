@@ -54,7 +54,7 @@ def traced_steps(path: Path) -> list[TracedStep]:
     bounds = [start for start, _ in markers[1:]] + [markers[-1][1]]
     by_step: list[list[Segment]] = [[] for _ in bounds[1:]]
     threads = gpu_streams(planes) or host_threads(planes)
-    for segment in (found for thread in threads for found in innermost(thread, bounds[0], bounds[-1])):
+    for segment in (piece for thread in threads for piece in innermost(thread, bounds[0], bounds[-1])):
         for step in range(bisect_right(bounds, segment.start) - 1, bisect_left(bounds, segment.end)):
             start, end = max(segment.start, bounds[step]), min(segment.end, bounds[step + 1])
             by_step[step].append(segment._replace(start=start, end=end))

@@ -117,7 +117,7 @@ def _cause(status: int, log: str) -> str:
 
 def _convert_here(paths: list[Path]) -> dict[str, Any]:
     spaces = {path: parse(path) for path in paths}  # first, because xprof may crash on a truncated file
-    found = scan({path.name: space for path, space in spaces.items()})
+    scanned = scan({path.name: space for path, space in spaces.items()})
     planes = [plane for space in spaces.values() for plane in space.planes]
     operations, gpus = totals([*host_threads(planes), *gpu_streams(planes)]), computing_gpus(planes)
     for path, space in spaces.items():
@@ -136,7 +136,7 @@ def _convert_here(paths: list[Path]) -> dict[str, Any]:
         "operations": operations,
         "computing_gpus": gpus,
         "peak_bytes": peaks,
-        "scan": asdict(found),
+        "scan": asdict(scanned),
     }
 
 

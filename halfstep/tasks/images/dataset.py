@@ -78,13 +78,13 @@ def views_of_one_image(directory: Path, examples: int, seed: int) -> PreparedIma
 
 def _verify_small_files(directory: Path, expected_sha256: str) -> str:
     names = files.read_manifest(directory)
-    found = files.sha256_file(directory / files.MANIFEST)
-    if found != expected_sha256:
+    digest = files.sha256_file(directory / files.MANIFEST)
+    if digest != expected_sha256:
         raise CorruptFileError(f"{directory} was changed while a stage was reading it: run `dvc repro` again")
     for name in names:
         if name not in {f"{split}_images.npy" for split in SPLITS}:
             files.verified(directory, name)
-    return found
+    return digest
 
 
 def _open_split(directory: Path, name: str) -> Split:

@@ -78,8 +78,8 @@ def _test_metrics(labels: np.ndarray, probabilities: NDArray[np.float32]) -> dic
     """Accuracy, and mean cross-entropy, clipped at `keras.config.epsilon()` as in Keras's loss; absent if infinite."""
     true_class = probabilities[np.arange(len(labels)), labels]
     loss = float(-np.log(np.clip(true_class, keras.config.epsilon(), 1.0)).mean())
-    found = {"test_accuracy": float(np.mean(is_correct(labels, probabilities)))}
-    return found | ({"test_loss": loss} if math.isfinite(loss) else {})
+    metrics = {"test_accuracy": float(np.mean(is_correct(labels, probabilities)))}
+    return metrics | ({"test_loss": loss} if math.isfinite(loss) else {})
 
 
 def _optimizer(train: TrainParams, steps_per_epoch: int) -> keras.optimizers.Optimizer:

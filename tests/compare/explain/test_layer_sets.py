@@ -11,7 +11,7 @@ from halfstep.compare.explain.accounts import Accounts
 from halfstep.compare.explain.evidence import Evidence
 from halfstep.compare.explain.layer_sets import casting_sets, slower_sets
 from halfstep.results.audit import LayerAudit, ModelAudit, Totals
-from halfstep.results.comparison import ClassChange
+from halfstep.results.comparison import LayerClassChange
 from halfstep.results.profile import AccountRow, read_profile
 from halfstep.stats.speedup import CONFIDENCE, ProcessTimes, Speedup
 from tests.small_study import SmallStudy, environment
@@ -63,7 +63,7 @@ def test_slower_classes_come_first_and_a_matrix_product_stays_in_16_bits(data: E
 def test_classes_with_casts_are_kept_in_float32(data: Evidence) -> None:
     casts = {"LayerNormalization": 3.0, "Dense": 2.0, "Conv2D": 1.0, "Activation": -1.0}
     classes = [
-        ClassChange(
+        LayerClassChange(
             layer_class=name, kind="cast", layers=2, value=delta, low=delta, high=delta, baseline_ms=0, candidate_ms=3
         )
         for name, delta in casts.items()

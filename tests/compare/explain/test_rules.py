@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halfstep.compare.explain import explain
-from halfstep.compare.explain.evidence import Evidence, Factors
+from halfstep.compare.explain.evidence import Evidence, SpeedupFactors
 from halfstep.results.training import Training
 from halfstep.text import TRAIN
 from tests.small_study import accounted, environment, measured_speedup, operation, profile, training_metrics
@@ -73,7 +73,7 @@ class Case:
             environment(*self.instruction_sets, gpu=gpu if self.device == "GPU" else None),
             self.min_speedup,
             classes=10,
-            factors={TRAIN: Factors(speedup, measured_speedup(self.precision, 0.0005, -0.0005))}
+            factors={TRAIN: SpeedupFactors(speedup, measured_speedup(self.precision, 0.0005, -0.0005))}
             if self.precision
             else {},
         )

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from halfstep.compare.explain import explain, explain_profile
-from halfstep.compare.explain.evidence import Evidence, Factors
+from halfstep.compare.explain.evidence import Evidence, SpeedupFactors
 from halfstep.results.comparison import Reason
 from halfstep.results.profile import Profile
 from halfstep.stats.speedup import Speedup, train_speedup
@@ -101,8 +101,8 @@ def test_control_that_differs_voids_what_was_timed_for_its_measure() -> None:
     assert _codes(_evidence(speedups, control=control)) == [(TRAIN, "stalls"), (B1, "stalls")]
 
 
-def _factors(settings: tuple[float, float], precision: tuple[float, float]) -> Factors:
-    return Factors(speedup_between(*settings), speedup_between(*precision))
+def _factors(settings: tuple[float, float], precision: tuple[float, float]) -> SpeedupFactors:
+    return SpeedupFactors(speedup_between(*settings), speedup_between(*precision))
 
 
 WITHOUT_ONEDNN = {"onednn": False}

@@ -63,16 +63,18 @@ def _function(name: str) -> Callable[[Shape, int], keras.Model]:
     return _with_two_arguments(getattr(importlib.import_module(module), function), function)
 
 
-def _with_two_arguments(found: Callable[[Shape, int], keras.Model], name: str) -> Callable[[Shape, int], keras.Model]:
+def _with_two_arguments(
+    function: Callable[[Shape, int], keras.Model], name: str
+) -> Callable[[Shape, int], keras.Model]:
     try:
-        signature = inspect.signature(found)
+        signature = inspect.signature(function)
     except ValueError:  # of a function in C
-        return found
+        return function
     try:
         signature.bind((), 0)
     except TypeError:
         raise TypeError(f"{name}{signature} must be {name}(input_shape, classes)") from None
-    return found
+    return function
 
 
 def _subject(model: ModelParams, input_shape: Shape) -> str:

@@ -70,10 +70,10 @@ def output_problem(built: keras.Model, input_shape: tuple[int, int, int]) -> str
         output, _ = built.stateless_call(weights, built.non_trainable_variables, images, training=False)
         if isinstance(output, list | tuple | dict):
             return f"returns its output in a {type(output).__name__}; {_FUNCTIONAL}"
-        found = keras.ops.convert_to_numpy(keras.ops.cast(output, "float32"))
+        probabilities = keras.ops.convert_to_numpy(keras.ops.cast(output, "float32"))
         if weights is others:  # large activations are no problem of the model
-            found = found[np.isfinite(found).all(axis=1)]
-        if problem := probabilities_problem(found, policy):
+            probabilities = probabilities[np.isfinite(probabilities).all(axis=1)]
+        if problem := probabilities_problem(probabilities, policy):
             return problem
     return None
 
@@ -84,15 +84,15 @@ def _near(weight: keras.Variable, draw: np.random.Generator) -> object:
     return weight.constraint(value) if weight.constraint else value
 
 
-def probabilities_problem(found: np.ndarray, compute_dtype: str) -> str | None:
+def probabilities_problem(probabilities: np.ndarray, compute_dtype: str) -> str | None:
     """What is wrong with class probabilities `(images, classes)`; None if each row is valid.
 
     Values that are not finite are a problem in float32 only. In 16 bits they may be caused by the precision: this is a
     result of the training.
     """
-    finite = found[np.isfinite(found).all(axis=1)]
+    finite = probabilities[np.isfinite(probabilities).all(axis=1)]
     is_float32 = compute_dtype == "float32"
-    if len(finite) < len(found) and is_float32:
+    if len(finite) < len(probabilities) and is_float32:
         return "returns values that are not finite for random images; check the initial weights and the scaling"
     sums = finite.sum(axis=1)
     tolerance = max(TOLERANCE, TOLERANCE_SPACINGS * PRECISIONS[compute_dtype].spacing)
