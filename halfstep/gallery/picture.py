@@ -17,9 +17,7 @@ from halfstep.gallery.results import Result, Subject
 from halfstep.results.comparison import Ratio
 from halfstep.text import TRAIN
 
-Lines = Sequence[
-    tuple[float, str, CandidateRow]
-]  # of a panel: place from the top, title of the study at its first, candidate
+Lines = Sequence[tuple[float, str, CandidateRow]]  # of a panel: its place from the top, its title if new, a candidate
 # Told apart by people who are colour-blind, and in grey by their shape.
 COLOURS = {"adopt": "#1b7837", "faster": "#1b7837", "reject": "#b2182b", "slower": "#b2182b", "inconclusive": "#666666"}
 SHAPES = {"adopt": "o", "faster": "o", "reject": "s", "slower": "s", "inconclusive": "D"}
