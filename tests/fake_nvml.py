@@ -50,10 +50,10 @@ class Device:
             part.parent = self
 
     def answer(self, name: str) -> Any:
-        found = self.answers.get(name, error("NOT_SUPPORTED"))
-        if isinstance(found, Exception):
-            raise found
-        return found
+        value = self.answers.get(name, error("NOT_SUPPORTED"))
+        if isinstance(value, Exception):
+            raise value
+        return value
 
     def set_flags(self, *names: str) -> None:
         """Sets which clocks event reasons are active now, by the end of their constants."""
@@ -189,9 +189,9 @@ class FakeNvml:
         self._check("ViolationStatus")
         if policy not in device.violations_ns:
             raise error("NOT_SUPPORTED")
-        found = pynvml.c_nvmlViolationTime_t()
-        found.violationTime = device.violations_ns[policy]
-        return found
+        status = pynvml.c_nvmlViolationTime_t()
+        status.violationTime = device.violations_ns[policy]
+        return status
 
     def nvmlDeviceGetComputeRunningProcesses(self, device: Device) -> list[Any]:  # noqa: N802
         self._check("ComputeRunningProcesses")

@@ -119,8 +119,14 @@ CONFIGURATION = Configuration(
 
 def settings_in_force(policy: str, **settings: Any) -> InForce:
     """The settings of an arm, with those of the default parameters."""
-    found: dict[str, Any] = {"xla": False, "tf32": True, "onednn": True, "batch_size": BATCH_SIZE, "input_threads": 2}
-    return InForce(policy=policy, **(found | {"learning_rate": 0.005} | settings))
+    defaults: dict[str, Any] = {
+        "xla": False,
+        "tf32": True,
+        "onednn": True,
+        "batch_size": BATCH_SIZE,
+        "input_threads": 2,
+    }
+    return InForce(policy=policy, **(defaults | {"learning_rate": 0.005} | settings))
 
 
 ENDING = Ending(ended_by="time", confidence=0.96, looks=2, repeats=4)
@@ -221,7 +227,7 @@ def own_scores(variant: str, seed: int, kind: Literal["score", "metric"], loss: 
     generator = np.random.default_rng([seed, VARIANTS.index(variant)])
     common = np.random.default_rng(0).beta(5, 2, IMAGES)
     scores = common + (0.0 if variant == "float32" else 0.02 * generator.normal(size=IMAGES) - loss)
-    return scores if kind == "score" else metric_scores(lambda _, found: float(found.mean()), scores, scores)
+    return scores if kind == "score" else metric_scores(lambda _, values: float(values.mean()), scores, scores)
 
 
 def time_ms(name: str, process: int, baseline_ms: float) -> float:
@@ -552,9 +558,9 @@ def _of_repeats(name: str) -> list[float]:
 def accounts_between(before: Profile, after: Profile) -> Accounts | None:
     """Short traces of two arms and a copy, with the operations of their profiles; None if one has none."""
     tables, calm_ms = [], []
-    for found, name in ((before, "float32"), (after, "candidate"), (before, files.CONTROL)):
-        step_ms = found.metrics.get("profiler/step_time_ms", found.account["time_ms"].sum())
-        rows = account_rows(compute_operations(found), step_ms, name)
+    for arm, name in ((before, "float32"), (after, "candidate"), (before, files.CONTROL)):
+        step_ms = arm.metrics.get("profiler/step_time_ms", arm.account["time_ms"].sum())
+        rows = account_rows(compute_operations(arm), step_ms, name)
         tables.append(pd.DataFrame(list(map(asdict, rows))))
         calm_ms.append(step_ms * pd.Series(_of_repeats(name)))
     if before.account.empty or after.account.empty:

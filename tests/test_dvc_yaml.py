@@ -89,9 +89,9 @@ def test_all_templates_exist_and_are_used(root: Path, pipeline: dict[str, Any]) 
 def test_params_yaml_contains_the_defaults(root: Path) -> None:
     written = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
     expected = Params().model_dump(mode="json")
-    found = dict(leaves(written))
+    values = dict(leaves(written))
     optional = {name for name, value in leaves(expected) if name.startswith("variants.") and value in (None, [])}
-    assert found == {name: value for name, value in leaves(expected) if name in found or name not in optional}
+    assert values == {name: value for name, value in leaves(expected) if name in values or name not in optional}
     assert list(written) == list(expected)
     assert load(root / "params.yaml") == Params()
 

@@ -64,6 +64,6 @@ def test_names_stay_different_in_tables() -> None:
 
 @pytest.mark.parametrize("text", ["short\n", "line\n" * 100, "x" * 500, "x\n" + "y" * 500])
 def test_truncated_text_fits_and_names_the_rest(text: str) -> None:
-    found = truncated_markdown(text, 100, "The rest is in x.")
-    assert len(found) <= 100
-    assert found == text or found.endswith("\n\nThe rest is in x.\n")
+    truncated = truncated_markdown(text, 100, "The rest is in x.")
+    assert len(truncated) <= 100
+    assert truncated == text or truncated.endswith("\n\nThe rest is in x.\n")

@@ -26,7 +26,7 @@ print(*(path.read_text().strip() for path in Path("/proc/self/task").glob("*/com
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux")
 @pytest.mark.parametrize("module", MODULES)
 def test_module_that_is_imported_before_a_fork_starts_no_thread_of_tensorflow(module: str, root: Path) -> None:
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", THREADS, module], cwd=root, capture_output=True, text=True, check=True
     )
-    assert [name for name in found.stdout.split() if name.startswith(("tf_", "tf-"))] == []
+    assert [name for name in process.stdout.split() if name.startswith(("tf_", "tf-"))] == []

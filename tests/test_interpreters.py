@@ -96,7 +96,7 @@ def test_processes_import_nothing_else_of_halfstep_s_packages(
 ) -> None:
     """What an interpreter must have: what TensorFlow requires, and what is lent."""
     start = [Module(("halfstep", *name.split(".")), ROOT / f"halfstep/{name.replace('.', '/')}.py") for name in names]
-    found = {
+    packages = {
         name.partition(".")[0]
         for path, file in needed_files(start, "halfstep", ROOT).items()
         if not path.startswith(of_parent)
@@ -104,7 +104,7 @@ def test_processes_import_nothing_else_of_halfstep_s_packages(
         if not name.startswith(".")
     }
     of_tensorflow = {"google", "keras", "numpy", "tensorflow"}
-    others = found - set(sys.stdlib_module_names) - of_tensorflow - further - {"halfstep"}
+    others = packages - set(sys.stdlib_module_names) - of_tensorflow - further - {"halfstep"}
     assert others <= set(interpreters._LENT)
 
 

@@ -62,8 +62,10 @@ def test_every_package_has_a_layer(root: Path) -> None:
 
 
 def test_modules_import_only_lower_layers(root: Path) -> None:
-    found = {path.as_posix(): misplaced(path, (root / path).read_text(encoding="utf-8")) for path in sources(root)}
-    assert {path: names for path, names in found.items() if names} == {}
+    misplaced_imports = {
+        path.as_posix(): misplaced(path, (root / path).read_text(encoding="utf-8")) for path in sources(root)
+    }
+    assert {path: names for path, names in misplaced_imports.items() if names} == {}
 
 
 @pytest.mark.parametrize(
@@ -94,21 +96,21 @@ def graph_of(root: Path) -> dict[str, set[str]]:
 
 def reached(root: Path, start: str) -> set[str]:
     """Modules that a package imports, directly or through others, as dotted names."""
-    graph, found = graph_of(root), set[str]()
+    graph, modules = graph_of(root), set[str]()
     waiting = [name for name in graph if name == start or name.startswith(f"{start}.")]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in modules:
+            modules.add(name)
             waiting += graph[name]
-    return found
+    return modules
 
 
 def test_no_modules_import_each_other(root: Path) -> None:
     """Not in a circle either, also not in functions and for types alone. A package does not count for its modules."""
     graph = {
-        name: {other for other in found if not f"{name}.".startswith(f"{other}.")}
-        for name, found in graph_of(root).items()
+        name: {other for other in modules if not f"{name}.".startswith(f"{other}.")}
+        for name, modules in graph_of(root).items()
     }
     TopologicalSorter(graph).prepare()
     graph["halfstep.text"].add("halfstep.compare.judge")
@@ -118,10 +120,10 @@ def test_no_modules_import_each_other(root: Path) -> None:
 
 def test_report_renders_and_does_not_judge(root: Path) -> None:
     """It shows what the document says: nothing in it can compute another number or sentence."""
-    found = reached(root, "halfstep.compare.report")
+    modules = reached(root, "halfstep.compare.report")
     judging = ("halfstep.stats", "halfstep.compare.judge", "halfstep.compare.judging", "halfstep.compare.explain")
-    assert [name for name in found if name.startswith(judging)] == []
-    assert "halfstep.results.comparison" in found
+    assert [name for name in modules if name.startswith(judging)] == []
+    assert "halfstep.results.comparison" in modules
     assert "halfstep.stats.speedup" in reached(root, "halfstep.compare.judge")
 
 

@@ -146,7 +146,7 @@ def test_devices_that_the_nvidia_driver_does_not_list_are_not_used(kind: str, mo
     monkeypatch.setattr(precision, "_devices", lambda: devices)
     monkeypatch.setattr(gpus, "installed", tuple)
     monkeypatch.setattr(
-        tf.config, "set_visible_devices", lambda found, device_type: hidden.append((found, device_type))
+        tf.config, "set_visible_devices", lambda visible, device_type: hidden.append((visible, device_type))
     )
     with pytest.raises(PrecisionError, match=r"^train\.require_gpu is true, and ") as caught:
         precision.activate(Variant(policy="float32"), require_gpu=True)

@@ -67,8 +67,8 @@ def test_all_dependencies_are_looked_for(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = {plain(re.split(r"[>=]", line)[0]) for line in project["dependencies"]}
     owners = packages_distributions()
-    found = {plain(owner) for name in halfstep._PACKAGES for owner in owners[name]}
-    assert wanted - {"dvc", "tensorboardpluginprofile"} <= found
+    distributions = {plain(owner) for name in halfstep._PACKAGES for owner in owners[name]}
+    assert wanted - {"dvc", "tensorboardpluginprofile"} <= distributions
 
 
 @pytest.mark.parametrize(

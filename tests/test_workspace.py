@@ -32,10 +32,10 @@ def test_edit_stays_when_the_command_line_changes(written: Path, tmp_path: Path)
     path.write_text(yaml.safe_dump(edited))
     edits = edits_of(path, written)
     assert edits == {"train.seeds": [0, 1], "variants.wide.policy": "mixed_bfloat16", "variants.wide.xla": True}
-    found = params.parse(parameters({"train.epochs": 5} | edits))
-    assert found.train.epochs == 5
-    assert found.train.seeds == (0, 1)
-    assert found.variants["wide"].xla is True
+    parsed = params.parse(parameters({"train.epochs": 5} | edits))
+    assert parsed.train.epochs == 5
+    assert parsed.train.seeds == (0, 1)
+    assert parsed.variants["wide"].xla is True
 
 
 def test_damaged_file_is_named(written: Path, tmp_path: Path) -> None:
@@ -67,10 +67,10 @@ def test_script_and_module_run_where_their_user_stands(tmp_path: Path) -> None:
     for name in ("jobs/train.py", "src/package/train.py"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("")
-    found = values(tmp_path, "jobs/train.py")
-    assert (found["task.script"], found["task.folder"]) == ("../../jobs/train.py", "../..")
-    assert found["task.arguments"] == ["--width", "8"]
-    found = values(tmp_path, "-m", "package.train")
-    assert (found["task.script"], found["task.folder"]) == ("-m package.train", "../..")
+    script_values = values(tmp_path, "jobs/train.py")
+    assert (script_values["task.script"], script_values["task.folder"]) == ("../../jobs/train.py", "../..")
+    assert script_values["task.arguments"] == ["--width", "8"]
+    module_values = values(tmp_path, "-m", "package.train")
+    assert (module_values["task.script"], module_values["task.folder"]) == ("-m package.train", "../..")
     with pytest.raises(ParameterError, match=r"module package\.trains does not exist"):
         values(tmp_path, "-m", "package.trains")

@@ -1,4 +1,4 @@
-"""What can be done about serving: try the formats that were left out, and export a model of one's own to the best."""
+"""What can be done about serving: try the formats that were left out, and export your own model to the best."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process that builds the model under one variant and looks at it. Imports TensorFlow; the command does not."""
+"""One process that builds the model under one variant and audits it. Imports TensorFlow; the command does not."""
 
 from __future__ import annotations
 

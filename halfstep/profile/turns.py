@@ -25,7 +25,7 @@ MAX_STANDSTILL_S, SETTLING_STEPS = 2.0, 6
 class Turns:
     """Runs the turns of the running worker processes, and adds their times to the records.
 
-    Where arms take turns, those that are not in turn stand still: their input pipelines would fill buffers, which a
+    Where arms take turns, those that are not in turn are stopped: their input pipelines would fill buffers, which a
     training has no time for, and take the processor from the arm that is timed.
 
     Args:

@@ -309,7 +309,7 @@ class Protocol(Record):
         interleaved: whether the arms took turns; on a GPU one arm is measured at a time.
         endings: why each measure ended, by candidate and measure.
         drifting_processes: repeats whose counted rounds still show a trend.
-        unsteady: measures whose latency still fell at the end of a turn.
+        unsteady: measures whose latency was still falling at the end of a turn.
         target_precision: half-width that every interval should reach, as a ratio.
         other_load_cores: mean number of cores that other programs kept busy during the rounds.
         gpus: clocks, throttling and other programs of the GPU that was used; empty on a CPU.

@@ -1,4 +1,4 @@
-"""Tasks of one's own: imports the function that `task.name` names, and calls it."""
+"""Your own task: imports the function that `task.name` names, and calls it."""
 
 from __future__ import annotations
 

@@ -117,9 +117,9 @@ def _option_problem(options: Mapping[str, Any]) -> str | None:
 def _file_problem(path: Path) -> str | None:
     if not os.path.isdir(path.parent):  # noqa: PTH112  Path.is_dir raises an error for a long name
         return f"the folder {path.parent} does not exist; create it, or choose another path"
-    if not os.access(path if os.path.exists(path) else path.parent, os.R_OK | os.W_OK):  # noqa: PTH110  the same
+    if not os.access(path if os.path.exists(path) else path.parent, os.R_OK | os.W_OK):  # noqa: PTH110  so does exists
         return f"{path} is not readable and writable for this user; change its permissions, or choose another path"
-    if os.path.isfile(path) and _first_bytes(path) not in (b"", _SQLITE_HEADER):  # noqa: PTH113  the same
+    if os.path.isfile(path) and _first_bytes(path) not in (b"", _SQLITE_HEADER):  # noqa: PTH113  so does is_file
         return f"{path} is not a SQLite database; choose another file, which is created if it is missing"
     return None
 

@@ -21,9 +21,13 @@ REASON: dict[str, Any] = {"text": "It waits.", "evidence": {}, "advice": "Wait l
 
 
 def reason(code: str, *changes: tuple[str, Any, Any, float | None], measure: str = "train") -> Reason:
-    found = [Remedy(key=key, before=before, to=to, at_most=at_most) for key, before, to, at_most in changes]
+    remedies = [Remedy(key=key, before=before, to=to, at_most=at_most) for key, before, to, at_most in changes]
     return Reason(
-        code=code, measure=measure, change=found[0] if found else None, more_changes=tuple(found[1:]) or None, **REASON
+        code=code,
+        measure=measure,
+        change=remedies[0] if remedies else None,
+        more_changes=tuple(remedies[1:]) or None,
+        **REASON,
     )
 
 
@@ -41,20 +45,20 @@ def comparison(baseline: tuple[Reason, ...] = (), **candidates: tuple[Reason, ..
     )
 
 
-def advice(found: Comparison, settings: Params | None = None) -> list[Advice]:
-    return advice_of(found, settings or Params())
+def advice(comparison: Comparison, settings: Params | None = None) -> list[Advice]:
+    return advice_of(comparison, settings or Params())
 
 
 def test_change_is_a_variant_that_names_its_parent() -> None:
     waits = reason("input_bound", ("variants.float32.cache_input", None, True, 1.4))
-    (found,) = advice(comparison((waits,)))
-    assert found.can_be_tried
-    assert found.variant == "float32_cache_input_on"
-    assert found.entry == Variant(policy="float32", cache_input=True, parent="float32")
+    (suggestion,) = advice(comparison((waits,)))
+    assert suggestion.can_be_tried
+    assert suggestion.variant == "float32_cache_input_on"
+    assert suggestion.entry == Variant(policy="float32", cache_input=True, parent="float32")
 
 
 def test_most_promising_change_is_first_and_what_cannot_be_tried_is_last() -> None:
-    found = advice(
+    suggestions = advice(
         comparison(
             (reason("onednn_off", ("variants.float32.xla", None, True, None)),),
             mixed_bfloat16=(
@@ -65,13 +69,13 @@ def test_most_promising_change_is_first_and_what_cannot_be_tried_is_last() -> No
             ),
         )
     )
-    assert [item.variant for item in found] == [
+    assert [item.variant for item in suggestions] == [
         "mixed_bfloat16_batch_128",
         "mixed_bfloat16_input_threads_4",
         "float32_xla_on",
         None,
     ]
-    assert found[-1].reason.code == "no_16bit_instructions"
+    assert suggestions[-1].reason.code == "no_16bit_instructions"
 
 
 def test_changes_of_what_was_improved_are_made_of_the_better_variant() -> None:
@@ -80,27 +84,27 @@ def test_changes_of_what_was_improved_are_made_of_the_better_variant() -> None:
     )
     better = Variant(policy="float32", input_threads=8, parent="float32")
     settings = with_variants(Params(), {"better": better})
-    (found,) = advice_of(comparison((waits,)), settings, {"float32": "better"})
-    assert found.variant == "better_xla_on"
-    assert found.entry == better.model_copy(update={"xla": True, "parent": "better"})
-    assert found.remedy == Remedy(key="variants.better.xla", to=True)  # what it may bring is known of float32 only
+    (suggestion,) = advice_of(comparison((waits,)), settings, {"float32": "better"})
+    assert suggestion.variant == "better_xla_on"
+    assert suggestion.entry == better.model_copy(update={"xla": True, "parent": "better"})
+    assert suggestion.remedy == Remedy(key="variants.better.xla", to=True)  # what it may bring is known of float32 only
 
 
 def test_change_that_another_variant_has_is_not_tried_again() -> None:
     settings = with_variants(Params(), {"faster": Variant(policy="float32", cache_input=True)})
     waits = reason("input_bound", ("variants.float32.cache_input", None, True, 1.4))
-    (found,) = advice(comparison((waits,)), settings)
-    assert (found.can_be_tried, found.because) == (False, "faster has this change already")
+    (suggestion,) = advice(comparison((waits,)), settings)
+    assert (suggestion.can_be_tried, suggestion.because) == (False, "faster has this change already")
     emulated = reason("emulated_float16", ("variants.mixed_float16.policy", "mixed_float16", "mixed_bfloat16", 1.5))
-    (found,) = advice(comparison(mixed_float16=(emulated,)))
-    assert found.because == "mixed_bfloat16 has this change already"
+    (suggestion,) = advice(comparison(mixed_float16=(emulated,)))
+    assert suggestion.because == "mixed_bfloat16 has this change already"
 
 
 def test_change_that_the_parameters_do_not_allow_is_listed_with_the_cause() -> None:
     settings = Params.model_validate({"task": {"name": "mine:build"}, "compare": {"quality_margin": 0.01}})
-    (found,) = advice(comparison((reason("x", ("variants.float32.input_threads", None, 4, 1.4)),)), settings)
-    assert not found.can_be_tried
-    assert "whose input pipeline is its own" in str(found.because)
+    (suggestion,) = advice(comparison((reason("x", ("variants.float32.input_threads", None, 4, 1.4)),)), settings)
+    assert not suggestion.can_be_tried
+    assert "whose input pipeline is its own" in str(suggestion.because)
     (gone,) = advice(comparison((reason("x", ("variants.removed.xla", None, True, 1.4)),)))
     assert gone.because == "variants.removed.xla is not in params.yaml"
 
@@ -141,16 +145,16 @@ def test_list_is_printed(results: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_list_is_json(results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["advise", "--json"])
     assert main() == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    assert (found["number"], found["new_variant"]) == (1, "float32_cache_input_on")
+    (suggestion,) = json.loads(capsys.readouterr().out)
+    assert (suggestion["number"], suggestion["new_variant"]) == (1, "float32_cache_input_on")
     change = {"key": "variants.float32.cache_input", "from": None, "to": True, "layers": None, "at_most": 1.4}
-    assert found["change"] == change
+    assert suggestion["change"] == change
 
 
 def test_reason_without_a_change_says_so_in_the_file(results: Path) -> None:
     comparison(mixed_bfloat16=(reason("no_16bit_instructions"),)).write(COMPARISON)
-    (found,) = json.loads(COMPARISON.read_text())["candidates"]["mixed_bfloat16"]["reasons"]
-    assert found["change"] is None
+    (entry,) = json.loads(COMPARISON.read_text())["candidates"]["mixed_bfloat16"]["reasons"]
+    assert entry["change"] is None
 
 
 @pytest.mark.parametrize(
@@ -202,8 +206,8 @@ def answers(
 
     def comparison_of(name: str) -> Comparison:
         variant = name.removeprefix("advise-").replace("-", "_")
-        found = comparison(**{variant: tuple(reasons.get(variant, ()))})
-        candidate = found.candidates[variant]
+        result = comparison(**{variant: tuple(reasons.get(variant, ()))})
+        candidate = result.candidates[variant]
         if variant in brought:
             low, high = brought[variant]
             ends = {"low": low, "high": high, "n": 4}
@@ -213,7 +217,7 @@ def answers(
             else:
                 over = OverParent(parent="float32", value=(low + high) / 2, low=low, high=high)
                 candidate = candidate.model_copy(update={"over_parent": over})
-        return found.model_copy(update={"candidates": {variant: candidate}, "failed": failed or None})
+        return result.model_copy(update={"candidates": {variant: candidate}, "failed": failed or None})
 
     monkeypatch.setattr(experiment, "run", run)
     monkeypatch.setattr(experiment, "comparison_of", comparison_of)

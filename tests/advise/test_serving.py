@@ -37,8 +37,8 @@ def test_formats_that_were_not_tried_are_named_with_the_command() -> None:
 
 
 def test_best_format_has_the_lines_that_export_to_it() -> None:
-    found = comparison().model_copy(update={"serving": Serving(weights="float32", best="litert", sentence="")})
-    lines = list(serving_lines(found, settings(*FORMATS)))
+    document = comparison().model_copy(update={"serving": Serving(weights="float32", best="litert", sentence="")})
+    lines = list(serving_lines(document, settings(*FORMATS)))
     assert lines[0] == "To export your own model to LiteRT, as is advised:"
     assert lines[-1] == '    model.export("model.tflite", format="litert")'
 
@@ -54,6 +54,6 @@ def test_lines_export_a_model_that_predicts_as_keras_does(
     known = {"model": model, "tf": tf, "pathlib": pathlib, "x_train": x_train}
     with runtimes.quiet():
         exec("\n".join(EXPORT_LINES[name]), known)
-        (path,) = (found for found in tmp_path.iterdir() if name == "saved_model" or found.is_file())
+        (path,) = (entry for entry in tmp_path.iterdir() if name == "saved_model" or entry.is_file())
         (predicted,) = runtimes.load(name, path, 1)([x_train[:5]])
     np.testing.assert_allclose(predicted, model(x_train[:5]), atol=0.02 if "int8" in name else 1e-3)

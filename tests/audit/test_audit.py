@@ -41,11 +41,11 @@ def test_layers_are_printed_and_written_as_json(tmp_path: Path, root: Path) -> N
     assert done.returncode == 0, done.stderr
     assert "conv2d_1" in done.stdout
     assert "mixed_float16: 11,330 parameters" in done.stdout
-    found = json.loads(run(tmp_path, root, {}, "--json").stdout)["variants"]
-    assert list(found) == ["float32", "mixed_float16", "mixed_bfloat16"]
-    first = found["mixed_float16"]["layers"][0]
+    variants = json.loads(run(tmp_path, root, {}, "--json").stdout)["variants"]
+    assert list(variants) == ["float32", "mixed_float16", "mixed_bfloat16"]
+    first = variants["mixed_float16"]["layers"][0]
     assert {"path", "type", "compute_dtype", "variable_dtype", "parameters", "flops", "bytes", "findings"} <= set(first)
-    assert found["float32"]["totals"]["parameters"] == 11_330
+    assert variants["float32"]["totals"]["parameters"] == 11_330
 
 
 @pytest.mark.slow

@@ -33,21 +33,21 @@ def judged(project: SmallStudy, **params: float | None) -> Candidate:
 
 
 def test_equal_recall_is_not_mentioned(project: SmallStudy) -> None:
-    found = judged(project)
-    assert found.verdict == "adopt"
-    assert found.classes is None
-    assert found.class_sentence is None
+    candidate = judged(project)
+    assert candidate.verdict == "adopt"
+    assert candidate.classes is None
+    assert candidate.class_sentence is None
 
 
 def test_class_that_loses_is_named_and_not_judged_without_a_margin(project: SmallStudy) -> None:
     lose(24)  # 8 of 100 of the class, 2 of 100 of all
-    found = judged(project)
-    assert found.verdict == "adopt"
-    (item,) = found.classes or ()
+    candidate = judged(project)
+    assert candidate.verdict == "adopt"
+    (item,) = candidate.classes or ()
     assert (item.name, item.n, item.is_lost, item.outcome) == ("dog", 300, True, None)
-    assert found.class_sentence in found.sentences
-    assert found.class_sentence is not None
-    assert found.class_sentence.startswith("Recall of class `dog` falls by 8.")
+    assert candidate.class_sentence in candidate.sentences
+    assert candidate.class_sentence is not None
+    assert candidate.class_sentence.startswith("Recall of class `dog` falls by 8.")
     assert item.low < item.value < item.high < 0
     assert "Recall of class" in render_markdown(document_of(project.compare(quality_margin=0.05)))
 
@@ -60,11 +60,11 @@ def test_margin_of_classes_is_part_of_the_verdict(
     project: SmallStudy, margin: float, verdict: str, outcome: str
 ) -> None:
     lose(24)
-    found = judged(project, class_margin=margin)
-    assert found.verdict == verdict
-    assert [item.outcome for item in found.classes or () if item.name == "dog"] == [outcome]
-    assert ("`dog`" in found.sentence) == (verdict != "adopt")
-    assert found.verdicts["inference_b1"] == "adopt"  # the weights of the baseline lose nothing
+    candidate = judged(project, class_margin=margin)
+    assert candidate.verdict == verdict
+    assert [item.outcome for item in candidate.classes or () if item.name == "dog"] == [outcome]
+    assert ("`dog`" in candidate.sentence) == (verdict != "adopt")
+    assert candidate.verdicts["inference_b1"] == "adopt"  # the weights of the baseline lose nothing
 
 
 def test_margin_without_classes_is_refused(project: SmallStudy) -> None:

@@ -70,10 +70,10 @@ def test_intervals_have_the_confidence_of_their_measure(project: SmallStudy) -> 
     wide = project.compare()
     for variant in (0, 1):
         for measure in ("train", "inference_b1"):
-            before, after = (found.candidates[variant].speedups[measure] for found in (narrow, wide))
+            before, after = (judging.candidates[variant].speedups[measure] for judging in (narrow, wide))
             assert after.ratio == before.ratio
             assert (after.high > before.high) is (after.low < before.low) is ((variant, measure) == (1, "train"))
-    assert {found.confidence for found in wide.control.values()} == {0.95}
+    assert {speedup.confidence for speedup in wide.control.values()} == {0.95}
 
 
 def test_arms_that_did_not_take_turns_are_not_paired(project: SmallStudy) -> None:
@@ -102,18 +102,18 @@ def test_control_that_was_measured_in_one_repeat_decides_nothing(project: SmallS
         table = pd.read_csv(path)
         table[table["process"] == 0].to_csv(path, index=False)
         files.write_manifest(path.parent)
-    found = project.compare()
-    assert found.control == {}
-    assert found.candidates[1].verdict == "adopt"
+    judging = project.compare()
+    assert judging.control == {}
+    assert judging.candidates[1].verdict == "adopt"
 
 
 def test_control_that_differs_voids_the_verdicts_of_its_measure(project: SmallStudy) -> None:
     assert project.compare().void == frozenset()
     project.scale_times("_control", "rounds.csv", 1.2)
-    found = project.compare()
-    assert found.void == {"train"}
-    assert found.control["train"].high < 1
-    slow, fast = found.candidates[:2]
+    judging = project.compare()
+    assert judging.void == {"train"}
+    assert judging.control["train"].high < 1
+    slow, fast = judging.candidates[:2]
     assert slow.verdicts == {"train": "inconclusive", "inference_b1": "reject", "inference_b32": "reject"}
     assert fast.verdicts == {"train": "inconclusive", "inference_b1": "adopt", "inference_b32": "adopt"}
     assert fast.tests["train"].p_adjusted < 0.05  # the ratio alone would adopt
@@ -121,10 +121,10 @@ def test_control_that_differs_voids_the_verdicts_of_its_measure(project: SmallSt
 
 def test_control_is_no_second_baseline(project: SmallStudy) -> None:
     project.scale_times("_control", "inference.csv", 1.01)
-    found = project.compare()
-    assert found.candidates[1].speedups["inference_b1"].ratio == pytest.approx(1.6)
-    assert found.candidates[0].factors["inference_b1"].settings.ratio == pytest.approx(0.8)
-    assert found.control["inference_b1"].ratio == pytest.approx(1 / 1.01)
+    judging = project.compare()
+    assert judging.candidates[1].speedups["inference_b1"].ratio == pytest.approx(1.6)
+    assert judging.candidates[0].factors["inference_b1"].settings.ratio == pytest.approx(0.8)
+    assert judging.control["inference_b1"].ratio == pytest.approx(1 / 1.01)
 
 
 def test_factors_are_there_only_where_other_settings_differ(comparison: Judging) -> None:
@@ -177,11 +177,11 @@ def test_training_asks_the_quality_of_trainings_and_inference_that_of_the_same_w
 
 def test_verdicts_of_a_report_share_the_error(project: SmallStudy) -> None:
     """Six verdicts; a failed candidate has none. The three that are sure count 6, 5 and 4 times."""
-    found = project.compare()
-    tests = {(item.variant, measure): test for item in found.candidates for measure, test in item.tests.items()}
+    judging = project.compare()
+    tests = {(item.variant, measure): test for item in judging.candidates for measure, test in item.tests.items()}
     assert len(tests) == 6
-    assert found.candidates[2].tests == {}
-    assert found.alpha == pytest.approx(0.05 / 6)
+    assert judging.candidates[2].tests == {}
+    assert judging.alpha == pytest.approx(0.05 / 6)
     ordered = sorted(test.p for test in tests.values())
     factors = {p: 6 - rank for rank, p in reversed(list(enumerate(ordered)))}
     smallest = min(tests.values(), key=lambda test: test.p)

@@ -16,8 +16,8 @@ from tests.small_study import IMAGES, SEEDS, SmallStudy
 
 
 def test_comparison_json_has_the_keys_of_its_contract(comparison: Judging) -> None:
-    found = document_of(comparison).as_json()
-    assert set(found) == {
+    document = document_of(comparison).as_json()
+    assert set(document) == {
         "schema_version",
         "baseline",
         "baseline_reasons",
@@ -33,11 +33,13 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Judging) -> No
         "score",
         "setup",
     }
-    assert found["train_time_s"] == pytest.approx(dict.fromkeys(("float32", "mixed_float16", "mixed_bfloat16"), 12.0))
-    assert found["startup_s"]["mixed_float16"] == pytest.approx(26.0)
-    assert found["schema_version"] == 5
-    assert found["baseline"] == "float32"
-    fast = found["candidates"]["mixed_bfloat16"]
+    assert document["train_time_s"] == pytest.approx(
+        dict.fromkeys(("float32", "mixed_float16", "mixed_bfloat16"), 12.0)
+    )
+    assert document["startup_s"]["mixed_float16"] == pytest.approx(26.0)
+    assert document["schema_version"] == 5
+    assert document["baseline"] == "float32"
+    fast = document["candidates"]["mixed_bfloat16"]
     intervals = {"ratio", "low", "high", "confidence", "processes", "unit"}
     assert set(fast["speedup"]["train"]) == intervals | {
         "rounds",
@@ -45,7 +47,7 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Judging) -> No
         "baseline_time_ms",
         "candidate_time_ms",
     }
-    factors = found["candidates"]["mixed_float16"]["factors"]
+    factors = document["candidates"]["mixed_float16"]["factors"]
     assert set(factors) == {"train", "inference_b1", "inference_b32"}
     assert set(factors["train"]) == {"settings", "precision"}
     assert set(factors["train"]["precision"]) == intervals
@@ -55,15 +57,15 @@ def test_comparison_json_has_the_keys_of_its_contract(comparison: Judging) -> No
     keys = {"name", "baseline", "candidate", "delta", "low", "high", "margin", "seeds", "examples", "unit", "outcome"}
     keys |= {"confidence", "kind", "sentence"}
     assert set(fast["quality"]) == set(fast["quality_same_weights"]) == keys
-    assert set(found["control"]["train"]) == intervals | {"differs", "rounds"}
-    for reason in found["candidates"]["mixed_float16"]["reasons"]:
+    assert set(document["control"]["train"]) == intervals | {"differs", "rounds"}
+    for reason in document["candidates"]["mixed_float16"]["reasons"]:
         assert {"code", "text", "evidence", "advice"} <= set(reason)
-    json.dumps(found, allow_nan=False)
+    json.dumps(document, allow_nan=False)
 
 
 def test_comparison_json_has_the_known_numbers(comparison: Judging) -> None:
-    found = document_of(comparison).as_json()
-    slow, fast = found["candidates"]["mixed_float16"], found["candidates"]["mixed_bfloat16"]
+    document = document_of(comparison).as_json()
+    slow, fast = document["candidates"]["mixed_float16"], document["candidates"]["mixed_bfloat16"]
     assert slow["speedup"]["train"]["ratio"] == pytest.approx(0.25)
     assert fast["speedup"]["train"]["ratio"] == pytest.approx(1.6)
     assert fast["speedup"]["inference_b32"]["ratio"] == pytest.approx(1.6)
@@ -78,7 +80,7 @@ def test_comparison_json_has_the_known_numbers(comparison: Judging) -> None:
     assert slow["factors"]["inference_b1"]["precision"]["ratio"] == pytest.approx(0.3125)
     assert fast["tests"]["train"]["p"] < fast["tests"]["train"]["p_adjusted"] < 0.001
     assert slow["tests"]["train"]["p_adjusted"] == 1.0
-    assert found["control"]["train"]["differs"] is False
+    assert document["control"]["train"]["differs"] is False
     assert (slow["verdict"], fast["verdict"]) == ("reject", "adopt")
     assert fast["verdict_inference_b1"] == fast["verdict_inference_b32"] == "adopt"
     assert fast["quality"]["delta"] == pytest.approx(-3 / IMAGES)
@@ -97,23 +99,23 @@ def test_comparison_json_has_the_known_numbers(comparison: Judging) -> None:
 
 
 def test_noise_floor_is_the_distance_of_the_control_from_1(comparison: Judging) -> None:
-    found = document_of(comparison)
-    assert set(found.control) == set(found.noise_floor) == {"train", "inference_b1", "inference_b32"}
-    control = found.control["train"]
+    document = document_of(comparison)
+    assert set(document.control) == set(document.noise_floor) == {"train", "inference_b1", "inference_b32"}
+    control = document.control["train"]
     assert control.ratio == pytest.approx(1.0)
     assert control.low < 1 < control.high
-    assert 0.005 < found.noise_floor["train"] < 0.05
-    assert found.noise_floor["train"] == max(1 - control.low, control.high - 1)
+    assert 0.005 < document.noise_floor["train"] < 0.05
+    assert document.noise_floor["train"] == max(1 - control.low, control.high - 1)
 
 
 @pytest.mark.parametrize(("measure", "ratio"), [("rounds.csv", "train"), ("inference.csv", "inference_b1")])
 def test_control_that_differs_is_marked(project: SmallStudy, measure: str, ratio: str) -> None:
     project.scale_times("_control", measure, 1.2)
-    found = document_of(project.compare())
-    assert found.control[ratio].differs
-    assert found.control[ratio].ratio == pytest.approx(1 / 1.2)
-    assert found.candidates["mixed_bfloat16"].verdicts[ratio] == "inconclusive"
-    assert not all(control.differs for control in found.control.values())
+    document = document_of(project.compare())
+    assert document.control[ratio].differs
+    assert document.control[ratio].ratio == pytest.approx(1 / 1.2)
+    assert document.candidates["mixed_bfloat16"].verdicts[ratio] == "inconclusive"
+    assert not all(control.differs for control in document.control.values())
 
 
 def test_quotient_of_the_times_is_the_ratio(project: SmallStudy) -> None:
@@ -159,17 +161,17 @@ def test_failed_candidate_has_only_verdicts_and_reasons(comparison: Judging) -> 
 
 def test_failed_baseline_decides_nothing(project: SmallStudy) -> None:
     project.edit_training("float32", 2, status="failed", reason="the loss is inf")
-    found = document_of(project.compare())
-    assert (found.control, found.noise_floor) == ({}, {})
-    for candidate in found.candidates.values():
+    document = document_of(project.compare())
+    assert (document.control, document.noise_floor) == ({}, {})
+    for candidate in document.candidates.values():
         assert set(candidate.verdicts.values()) == {"inconclusive"}
         assert candidate.speedup is None
         assert candidate.reasons[-1].evidence["variant"] == "float32"
 
 
 def test_baseline_alone_has_no_candidates(project: SmallStudy) -> None:
-    found = document_of(Judging(project.load(variants=("float32",)), project.compare().params, {}, frozenset(), ()))
-    assert found.candidates == {}
+    document = document_of(Judging(project.load(variants=("float32",)), project.compare().params, {}, frozenset(), ()))
+    assert document.candidates == {}
 
 
 def test_dvc_metrics_are_grouped_by_variant(comparison: Judging) -> None:

@@ -18,9 +18,11 @@ from tests.small_study import SmallStudy
 
 def _only(project: SmallStudy, variant: str, *, gate: bool = True) -> Judging:
     """The comparison with one candidate."""
-    found = project.compare(gate=gate)
-    candidates = tuple(item for item in found.candidates if item.variant == variant)
-    return Judging(project.load(variants=("float32", variant)), found.params, found.control, found.void, candidates)
+    judging = project.compare(gate=gate)
+    candidates = tuple(item for item in judging.candidates if item.variant == variant)
+    return Judging(
+        project.load(variants=("float32", variant)), judging.params, judging.control, judging.void, candidates
+    )
 
 
 def test_gate_passes_when_a_candidate_is_adopted(project: SmallStudy) -> None:
@@ -55,12 +57,12 @@ def test_gate_uses_the_adjusted_verdicts(project: SmallStudy) -> None:
 
 def candidate(project: SmallStudy, low: float, high: float, outcome: str = "shown") -> Candidate:
     """One whose interval in training is given; of inference nothing is known."""
-    found = document_of(_only(project, "mixed_bfloat16")).candidates["mixed_bfloat16"]
-    assert found.speedup is not None
-    assert found.quality is not None
-    speedup = found.speedup["train"].model_copy(update={"low": low, "high": high, "value": (low * high) ** 0.5})
-    quality = found.quality.model_copy(update={"outcome": outcome})
-    return found.model_copy(update={"speedup": {"train": speedup}, "quality": quality, "quality_same_weights": None})
+    original = document_of(_only(project, "mixed_bfloat16")).candidates["mixed_bfloat16"]
+    assert original.speedup is not None
+    assert original.quality is not None
+    speedup = original.speedup["train"].model_copy(update={"low": low, "high": high, "value": (low * high) ** 0.5})
+    quality = original.quality.model_copy(update={"outcome": outcome})
+    return original.model_copy(update={"speedup": {"train": speedup}, "quality": quality, "quality_same_weights": None})
 
 
 @pytest.mark.parametrize(
@@ -79,20 +81,20 @@ def test_not_slower(
 ) -> None:
     candidates = {"new": candidate(project, low, high, outcome)}
     for gate, expected in (("not_slower", state), ("not_slower_strict", strict)):
-        found = gate_of(candidates, (), (), CompareParams.model_validate({"gate": gate}))
-        assert found.state == expected
-        assert (found.text is None) == (text is None)
-        assert text is None or f"new {text}" in (found.text or "")
+        result = gate_of(candidates, (), (), CompareParams.model_validate({"gate": gate}))
+        assert result.state == expected
+        assert (result.text is None) == (text is None)
+        assert text is None or f"new {text}" in (result.text or "")
 
 
 def test_measure_that_decides_nothing_is_open(project: SmallStudy) -> None:
     candidates = {"new": candidate(project, 0.5, 0.6)}
-    found = gate_of(candidates, (), ("train",), CompareParams(gate="not_slower"))
-    assert found == ("passed", "new: training decides nothing in this run")
+    result = gate_of(candidates, (), ("train",), CompareParams(gate="not_slower"))
+    assert result == ("passed", "new: training decides nothing in this run")
     assert gate_of(candidates, (), ("train",), CompareParams(gate="not_slower_strict")).state == "failed"
 
 
 def test_what_is_left_open_is_printed(project: SmallStudy, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document_of(_only(project, "mixed_bfloat16"))
-    check_gate(found.model_copy(update={"gate": "passed", "gate_text": "new was not measured"}))
+    document = document_of(_only(project, "mixed_bfloat16"))
+    check_gate(document.model_copy(update={"gate": "passed", "gate_text": "new was not measured"}))
     assert capsys.readouterr().out == "compare.gate passes; new was not measured\n"

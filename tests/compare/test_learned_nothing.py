@@ -35,16 +35,16 @@ def compared(project: SmallStudy, *p: float) -> Comparison:
 
 @pytest.mark.parametrize("p", [(0.5, 0.9, 0.2), (1.0, 1.0, 1.0), (0.002, 0.4, 0.5), (0.0005, 0.4, 0.5)])
 def test_baseline_that_has_learned_nothing_adopts_nothing(project: SmallStudy, p: tuple[float, ...]) -> None:
-    found = compared(project, *p)
-    assert found.speed_only is True
-    candidate = found.candidates["mixed_bfloat16"]
+    comparison = compared(project, *p)
+    assert comparison.speed_only is True
+    candidate = comparison.candidates["mixed_bfloat16"]
     assert candidate.verdict != "adopt"
     assert candidate.sentence.startswith(
         "Speed only, because float32 has hardly learned anything (accuracy 98.0 %, by chance 10.0 %)"
     )
     with pytest.raises(GateError):
-        check_gate(found)
-    for page in (render_report(found, project.load()), render_markdown(found)):
+        check_gate(comparison)
+    for page in (render_report(comparison, project.load()), render_markdown(comparison)):
         assert "has hardly learned anything" in page
 
 
@@ -53,15 +53,17 @@ def test_where_all_are_equal_nothing_is_said_of_what_was_learned(project: SmallS
     """As of a network that makes an equation hold, whose targets are all 0."""
     drawn = np.random.default_rng(0).normal(size=(IMAGES, 1)).astype(np.float32)
     targets, predicted = (np.zeros_like(drawn), drawn) if equal == "targets" else (drawn, np.zeros_like(drawn))
-    score = lambda y, found: -np.abs(y - found)[:, 0]  # noqa: E731
+    score = lambda y, predictions: -np.abs(y - predictions)[:, 0]  # noqa: E731
     task = Task(model=None, compile={}, train=None, score=score, score_name="neg_loss")
-    found = training.of_permuted(scoring.permuted_scores(task, scoring.Tested(predicted, [(targets, predicted)])))
-    assert found["permuted_p"] > 0.4
-    assert found["permuted_score"] == pytest.approx(score(targets, predicted).mean(dtype=np.float64), rel=1e-12)
+    permuted = training.of_permuted(scoring.permuted_scores(task, scoring.Tested(predicted, [(targets, predicted)])))
+    assert permuted["permuted_p"] > 0.4
+    assert permuted["permuted_score"] == pytest.approx(score(targets, predicted).mean(dtype=np.float64), rel=1e-12)
     for seed in SEEDS:
         folder = files.train_dir("float32", seed)
         metrics = json.loads((folder / METRICS).read_text())
-        files.write_json(folder / METRICS, metrics | found | {"permuted_score": metrics["test_accuracy"] * (1 + 1e-15)})
+        files.write_json(
+            folder / METRICS, metrics | permuted | {"permuted_score": metrics["test_accuracy"] * (1 + 1e-15)}
+        )
         files.write_manifest(folder)
     said = document_of(project.compare()).candidates["mixed_bfloat16"].sentence
     assert said.startswith(
@@ -71,10 +73,10 @@ def test_where_all_are_equal_nothing_is_said_of_what_was_learned(project: SmallS
 
 @pytest.mark.parametrize("p", [(1e-5, 1e-9, 0.0), (0.0003, 0.9, 0.9), ()])
 def test_baseline_that_has_learned_is_judged(project: SmallStudy, p: tuple[float, ...]) -> None:
-    found = compared(project, *p)
-    assert found.speed_only is None
-    assert found.why_speed_only is None
-    assert found.candidates["mixed_bfloat16"].verdict == "adopt"
+    comparison = compared(project, *p)
+    assert comparison.speed_only is None
+    assert comparison.why_speed_only is None
+    assert comparison.candidates["mixed_bfloat16"].verdict == "adopt"
 
 
 @pytest.mark.parametrize("is_tested", [pytest.param(False, marks=pytest.mark.slow), True], ids=["before", "now"])
@@ -105,5 +107,5 @@ def _permuted(labels: NDArray[np.int32], predicted: NDArray[np.float32]) -> dict
     """What a training writes of such predictions."""
     right = lambda y, probabilities: probabilities.argmax(1) == y  # noqa: E731
     task = Task(model=None, compile={}, train=None, score=right, score_name="accuracy")
-    found = scoring.permuted_scores(task, scoring.Tested(predicted, [(labels, predicted)]))
-    return training.of_permuted(found)
+    scores = scoring.permuted_scores(task, scoring.Tested(predicted, [(labels, predicted)]))
+    return training.of_permuted(scores)

@@ -26,8 +26,8 @@ from tests.small_study import CONFIGURATION, SmallStudy, write_results_of
 
 def test_results_are_written_to_the_files_of_the_contract(comparison: Judging) -> None:
     result = write_results_of(comparison)
-    found = sorted(path.relative_to(files.COMPARE).as_posix() for path in files.COMPARE.rglob("*") if path.is_file())
-    assert found == [
+    paths = sorted(path.relative_to(files.COMPARE).as_posix() for path in files.COMPARE.rglob("*") if path.is_file())
+    assert paths == [
         "comparison.json",
         "metrics.json",
         "plots/latency.csv",

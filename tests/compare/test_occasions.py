@@ -21,22 +21,22 @@ def measured(project: SmallStudy, word: str | None, measurement: str = "one", fa
     protocol = PROTOCOL.model_copy(update={"occasion": word, "measurement": measurement})
     project.edit_profile("float32", protocol=protocol)
     project.scale_times(MINE, "rounds.csv", factor)
-    found = project.compare()
-    occasions.write_occasion(protocol, found.void, found_ratios(found))
+    comparison = project.compare()
+    occasions.write_occasion(protocol, comparison.void, found_ratios(comparison))
     project.scale_times(MINE, "rounds.csv", 1 / factor)
-    return found
+    return comparison
 
 
 def test_occasions_are_averaged_with_what_they_differ_by(project: SmallStudy) -> None:
     first, second = measured(project, None), measured(project, "monday", factor=1.2)
     third = measured(project, "tuesday")
-    one, two, three = (found.candidates[1].speedups["train"] for found in (first, second, third))
+    one, two, three = (comparison.candidates[1].speedups["train"] for comparison in (first, second, third))
     assert (one.occasions, two.occasions, three.occasions) == (1, 2, 3)
     assert two.ratio == pytest.approx(one.ratio / math.sqrt(1.2))
     assert two.high - two.low > 5 * (one.high - one.low)  # by 18 %, more than noise and whole runs
     same = first.candidates[1].speedups["inference_b1"], third.candidates[1].speedups["inference_b1"]
     assert same[1].high - same[1].low < 0.8 * (same[0].high - same[0].low)  # three that agree
-    assert [found.control["train"].occasions for found in (first, third)] == [1, 1]
+    assert [comparison.control["train"].occasions for comparison in (first, third)] == [1, 1]
 
 
 def test_document_says_how_many_occasions_there_are(project: SmallStudy) -> None:
@@ -65,17 +65,17 @@ def test_occasion_whose_copies_differ_is_left_out_and_named(project: SmallStudy)
     project.scale_times("_control", "rounds.csv", 1.3)
     assert measured(project, "loud").void == {"train"}
     project.scale_times("_control", "rounds.csv", 1 / 1.3)
-    found = measured(project, "quiet")
-    speedups = found.candidates[1].speedups
+    comparison = measured(project, "quiet")
+    speedups = comparison.candidates[1].speedups
     assert (speedups["train"].occasions, speedups["inference_b1"].occasions) == (1, 2)
-    notes = document_of(found).notes or ()
+    notes = document_of(comparison).notes or ()
     assert any(note.startswith("In training, `loud` is left out: the two copies of float32 differed") for note in notes)
 
 
 def test_factors_of_a_bridging_arm_are_averaged_too(project: SmallStudy) -> None:
     measured(project, "monday")
     factors = measured(project, "tuesday").candidates[0].factors
-    assert {speedup.occasions for found in factors.values() for speedup in (found.settings, found.precision)} == {2}
+    assert {speedup.occasions for pair in factors.values() for speedup in (pair.settings, pair.precision)} == {2}
 
 
 @pytest.mark.parametrize("words", [("a/b", "a_b"), ("ü" * 100, "ü" * 99), ("x" * 100, "x" * 99)])
@@ -86,8 +86,8 @@ def test_words_have_files_of_their_own(project: SmallStudy, words: tuple[str, st
 
 
 def test_results_that_name_no_measurement_have_no_other_occasions(project: SmallStudy) -> None:
-    found = project.compare()
-    occasions.write_occasion(PROTOCOL, found.void, found_ratios(found))
+    comparison = project.compare()
+    occasions.write_occasion(PROTOCOL, comparison.void, found_ratios(comparison))
     assert list(occasions.FOLDER.iterdir()) == []
 
 

@@ -16,8 +16,8 @@ def give_batch(project: SmallStudy, batch_size: int = 64) -> None:
     """Makes of mixed_bfloat16 a variant that was trained and measured with another batch, with the same times."""
     entry = Variant(policy="mixed_bfloat16", batch_size=batch_size, parent="float32")
     settings = settings_in_force("mixed_bfloat16", batch_size=batch_size, learning_rate=0.01)
-    found = read_profile("mixed_bfloat16").metrics
-    metrics = found | {"train_images_per_s": 2 * found["train_images_per_s"]}
+    original_metrics = read_profile("mixed_bfloat16").metrics
+    metrics = original_metrics | {"train_images_per_s": 2 * original_metrics["train_images_per_s"]}
     project.edit_profile("mixed_bfloat16", entry=entry, in_force=settings, metrics=metrics)
     for seed in (1, 2, 3):
         project.edit_training("mixed_bfloat16", seed, batch_size=batch_size)
@@ -30,17 +30,17 @@ def compared(project: SmallStudy) -> Comparison:
 def test_speed_up_is_of_examples_per_second(project: SmallStudy) -> None:
     before = compared(project).candidates["mixed_bfloat16"]
     give_batch(project)
-    found = compared(project).candidates["mixed_bfloat16"]
-    assert found.other_batch is not None
-    assert (found.other_batch.batch_size.baseline, found.other_batch.batch_size.candidate) == (32, 64)
-    assert abs(found.speedups["train"].ratio / before.speedups["train"].ratio - 2) < 1e-6
-    assert found.speedups["inference_b1"] == before.speedups["inference_b1"]
-    assert (found.account, found.limit) == (None, None)
+    after = compared(project).candidates["mixed_bfloat16"]
+    assert after.other_batch is not None
+    assert (after.other_batch.batch_size.baseline, after.other_batch.batch_size.candidate) == (32, 64)
+    assert abs(after.speedups["train"].ratio / before.speedups["train"].ratio - 2) < 1e-6
+    assert after.speedups["inference_b1"] == before.speedups["inference_b1"]
+    assert (after.account, after.limit) == (None, None)
     assert before.account is not None
-    assert found.over_parent is not None
-    assert found.over_parent.ratio == found.speedups["train"].ratio
-    assert found.sentences[-1].startswith("Over float32, from which it was made, its speed-up of training is 3.20×")
-    assert "training step" not in found.sentence
+    assert after.over_parent is not None
+    assert after.over_parent.ratio == after.speedups["train"].ratio
+    assert after.sentences[-1].startswith("Over float32, from which it was made, its speed-up of training is 3.20×")
+    assert "training step" not in after.sentence
 
 
 def test_other_batch_stands_in_a_table_of_its_own(project: SmallStudy) -> None:

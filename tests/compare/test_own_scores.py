@@ -51,16 +51,16 @@ def test_study_has_scores_and_nothing_of_images(own: SmallStudy) -> None:
 
 
 def test_change_is_that_of_the_scores(comparison: Judging) -> None:
-    found = comparison.candidates[1]
-    assert isinstance(found.quality, MetricChange if comparison.study.task.score_kind == "metric" else ScoreChange)
-    assert found.quality.seeds == 3
-    assert found.quality.examples == IMAGES
-    means = [item.mean_test_score for item in (comparison.study.baseline, found.result)]
-    assert (found.quality.baseline, found.quality.candidate) == pytest.approx(tuple(means))
-    assert found.quality.delta == pytest.approx(-0.002, abs=0.002)
-    assert found.quality_same_weights is not None
-    assert found.quality_same_weights.delta == pytest.approx(-0.001, abs=0.002)
-    assert found.verdict == "adopt"
+    candidate = comparison.candidates[1]
+    assert isinstance(candidate.quality, MetricChange if comparison.study.task.score_kind == "metric" else ScoreChange)
+    assert candidate.quality.seeds == 3
+    assert candidate.quality.examples == IMAGES
+    means = [item.mean_test_score for item in (comparison.study.baseline, candidate.result)]
+    assert (candidate.quality.baseline, candidate.quality.candidate) == pytest.approx(tuple(means))
+    assert candidate.quality.delta == pytest.approx(-0.002, abs=0.002)
+    assert candidate.quality_same_weights is not None
+    assert candidate.quality_same_weights.delta == pytest.approx(-0.001, abs=0.002)
+    assert candidate.verdict == "adopt"
 
 
 def test_document_has_the_scores_name_and_units(comparison: Judging) -> None:
@@ -95,9 +95,9 @@ def test_texts_are_in_units_of_the_score(comparison: Judging) -> None:
             assert word not in text, text[max(0, text.find(word) - 200) : text.find(word) + 100]
     assert "<h2>Quality: iou</h2>" in page
     assert "mine:build: 1,200 test examples" in page
-    found = comparison.candidates[1].quality
-    assert found is not None
-    assert f"−{abs(found.delta):.4f}" in page
+    change = comparison.candidates[1].quality
+    assert change is not None
+    assert f"−{abs(change.delta):.4f}" in page
 
 
 def test_plots_have_the_score_by_epoch(comparison: Judging) -> None:

@@ -84,13 +84,13 @@ def write_served(
 
 
 def served(project: SmallStudy) -> Serving:
-    found = document_of(project.compare()).serving
-    assert found is not None
-    return found
+    serving = document_of(project.compare()).serving
+    assert serving is not None
+    return serving
 
 
-def verdicts(found: Serving) -> dict[tuple[str, str], str | None]:
-    return {(row.variant, row.format): row.verdict for row in found.rows if row.verdict is not None}
+def verdicts(serving: Serving) -> dict[tuple[str, str], str | None]:
+    return {(row.variant, row.format): row.verdict for row in serving.rows if row.verdict is not None}
 
 
 def test_study_without_the_stage_says_nothing_of_it(comparison: object, project: SmallStudy) -> None:
@@ -101,27 +101,27 @@ def test_fast_format_with_the_same_score_is_adopted_and_the_others_are_rejected(
     """Of 1,200 images, int8 gets 176 more wrong; SavedModel is as fast as Keras. The adopted weights are judged."""
     write_served()
     judging = project.compare()
-    found = document_of(judging).serving
-    assert found is not None
-    assert found.weights == "mixed_bfloat16"
-    assert verdicts(found) == {
+    serving = document_of(judging).serving
+    assert serving is not None
+    assert serving.weights == "mixed_bfloat16"
+    assert verdicts(serving) == {
         ("mixed_bfloat16", "litert"): "adopt",
         ("mixed_bfloat16", "litert_int8"): "reject",
         ("mixed_bfloat16", "saved_model"): "reject",
     }
-    (fast,) = (row for row in found.rows if (row.variant, row.format) == ("mixed_bfloat16", "litert"))
+    (fast,) = (row for row in serving.rows if (row.variant, row.format) == ("mixed_bfloat16", "litert"))
     assert fast.timed["inference_b1"].ratio == pytest.approx(20, rel=0.01)
     assert fast.quality is not None
     assert fast.quality.delta == 0
-    assert found.sentence.startswith("For inference, serve the weights of mixed_bfloat16 with LiteRT: 20.0× (")
-    assert "its accuracy is the same within 1 percentage point" in found.sentence
+    assert serving.sentence.startswith("For inference, serve the weights of mixed_bfloat16 with LiteRT: 20.0× (")
+    assert "its accuracy is the same within 1 percentage point" in serving.sentence
     metrics = dvc_metrics(judging.study, document_of(judging))["serve mixed_bfloat16 litert"]
     assert metrics == {
         "speedup_inference_b1": fast.timed["inference_b1"].value,
         "accuracy_delta": 0.0,
         "verdict": "adopt",
     }
-    assert found.sentence.endswith("; the precision of the training does not matter for it.")
+    assert serving.sentence.endswith("; the precision of the training does not matter for it.")
 
 
 def test_model_in_its_own_precision_is_timed_apart_and_not_judged(project: SmallStudy) -> None:
@@ -138,31 +138,31 @@ def test_model_in_its_own_precision_is_timed_apart_and_not_judged(project: Small
         write_array(files.SERVE / outputs_file(item.variant, item.seed, item.name), predictions(24, item.seed))
     files.write_manifest(files.SERVE)
     judged = project.compare()
-    found = document_of(judged).serving
-    assert found is not None
-    rows = {(row.variant, row.name): row for row in found.rows}
+    serving = document_of(judged).serving
+    assert serving is not None
+    rows = {(row.variant, row.name): row for row in serving.rows}
     in_own = rows["mixed_bfloat16", "saved_model-mixed_bfloat16"]
     assert in_own.timed["inference_b1"].ratio == pytest.approx(2, rel=0.02)
     assert rows["mixed_bfloat16", "saved_model"].timed["inference_b1"].ratio == pytest.approx(1, rel=0.02)
     assert in_own.quality is not None
     assert in_own.verdict is None
-    assert verdicts(found)["mixed_bfloat16", "saved_model"] == "reject"
+    assert verdicts(serving)["mixed_bfloat16", "saved_model"] == "reject"
     assert "SavedModel in mixed_bfloat16" in html_of(judged)
 
 
 def test_slow_format_is_rejected(project: SmallStudy) -> None:
     write_served({"litert": 0.2})
-    found = served(project)
-    assert set(verdicts(found).values()) == {"reject"}
-    assert "keep Keras: LiteRT int8 weights loses more accuracy than the margin" in found.sentence
+    serving = served(project)
+    assert set(verdicts(serving).values()) == {"reject"}
+    assert "keep Keras: LiteRT int8 weights loses more accuracy than the margin" in serving.sentence
 
 
 def test_formats_are_not_judged_where_two_copies_of_keras_differ(project: SmallStudy) -> None:
     write_served({"_control": 1.3})
-    found = served(project)
-    assert found.control["inference_b1"].differs
-    assert set(verdicts(found).values()) == {"inconclusive"}
-    assert "keep Keras" in found.sentence
+    serving = served(project)
+    assert serving.control["inference_b1"].differs
+    assert set(verdicts(serving).values()) == {"inconclusive"}
+    assert "keep Keras" in serving.sentence
 
 
 def test_verdicts_on_formats_do_not_change_those_on_precisions(project: SmallStudy) -> None:
@@ -201,11 +201,11 @@ def test_formats_that_predict_on_the_cpu_of_a_machine_with_a_gpu_are_named(proje
 def test_speed_only_says_that_nothing_is_known_of_the_score(project: SmallStudy) -> None:
     project.make_speed_only()
     write_served()
-    found = document_of(project.compare_speed_only()).serving
-    assert found is not None
-    assert verdicts(found)["float32", "litert"] == "faster"
-    assert all(row.quality is None for row in found.rows)
-    assert found.sentence.endswith("Nothing is known of its accuracy.")
+    serving = document_of(project.compare_speed_only()).serving
+    assert serving is not None
+    assert verdicts(serving)["float32", "litert"] == "faster"
+    assert all(row.quality is None for row in serving.rows)
+    assert serving.sentence.endswith("Nothing is known of its accuracy.")
 
 
 def test_reports_show_every_format_and_the_terminal_the_best(project: SmallStudy) -> None:

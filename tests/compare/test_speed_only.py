@@ -72,8 +72,8 @@ def test_numbers_have_no_quality(speed_only: SmallStudy) -> None:
     comparison = speed_only.compare_speed_only()
     result = document_of(comparison)
     metrics = dvc_metrics(comparison.study, result)
-    found = {*keys(result.as_json()), *keys(metrics), *tracking_metrics(result)}
-    assert [name for name in found if re.search("quality|accuracy|same_weights|tests", name)] == []
+    names = {*keys(result.as_json()), *keys(metrics), *tracking_metrics(result)}
+    assert [name for name in names if re.search("quality|accuracy|same_weights|tests", name)] == []
     assert metrics["mixed_bfloat16"]["speedup_train"] == pytest.approx(RATIO)
     assert list(metrics) == ["float32", "mixed_float16", "mixed_bfloat16"]
 
@@ -200,8 +200,8 @@ def test_speedup_is_open_exactly_where_its_low_end_misses_the_required_one(speed
 
 def test_nothing_is_adopted(speed_only: SmallStudy) -> None:
     candidates = document_of(speed_only.compare_speed_only()).candidates
-    found = gate_of(candidates, (), (), CompareParams(gate=True))
-    assert found.text == "no candidate was adopted (mixed_float16 slower, mixed_bfloat16 faster)"
+    gate = gate_of(candidates, (), (), CompareParams(gate=True))
+    assert gate.text == "no candidate was adopted (mixed_float16 slower, mixed_bfloat16 faster)"
 
 
 def test_trained_and_untrained_variants_are_not_compared(project: SmallStudy) -> None:

@@ -61,11 +61,13 @@ def test_few_throttled_rounds_are_left_out(on_gpu: SmallStudy) -> None:
     """One of the 20 rounds in the steady state."""
     before = on_gpu.compare().candidates[1].speedups["train"]
     throttle("rounds.csv", lambda table: (table["process"] == 1) & (table["round"] == 3))
-    found = on_gpu.compare()
-    assert found.void == frozenset()
-    assert found.candidates[1].verdict == "adopt"
-    assert found.candidates[1].speedups["train"].rounds == before.rounds - 1
-    assert [reason.code for item in found.candidates for reason in item.reasons if reason.code == "throttled"] == []
+    comparison = on_gpu.compare()
+    assert comparison.void == frozenset()
+    assert comparison.candidates[1].verdict == "adopt"
+    assert comparison.candidates[1].speedups["train"].rounds == before.rounds - 1
+    assert [
+        reason.code for item in comparison.candidates for reason in item.reasons if reason.code == "throttled"
+    ] == []
 
 
 def test_rounds_before_the_steady_state_do_not_matter(on_gpu: SmallStudy) -> None:
@@ -134,26 +136,30 @@ def test_every_report_says_so(throttled: Judging) -> None:
 def test_measure_may_be_void_for_both_causes(on_gpu: SmallStudy) -> None:
     on_gpu.scale_times("_control", "rounds.csv", 1.2)
     throttle("rounds.csv", lambda table: table["round"] > 2)
-    found = on_gpu.compare()
-    assert found.void == found.differing == {"train"}
-    codes = [reason.code for reason in found.candidates[1].reasons if reason.measure == "train"]
+    comparison = on_gpu.compare()
+    assert comparison.void == comparison.differing == {"train"}
+    codes = [reason.code for reason in comparison.candidates[1].reasons if reason.measure == "train"]
     assert set(codes[:2]) == {"throttled", "control_differs"}
-    assert document_of(found).control["train"].differs
+    assert document_of(comparison).control["train"].differs
 
 
 def test_throttled_inference_voids_its_batch_size(on_gpu: SmallStudy) -> None:
     throttle("inference.csv", lambda table: (table["round"] > 2) & (table["batch_size"] == 1))
-    found = on_gpu.compare()
-    assert found.void == {"inference_b1"}
-    assert found.candidates[1].verdicts == {"train": "adopt", "inference_b1": "inconclusive", "inference_b32": "adopt"}
+    comparison = on_gpu.compare()
+    assert comparison.void == {"inference_b1"}
+    assert comparison.candidates[1].verdicts == {
+        "train": "adopt",
+        "inference_b1": "inconclusive",
+        "inference_b32": "adopt",
+    }
 
 
 def test_process_without_another_round_voids_the_measure() -> None:
     """One of 16 processes: a share that would be small enough, but its times count."""
     rounds = pd.DataFrame({"process": range(16), "round": 0, "counted": True, "throttled": [True] + [False] * 15})
-    found = replace(profile(), rounds=rounds, calls=pd.DataFrame({"batch_size": []}))
-    assert throttled_measures(found, ()) == {"train": 1 / 16}
-    assert throttled_measures(replace(found, rounds=rounds.drop(columns="throttled")), (1,)) == {}
+    changed_profile = replace(profile(), rounds=rounds, calls=pd.DataFrame({"batch_size": []}))
+    assert throttled_measures(changed_profile, ()) == {"train": 1 / 16}
+    assert throttled_measures(replace(changed_profile, rounds=rounds.drop(columns="throttled")), (1,)) == {}
 
 
 def test_report_shows_the_conditions_of_the_gpu(on_gpu: SmallStudy) -> None:

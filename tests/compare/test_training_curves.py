@@ -46,25 +46,25 @@ def _variant(name: str, *trainings: Training) -> VariantResult:
 
 
 def test_target_is_the_best_accuracy_that_all_trainings_reach() -> None:
-    found = time_to_score(
+    times = time_to_score(
         [
             _variant("float32", _training(0, [0.5, 0.9, 0.8], [3, 1, 1]), _training(1, [0.7, 0.7, 0.95], [3, 1, 1])),
             _variant("half", _training(0, [0.6, 0.99, 0.9], [2, 0.5, 0.5]), _training(1, [0.9] * 3, [2, 0.5, 0.5])),
         ],
         "accuracy",
     )
-    assert found is not None
-    assert found.target == 0.9
-    assert found.seconds == {"float32": (4.0, 5.0), "half": (2.5, 2.0)}
-    assert found.means_s == pytest.approx({"float32": 4.5, "half": 2.25})
+    assert times is not None
+    assert times.target == 0.9
+    assert times.seconds == {"float32": (4.0, 5.0), "half": (2.5, 2.0)}
+    assert times.means_s == pytest.approx({"float32": 4.5, "half": 2.25})
 
 
 def test_failed_variant_is_left_out_and_does_not_lower_the_target() -> None:
     failed = _variant("half", _training(0, [0.1], [1], status="failed", reason="the loss is nan"))
-    found = time_to_score([_variant("float32", _training(0, [0.5, 0.9], [1, 1])), failed], "accuracy")
-    assert found is not None
-    assert found.target == 0.9
-    assert found.means_s == {"float32": 2.0}
+    times = time_to_score([_variant("float32", _training(0, [0.5, 0.9], [1, 1])), failed], "accuracy")
+    assert times is not None
+    assert times.target == 0.9
+    assert times.means_s == {"float32": 2.0}
 
 
 @pytest.mark.parametrize("accuracies", [[NAN], [0.9, NAN], [NAN, 0.9]])

@@ -179,9 +179,9 @@ def test_compute_mode(
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     if mps:
         (tmp_path / "control").touch()
-    found = mode_problem(NAME, mode)
-    assert (found is None) is (text is None)
-    assert text is None or text in str(found)
+    problem = mode_problem(NAME, mode)
+    assert (problem is None) is (text is None)
+    assert text is None or text in str(problem)
 
 
 def test_compute_mode_is_that_of_the_gpu_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,10 +216,10 @@ class Tried:
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> Tried:
-    found = Tried(GpuTrial(0, PASSED, CREATED))
-    monkeypatch.setattr(gpu_preflight, "run", found)
+    fake = Tried(GpuTrial(0, PASSED, CREATED))
+    monkeypatch.setattr(gpu_preflight, "run", fake)
     monkeypatch.setattr(gpu_preflight, "compute_mode", lambda bus: {"0000:00:07.0": 0}[bus])
-    return found
+    return fake
 
 
 def test_gpu_that_passed_is_not_tried_again_until_something_changes(tried: Tried) -> None:

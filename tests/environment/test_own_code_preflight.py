@@ -168,6 +168,6 @@ def test_script_that_cannot_be_run_is_rejected(source: str, others: dict[str, An
     Path("train.py").write_text(source)
     Path("helper.py").write_text("def train(): model.fit(x)")
     values: dict[str, Any] = {"script": "train.py", "arguments": [], **others}
-    found = input_problems(Params(task=TaskParams(**values)))
-    assert len(found) == (fragment is not None)
-    assert fragment is None or fragment in found[0]
+    messages = input_problems(Params(task=TaskParams(**values)))
+    assert len(messages) == (fragment is not None)
+    assert fragment is None or fragment in messages[0]

@@ -56,7 +56,7 @@ def test_example_is_trained_in_mixed_precision(folder: Path, name: str) -> None:
 
 
 def test_every_example_is_tested_and_short(root: Path) -> None:
-    found = sorted((root / "examples").glob("*.py"))
-    assert {path.stem for path in found} == {*EXAMPLES, *SCRIPTS}
-    lines = {path.name: len(path.read_text().splitlines()) for path in found}
+    paths = sorted((root / "examples").glob("*.py"))
+    assert {path.stem for path in paths} == {*EXAMPLES, *SCRIPTS}
+    lines = {path.name: len(path.read_text().splitlines()) for path in paths}
     assert {name: count for name, count in lines.items() if count > 60} == {}

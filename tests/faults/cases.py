@@ -83,10 +83,10 @@ class _Names:
 
 def tests_of_faults() -> list[str]:
     """Names of the tests of faults outside the table."""
-    found = _Names()
+    plugin = _Names()
     with redirect_stdout(io.StringIO()):
-        pytest.main(["--collect-only", "-qq", "-m", "", "-n", "0", *_TESTS, f"--ignore={_OF_CASES}"], plugins=[found])
-    return found.names
+        pytest.main(["--collect-only", "-qq", "-m", "", "-n", "0", *_TESTS, f"--ignore={_OF_CASES}"], plugins=[plugin])
+    return plugin.names
 
 
 def main() -> None:

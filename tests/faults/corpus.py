@@ -60,7 +60,9 @@ def readers() -> list[Reader]:
         (_TRAIN, _study),
         (_PROFILE, _study),
     ]
-    found = [Reader(path, read) for root, read in directories for path in sorted(root.rglob("*")) if path.is_file()]
+    directory_readers = [
+        Reader(path, read) for root, read in directories for path in sorted(root.rglob("*")) if path.is_file()
+    ]
     single = [
         (files.PREPARED / "test_labels.npy", _study),
         (files.PREPARED / "info.json", _study),
@@ -72,7 +74,7 @@ def readers() -> list[Reader]:
         (files.ENVIRONMENT_FILE, fingerprint.read),
         (files.ENVIRONMENT_FILE, _study),
     ]
-    return found + [Reader(path, read) for path, read in single]
+    return directory_readers + [Reader(path, read) for path, read in single]
 
 
 def damages(content: bytes) -> Iterator[tuple[str, bytes]]:

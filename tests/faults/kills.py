@@ -139,8 +139,8 @@ class Project:
         folder = self.root / files.train_dir(VARIANT, SEED)
         files.verify_manifest(folder)
         history = pd.read_csv(folder / "history.csv").drop(columns="epoch_time_s")
-        found = {f"history/{name}": history[name].to_numpy() for name in history}
-        return found | _weights(folder / "model.keras") | {"predictions": np.load(folder / "predictions.npy")}
+        arrays = {f"history/{name}": history[name].to_numpy() for name in history}
+        return arrays | _weights(folder / "model.keras") | {"predictions": np.load(folder / "predictions.npy")}
 
     def run_statuses(self) -> list[str]:
         """Statuses of the runs in the tracking store, the oldest first."""
@@ -155,9 +155,9 @@ class Project:
 
 def _weights(path: Path) -> dict[str, np.ndarray]:
     with zipfile.ZipFile(path) as archive, archive.open("model.weights.h5") as stream, h5py.File(stream) as weights:
-        found: dict[str, np.ndarray] = {}
-        weights.visititems(lambda name, item: found.update({name: item[()]} if isinstance(item, h5py.Dataset) else {}))
-    return found
+        arrays: dict[str, np.ndarray] = {}
+        weights.visititems(lambda name, item: arrays.update({name: item[()]} if isinstance(item, h5py.Dataset) else {}))
+    return arrays
 
 
 def mark_of(process: psutil.Process) -> str | None:

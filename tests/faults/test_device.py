@@ -19,8 +19,8 @@ def unused_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that reports a GPU that TensorFlow does not find."""
     monkeypatch.setattr(gpus, "installed", lambda: (gpus.Gpu("NVIDIA H200", "GPU-1"),))
     monkeypatch.setattr(precision, "_gpus", list)
-    found = Explanation("missing: libcudnn.so.9", "install it")
-    monkeypatch.setattr(precision, "_explanation_for_no_gpu", lambda: found)
+    explanation = Explanation("missing: libcudnn.so.9", "install it")
+    monkeypatch.setattr(precision, "_explanation_for_no_gpu", lambda: explanation)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 

@@ -34,12 +34,12 @@ def calls(root: Path) -> Iterator[tuple[Path, str, dict[str, str]]]:
 
 
 def test_nothing_is_unpickled_evaluated_or_run_by_a_shell(root: Path) -> None:
-    found = [
+    violations = [
         (path, name)
         for path, name, keywords in calls(root)
         if name in FORBIDDEN_CALLS or keywords.get("shell") == "True"
     ]
-    assert found == []
+    assert violations == []
 
 
 def test_arrays_are_read_without_pickle(root: Path) -> None:
@@ -58,7 +58,7 @@ def test_yaml_is_read_with_a_safe_loader(root: Path) -> None:
     loaders = [keywords for _, name, keywords in calls(root) if name == "YAML"]
     assert loaders
     # ruamel.yaml's round-trip loader makes no objects either: a tag stays text.
-    assert {found.get("typ") for found in loaders} <= {"'safe'", "'rt'"}
+    assert {loader.get("typ") for loader in loaders} <= {"'safe'", "'rt'"}
 
 
 def test_pictures_are_opened_only_in_listed_formats(root: Path) -> None:

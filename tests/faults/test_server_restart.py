@@ -88,8 +88,8 @@ def test_end_sends_what_is_kept(server: FaultyServer, tracker: Tracker) -> None:
         run.epochs([{"epoch": 0, "loss": 2.0}, {"epoch": 1, "loss": 1.0}])
         run.mark_complete("abc")
     assert steps(server, run) == [0, 1]
-    found = MlflowClient(server.uri).get_run(run.run_id)
-    assert (found.info.status, found.data.tags["result.sha256"]) == ("FINISHED", "abc")
+    stored_run = MlflowClient(server.uri).get_run(run.run_id)
+    assert (stored_run.info.status, stored_run.data.tags["result.sha256"]) == ("FINISHED", "abc")
 
 
 @pytest.mark.parametrize("trouble", [refuse, noise])

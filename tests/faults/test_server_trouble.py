@@ -118,8 +118,8 @@ def project_runs(tmp_path: Path) -> RunLister:
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
 
     def runs(experiment: str) -> list[tuple[str, str, bool]]:
-        found = client.get_experiment_by_name(experiment)
-        rows = client.search_runs([found.experiment_id]) if found else []
+        mlflow_experiment = client.get_experiment_by_name(experiment)
+        rows = client.search_runs([mlflow_experiment.experiment_id]) if mlflow_experiment else []
         return sorted(
             (str(run.info.run_name), str(run.info.status), "mlflow.parentRunId" in run.data.tags) for run in rows
         )

@@ -59,13 +59,13 @@ class Cluster:
 
     def trainings(self, name: str) -> list[psutil.Process]:
         """The trainings that run on a machine: of each, the process above it."""
-        found = []
+        processes = []
         for process in self.processes[name].children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 command, above = process.cmdline(), process.parent()
                 if "stages.train" in command and (above is None or above.cmdline() != command):
-                    found.append(process)
-        return found
+                    processes.append(process)
+        return processes
 
     def stop(self) -> None:
         """Ends all machines and what they started."""

@@ -29,12 +29,12 @@ def test_each_kind_of_machine_is_measured_and_compared(home: Checkout, tmp_path:
         home.json(path.relative_to(home.root).as_posix()) for path in (home.root / "data/fleet").glob("*/*.json")
     ]
     assert len(measured) == len(results) == 2
-    settings = [found["comparison"]["environment"]["settings"].get(SETTING) for found in results]
+    settings = [result["comparison"]["environment"]["settings"].get(SETTING) for result in results]
     assert sorted(settings, key=str) == ["1", None]
-    for found in results:
-        assert found["comparison"]["speed_only"] is True
-        assert found["machine"] in output
-        assert found["alike"]["train.epochs"] == 0
+    for result in results:
+        assert result["comparison"]["speed_only"] is True
+        assert result["machine"] in output
+        assert result["alike"]["train.epochs"] == 0
     require_measured_one_after_the_other(output)
     # The same kind of machine as the first node: its profile comes out of the run cache.
     started = home.check_output("dvc", "repro", "--pull")

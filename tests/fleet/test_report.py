@@ -40,19 +40,19 @@ def measure(study: SmallStudy, device: str, *, speed_only: bool = False, same: d
     """Compares what `study` holds as if `device` had measured it."""
     description = ENVIRONMENT | {"device": device}
     files.write_json(files.ENVIRONMENT_FILE, files.with_checksum(description))
-    found = document_of(study.compare_speed_only() if speed_only else study.compare())
-    contents = {str(COMPARISON): json.dumps(found.as_json()).encode()}
+    comparison = document_of(study.compare_speed_only() if speed_only else study.compare())
+    contents = {str(COMPARISON): json.dumps(comparison.as_json()).encode()}
     _bring_home(Outcome(Job("profile"), "host", 0, "", contents), SAME | (same or {}), 60.0)
 
 
 def machines() -> list[Result]:
-    found = results.read(lambda one: None, files.FLEET)
-    assert not found.left_out
-    return sorted(found.shown, key=lambda one: one.device)
+    fleet_results = results.read(lambda one: None, files.FLEET)
+    assert not fleet_results.left_out
+    return sorted(fleet_results.shown, key=lambda one: one.device)
 
 
-def statement(candidate: str, found: list[Result] | None = None) -> str:
-    lines = together(found or machines())
+def statement(candidate: str, machine_results: list[Result] | None = None) -> str:
+    lines = together(machine_results or machines())
     return next(line for line in lines if line.startswith(f"{candidate}, training: "))
 
 

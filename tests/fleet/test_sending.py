@@ -149,8 +149,8 @@ def test_resources_that_no_node_has(fleet: dict[str, int], message: str, monkeyp
 
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find_spec(name))
     with pytest.raises(FleetError, match=r'^Ray is not installed.*pip install -e "\.\[fleet\]"$'):
         cluster.connected(tmp_path).__enter__()
 

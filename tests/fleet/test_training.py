@@ -66,8 +66,8 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     """A node that trains, and one whose disk cannot be written, as far as its user can say."""
     (folder / "unwritable").write_text("a file is where the folder of the node should be")
     shared = {"HALFSTEP_CHECKPOINTS": str(folder / "checkpoints")}
-    with cluster_of(folder, {"node1": shared, "unwritable": shared}) as found:
-        yield found
+    with cluster_of(folder, {"node1": shared, "unwritable": shared}) as ray_cluster:
+        yield ray_cluster
 
 
 def test_nodes_that_cannot_train_are_left_out_and_the_results_are_those_of_one_machine(
@@ -88,10 +88,10 @@ def test_nodes_that_cannot_train_are_left_out_and_the_results_are_those_of_one_m
     assert re.search(r"unwritable/\S+: Not a directory", fleet.output), fleet.output
     assert re.search(r"it has tensorflow 9\.9\.9, and 2\.\S+ is needed", fleet.output), fleet.output
     assert started_stages(home.check_output("dvc", "repro", "--pull", "train")) == {"environment"}
-    found = {path.name: np.load(path / "predictions.npy") for path in (home.root / "data" / "train").iterdir()}
-    assert len(found) == 2
-    home.check_output("dvc", "repro", "--force", "--single-item", *(f"train@{name}" for name in found))
-    for name, predictions in found.items():
+    results = {path.name: np.load(path / "predictions.npy") for path in (home.root / "data" / "train").iterdir()}
+    assert len(results) == 2
+    home.check_output("dvc", "repro", "--force", "--single-item", *(f"train@{name}" for name in results))
+    for name, predictions in results.items():
         assert np.array_equal(np.load(home.root / "data" / "train" / name / "predictions.npy"), predictions), name
     home.configure({"train.epochs": 2})
     home.check_output("dvc", "repro", "prepare")
@@ -131,6 +131,6 @@ def test_what_is_killed_goes_on_from_its_checkpoint(home: Checkout, cluster: Clu
     assert "(raylet)" not in lost.output, "Ray's own dumps go to a file"
     assert started_stages(home.check_output("dvc", "repro", "--pull", "train")) == {"environment"}
     path = home.root / "data" / "train" / NAME / "predictions.npy"
-    found = np.load(path)
+    predictions = np.load(path)
     home.check_output("dvc", "repro", "--force", "--single-item", f"train@{NAME}")
-    assert np.array_equal(np.load(path), found)
+    assert np.array_equal(np.load(path), predictions)

@@ -54,10 +54,10 @@ def text_of_page(html: str) -> str:
 def pack(data: Path, archive: Path) -> None:
     """Packs a folder so that equal contents give equal files."""
 
-    def plain(found: tarfile.TarInfo) -> tarfile.TarInfo:
-        found.mtime = found.uid = found.gid = 0
-        found.uname = found.gname = ""
-        return found
+    def plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+        info.mtime = info.uid = info.gid = 0
+        info.uname = info.gname = ""
+        return info
 
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:xz") as tar:

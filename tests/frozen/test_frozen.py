@@ -45,25 +45,25 @@ def texts_of(comparison: Comparison, study: Study) -> str:
     return "\n".join(f"======== {name} ========\n{text}" for name, text in parts.items())
 
 
-def differences(frozen: Any, found: Any, where: str = "") -> list[str]:
+def differences(frozen: Any, current: Any, where: str = "") -> list[str]:
     """Where a value is not as it was; keys may have been added."""
-    if isinstance(frozen, dict) and isinstance(found, dict):
-        missing = [f"{where}.{key}: missing" for key in frozen.keys() - found.keys()]
-        shared = frozen.keys() & found.keys()
-        return missing + [text for key in shared for text in differences(frozen[key], found[key], f"{where}.{key}")]
-    if isinstance(frozen, list) and isinstance(found, list) and len(frozen) == len(found):
+    if isinstance(frozen, dict) and isinstance(current, dict):
+        missing = [f"{where}.{key}: missing" for key in frozen.keys() - current.keys()]
+        shared = frozen.keys() & current.keys()
+        return missing + [text for key in shared for text in differences(frozen[key], current[key], f"{where}.{key}")]
+    if isinstance(frozen, list) and isinstance(current, list) and len(frozen) == len(current):
         return [
             text
-            for n, pair in enumerate(zip(frozen, found, strict=True))
+            for n, pair in enumerate(zip(frozen, current, strict=True))
             for text in differences(*pair, f"{where}[{n}]")
         ]
-    is_same = frozen == (pytest.approx(found, rel=1e-6) if isinstance(frozen, float) else found)
-    return [] if is_same else [f"{where}: {frozen!r} has become {found!r}"]
+    is_same = frozen == (pytest.approx(current, rel=1e-6) if isinstance(frozen, float) else current)
+    return [] if is_same else [f"{where}: {frozen!r} has become {current!r}"]
 
 
-def lost(frozen: str, found: str) -> list[str]:
+def lost(frozen: str, current: str) -> list[str]:
     """Lines that are no longer there, in their order."""
-    rest = iter(line.strip() for line in found.splitlines())
+    rest = iter(line.strip() for line in current.splitlines())
     return [line for line in (line.strip() for line in frozen.splitlines()) if line and line not in rest]
 
 

@@ -27,10 +27,10 @@ def frozen(name: str) -> Comparison:
 def scaled(candidate: Candidate, factor: float) -> Candidate:
     """The candidate with other speed-ups: on another occasion it was faster or slower."""
 
-    def times(found: Any) -> Any:
-        return found.model_copy(update={key: getattr(found, key) * factor for key in ("value", "low", "high")})
+    def times(speedup: Any) -> Any:
+        return speedup.model_copy(update={key: getattr(speedup, key) * factor for key in ("value", "low", "high")})
 
-    speedups = {measure: times(found) for measure, found in candidate.speedups.items()}
+    speedups = {measure: times(speedup) for measure, speedup in candidate.speedups.items()}
     return candidate.model_copy(update={"speedup": speedups or None})
 
 
@@ -44,7 +44,7 @@ def make() -> Make:
         comparison = results.public(frozen(name))
         candidates = {key: scaled(candidate, factor) for key, candidate in comparison.candidates.items()}
         environment = {**comparison.environment, **changes.pop("environment", {})}
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "study": study,
             "occasion": occasion,
             "date": "2026-01-01",
@@ -56,7 +56,7 @@ def make() -> Make:
             "seconds": 120.0,
             "comparison": comparison.model_copy(update={"candidates": candidates, "environment": environment}),
         }
-        return Result(**(found | changes))
+        return Result(**(fields | changes))
 
     return of
 

@@ -40,8 +40,8 @@ def test_interval_of_the_mean_covers_what_it_claims(occasions: int, between: flo
     tries = 2000
     values = np.exp(draw.normal(0.2, math.hypot(0.01, between), (tries, occasions)))
     covered = 0
-    for found in values:
-        mean = mean_of([ratio(value) for value in found])
+    for row in values:
+        mean = mean_of([ratio(value) for value in row])
         covered += mean.low <= math.exp(0.2) <= mean.high
     assert covered / tries == pytest.approx(0.95, abs=0.015)
 
@@ -58,11 +58,11 @@ def test_expected_share_is_that_of_equal_occasions(occasions: int) -> None:
     draw = np.random.default_rng(1)
     reach = float(stats.norm.ppf(0.975)) * 0.01
     tries = 3000
-    found = 0
+    count = 0
     for logs in draw.normal(0, 0.01, (tries, occasions)):
         ratios = [Ratio(value=math.exp(x), low=math.exp(x - reach), high=math.exp(x + reach)) for x in logs]
-        found += held(ratios)
-    assert found / (tries * occasions) == pytest.approx(expected_share(occasions), abs=0.02)
+        count += held(ratios)
+    assert count / (tries * occasions) == pytest.approx(expected_share(occasions), abs=0.02)
     assert expected_share(occasions) < 0.95
 
 
@@ -91,8 +91,8 @@ def test_candidate_that_failed_on_one_occasion_keeps_the_others(make: Make) -> N
 def test_machines_are_kept_apart_and_the_one_with_most_studies_is_first(make: Make) -> None:
     other = {"device": "NVIDIA H100"}
     shown = (make("lstm", environment=other), make("cnn"), make("lstm"), make("cnn", occasion="busy"))
-    found = by_machine(Results(shown, ()), ["cnn", "lstm"])
-    assert [{name: len(some) for name, some in each.items()} for each in found.values()] == [
+    machines = by_machine(Results(shown, ()), ["cnn", "lstm"])
+    assert [{name: len(some) for name, some in each.items()} for each in machines.values()] == [
         {"cnn": 2, "lstm": 1},
         {"lstm": 1},
     ]

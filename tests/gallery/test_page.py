@@ -24,18 +24,18 @@ def shown(*results: Result) -> Results:
 
 def times_of(candidate: Candidate) -> str:
     """The steps of a candidate and of its baseline, and the speed-up, as a row has them."""
-    found = candidate.speedups[TRAIN]
-    steps = f"{found.baseline_time_ms:.2f} ms → {found.candidate_time_ms:.2f} ms"
-    return f"{steps} | {found.value:.2f}× ({found.low:.2f} to {found.high:.2f})"
+    speedup = candidate.speedups[TRAIN]
+    steps = f"{speedup.baseline_time_ms:.2f} ms → {speedup.candidate_time_ms:.2f} ms"
+    return f"{steps} | {speedup.value:.2f}× ({speedup.low:.2f} to {speedup.high:.2f})"
 
 
 def test_each_study_has_its_verdict_its_reason_and_what_would_change_it(folder: Path, make: Make) -> None:
     comparison = make().comparison
     steps = {"next_steps": ("Settle inference first.", "Train on more seeds.")}
     candidates = {name: item.model_copy(update=steps) for name, item in comparison.candidates.items()}
-    found = make().model_copy(update={"comparison": comparison.model_copy(update={"candidates": candidates})})
-    text = page.render(shown(found), studies.read())
-    float16, bfloat16 = (found.comparison.candidates[f"mixed_{name}"] for name in ("float16", "bfloat16"))
+    result = make().model_copy(update={"comparison": comparison.model_copy(update={"candidates": candidates})})
+    text = page.render(shown(result), studies.read())
+    float16, bfloat16 = (result.comparison.candidates[f"mixed_{name}"] for name in ("float16", "bfloat16"))
     assert f"| small CNN, 32 px (digits: accuracy) | mixed\\_float16 | {times_of(float16)} |" in text
     plain = text.replace("\\_", "_")
     assert f"- Verdict: {bfloat16.sentence}" in plain
@@ -58,18 +58,18 @@ def test_speed_only_is_said(folder: Path, make: Make) -> None:
 
 
 def test_occasions_are_merged_and_their_intervals_are_checked(folder: Path, make: Make) -> None:
-    found = [make(occasion=name, factor=factor) for name, factor in (("a", 1.0), ("b", 1.02), ("c", 1.5))]
-    text = page.render(shown(*found), studies.read())
+    results = [make(occasion=name, factor=factor) for name, factor in (("a", 1.0), ("b", 1.02), ("c", 1.5))]
+    text = page.render(shown(*results), studies.read())
     assert "3 runs, spread " in text
     (line,) = [line for line in text.splitlines() if line.startswith("| small CNN, 32 px | training | ±")]
     assert line.endswith("| 0 of 6 | 5.3 of 6 |")  # the mean of the others always has the 1.5 in it, or is far from it
 
 
 def test_all_commits_and_load_on_purpose_are_named(folder: Path, make: Make) -> None:
-    found = shown(make(), make(occasion="busy", commit="1" * 40, load_cores=0.5))
+    results = shown(make(), make(occasion="busy", commit="1" * 40, load_cores=0.5))
     said = f", commits {'0' * 10}, {'1' * 10}; during the run named busy, another program took 50 % of one core."
-    assert said in page.render(found, studies.read())
-    assert said in page.readme_rows(found, studies.read())
+    assert said in page.render(results, studies.read())
+    assert said in page.readme_rows(results, studies.read())
 
 
 def test_candidate_that_failed_is_not_compared(folder: Path, make: Make) -> None:
@@ -125,20 +125,20 @@ def test_candidate_without_a_comparison_is_not_in_the_picture(folder: Path, make
 
 
 def test_machine_on_which_every_training_failed_has_no_panel(folder: Path, make: Make) -> None:
-    found = make("cnn", "failed_arm")
-    candidates = {"float16": found.comparison.candidates["float16"]}
-    failed = found.model_copy(update={"comparison": found.comparison.model_copy(update={"candidates": candidates})})
+    result = make("cnn", "failed_arm")
+    candidates = {"float16": result.comparison.candidates["float16"]}
+    failed = result.model_copy(update={"comparison": result.comparison.model_copy(update={"candidates": candidates})})
     assert "AMD EPYC" not in picture(failed)
     assert "could not be compared" in page.render(shown(failed), studies.read())
 
 
 def test_other_change_is_in_the_table_only(folder: Path, make: Make) -> None:
     """The question is the precision: a larger batch has no place in the picture, however fast it is."""
-    found = make()
-    candidates = {**found.comparison.candidates}
+    result = make()
+    candidates = {**result.comparison.candidates}
     fast = scaled(candidates["mixed_bfloat16"], 3.0).model_copy(update={"sentence": "A larger batch."})
     candidates["float32_batch_128"] = fast
-    both = found.model_copy(update={"comparison": found.comparison.model_copy(update={"candidates": candidates})})
+    both = result.model_copy(update={"comparison": result.comparison.model_copy(update={"candidates": candidates})})
     text = page.render(shown(both), studies.read())
     assert f"|  | float32\\_batch\\_128 | {times_of(fast)} |" in text
     assert "A larger batch." not in text
@@ -147,8 +147,8 @@ def test_other_change_is_in_the_table_only(folder: Path, make: Make) -> None:
 
 def test_rows_of_the_readme_are_the_best_candidates_of_five_studies(folder: Path, make: Make) -> None:
     known = studies.read()
-    found = shown(*(make(name) for name in known), make("cnn", environment={"device": "another"}))
-    table, about = page.readme_rows(found, known).split("\n\n")
+    results = shown(*(make(name) for name in known), make("cnn", environment={"device": "another"}))
+    table, about = page.readme_rows(results, known).split("\n\n")
     rows = table.splitlines()
     assert len(rows) == 2 + 5
     assert max(map(len, about.splitlines())) <= 120
@@ -170,9 +170,9 @@ def test_rows_replace_what_is_between_the_markers(root: Path) -> None:
 
 def test_page_of_the_documentation_has_what_is_published(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
-    found = read_results(KNOWN, PUBLISHED)
+    results = read_results(KNOWN, PUBLISHED)
     text = Path("docs/gallery.md").read_text(encoding="utf-8")
-    assert text == page.render(found, KNOWN), "run `python -m tools.gallery --page`"
-    assert found.left_out == ()
+    assert text == page.render(results, KNOWN), "run `python -m tools.gallery --page`"
+    assert results.left_out == ()
     readme = Path("README.md").read_text(encoding="utf-8")
-    assert readme == page.between_markers(readme, page.readme_rows(found, KNOWN))
+    assert readme == page.between_markers(readme, page.readme_rows(results, KNOWN))

@@ -23,9 +23,9 @@ Change = Callable[[dict[str, Any]], Any]
 @pytest.fixture
 def written(folder: Path, make: Make) -> Path:
     """A file that the code has written."""
-    found = make()
-    found.write(studies.PUBLISHED / found.place)
-    return studies.PUBLISHED / found.place
+    result = make()
+    result.write(studies.PUBLISHED / result.place)
+    return studies.PUBLISHED / result.place
 
 
 def test_file_is_read_as_it_was_written(written: Path, make: Make) -> None:
@@ -42,11 +42,11 @@ def test_accounts_of_an_earlier_schema_are_left_out(written: Path, make: Make) -
         candidate["account"] = {"train": {"kinds": []}}
         candidate["why"] = "It adds up."
     written.write_text(json.dumps(content))
-    found = results.read_one(written, studies.check_of(KNOWN))
-    assert found.comparison.baseline == make().comparison.baseline
-    assert [(item.account, item.why, item.operations) for item in found.comparison.candidates.values()] == [
+    result = results.read_one(written, studies.check_of(KNOWN))
+    assert result.comparison.baseline == make().comparison.baseline
+    assert [(item.account, item.why, item.operations) for item in result.comparison.candidates.values()] == [
         (None, None, None)
-    ] * len(found.comparison.candidates)
+    ] * len(result.comparison.candidates)
 
 
 def change_version(content: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "study": (lambda content: content.update(study="lstm"), "its content belongs to"),
     "parameters": (
         lambda content: content.update(parameters_sha256="0" * 64),
-        "cnn is no study with these parameters any more: measure again",
+        "cnn is not a study with these parameters any more: measure again",
     ),
     "machine": (
         lambda content: content["comparison"]["environment"].update(gpus=["H100"]),
@@ -93,9 +93,9 @@ def test_file_that_is_not_right_is_named_and_left_out(written: Path, make: Make,
     written.write_text(json.dumps(content))
     other = make("lstm")
     other.write(studies.PUBLISHED / other.place)
-    found = studies.read_results(KNOWN, studies.PUBLISHED)
-    assert [one.study for one in found.shown] == ["lstm"]
-    (line,) = found.left_out
+    gallery_results = studies.read_results(KNOWN, studies.PUBLISHED)
+    assert [one.study for one in gallery_results.shown] == ["lstm"]
+    (line,) = gallery_results.left_out
     assert line.startswith(f"{written.as_posix()} is left out: ")
     assert message in line
     assert "dvc repro" not in line
@@ -106,9 +106,9 @@ def test_file_that_is_not_right_is_named_and_left_out(written: Path, make: Make,
 )
 def test_file_that_is_no_result_is_left_out(written: Path, text: str) -> None:
     written.write_text(text)
-    found = studies.read_results(KNOWN, studies.PUBLISHED)
-    assert (len(found.shown), len(found.left_out)) == (0, 1)
-    assert "dvc repro" not in found.left_out[0]
+    gallery_results = studies.read_results(KNOWN, studies.PUBLISHED)
+    assert (len(gallery_results.shown), len(gallery_results.left_out)) == (0, 1)
+    assert "dvc repro" not in gallery_results.left_out[0]
 
 
 def test_what_was_measured_here_counts_before_what_is_published(written: Path, make: Make) -> None:
@@ -125,13 +125,13 @@ def test_names_of_host_user_and_folders_are_left_out(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OMP_AFFINITY", f"file-of-{user}")
     monkeypatch.setenv("KMP_HOSTS", node)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    found = results.environment()
-    assert found["settings"].get("OMP_NUM_THREADS") == "2"
-    assert {"XLA_FLAGS", "OMP_AFFINITY", "KMP_HOSTS"} & found["settings"].keys() == set()
+    environment = results.environment()
+    assert environment["settings"].get("OMP_NUM_THREADS") == "2"
+    assert {"XLA_FLAGS", "OMP_AFFINITY", "KMP_HOSTS"} & environment["settings"].keys() == set()
     comparison = make().comparison.model_copy(update={"environment": fingerprint.fingerprint()})
     text = json.dumps(results.public(comparison).as_json())
     assert [word for word in (node, user, "/home/", str(Path.home())) if word in text] == []
-    assert results.public(comparison).environment == found  # so the result is found again on this machine
+    assert results.public(comparison).environment == environment  # so the result is found again on this machine
 
 
 def test_machine_is_the_same_on_each_start() -> None:

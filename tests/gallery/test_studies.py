@@ -22,10 +22,10 @@ GTX_1080 = {"cpu": {"instruction_sets": ["avx512_fp16"]}, "gpus": [{"name": "GTX
 
 
 def test_there_are_enough_studies_and_each_compares_both_precisions(folder: Path) -> None:
-    found = studies.read()
-    assert len(found) >= 12
-    assert sum(study.in_readme for study in found.values()) == 5
-    for study in found.values():
+    studies_by_name = studies.read()
+    assert len(studies_by_name) >= 12
+    assert sum(study.in_readme for study in studies_by_name.values()) == 5
+    for study in studies_by_name.values():
         settings = study.settings(WITH_FLOAT16, "day")
         assert {"float32", "mixed_float16", "mixed_bfloat16"} <= set(settings.train.variants), study.name
         assert settings.profile.max_seconds is not None, study.name
@@ -78,10 +78,10 @@ def test_experiment_gets_the_parameters_of_the_study(folder: Path, edits: dict[s
         (folder / "params.yaml").write_text(text)
         wanted = study.settings(CPU, "a-day")
         apply_overrides("params.yaml", list(overrides(load(), wanted)))
-        found = load()
+        params = load()
         for section in set(Params.model_fields) - {"variants", "tracking", "fleet"}:
-            assert getattr(found, section) == getattr(wanted, section), (study.name, section)
-        assert {name: found.variants[name] for name in wanted.train.variants} == {
+            assert getattr(params, section) == getattr(wanted, section), (study.name, section)
+        assert {name: params.variants[name] for name in wanted.train.variants} == {
             name: wanted.variants[name] for name in wanted.train.variants
         }
 

@@ -116,8 +116,8 @@ def test_report_names_what_is_outside_the_limit(tmp_path: Path) -> None:
 def test_arms_are_tf32_true_float32_and_both_mixed_policies() -> None:
     assert {part.xla for part in GPU_PARTS} == {part.xla for part in CPU_PARTS} == {False, True}
     for xla in (False, True):
-        found = {name: (entry.policy, entry.tf32, entry.xla) for name, entry in entries(xla=xla).items()}
-        assert found == {
+        arms = {name: (entry.policy, entry.tf32, entry.xla) for name, entry in entries(xla=xla).items()}
+        assert arms == {
             "float32": ("float32", True, xla),
             "float32_no_tf32": ("float32", False, xla),
             "mixed_float16": ("mixed_float16", True, xla),

@@ -155,9 +155,9 @@ def test_largest_batch_is_where_the_memory_ends(spec: TaskSpec) -> None:
         train=spec.train.model_copy(update={"batch_size": 64}),
         directory=(large / files.PREPARED).resolve(),
     )
-    found = largest_batch(ArmConfig(big, MIXED, 0), PROTOCOL, "GPU")
-    assert found.batch_size >= 8
-    assert found.limit_mib is None
-    assert found.peak_mib is not None
-    assert any(not fits for _, fits in found.tried)
-    assert found.peak_mib > 0.5 * _used_mib()[1]
+    largest = largest_batch(ArmConfig(big, MIXED, 0), PROTOCOL, "GPU")
+    assert largest.batch_size >= 8
+    assert largest.limit_mib is None
+    assert largest.peak_mib is not None
+    assert any(not fits for _, fits in largest.tried)
+    assert largest.peak_mib > 0.5 * _used_mib()[1]

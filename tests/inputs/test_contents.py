@@ -44,8 +44,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def read(folder: Path, *names: str) -> dict[str, str]:
-    with Contents("data.path") as found:
-        return found.of(folder, names or ("a", "b"))
+    with Contents("data.path") as reader:
+        return reader.of(folder, names or ("a", "b"))
 
 
 def sha256(text: str) -> str:
@@ -165,10 +165,10 @@ def test_interrupted_reading_remembers_what_it_read(
 ) -> None:
     read_file = Contents._read
 
-    def interrupted(found: Contents, folder: Path, name: str, state: str) -> object:
+    def interrupted(reader: Contents, folder: Path, name: str, state: str) -> object:
         if name == "b":
             raise KeyboardInterrupt
-        return read_file(found, folder, name, state)
+        return read_file(reader, folder, name, state)
 
     monkeypatch.setattr(Contents, "_read", interrupted)
     monkeypatch.setattr(contents, "_PIECE", 1)

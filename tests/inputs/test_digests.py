@@ -242,12 +242,12 @@ def test_source_of_each_variant_that_is_taken_from_another_folder_counts(reposit
     params = Params(
         task=task, train=TrainParams(variants=("float32", "before")), variants=Params().variants | {"before": before}
     )
-    found = tasks_digest(params)
-    assert found["sha256"] == found["variants.before.task_path"]["sha256"]
+    digest = tasks_digest(params)
+    assert digest["sha256"] == digest["variants.before.task_path"]["sha256"]
     (other / "helper.py").write_text("x = 2")
     changed = tasks_digest(params)
-    assert changed["sha256"] == found["sha256"]
-    assert changed["variants.before.task_path"]["sha256"] != found["sha256"]
+    assert changed["sha256"] == digest["sha256"]
+    assert changed["variants.before.task_path"]["sha256"] != digest["sha256"]
 
 
 def test_without_a_path_the_task_lies_next_to_the_parameters(tmp_path: Path) -> None:

@@ -20,11 +20,13 @@ def test_fingerprint_is_stable_and_valid_json() -> None:
 
 
 def test_fingerprint_names_the_device_and_the_versions() -> None:
-    found = fingerprint.fingerprint()
-    assert found["versions"]["keras"] == metadata.version("keras")
-    assert found["cpu"]["usable_cores"] == len(os.sched_getaffinity(0))
-    assert found["device"] == (
-        found["gpus"][0]["name"] if found["gpus"] else f"{found['cpu']['model']}, {found['cpu']['usable_cores']} cores"
+    environment = fingerprint.fingerprint()
+    assert environment["versions"]["keras"] == metadata.version("keras")
+    assert environment["cpu"]["usable_cores"] == len(os.sched_getaffinity(0))
+    assert environment["device"] == (
+        environment["gpus"][0]["name"]
+        if environment["gpus"]
+        else f"{environment['cpu']['model']}, {environment['cpu']['usable_cores']} cores"
     )
 
 
@@ -54,12 +56,12 @@ def test_only_settings_that_change_a_timing_are_included(
 
 def test_uuid_of_a_gpu_does_not_change_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rented machine has another GPU of the same model at each start."""
-    found = []
+    fingerprints = []
     for uuid in ("GPU-39cd9454-0976-646a-acef-01a35ad02034", "GPU-155f1bc9-417b-3036-9dca-b296981e1d65"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{uuid},MIG-feb88891-0321-5fef-9c87-d4af3b54259e")
-        found.append(fingerprint.fingerprint())
-    assert found[0] == found[1]
-    assert found[0]["settings"]["CUDA_VISIBLE_DEVICES"] == "GPU,MIG"
+        fingerprints.append(fingerprint.fingerprint())
+    assert fingerprints[0] == fingerprints[1]
+    assert fingerprints[0]["settings"]["CUDA_VISIBLE_DEVICES"] == "GPU,MIG"
 
 
 def test_digest_does_not_depend_on_the_order_of_keys() -> None:
@@ -72,11 +74,11 @@ def test_changed_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "environment.json"
     with pytest.raises(DataError, match="is missing"):
         fingerprint.read(path)
-    found = fingerprint.fingerprint()
-    files.write_json(path, found)
-    assert fingerprint.read(path) == found
+    environment = fingerprint.fingerprint()
+    files.write_json(path, environment)
+    assert fingerprint.read(path) == environment
     for changed in ({"device": "another"}, {"sha256": "0" * 64}, {"added": 1}):
-        files.write_json(path, found | changed)
+        files.write_json(path, environment | changed)
         with pytest.raises(CorruptFileError, match=r"environment\.json is damaged"):
             fingerprint.read(path)
     files.write_json(path, [1])
@@ -104,5 +106,5 @@ def test_libraries_of_cuda_are_listed(tmp_path: Path, monkeypatch: pytest.Monkey
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    found = fingerprint.versions()
-    assert (found["nvidia-cublas-cu12"], found["nvidia-nccl-cu13"]) == ("12.5.3.2", "2.28")
+    versions = fingerprint.versions()
+    assert (versions["nvidia-cublas-cu12"], versions["nvidia-nccl-cu13"]) == ("12.5.3.2", "2.28")

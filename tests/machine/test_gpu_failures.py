@@ -15,18 +15,18 @@ from tests.gpu_logs import LOGS, PROFILER_LOGS
 @pytest.mark.parametrize("name", LOGS)
 def test_recorded_log_is_explained(name: str) -> None:
     log = LOGS[name]
-    found = explain(f"I0000 00:00:1.0 9 port.cc:153] oneDNN custom operations are on.\n{log.text}\n")
-    assert log.reason in found.reason
-    assert log.cure in found.cure
-    assert "\n" not in str(found)
+    explanation = explain(f"I0000 00:00:1.0 9 port.cc:153] oneDNN custom operations are on.\n{log.text}\n")
+    assert log.reason in explanation.reason
+    assert log.cure in explanation.cure
+    assert "\n" not in str(explanation)
 
 
 @pytest.mark.parametrize("name", PROFILER_LOGS)
 def test_recorded_log_of_a_profiler_is_explained(name: str) -> None:
     log = PROFILER_LOGS[name]
-    found = explain(log.text, PROFILER_FAILURES)
-    assert log.reason in found.reason
-    assert log.cure in found.cure
+    explanation = explain(log.text, PROFILER_FAILURES)
+    assert log.reason in explanation.reason
+    assert log.cure in explanation.cure
 
 
 def test_every_failure_has_a_recorded_log() -> None:
@@ -58,9 +58,9 @@ def test_reason_in_a_log(log: str, reason: str) -> None:
 
 
 def test_text_of_a_log_is_printable_and_short() -> None:
-    found = explain(f"Could not load dynamic library 'lib\x1b[2J\u202e{'x' * 500}'; dlerror: none")
-    assert len(found.reason) <= 300
-    assert found.reason.startswith(r"missing: lib\x1b[2J")
+    explanation = explain(f"Could not load dynamic library 'lib\x1b[2J\u202e{'x' * 500}'; dlerror: none")
+    assert len(explanation.reason) <= 300
+    assert explanation.reason.startswith(r"missing: lib\x1b[2J")
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,6 @@ def test_unsupported_accelerators_are_named(
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {installed}\nVersion: 1.0\n")
         monkeypatch.syspath_prepend(tmp_path)
-    found = gpu_failures.unsupported_accelerator()
-    assert (found is None) is (text is None)
-    assert text is None or re.search(text, str(found))
+    message = gpu_failures.unsupported_accelerator()
+    assert (message is None) is (text is None)
+    assert text is None or re.search(text, str(message))

@@ -32,12 +32,12 @@ def install(monkeypatch: pytest.MonkeyPatch, *devices: Device, **versions: Any) 
 
 def answer(monkeypatch: pytest.MonkeyPatch, uuids: Sequence[str] | None) -> None:
     """What CUDA answers; UUIDs with their prefixes."""
-    found = None if uuids is None else [uuid[4:] for uuid in uuids]
-    monkeypatch.setattr(cuda, "ask", lambda _: found)
+    bare_uuids = None if uuids is None else [uuid[4:] for uuid in uuids]
+    monkeypatch.setattr(cuda, "ask", lambda _: bare_uuids)
 
 
-def names(found: gpus.Visible) -> list[str]:
-    return [gpu.uuid for gpu in found.gpus]
+def names(visible: gpus.Visible) -> list[str]:
+    return [gpu.uuid for gpu in visible.gpus]
 
 
 def test_machine_without_a_driver_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,9 +96,9 @@ def test_visible_devices_are_read_as_cuda_does(
 ) -> None:
     machine = [a100(), t4()]
     install(monkeypatch, *reversed(machine))  # NVML's order is not that of the PCI bus
-    found = gpus.visible(ORDER | ({} if value is None else {"CUDA_VISIBLE_DEVICES": value}))
-    assert names(found) == [machine[index].uuid for index in shown]
-    assert found.identified
+    visible = gpus.visible(ORDER | ({} if value is None else {"CUDA_VISIBLE_DEVICES": value}))
+    assert names(visible) == [machine[index].uuid for index in shown]
+    assert visible.identified
     assert len(gpus.installed()) == 2
 
 
@@ -111,9 +111,9 @@ def test_prefix_must_be_unique(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hidden_gpu_is_not_in_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, t4())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    found = fingerprint.fingerprint()
-    assert found["gpus"] == []
-    assert "cores" in found["device"]
+    machine_fingerprint = fingerprint.fingerprint()
+    assert machine_fingerprint["gpus"] == []
+    assert "cores" in machine_fingerprint["device"]
 
 
 def test_another_gpu_of_the_same_model_is_the_same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,18 +133,18 @@ def test_mixed_gpus_are_in_the_order_that_cuda_answers(monkeypatch: pytest.Monke
     install(monkeypatch, *machine)
     answer(monkeypatch, [machine[index].uuid for index in (1, 0, 2, 3, 4)])
     assert names(gpus.visible({}))[0] == machine[1].uuid
-    found = fingerprint.fingerprint()
-    assert found["gpus"][0]["name"] == "GeForce GTX 1080 Ti"
-    assert found["device"].startswith("GeForce GTX 1080 Ti, GeForce GTX 1060 6GB")
+    machine_fingerprint = fingerprint.fingerprint()
+    assert machine_fingerprint["gpus"][0]["name"] == "GeForce GTX 1080 Ti"
+    assert machine_fingerprint["device"].startswith("GeForce GTX 1080 Ti, GeForce GTX 1060 6GB")
 
 
 @pytest.mark.parametrize("answered", [None, ["GPU-11111111-1111-1111-1111-111111111111"]])
 def test_mixed_gpus_are_not_known_without_cuda(answered: list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, *mixed())
     answer(monkeypatch, answered)
-    found = gpus.visible({"CUDA_VISIBLE_DEVICES": "1"})
-    assert not found.identified
-    assert len(found.gpus) == 5
+    visible = gpus.visible({"CUDA_VISIBLE_DEVICES": "1"})
+    assert not visible.identified
+    assert len(visible.gpus) == 5
     described = fingerprint.gpus()
     assert [gpu["name"] for gpu in described] == ["GeForce GTX 1060 6GB"] * 4 + ["GeForce GTX 1080 Ti"]
     assert all(gpu["identified"] is False and gpu["compute_capability"] == "6.1" for gpu in described)
@@ -187,8 +187,8 @@ def test_equal_gpus_give_the_same_fingerprint_whichever_is_used(monkeypatch: pyt
     devices[1].uuid, devices[1].bus_id = "GPU-155f1bc9-417b-3036-9dca-b296981e1d65", "00000000:86:00.0"
     install(monkeypatch, *devices)
     answer(monkeypatch, None)
-    found = gpus.visible({"CUDA_VISIBLE_DEVICES": "1"})
-    assert (len(found.gpus), len(found.candidates), found.identified) == (1, 2, False)
+    visible = gpus.visible({"CUDA_VISIBLE_DEVICES": "1"})
+    assert (len(visible.gpus), len(visible.candidates), visible.identified) == (1, 2, False)
     monkeypatch.setattr(cuda, "ask", lambda _: pytest.fail("CUDA is asked without need"))
     assert fingerprint.fingerprint()["device"] == "2 x Tesla T4"
     assert "identified" not in fingerprint.gpus()[0]
@@ -231,9 +231,9 @@ def test_slices_by_name(value: str, index: int | None, monkeypatch: pytest.Monke
     whole = partitioned_a100()
     assert whole.slices is not None
     install(monkeypatch, whole)
-    found = gpus.visible({"CUDA_VISIBLE_DEVICES": value})
-    assert names(found) == ([] if index is None else [whole.slices[index].uuid])
-    assert found.identified
+    visible = gpus.visible({"CUDA_VISIBLE_DEVICES": value})
+    assert names(visible) == ([] if index is None else [whole.slices[index].uuid])
+    assert visible.identified
 
 
 @pytest.mark.parametrize("variables", [{}, {"CUDA_VISIBLE_DEVICES": "0"}, ORDER])
@@ -244,8 +244,8 @@ def test_first_slice_is_the_one_that_cuda_answers(variables: dict[str, str], mon
     answer(monkeypatch, [whole.slices[4].uuid])
     assert names(gpus.visible(variables)) == [whole.slices[4].uuid]
     answer(monkeypatch, None)
-    found = gpus.visible(variables)
-    assert (len(found.gpus), found.identified) == (1, False)
+    visible = gpus.visible(variables)
+    assert (len(visible.gpus), visible.identified) == (1, False)
 
 
 def test_one_slice_hides_all_other_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,8 +275,8 @@ def test_lost_gpu_is_listed_and_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_query_that_is_not_supported_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Device(name="NVIDIA GB10", uuid="GPU-00000000-0000-0000-0000-000000000002"))
-    (found,) = fingerprint.gpus()
-    assert set(found) == {"name", "driver", "driver_cuda"}  # it has no memory of its own
+    (gpu,) = fingerprint.gpus()
+    assert set(gpu) == {"name", "driver", "driver_cuda"}  # it has no memory of its own
 
 
 class FakeCuda:

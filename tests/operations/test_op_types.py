@@ -133,8 +133,10 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
 
 
 def test_operations_of_both_arms_have_the_same_plain_type() -> None:
-    found = {plain: tuple(name for name in names if plain_type(name) == plain) for plain, names in PLAIN_TYPES.items()}
-    assert found == {plain: tuple(names) for plain, names in PLAIN_TYPES.items()}
+    names_by_type = {
+        plain: tuple(name for name in names if plain_type(name) == plain) for plain, names in PLAIN_TYPES.items()
+    }
+    assert names_by_type == {plain: tuple(names) for plain, names in PLAIN_TYPES.items()}
 
 
 def test_version_is_removed() -> None:

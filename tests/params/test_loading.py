@@ -268,9 +268,9 @@ def test_numbers_are_read_as_dvc_writes_them(text: str, rate: float) -> None:
     ],
 )
 def test_augmentation_can_be_a_flag(text: str, augment: Augment) -> None:
-    found = parse(f"train: {{augment: {text}}}").train.augment
-    assert found == augment
-    assert found.enabled == augment.flip
+    parsed = parse(f"train: {{augment: {text}}}").train.augment
+    assert parsed == augment
+    assert parsed.enabled == augment.flip
 
 
 def test_arguments_of_a_task_keep_their_types() -> None:

@@ -28,9 +28,9 @@ VALUES = (
 @pytest.mark.parametrize("value", VALUES)
 def test_values_are_what_dvc_reads(value: str, version: str) -> None:
     text = f"{version}train: {{learning_rate: {value}}}"
-    found, of_dvc = parse_tree(text, "params.yaml"), YAML(typ="safe").load(text)
-    assert found == of_dvc
-    assert repr(found) == repr(of_dvc)  # 1, 1.0 and True are equal
+    tree, of_dvc = parse_tree(text, "params.yaml"), YAML(typ="safe").load(text)
+    assert tree == of_dvc
+    assert repr(tree) == repr(of_dvc)  # 1, 1.0 and True are equal
 
 
 @pytest.mark.parametrize("key", ["0o10", "1", "true", "2001-01-01", "~", "[a]"])

@@ -26,10 +26,10 @@ TRAIN = TrainParams(batch_size=32, learning_rate=0.005, input_threads=2)
 def test_learning_rate_is_in_proportion_to_the_batch_unless_given(
     entry: dict[str, Any], batch_size: int, learning_rate: float, input_threads: int
 ) -> None:
-    found = Variant(policy="float32", **entry).applied_to(TRAIN)
-    assert (found.batch_size, found.input_threads) == (batch_size, input_threads)
-    assert found.learning_rate == pytest.approx(learning_rate)
-    assert found.warmup_epochs == TRAIN.warmup_epochs
+    train = Variant(policy="float32", **entry).applied_to(TRAIN)
+    assert (train.batch_size, train.input_threads) == (batch_size, input_threads)
+    assert train.learning_rate == pytest.approx(learning_rate)
+    assert train.warmup_epochs == TRAIN.warmup_epochs
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_learning_rate_is_in_proportion_to_the_batch_unless_given(
     ],
 )
 def test_inference_is_measured_where_an_entry_can_change_it(entry: dict[str, Any], is_inferred: bool) -> None:
-    found = measures_of(Variant(**({"policy": "float32"} | entry)), BASELINE, (1, 32))
-    assert found == (["train", "inference_b1", "inference_b32"] if is_inferred else ["train"])
+    measures = measures_of(Variant(**({"policy": "float32"} | entry)), BASELINE, (1, 32))
+    assert measures == (["train", "inference_b1", "inference_b32"] if is_inferred else ["train"])

@@ -138,9 +138,9 @@ class Checkout:
     def runs(self, experiment: str = "mixed-precision") -> list[Run]:
         """The runs of an experiment, oldest first."""
         client = self.client()
-        found = client.get_experiment_by_name(experiment)
-        assert found is not None
-        return list(client.search_runs([found.experiment_id], order_by=["attributes.start_time ASC"]))
+        stored_experiment = client.get_experiment_by_name(experiment)
+        assert stored_experiment is not None
+        return list(client.search_runs([stored_experiment.experiment_id], order_by=["attributes.start_time ASC"]))
 
 
 def started_stages(output: str) -> set[str]:

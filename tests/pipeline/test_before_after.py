@@ -30,8 +30,8 @@ def test_both_results_are_kept(copied: Checkout, root: Path) -> None:
     copied.check_output("bash", "-c", run.replace("batch_size=128", "batch_size=64"))  # 128 it is already
     shown = json.loads(copied.check_output("dvc", "exp", "show", "--json"))
     revisions = [row["data"] for row in (shown[0], shown[1])]
-    assert [found["params"]["params.yaml"]["data"]["train"]["batch_size"] for found in revisions] == [64, 128]
-    after, kept = (found["metrics"]["data/compare/metrics.json"]["data"] for found in revisions)
+    assert [revision["params"]["params.yaml"]["data"]["train"]["batch_size"] for revision in revisions] == [64, 128]
+    after, kept = (revision["metrics"]["data/compare/metrics.json"]["data"] for revision in revisions)
     assert kept == before
     assert after != before
     differing = json.loads(copied.check_output("dvc", "metrics", "diff", "--json"))

@@ -22,14 +22,14 @@ BOUNDS: list[dict[str, float]] = [
 
 def lower_bounds() -> dict[str, float]:
     """The numeric parameters with their lower bounds."""
-    found = {}
+    bounds = {}
     for name, field in ProfileParams.model_fields.items():
         for limit in field.metadata:
             if hasattr(limit, "ge"):
-                found[name] = limit.ge
+                bounds[name] = limit.ge
             elif hasattr(limit, "gt"):
-                found[name] = JUST_ABOVE_0
-    return found
+                bounds[name] = JUST_ABOVE_0
+    return bounds
 
 
 def test_every_bound_is_tried() -> None:

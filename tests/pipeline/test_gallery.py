@@ -28,16 +28,16 @@ EDIT = "# an edit that is not committed\n"
 @pytest.fixture
 def checkout(pristine: Checkout, tmp_path: Path) -> Checkout:
     """A checkout in which the quickest study is measured for a moment."""
-    found = pristine.copy(tmp_path / "halfstep")
-    path = found.root / "gallery/studies.yaml"
+    copy = pristine.copy(tmp_path / "halfstep")
+    path = copy.root / "gallery/studies.yaml"
     rounds = (
         "    profile.processes: 2\n    profile.rounds: 2\n    profile.warmup_steps: 2\n    profile.trace_steps: 2\n"
     )
     text = path.read_text()
     assert text.count(SHORT) == 1
     path.write_text(text.replace(SHORT, rounds + "    profile.max_seconds: 2\n"))
-    found.commit("A short study")
-    return found
+    copy.commit("A short study")
+    return copy
 
 
 def killed_at(checkout: Checkout, stage: str, log: Path, *arguments: str) -> str:
@@ -78,10 +78,10 @@ def test_study_goes_on_after_a_kill_is_measured_again_and_made_ready(checkout: C
     assert not list((checkout.root / ".dvc/tmp/exps/standalone").glob("tmp*"))
     assert "gallery-regression-first" in checkout.check_output("dvc", "exp", "show", "--csv")
     (first,) = (checkout.root / "data/gallery").glob("*/regression-first.json")
-    found = checkout.json(f"data/gallery/{first.parent.name}/regression-first.json")
-    assert set(found["comparison"]["candidates"]) >= {"mixed_bfloat16", "float32_xla"}
-    assert found["comparison"]["setup"]["task"]["name"] == "examples.regression:build"  # not what params.yaml says
-    assert not found["dirty"]
+    result = checkout.json(f"data/gallery/{first.parent.name}/regression-first.json")
+    assert set(result["comparison"]["candidates"]) >= {"mixed_bfloat16", "float32_xla"}
+    assert result["comparison"]["setup"]["task"]["name"] == "examples.regression:build"  # not what params.yaml says
+    assert not result["dirty"]
 
     assert "all of it has been measured here" in checkout.check_output(*COMMAND)
     second = checkout.check_output(*COMMAND, "--occasion", "second")

@@ -22,10 +22,10 @@ def test_pipeline_is_that_of_the_project_and_dvc_reads_it(folder: Folder) -> Non
     assert done.returncode == 0, done.stderr
     assert stages((folder.path / "dvc.yaml").read_text()) == stages((PROJECT / "dvc.yaml").read_text())
     text = (folder.path / "params.yaml").read_text()
-    found = yaml.safe_load(text)
-    task = found["task"]
+    params = yaml.safe_load(text)
+    task = params["task"]
     assert (task["script"], task["folder"], task["arguments"]) == ("train.py", ".", ["--width", "8"])
-    assert found["train"]["epochs"] is None
+    assert params["train"]["epochs"] is None
     assert text.count("#") == (PROJECT / "params.yaml").read_text().count("#")
     ignored = (folder.path / ".gitignore").read_text().splitlines()
     assert ignored[:2] == ["*.log", "/mlruns/"]
@@ -55,9 +55,9 @@ def test_pipeline_of_its_own_stands_beside_theirs(folder: Folder) -> None:
     (folder.path / "mlflow.db").write_text("")
     done = folder.halfstep("init", "--into", "precision", "--images", "pictures")
     assert done.returncode == 0, done.stderr
-    found = yaml.safe_load((folder.path / "precision/params.yaml").read_text())
-    assert found["data"]["path"] == "../pictures"
-    assert found["tracking"]["uri"] is None  # another folder than that of their mlflow.db
+    params = yaml.safe_load((folder.path / "precision/params.yaml").read_text())
+    assert params["data"]["path"] == "../pictures"
+    assert params["tracking"]["uri"] is None  # another folder than that of their mlflow.db
     assert (folder.path / ".dvc/plots/lines_by_variant.json").is_file()
     assert folder.run("-m", "dvc", "stage", "list", "--name-only").stdout.split() == ["theirs"]
 
@@ -65,8 +65,8 @@ def test_pipeline_of_its_own_stands_beside_theirs(folder: Folder) -> None:
 def test_store_of_theirs_is_not_used(folder: Folder) -> None:
     (folder.path / "mlflow.db").write_text("")
     folder.halfstep("init")
-    found = yaml.safe_load((folder.path / "params.yaml").read_text())
-    assert found["tracking"]["uri"] == "sqlite:///.halfstep/mlflow.db"
+    params = yaml.safe_load((folder.path / "params.yaml").read_text())
+    assert params["tracking"]["uri"] == "sqlite:///.halfstep/mlflow.db"
 
 
 @pytest.mark.slow

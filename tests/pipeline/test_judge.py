@@ -49,9 +49,9 @@ def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder
     command = ("judge", "train.py", "--variants=float32,mixed_bfloat16", layers, *SMALL_BY_SET, "--", "--width", "8")
     done = folder.halfstep(*command)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = Comparison.read(folder.path / files.JUDGE / COMPARISON)
-    assert list(found.candidates) == ["mixed_bfloat16"]
-    assert found.candidates["mixed_bfloat16"].sentence.split(".")[0] in " ".join(done.stdout.split())
+    comparison = Comparison.read(folder.path / files.JUDGE / COMPARISON)
+    assert list(comparison.candidates) == ["mixed_bfloat16"]
+    assert comparison.candidates["mixed_bfloat16"].sentence.split(".")[0] in " ".join(done.stdout.split())
     assert (folder.path / files.JUDGE_REPORT).is_file()
     assert f"Report: {files.JUDGE_REPORT}" in done.stdout
     assert folder.git("status", "--short") == ""
@@ -62,7 +62,7 @@ def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder
 
     again = folder.halfstep(command[0], "--json", *command[1:])
     assert again.returncode == 0
-    assert json.loads(again.stdout) == found.as_json()
+    assert json.loads(again.stdout) == comparison.as_json()
     assert "Running stage 'train" not in again.stderr
     shown = folder.halfstep("report")
     assert shown.returncode == 0, shown.stderr

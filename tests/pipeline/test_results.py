@@ -62,9 +62,9 @@ TRACE = "trace/plugins/profile/{0}/host.xplane.pb"
 @pytest.fixture(scope="module")
 def runs(finished: Checkout) -> dict[str, Run]:
     """All runs by name."""
-    found = finished.runs()
-    assert len({run.info.run_name for run in found}) == len(found)
-    return {str(run.info.run_name): run for run in found}
+    all_runs = finished.runs()
+    assert len({run.info.run_name for run in all_runs}) == len(all_runs)
+    return {str(run.info.run_name): run for run in all_runs}
 
 
 def test_files_of_the_trainings(finished: Checkout) -> None:
@@ -83,9 +83,9 @@ def test_files_of_the_measurements(finished: Checkout) -> None:
 
 
 def test_files_of_the_comparison(finished: Checkout) -> None:
-    found = finished.files("data/compare")
-    assert {"comparison.json", "report.html", "metrics.json"} <= found
-    assert {name for name in found if name.startswith("plots/")} == {
+    names = finished.files("data/compare")
+    assert {"comparison.json", "report.html", "metrics.json"} <= names
+    assert {name for name in names if name.startswith("plots/")} == {
         f"plots/{table}.csv" for table in ("score_by_epoch", "step_breakdown", "latency", "speedups")
     }
 
@@ -98,8 +98,8 @@ def test_columns_of_the_tables(finished: Checkout) -> None:
         "data/profile/_control/timings.csv": "process,round,step,step_time_ms",
         "data/profile/mixed_bfloat16/inference.csv": "process,round,batch_size,call,latency_ms,counted",
     }
-    found = {name: (finished.root / name).read_text(encoding="utf-8").splitlines()[0] for name in expected}
-    assert found == expected
+    headers = {name: (finished.root / name).read_text(encoding="utf-8").splitlines()[0] for name in expected}
+    assert headers == expected
 
 
 def test_files_contain_all_rounds_of_the_protocol(finished: Checkout) -> None:
@@ -127,12 +127,12 @@ def test_tracking_json_contains_only_a_digest(finished: Checkout) -> None:
 def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
     written = finished.json("data/compare/comparison.json")
     assert written["schema_version"] == 5
-    found = Comparison.read(finished.root / "data/compare/comparison.json")
-    assert found.as_json() == written
-    candidate = found.candidates["mixed_bfloat16"]
+    comparison = Comparison.read(finished.root / "data/compare/comparison.json")
+    assert comparison.as_json() == written
+    candidate = comparison.candidates["mixed_bfloat16"]
     assert candidate.speedup is not None
     assert candidate.quality is not None
-    assert set(candidate.speedup) == set(candidate.verdicts) == set(found.control) == {"train", "inference_b1"}
+    assert set(candidate.speedup) == set(candidate.verdicts) == set(comparison.control) == {"train", "inference_b1"}
     ratio = candidate.speedup["train"]
     assert ratio.low < ratio.ratio < ratio.high
     assert (ratio.n, ratio.confidence) == (2, 0.95)
@@ -140,7 +140,7 @@ def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
     assert ratio.baseline_time_ms / ratio.candidate_time_ms == pytest.approx(ratio.ratio)
     labels = np.load(finished.root / "data/prepared/test_labels.npy")
     assert (candidate.quality.name, candidate.quality.n) == ("accuracy", len(labels))
-    assert found.environment == finished.json("data/environment.json")
+    assert comparison.environment == finished.json("data/environment.json")
 
 
 @pytest.mark.parametrize(
@@ -233,14 +233,14 @@ def test_artifacts_are_next_to_the_store(finished: Checkout, runs: dict[str, Run
     ],
 )
 def test_artifacts_of_the_runs(finished: Checkout, runs: dict[str, Run], name: str, expected: set[str]) -> None:
-    found = {item.path for item in finished.client().list_artifacts(runs[name].info.run_id)}
-    assert expected <= found
+    paths = {item.path for item in finished.client().list_artifacts(runs[name].info.run_id)}
+    assert expected <= paths
 
 
 def test_all_tables_of_raw_times_are_logged(finished: Checkout, runs: dict[str, Run]) -> None:
-    found = finished.client().list_artifacts(runs["float32"].info.run_id, "timings")
+    artifacts = finished.client().list_artifacts(runs["float32"].info.run_id, "timings")
     names = ("rounds.csv", "input_rounds.csv", "timings.csv", "inference.csv", "account.csv")
-    assert {item.path for item in found} == {f"timings/{name}" for name in names}
+    assert {item.path for item in artifacts} == {f"timings/{name}" for name in names}
 
 
 def test_training_logs_its_model(finished: Checkout, runs: dict[str, Run]) -> None:

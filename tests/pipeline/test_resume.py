@@ -45,8 +45,8 @@ class Killed:
     @property
     def folder(self) -> Path:
         """Of the measurement."""
-        (found,) = (self.checkout.root / ".halfstep/profile").iterdir()
-        return found
+        (path,) = (self.checkout.root / ".halfstep/profile").iterdir()
+        return path
 
     @property
     def repeats(self) -> int:

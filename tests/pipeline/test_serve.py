@@ -88,14 +88,14 @@ def test_formats_are_exported_timed_judged_and_logged_also_after_kills(copied: C
     }
     for item in served["exports"]:
         assert (copied.root / "data/serve" / item["file"]).exists()
-    found = copied.json("data/compare/comparison.json")["serving"]
-    assert found["measures"] == ["inference_b1", "inference_b4"]
-    assert {row["format"]: "verdict" in row for row in found["rows"] if row["variant"] == "float32"} == {
+    serving = copied.json("data/compare/comparison.json")["serving"]
+    assert serving["measures"] == ["inference_b1", "inference_b4"]
+    assert {row["format"]: "verdict" in row for row in serving["rows"] if row["variant"] == "float32"} == {
         "litert": True,
         "saved_model": True,
     }
-    assert "For inference, " in found["sentence"]
-    in_own = next(row for row in found["rows"] if "policy" in row)
+    assert "For inference, " in serving["sentence"]
+    in_own = next(row for row in serving["rows"] if "policy" in row)
     assert set(in_own["latency"]) == {"inference_b1", "inference_b4"}
     assert "verdict" not in in_own
     runs = {run.info.run_name: run for run in copied.runs()}

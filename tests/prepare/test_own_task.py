@@ -45,8 +45,8 @@ def settings(task: TaskParams, epochs: int) -> Params:
 
 
 def test_variant_that_fails_is_left_out(own: Own, capfd: pytest.CaptureFixture[str]) -> None:
-    found = settings(own(GAN), epochs=0)
-    info = prepare_task(found, files.PREPARED)
+    params = settings(own(GAN), epochs=0)
+    info = prepare_task(params, files.PREPARED)
     assert info == TaskInfo.read(files.PREPARED / TASK_INFO.name)
     assert list(info.left_out) == ["mixed_float16"]
     assert TASK_INFO.name in files.read_manifest(files.PREPARED)
@@ -56,7 +56,7 @@ def test_variant_that_fails_is_left_out(own: Own, capfd: pytest.CaptureFixture[s
     assert line.endswith("compute them of `self.optimizer.scale_loss(loss)`")
     assert left_out("mixed_float16") == info.left_out["mixed_float16"]
     assert left_out("mixed_bfloat16") is None
-    assert resolved(found).profile.inference_batch_sizes == ()
+    assert resolved(params).profile.inference_batch_sizes == ()
 
 
 @pytest.mark.slow
@@ -73,12 +73,12 @@ def test_output_of_the_function_is_shown_once(own: Own, capfd: pytest.CaptureFix
 @pytest.mark.slow
 def test_layers_that_refuse_16_bits_are_in_float32(own: Own, capfd: pytest.CaptureFixture[str]) -> None:
     """One fails when the model is built, and the output in a metric."""
-    found = settings(own(REFUSING), epochs=1)
-    info = prepare_task(found, files.PREPARED)
+    params = settings(own(REFUSING), epochs=1)
+    info = prepare_task(params, files.PREPARED)
     assert info.left_out == {}
     assert info.refusals == dict.fromkeys(("mixed_float16", "mixed_bfloat16"), ("gru/gru_cell", "dense"))
     assert "prepare: mixed_bfloat16: gru/gru_cell fails in 16 bits; it is tried in float32" in capfd.readouterr().out
-    in_force = resolved(found).variants
+    in_force = resolved(params).variants
     assert in_force["mixed_bfloat16"].float32_layers == ("gru/gru_cell", "dense")
     assert in_force["float32"].float32_layers == ()
 

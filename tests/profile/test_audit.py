@@ -50,25 +50,25 @@ def test_work_is_two_per_multiply_add(shape: tuple[int, ...], layer: Any, multip
 
 def test_attention_counts_its_products_and_its_projections() -> None:
     x = inputs = keras.Input((20, 16))
-    found = audit(keras.Model(inputs, L.MultiHeadAttention(2, 8, name="attention")(x, x)), np.zeros((1, 20, 16)))
-    by_path = {layer.path: layer.flops for layer in found.layers}
+    model_audit = audit(keras.Model(inputs, L.MultiHeadAttention(2, 8, name="attention")(x, x)), np.zeros((1, 20, 16)))
+    by_path = {layer.path: layer.flops for layer in model_audit.layers}
     assert by_path["attention"] == 2 * 2 * (2 * 20 * 20 * 8)  # queries × keys, scores × values
     assert by_path["attention/query"] == 2 * 20 * 16 * 16
 
 
 def test_shared_layer_works_twice_and_has_its_weights_once() -> None:
     shared = L.Dense(4)
-    found = audited((4,), shared, shared)
-    assert (found.totals.flops, found.totals.parameters) == (2 * 2 * 16, 20)
+    model_audit = audited((4,), shared, shared)
+    assert (model_audit.totals.flops, model_audit.totals.parameters) == (2 * 2 * 16, 20)
 
 
 def test_published_network_has_its_published_size() -> None:
     """He et al., "Deep Residual Learning for Image Recognition", 2016, table 1: 3.8 × 10⁹ multiply-adds."""
     model = keras.applications.ResNet50(weights=None)
-    found = audit(model, np.zeros((1, 224, 224, 3), np.float32))
-    assert found.totals.parameters == model.count_params() == 25_636_712
-    assert found.totals.flops is not None
-    assert 3.8e9 < found.totals.flops / 2 < 4.1e9
+    model_audit = audit(model, np.zeros((1, 224, 224, 3), np.float32))
+    assert model_audit.totals.parameters == model.count_params() == 25_636_712
+    assert model_audit.totals.flops is not None
+    assert 3.8e9 < model_audit.totals.flops / 2 < 4.1e9
 
 
 def test_bytes_are_weights_inputs_and_outputs_in_the_types_of_the_graph() -> None:
@@ -99,8 +99,8 @@ def test_model_without_a_forward_pass_has_sizes_alone() -> None:
 
     model = Own()
     model.dense.build((None, 4))
-    found = audit(model, np.zeros((1, 4), np.float32))
-    assert (found.totals.parameters, found.totals.flops, found.layers[0].bytes) == (15, None, None)
+    model_audit = audit(model, np.zeros((1, 4), np.float32))
+    assert (model_audit.totals.parameters, model_audit.totals.flops, model_audit.layers[0].bytes) == (15, None, None)
 
 
 def codes(layer: LayerAudit) -> set[str]:
@@ -108,15 +108,15 @@ def codes(layer: LayerAudit) -> set[str]:
 
 
 def test_last_activation_in_16_bits_is_an_error_with_what_mends_it() -> None:
-    found = audited((8,), L.Dense(8), L.Dense(8, name="top"))
-    ((path, error),) = found.errors
+    model_audit = audited((8,), L.Dense(8), L.Dense(8, name="top"))
+    ((path, error),) = model_audit.errors
     assert path == "top"
     assert "give 'top' dtype='float32', or set float32_layers: [top]" in error.text
     assert audited((8,), L.Dense(8), L.Dense(8, dtype="float32")).errors == []
 
 
 def test_findings_of_layers() -> None:
-    found = audited(
+    model_audit = audited(
         (9,),
         L.Dense(12, name="odd"),
         L.Dense(8, name="next"),
@@ -128,7 +128,7 @@ def test_findings_of_layers() -> None:
         L.Softmax(name="wide"),
         L.Dense(8, dtype="float32", name="last"),
     )
-    by_path = {layer.path: layer for layer in found.layers}
+    by_path = {layer.path: layer for layer in model_audit.layers}
     assert "size_not_multiple_of_8" in codes(by_path["odd"])
     assert "size_not_multiple_of_8" in codes(by_path["next"])  # what it reads
     assert "9" not in str(by_path["odd"].findings)  # the data cannot be changed
@@ -144,9 +144,9 @@ def test_layer_that_a_pattern_keeps_says_so() -> None:
         x = L.Dense(8, name=name)(x)
     model = keras.Model(inputs, L.Dense(1, dtype="float32")(x))
     keep(model, ["kept"])
-    found = {layer.path: layer for layer in audit(model, np.zeros((1, 8)), ["kept"]).layers}
-    assert found["kept"].compute_dtype == "float32"
-    assert "because float32_layers says so" in found["kept"].findings[0].text
+    by_path = {layer.path: layer for layer in audit(model, np.zeros((1, 8)), ["kept"]).layers}
+    assert by_path["kept"].compute_dtype == "float32"
+    assert "because float32_layers says so" in by_path["kept"].findings[0].text
     assert audit(model, np.zeros((1, 8))).totals.casts == 2  # of the input, and of what the kept layer reads
 
 
@@ -157,5 +157,5 @@ def test_epsilon_that_float16_does_not_hold() -> None:
         def call(self, x: Any) -> Any:
             return x / (tf.reduce_mean(tf.abs(x)) + self.epsilon)
 
-    found = audited((8,), Norm(name="norm"), L.Dense(1, dtype="float32"))
-    assert "small_epsilon" in codes(found.layers[0])
+    model_audit = audited((8,), Norm(name="norm"), L.Dense(1, dtype="float32"))
+    assert "small_epsilon" in codes(model_audit.layers[0])

@@ -32,10 +32,10 @@ ROUND_S = 0.25
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A clock that stands still between rounds."""
-    found = SimpleNamespace(now_s=100.0)
-    fake = SimpleNamespace(monotonic=lambda: found.now_s, perf_counter=lambda: found.now_s)
+    fake_clock = SimpleNamespace(now_s=100.0)
+    fake = SimpleNamespace(monotonic=lambda: fake_clock.now_s, perf_counter=lambda: fake_clock.now_s)
     monkeypatch.setattr(gpu_conditions, "time", fake)
-    return found
+    return fake_clock
 
 
 class Measuring:
@@ -49,8 +49,8 @@ class Measuring:
         return self.monitor.round_ended()
 
     def condition(self) -> GpuConditions:
-        (found,) = self.monitor.conditions()
-        return found
+        (gpu,) = self.monitor.conditions()
+        return gpu
 
 
 @pytest.fixture
@@ -92,12 +92,12 @@ def test_quiet_gpu_is_not_throttled(measuring: Any) -> None:
         assert [run.round() for _ in range(4)] == [False] * 4
         device.answers["ClockInfo"], device.answers["Temperature"] = 1410, 61
         assert [run.round() for _ in range(4)] == [False] * 4
-    found = run.condition()
-    assert (found.readings, found.throttled, found.reasons) == (8, 0.0, {})
-    assert (found.sm_clock_mhz, found.max_sm_clock_mhz) == ((1080, 1410), 1410)
-    assert (found.temperature_c, found.power_w, found.power_limit_w) == ((61, 83), (146.0, 146.0), 400.0)
-    assert (found.uuid, found.identified, found.failure) == (device.uuid, True, None)
-    assert list(warnings((found,))) == []
+    condition = run.condition()
+    assert (condition.readings, condition.throttled, condition.reasons) == (8, 0.0, {})
+    assert (condition.sm_clock_mhz, condition.max_sm_clock_mhz) == ((1080, 1410), 1410)
+    assert (condition.temperature_c, condition.power_w, condition.power_limit_w) == ((61, 83), (146.0, 146.0), 400.0)
+    assert (condition.uuid, condition.identified, condition.failure) == (device.uuid, True, None)
+    assert list(warnings((condition,))) == []
 
 
 def test_library_is_initialised_once_and_sensors_are_read_at_most_twice_a_second(measuring: Any) -> None:
@@ -120,10 +120,10 @@ def test_rounds_are_throttled_by_the_thermal_counter(share: float, throttled: bo
         device.counters_ns[THERMAL] += int(share * ROUND_S * 1e9)
         assert run.round() is throttled
         assert run.round() is False
-    found = run.condition()
-    assert found.throttled == pytest.approx(throttled / 3)
-    assert found.reasons == ({"sw_thermal_slowdown": 1 / 3} if throttled else {})
-    (line,) = warnings((found,)) if throttled else ("",)
+    condition = run.condition()
+    assert condition.throttled == pytest.approx(throttled / 3)
+    assert condition.reasons == ({"sw_thermal_slowdown": 1 / 3} if throttled else {})
+    (line,) = warnings((condition,)) if throttled else ("",)
     assert line.startswith(f"{device.name} was throttled (sw thermal slowdown) in 33% of the rounds") is throttled
 
 
@@ -145,9 +145,9 @@ def test_older_function_is_asked_where_a_driver_has_no_fields(measuring: Any) ->
         assert run.round() is True
         assert run.round() is False
         assert run.library.calls.count("CurrentClocksEventReasons") == 1  # not supported: not asked again
-    found = run.condition()
-    assert found.reasons == {"sw_thermal_slowdown": 0.5}
-    assert found.sm_clock_mhz is found.power_w is found.temperature_c is None
+    condition = run.condition()
+    assert condition.reasons == {"sw_thermal_slowdown": 0.5}
+    assert condition.sm_clock_mhz is condition.power_w is condition.temperature_c is None
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def test_slowdown_by_the_hardware_is_throttling(name: str, measuring: Any) -> No
 def test_power_cap_is_information(measuring: Any) -> None:
     with measuring(capped_geforce()) as run:
         assert [run.round() for _ in range(3)] == [False] * 3
-    found = run.condition()
-    assert (found.throttled, found.reasons) == (0.0, {"sw_power_cap": 1.0})
-    assert list(warnings((found,))) == []
+    condition = run.condition()
+    assert (condition.throttled, condition.reasons) == (0.0, {"sw_power_cap": 1.0})
+    assert list(warnings((condition,))) == []
 
 
 @pytest.mark.parametrize("counters_ns", [{}, {POWER: 10**9}])
@@ -210,9 +210,9 @@ def test_driver_that_dies_does_not_stop_the_measurement(kind: str, measuring: An
         run.monitor.between_processes()
         assert run.round() is None
         assert len(run.library.calls) == calls  # it is not asked again
-    found = run.condition()
-    assert (found.readings, found.failure) == (1, str(error(kind)))
-    (line,) = warnings((found,))
+    condition = run.condition()
+    assert (condition.readings, condition.failure) == (1, str(error(kind)))
+    (line,) = warnings((condition,))
     assert line == f"the driver of {device.name} stopped answering ({error(kind)}), so later rounds may be throttled"
 
 
@@ -229,9 +229,9 @@ def test_other_programs_are_those_that_are_not_workers(measuring: Any) -> None:
     with measuring(device) as run:
         device.pids = [os.getpid(), 999_999_999]
         run.round()
-    found = run.condition()
-    assert (found.other_processes, found.has_own_process_ids) == (1, True)
-    (line,) = warnings((found,))
+    condition = run.condition()
+    assert (condition.other_processes, condition.has_own_process_ids) == (1, True)
+    (line,) = warnings((condition,))
     assert line.startswith(f"another program used {device.name} during the timing")
 
 
@@ -241,9 +241,9 @@ def test_process_ids_of_the_host_are_not_taken_for_other_programs(measuring: Any
     with measuring(device) as run:
         device.pids = list(HOST_PIDS)
         run.round()
-    found = run.condition()
-    assert (found.other_processes, found.has_own_process_ids) == (0, False)
-    assert list(warnings((found,))) == []
+    condition = run.condition()
+    assert (condition.other_processes, condition.has_own_process_ids) == (0, False)
+    assert list(warnings((condition,))) == []
 
 
 def test_program_that_is_there_between_processes_is_another_one(measuring: Any) -> None:
@@ -252,8 +252,8 @@ def test_program_that_is_there_between_processes_is_another_one(measuring: Any) 
     with measuring(device) as run:
         device.pids = list(HOST_PIDS)
         run.round()
-    found = run.condition()
-    assert (found.other_processes, found.has_own_process_ids) == (1, False)
+    condition = run.condition()
+    assert (condition.other_processes, condition.has_own_process_ids) == (1, False)
 
 
 def test_slice_has_the_temperature_of_its_gpu_and_its_own_programs(
@@ -269,9 +269,9 @@ def test_slice_has_the_temperature_of_its_gpu_and_its_own_programs(
         patch.setattr("halfstep.machine.gpus.cuda.ask", lambda _: [used.uuid[4:]])
         with measuring(whole) as run:
             assert run.round() is True
-    found = run.condition()
-    assert (found.name, found.uuid) == (used.name, used.uuid)
-    assert (found.temperature_c, found.other_processes) == ((31, 31), 0)
+    condition = run.condition()
+    assert (condition.name, condition.uuid) == (used.name, used.uuid)
+    assert (condition.temperature_c, condition.other_processes) == ((31, 31), 0)
 
 
 def test_only_the_gpu_that_is_used_first_is_read(measuring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,10 +294,10 @@ def test_gpu_that_is_not_identified_is_one_of_several(measuring: Any, monkeypatc
         for device in machine:
             device.set_flags("HwSlowdown")
         assert run.round() is True
-    found = run.monitor.conditions()
-    assert len(found) == 5
-    assert not any(gpu.identified for gpu in found)
-    (line,) = warnings(found)
+    conditions = run.monitor.conditions()
+    assert len(conditions) == 5
+    assert not any(gpu.identified for gpu in conditions)
+    (line,) = warnings(conditions)
     assert line.startswith("it is not known which GPU of this machine was used, one of GeForce GTX 1060 6GB, ")
 
 

@@ -65,8 +65,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def fitting(found: LargestBatch) -> list[tuple[int, bool]]:
-    return [(one.batch_size, one.fits) for one in found.tried]
+def fitting(largest: LargestBatch) -> list[tuple[int, bool]]:
+    return [(one.batch_size, one.fits) for one in largest.tried]
 
 
 @pytest.mark.parametrize(
@@ -87,18 +87,18 @@ def test_powers_of_two_are_tried_while_they_fit_or_until_one_does(
         return Attempt(batch_size * MIB, 10.0 * batch_size) if batch_size <= capacity else Attempt()
 
     monkeypatch.setattr(max_batch, "try_batch", attempt)
-    found = largest_batch(config("tiny", start), ProfileParams(), "GPU")
-    assert [one.batch_size for one in found.tried] == tried
-    assert found.batch_size == largest
-    assert found.examples_per_s == (10.0 * largest if largest else None)
+    batch = largest_batch(config("tiny", start), ProfileParams(), "GPU")
+    assert [one.batch_size for one in batch.tried] == tried
+    assert batch.batch_size == largest
+    assert batch.examples_per_s == (10.0 * largest if largest else None)
 
 
 def test_search_ends_where_a_size_trains_at_half_of_the_best_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     speeds = {8: 100.0, 16: 180.0, 32: 120.0, 64: 80.0, 128: 500.0}
     monkeypatch.setattr(max_batch, "try_batch", lambda config, size, limit: Attempt(size * MIB, speeds[size]))
-    found = largest_batch(config("tiny", 8), ProfileParams(), "GPU")
-    assert [one.batch_size for one in found.tried] == [8, 16, 32, 64]
-    assert (found.batch_size, found.examples_per_s) == (64, 80.0)
+    largest = largest_batch(config("tiny", 8), ProfileParams(), "GPU")
+    assert [one.batch_size for one in largest.tried] == [8, 16, 32, 64]
+    assert (largest.batch_size, largest.examples_per_s) == (64, 80.0)
 
 
 @pytest.mark.slow
@@ -108,14 +108,14 @@ def test_larger_limit_gives_larger_batch() -> None:
         for limit_mib in (LIMIT_MIB, 4 * LIMIT_MIB)
     )
     assert 64 <= small.batch_size < large.batch_size
-    for found, limit_mib in ((small, LIMIT_MIB), (large, 4 * LIMIT_MIB)):
-        assert found.limit_mib == limit_mib
-        assert found.peak_mib is not None
+    for batch, limit_mib in ((small, LIMIT_MIB), (large, 4 * LIMIT_MIB)):
+        assert batch.limit_mib == limit_mib
+        assert batch.peak_mib is not None
         # The scaled images of two steps, the largest buffers here, may or may not be in memory at once.
-        assert 0.12 * limit_mib < found.peak_mib <= limit_mib
-        assert found.examples_per_s is not None
+        assert 0.12 * limit_mib < batch.peak_mib <= limit_mib
+        assert batch.examples_per_s is not None
         # it ends at one that does not fit, or, where another program is busy just then, at one that seems slow
-        assert fitting(found)[-1] in ((2 * found.batch_size, False), (found.batch_size, True))
+        assert fitting(batch)[-1] in ((2 * batch.batch_size, False), (batch.batch_size, True))
     assert multiprocessing.active_children() == []
 
 
@@ -133,9 +133,9 @@ def test_child_that_would_fill_the_memory_of_the_machine_is_killed(monkeypatch: 
 
 
 def test_batch_whose_child_dies_does_not_fit() -> None:
-    found = largest_batch(config("crashing", 2), ProfileParams(memory_limit_mib=LIMIT_MIB), "CPU")
-    assert fitting(found) == [(2, False), (1, False)]
-    assert (found.batch_size, found.peak_mib) == (0, None)
+    largest = largest_batch(config("crashing", 2), ProfileParams(memory_limit_mib=LIMIT_MIB), "CPU")
+    assert fitting(largest) == [(2, False), (1, False)]
+    assert (largest.batch_size, largest.peak_mib) == (0, None)
 
 
 def test_error_of_the_first_size_is_raised_in_one_line() -> None:
@@ -150,33 +150,33 @@ def test_size_with_an_error_after_a_size_that_trains_does_not_fit(monkeypatch: p
         return Attempt(batch_size * MIB) if batch_size <= 16 else Attempt(error_message="an index is too large")
 
     monkeypatch.setattr(max_batch, "try_batch", attempt)
-    found = largest_batch(config("tiny", 8), ProfileParams(memory_limit_mib=1024), "CPU")
-    assert (found.batch_size, found.peak_mib) == (16, 16)
-    assert fitting(found) == [(8, True), (16, True), (32, False)]
+    largest = largest_batch(config("tiny", 8), ProfileParams(memory_limit_mib=1024), "CPU")
+    assert (largest.batch_size, largest.peak_mib) == (16, 16)
+    assert fitting(largest) == [(8, True), (16, True), (32, False)]
     with pytest.raises(ProfileError, match="an index is too large"):
         largest_batch(config("tiny", 64), ProfileParams(memory_limit_mib=1024), "CPU")
 
 
 def test_peak_above_the_limit_does_not_fit_even_if_the_child_was_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(max_batch, "try_batch", lambda config, size, limit: Attempt(peak_bytes=size * MIB))
-    found = largest_batch(config("tiny", 64), ProfileParams(memory_limit_mib=100), "CPU")
-    assert (found.batch_size, found.peak_mib) == (64, 64)
-    assert fitting(found) == [(64, True), (128, False)]
+    largest = largest_batch(config("tiny", 64), ProfileParams(memory_limit_mib=100), "CPU")
+    assert (largest.batch_size, largest.peak_mib) == (64, 64)
+    assert fitting(largest) == [(64, True), (128, False)]
 
 
 def test_gpu_has_no_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         max_batch, "try_batch", lambda config, size, limit: Attempt(5 * MIB) if size <= 64 else Attempt()
     )
-    found = largest_batch(config("tiny", 64), ProfileParams(memory_limit_mib=64), "GPU")
-    assert (found.batch_size, found.limit_mib, found.peak_mib) == (64, None, 5)
+    largest = largest_batch(config("tiny", 64), ProfileParams(memory_limit_mib=64), "GPU")
+    assert (largest.batch_size, largest.limit_mib, largest.peak_mib) == (64, None, 5)
 
 
 def test_default_limit_is_half_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(max_batch, "try_batch", lambda *_: Attempt())
-    found = largest_batch(config("tiny", 1), ProfileParams(), "CPU")
-    assert found.limit_mib is not None
-    assert 1 <= found.limit_mib <= psutil.virtual_memory().total // 2 // MIB
+    largest = largest_batch(config("tiny", 1), ProfileParams(), "CPU")
+    assert largest.limit_mib is not None
+    assert 1 <= largest.limit_mib <= psutil.virtual_memory().total // 2 // MIB
 
 
 def test_default_limit_respects_the_control_group(monkeypatch: pytest.MonkeyPatch) -> None:

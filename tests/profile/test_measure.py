@@ -58,8 +58,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def configs(*names: str) -> dict[str, ArmConfig]:
     spec = TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=8))
-    found = {name: ArmConfig(spec, ENTRIES[name], 0) for name in names or ENTRIES}
-    return found | {files.CONTROL: found["float32"]}
+    arms = {name: ArmConfig(spec, ENTRIES[name], 0) for name in names or ENTRIES}
+    return arms | {files.CONTROL: arms["float32"]}
 
 
 def profile_params(**changes: Any) -> ProfileParams:
@@ -92,30 +92,30 @@ def measured(
     kept = Repeats(folder / "kept", amounts(profile, min_speedup))
     wanted = Wanted(trained={3: folder} if trained else {})
     context = MeasurementContext(wanted, trainings_s=0.0, min_speedup=min_speedup)
-    found = measure(arms or configs(), "float32", profile, context, kept, serve)
+    measurement = measure(arms or configs(), "float32", profile, context, kept, serve)
     if written:
         kept.finish()
-    return found
+    return measurement
 
 
-def own_warnings(found: Measurement) -> list[str]:
+def own_warnings(measurement: Measurement) -> list[str]:
     """The warnings but that other programs kept the machine busy, as when tests run side by side."""
-    return [line for line in found.protocol.warnings if not line.startswith("Other programs")]
+    return [line for line in measurement.protocol.warnings if not line.startswith("Other programs")]
 
 
-def rounds_of(found: Measurement, name: str) -> Counter[int]:
+def rounds_of(measurement: Measurement, name: str) -> Counter[int]:
     """Number of rounds of training by repeat."""
-    return Counter(row.process for row in found.records[name].times.rounds)
+    return Counter(row.process for row in measurement.records[name].times.rounds)
 
 
 @pytest.mark.parametrize("interleave", [True, False], ids=["in turns", "one at a time"])
 def test_all_arms_are_measured_and_their_extras(interleave: bool, folder: Path) -> None:
-    found = measured(folder, profile_params(interleave=interleave))
-    assert set(found.records) == {*ARMS}
-    assert (found.protocol.interleaved, found.protocol.processes) == (interleave, REPEATS)
+    measurement = measured(folder, profile_params(interleave=interleave))
+    assert set(measurement.records) == {*ARMS}
+    assert (measurement.protocol.interleaved, measurement.protocol.processes) == (interleave, REPEATS)
     for name in ("float32", *CANDIDATES):
-        record = found.records[name]
-        assert rounds_of(found, name) == dict.fromkeys(range(REPEATS), ROUNDS)
+        record = measurement.records[name]
+        assert rounds_of(measurement, name) == dict.fromkeys(range(REPEATS), ROUNDS)
         assert {row.process for row in record.times.calls} == set(range(REPEATS))
         assert {row.process for row in record.times.steps} == set(range(REPEATS))
         assert {row.process for row in record.times.account} == set(range(REPEATS))
@@ -126,7 +126,7 @@ def test_all_arms_are_measured_and_their_extras(interleave: bool, folder: Path) 
         assert record.failed == {}
         rows = [(row.process, row.round) for row in record.times.rounds]
         assert len(rows) == len({*rows})
-    assert own_warnings(found) == []
+    assert own_warnings(measurement) == []
     assert multiprocessing.active_children() == []
 
 
@@ -155,7 +155,7 @@ def test_order_differs_between_occasions() -> None:
 
 
 def test_arms_take_turns_in_a_random_order_and_its_reverse(folder: Path) -> None:
-    found = measured(folder, arms=configs("float32", "mixed_bfloat16"))
+    measurement = measured(folder, arms=configs("float32", "mixed_bfloat16"))
     names = ("float32", "mixed_bfloat16", files.CONTROL)
     orders = {}
     for process in range(REPEATS):
@@ -163,7 +163,7 @@ def test_arms_take_turns_in_a_random_order_and_its_reverse(folder: Path) -> None
             rows = [
                 (row.position, name)
                 for name in names
-                for row in found.records[name].times.rounds
+                for row in measurement.records[name].times.rounds
                 if (row.process, row.round) == (process, number)
             ]
             orders[process, number] = [name for _, name in sorted(rows)]
@@ -178,9 +178,9 @@ def test_turns_on_a_cached_batch_follow_those_on_the_input_and_come_first_in_the
     interleave: bool, folder: Path
 ) -> None:
     """In every repeat: what drifts in an arm's process, or in the machine, adds to both in the same way."""
-    found = measured(folder, profile_params(interleave=interleave))
+    measurement = measured(folder, profile_params(interleave=interleave))
     for name in ("float32", *CANDIDATES):
-        rows = [(row.process, row.round, row.batches) for row in found.records[name].times.input_rounds]
+        rows = [(row.process, row.round, row.batches) for row in measurement.records[name].times.input_rounds]
         most = max(number for _, number, _ in rows) + 1
         assert most in range(2, 7, 2)
         assert rows == [
@@ -189,15 +189,15 @@ def test_turns_on_a_cached_batch_follow_those_on_the_input_and_come_first_in_the
             for number in range(most)
             for batches in ("pipeline", "cached")[:: -1 if number % 2 else 1]
         ]
-    assert found.records[files.CONTROL].times.input_rounds == []
+    assert measurement.records[files.CONTROL].times.input_rounds == []
 
 
 def test_control_takes_part_in_a_third_of_the_rounds(folder: Path) -> None:
-    found = measured(folder, profile_params(processes=3, rounds=12))
-    by_repeat = rounds_of(found, files.CONTROL)
+    measurement = measured(folder, profile_params(processes=3, rounds=12))
+    by_repeat = rounds_of(measurement, files.CONTROL)
     by_repeat.pop(2, None)  # what it costs decides
     assert by_repeat == dict.fromkeys(range(2), 4)
-    assert {row.round for row in found.records[files.CONTROL].times.rounds} == {2, 3, 6, 7}
+    assert {row.round for row in measurement.records[files.CONTROL].times.rounds} == {2, 3, 6, 7}
 
 
 def test_control_has_a_round_that_counts_wherever_the_steady_state_begins() -> None:
@@ -212,65 +212,65 @@ def test_arms_that_are_not_in_turn_stand_still(folder: Path, monkeypatch: pytest
     original = Turns._turn
 
     def turn(self: Turns, worker: Any, method: str, *arguments: Any) -> Any:
-        found = original(self, worker, method, *arguments)
+        result = original(self, worker, method, *arguments)
         others = [other for other in self._workers if other is not worker]
         seen.append((method, tuple(status(other._process.pid) for other in others)))
-        return found
+        return result
 
     monkeypatch.setattr(Turns, "_turn", turn)
-    found = measured(folder, profile_params(processes=2, rounds=2))
+    measurement = measured(folder, profile_params(processes=2, rounds=2))
     assert {method for method, _ in seen} >= {"train_round", "train_steps", "infer", "train_round_cached"}
     assert {status for _, statuses in seen for status in statuses} == {psutil.STATUS_STOPPED}
-    assert own_warnings(found) == []  # our own signals are not taken for those of others
+    assert own_warnings(measurement) == []  # our own signals are not taken for those of others
 
 
 def status(pid: int | None) -> str:
     """Of a process, a little later: a signal takes a moment."""
     for _ in range(100):
-        if (found := psutil.Process(pid).status()) == psutil.STATUS_STOPPED:
+        if (state := psutil.Process(pid).status()) == psutil.STATUS_STOPPED:
             break
         time.sleep(0.005)
-    return str(found)
+    return str(state)
 
 
 def test_bridging_arm_is_measured_only_where_its_candidate_may_be_adopted(folder: Path) -> None:
     """float16 is four times as fast: nothing is worth having where six times is asked."""
     set_noise(folder, 0.01)
     assert BRIDGE in measured(folder / "a").records
-    found = measured(folder / "b", min_speedup=6.0)
-    assert BRIDGE not in found.records
-    assert found.protocol.bridge_seconds is None
+    measurement = measured(folder / "b", min_speedup=6.0)
+    assert BRIDGE not in measurement.records
+    assert measurement.protocol.bridge_seconds is None
 
 
 def test_each_measure_ends_for_itself(folder: Path) -> None:
     """4 and 2 ms instead of 8 ms are clear; a precision that nothing reaches lets the rest go on to the last round."""
     set_noise(folder, 0.01)
-    found = measured(folder, profile_params(processes=12, target_precision=1e-4))
-    endings = found.protocol.endings
+    measurement = measured(folder, profile_params(processes=12, target_precision=1e-4))
+    endings = measurement.protocol.endings
     assert set(endings) == {*CANDIDATES}
     for by_measure in endings.values():
         assert set(by_measure) == {*MEASURES}
         assert {ending.ended_by for ending in by_measure.values()} == {"decided"}
         assert {ending.confidence for ending in by_measure.values()} == {0.995}
-    assert found.protocol.processes == 3  # the first look
+    assert measurement.protocol.processes == 3  # the first look
 
 
 def test_measure_that_ended_is_not_measured_again(folder: Path) -> None:
     """bfloat16 is decided, float16 has the speed that is asked and stays open."""
     set_noise(folder, 0.01)
     set_step(folder, "mixed_float16", 8.0 / 1.05)
-    found = measured(folder, profile_params(processes=6))
-    endings = found.protocol.endings
+    measurement = measured(folder, profile_params(processes=6))
+    endings = measurement.protocol.endings
     assert {ending.ended_by for ending in endings["mixed_bfloat16"].values()} == {"decided"}
     assert {ending.repeats for ending in endings["mixed_float16"].values()} == {6}
-    assert set(rounds_of(found, "mixed_bfloat16")) == {0, 1, 2}
-    assert set(rounds_of(found, "float32")) == set(range(6))
+    assert set(rounds_of(measurement, "mixed_bfloat16")) == {0, 1, 2}
+    assert set(rounds_of(measurement, "float32")) == set(range(6))
 
 
 def test_measurement_ends_at_its_precision(folder: Path) -> None:
     set_noise(folder, 0.01)
-    found = measured(folder, profile_params(processes=12, target_precision=0.2))
-    endings = found.protocol.endings["mixed_bfloat16"]
+    measurement = measured(folder, profile_params(processes=12, target_precision=0.2))
+    endings = measurement.protocol.endings["mixed_bfloat16"]
     assert {ending.ended_by for ending in endings.values()} == {"target_precision"}
 
 
@@ -283,11 +283,11 @@ def test_measurement_that_failed_goes_on_after_its_complete_repeats(interleave: 
         measured(folder, profile, arms=arms)
     (folder / "fail-train_steps-mixed_bfloat16").unlink()
     started = events(folder).count("start mixed_bfloat16")
-    found = measured(folder, profile, arms=arms)
-    assert found.resumed == 2
-    assert found.protocol.processes == REPEATS
+    measurement = measured(folder, profile, arms=arms)
+    assert measurement.resumed == 2
+    assert measurement.protocol.processes == REPEATS
     assert events(folder).count("start mixed_bfloat16") - started <= 3  # two repeats, and who finds the device
-    assert rounds_of(found, "mixed_bfloat16") == dict.fromkeys(range(REPEATS), ROUNDS)
+    assert rounds_of(measurement, "mixed_bfloat16") == dict.fromkeys(range(REPEATS), ROUNDS)
     assert events(folder).count("trace mixed_bfloat16") == 1
 
 
@@ -307,12 +307,14 @@ def test_finished_measurement_is_added_to_only_if_more_is_asked(folder: Path) ->
 def test_measurement_whose_results_were_not_written_is_taken_over(processes: int, folder: Path) -> None:
     arms = configs("float32", "mixed_bfloat16")
     first = measured(folder, arms=arms, written=False)
-    found = measured(folder, profile_params(processes=processes), arms=arms)
-    assert (found.resumed, found.protocol.processes) == (REPEATS, processes)
-    before, after = ([row.round_time_ms for row in item.records["float32"].times.rounds] for item in (first, found))
+    measurement = measured(folder, profile_params(processes=processes), arms=arms)
+    assert (measurement.resumed, measurement.protocol.processes) == (REPEATS, processes)
+    before, after = (
+        [row.round_time_ms for row in item.records["float32"].times.rounds] for item in (first, measurement)
+    )
     assert after[: len(before)] == before
     assert len(after) == processes * ROUNDS
-    assert found.records["float32"].trace is not None
+    assert measurement.records["float32"].trace is not None
 
 
 def test_interrupted_measurement_of_which_less_is_asked_now_ends_with_what_there_is(folder: Path) -> None:
@@ -321,17 +323,17 @@ def test_interrupted_measurement_of_which_less_is_asked_now_ends_with_what_there
     with pytest.raises(ProfileError, match="train_round does not work here"):
         measured(folder, profile_params(processes=6), arms=arms)
     (folder / "fail-train_round-mixed_bfloat16").unlink()
-    found = measured(folder, profile_params(processes=2), arms=arms)
-    assert (found.resumed, found.protocol.processes) == (2, 2)
-    ending = found.protocol.endings["mixed_bfloat16"]["train"]
+    measurement = measured(folder, profile_params(processes=2), arms=arms)
+    assert (measurement.resumed, measurement.protocol.processes) == (2, 2)
+    ending = measurement.protocol.endings["mixed_bfloat16"]["train"]
     assert (ending.ended_by, ending.repeats, ending.looks) == ("rounds", 2, 1)
 
 
 def test_looks_of_an_earlier_session_stay_paid(folder: Path) -> None:
     arms = configs("float32", "mixed_bfloat16")
     measured(folder, profile_params(processes=6), arms=arms)
-    found = measured(folder, profile_params(processes=10), arms=arms)
-    ending = found.protocol.endings["mixed_bfloat16"]["train"]
+    measurement = measured(folder, profile_params(processes=10), arms=arms)
+    ending = measurement.protocol.endings["mixed_bfloat16"]["train"]
     assert (ending.repeats, ending.looks) == (10, 5)  # after 3, 4, 6 and 8 repeats, and the last
     assert ending.last_looks == 2  # after 6 repeats all that was asked for was measured
     assert ending.confidence == pytest.approx(1 - 0.57 * 0.035)
@@ -343,8 +345,8 @@ def test_looks_of_a_measurement_that_failed_stay_paid_if_more_is_asked(folder: P
     with pytest.raises(ProfileError, match="train_round does not work here"):
         measured(folder, profile_params(processes=6), arms=arms)
     (folder / "fail-train_round-mixed_bfloat16").unlink()
-    found = measured(folder, profile_params(processes=7), arms=arms)
-    ending = found.protocol.endings["mixed_bfloat16"]["train"]
+    measurement = measured(folder, profile_params(processes=7), arms=arms)
+    ending = measurement.protocol.endings["mixed_bfloat16"]["train"]
     assert (ending.repeats, ending.looks) == (7, 4)  # after 3, 4 and 6 repeats, and the last
 
 
@@ -352,8 +354,8 @@ def test_damaged_repeat_is_measured_again(folder: Path, capsys: pytest.CaptureFi
     arms = configs("float32", "mixed_bfloat16")
     measured(folder, arms=arms)
     (folder / "kept" / "repeat-002.json").write_bytes(b"0")
-    found = measured(folder, profile_params(processes=5), arms=arms)
-    assert (found.resumed, found.protocol.processes) == (2, 5)
+    measurement = measured(folder, profile_params(processes=5), arms=arms)
+    assert (measurement.resumed, measurement.protocol.processes) == (2, 5)
     assert "repeat-002.json is damaged" in capsys.readouterr().out
 
 
@@ -373,19 +375,19 @@ def test_extra_that_fails_is_one_warning_line(
     method: str, what: str, interleave: bool, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fail(folder, method, "mixed_bfloat16")
-    found = measured(folder, profile_params(interleave=interleave))
+    measurement = measured(folder, profile_params(interleave=interleave))
     line = f"profile: warning: {extras.consequence('mixed_bfloat16', what)} ({method} does not work here)"
     assert capsys.readouterr().out.splitlines().count(line) == 1
-    assert line.removeprefix("profile: warning: ") in found.protocol.warnings
-    record = found.records["mixed_bfloat16"]
+    assert line.removeprefix("profile: warning: ") in measurement.protocol.warnings
+    record = measurement.records["mixed_bfloat16"]
     assert set(record.failed) == {what}
-    assert rounds_of(found, "mixed_bfloat16") == dict.fromkeys(range(REPEATS), ROUNDS)
+    assert rounds_of(measurement, "mixed_bfloat16") == dict.fromkeys(range(REPEATS), ROUNDS)
     assert (record.trace is None) == (what == extras.TRACE)
     assert (record.same_weights == {}) == (what == extras.SAME_WEIGHTS)
     assert not record.times.input_rounds or what != extras.CACHED
     assert (record.times.account == []) == (what == extras.ACCOUNT)
-    assert found.records["mixed_float16"].times.account != []
-    assert found.records["mixed_float16"].trace is not None
+    assert measurement.records["mixed_float16"].times.account != []
+    assert measurement.records["mixed_float16"].trace is not None
     assert multiprocessing.active_children() == []
 
 
@@ -408,9 +410,9 @@ def test_gpu_measures_one_arm_at_a_time_in_an_order_and_its_reverse(
     (folder / "gpu").touch()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(a100()))
-    found = measured(folder)
+    measurement = measured(folder)
     starts = [line.split()[1] for line in events(folder) if line.startswith("start")][1:]  # who finds the device
-    assert found.protocol.interleaved is False
+    assert measurement.protocol.interleaved is False
     assert starts[:4] == ["float32", "mixed_bfloat16", "mixed_float16", "float32"]  # the last is the control
     assert starts[4:8] == starts[:4][::-1]
 
@@ -429,9 +431,9 @@ def test_cuda_is_asked_once_which_gpu_it_uses(known: bool, folder: Path, monkeyp
     monkeypatch.setattr(cuda, "ask", ask)
     if known:
         (folder / "gpu").touch()
-    found = measured(folder)
+    measurement = measured(folder)
     assert len(asked) == 1
-    assert found.protocol.interleaved is not known
+    assert measurement.protocol.interleaved is not known
 
 
 @pytest.mark.usefixtures("cold_python")

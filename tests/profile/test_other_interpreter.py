@@ -17,13 +17,13 @@ from tests.other_interpreter import other_interpreter
 
 def test_worker_computes_in_the_interpreter_of_its_entry(tmp_path: Path, folder: Path) -> None:
     other = other_interpreter(tmp_path / "venv")
-    found = interpreters.look(str(other))
-    assert isinstance(found, interpreters.Interpreter)
-    assert set(found.missing) == {*interpreters._LENT, *interpreters._OF_TRAININGS}
+    interpreter = interpreters.look(str(other))
+    assert isinstance(interpreter, interpreters.Interpreter)
+    assert set(interpreter.missing) == {*interpreters._LENT, *interpreters._OF_TRAININGS}
     spec = TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=8))
     there, here = (Variant(policy="float32", python=python) for python in (str(other), None))
     with closing(WorkerProcess("other", ArmConfig(spec, there, seed=0))) as worker:
-        assert worker.call("settings").in_force.python == interpreters.shown_versions(found.versions)
+        assert worker.call("settings").in_force.python == interpreters.shown_versions(interpreter.versions)
         assert psutil.Process(worker._process.pid).cmdline()[0] == str(other)
         worker.call("warm_up", 1)
         assert worker.call("train_round", 1) > 0

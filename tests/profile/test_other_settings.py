@@ -50,12 +50,17 @@ def measurement(folder: Path) -> Measurement:
 
 @pytest.mark.slow
 def test_settings_in_force_are_those_of_each_entry(measurement: Measurement) -> None:
-    found = {name: record.settings.in_force for name, record in measurement.records.items()}
-    assert found["float32_batch_32"].batch_size == 32
-    assert found["float32_batch_32"].learning_rate == pytest.approx(4 * TRAIN.learning_rate)
-    assert found["float32"].batch_size == found[files.CONTROL].batch_size == found["mixed_bfloat16"].batch_size == 8
-    assert (found["mixed_bfloat16"].threads, found["float32"].threads) == (1, 0)
-    assert (found[BRIDGE].threads, found[BRIDGE].policy) == (1, "float32")
+    settings = {name: record.settings.in_force for name, record in measurement.records.items()}
+    assert settings["float32_batch_32"].batch_size == 32
+    assert settings["float32_batch_32"].learning_rate == pytest.approx(4 * TRAIN.learning_rate)
+    assert (
+        settings["float32"].batch_size
+        == settings[files.CONTROL].batch_size
+        == settings["mixed_bfloat16"].batch_size
+        == 8
+    )
+    assert (settings["mixed_bfloat16"].threads, settings["float32"].threads) == (1, 0)
+    assert (settings[BRIDGE].threads, settings[BRIDGE].policy) == (1, "float32")
 
 
 @pytest.mark.slow

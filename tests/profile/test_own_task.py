@@ -54,8 +54,8 @@ def build(*, batch_size, seed):
 def configs(task: TaskParams) -> dict[str, ArmConfig]:
     spec = TaskSpec(task, ModelParams(), TRAIN, directory=files.PREPARED.absolute())
     entries = {"float32": Variant(policy="float32"), "mixed_bfloat16": Variant(policy="mixed_bfloat16")}
-    found = {name: ArmConfig(spec, entry, 0) for name, entry in entries.items()}
-    return found | {files.CONTROL: found["float32"]}
+    arm_configs = {name: ArmConfig(spec, entry, 0) for name, entry in entries.items()}
+    return arm_configs | {files.CONTROL: arm_configs["float32"]}
 
 
 def run(task: TaskParams, folder: Path, trained: dict[int, Path]) -> Measurement:
@@ -70,9 +70,9 @@ def test_largest_batch_of_a_task_whose_data_decide_about_the_size(own: Own, monk
     task = own(TWO_INPUTS)
     prepare_task(task, TRAIN, files.PREPARED)
     monkeypatch.setattr(max_batch, "LARGEST", 64)
-    found = largest_batch(configs(task)["float32"], ProfileParams(memory_limit_mib=2048), "CPU")
-    assert [one.batch_size for one in found.tried if one.examples_per_s] == [8, 16, 32, 64]
-    assert found.batch_size == 64
+    largest = largest_batch(configs(task)["float32"], ProfileParams(memory_limit_mib=2048), "CPU")
+    assert [one.batch_size for one in largest.tried if one.examples_per_s] == [8, 16, 32, 64]
+    assert largest.batch_size == 64
 
 
 @pytest.mark.slow
@@ -84,8 +84,8 @@ def test_subclassed_model_with_two_inputs_is_measured(own: Own, tmp_path: Path) 
     result = with_weights(spec, trained)
     assert result.outputs is not None
 
-    found = run(task, tmp_path, {0: trained})
-    record = found.records["mixed_bfloat16"]
+    measurement = run(task, tmp_path, {0: trained})
+    record = measurement.records["mixed_bfloat16"]
     configuration = record.settings.configuration
     assert (configuration.optimizer, configuration.input_shape) == ("sgd", None)
     assert (record.settings.in_force.input_threads, record.settings.in_force.learning_rate) == (None, None)

@@ -58,17 +58,19 @@ def test_turn_takes_about_as_long_whatever_the_step_takes() -> None:
 def test_turns_of_another_batch_take_as_long() -> None:
     sizes = {"float32": 32, "float32_batch_128": 128, "float32_batch_8": 8}
     times_ms = {"float32": 30.0, "float32_batch_128": 90.0, "float32_batch_8": 9.0}
-    found = make_plan(ProfileParams(), replace(costs(30.0), step_time_ms=times_ms, batch_size=sizes), interleaved=True)
-    assert found.steps_by_batch == {32: 3, 128: 1, 8: 10}
-    assert found.steps_of(64) == 2  # as many examples, where its time is not known yet
-    assert found.round_s == pytest.approx(1e-3 * (4 * 30 + 2 * 90 + 11 * 9))  # with a lead-in step
+    protocol = make_plan(
+        ProfileParams(), replace(costs(30.0), step_time_ms=times_ms, batch_size=sizes), interleaved=True
+    )
+    assert protocol.steps_by_batch == {32: 3, 128: 1, 8: 10}
+    assert protocol.steps_of(64) == 2  # as many examples, where its time is not known yet
+    assert protocol.round_s == pytest.approx(1e-3 * (4 * 30 + 2 * 90 + 11 * 9))  # with a lead-in step
 
 
 def test_turn_on_a_gpu_is_long_and_follows_a_step() -> None:
-    found = [plan(ms, interleaved=False) for ms in (2.0, 80.0, 900.0)]
-    assert [item.steps_of(32) for item in found] == [500, 13, 4]
-    assert {item.lead_in_steps for item in found} == {1}
-    assert {item.fewest_repeats for item in found} == {FEWER_REPEATS}
+    protocols = [plan(ms, interleaved=False) for ms in (2.0, 80.0, 900.0)]
+    assert [item.steps_of(32) for item in protocols] == [500, 13, 4]
+    assert {item.lead_in_steps for item in protocols} == {1}
+    assert {item.fewest_repeats for item in protocols} == {FEWER_REPEATS}
     assert FEWER_REPEATS % 2 == 0  # an order and its reverse
 
 
@@ -94,14 +96,14 @@ def test_batches_of_start_up_are_used_up_where_steps_may_wait_for_their_input() 
 
 
 def test_turn_in_which_steps_wait_has_several_after_those_that_wait_less() -> None:
-    found = [plan(90.0, input_time_ms=input_ms, settling_steps=3) for input_ms in (1.0, 80.0)]
-    assert [(item.lead_in_steps, item.steps_of(32)) for item in found] == [(3, 1), (3, 4)]
+    protocols = [plan(90.0, input_time_ms=input_ms, settling_steps=3) for input_ms in (1.0, 80.0)]
+    assert [(item.lead_in_steps, item.steps_of(32)) for item in protocols] == [(3, 1), (3, 4)]
 
 
 @pytest.mark.parametrize(("share", "measured"), [(0.5, False), (2.0, True)])
 def test_cost_of_the_input_is_measured_only_where_it_may_matter(share: float, measured: bool) -> None:
-    found = plan(5.0, input_time_ms=share * INPUT_SHARE * 5.0)
-    assert (found.input_rounds > 0, found.input_s > 0) == (measured, measured)
+    protocol = plan(5.0, input_time_ms=share * INPUT_SHARE * 5.0)
+    assert (protocol.input_rounds > 0, protocol.input_s > 0) == (measured, measured)
 
 
 def test_cost_of_the_input_is_measured_for_about_a_second_a_repeat() -> None:
@@ -124,15 +126,15 @@ def test_cost_of_the_input_is_measured_for_about_a_second_a_repeat() -> None:
 def test_turn_of_inference_has_16_calls_or_300_ms_after_the_calls_that_are_left_out(
     latency_ms: float, cold: int, expected: int
 ) -> None:
-    found = plan(5.0, latency_ms={1: {"float32": latency_ms}}, cold_calls={1: cold})
-    assert found.calls == {1: expected}
+    protocol = plan(5.0, latency_ms={1: {"float32": latency_ms}}, cold_calls={1: cold})
+    assert protocol.calls == {1: expected}
 
 
 def test_number_in_the_parameters_overrides_the_plan() -> None:
     profile = {"processes": 7, "steps_per_round": 2, "trace_steps": 5, "inference_calls_per_round": 9}
-    found = plan(5.0, profile)
-    assert (found.steps_of(32), found.trace_steps, found.fewest_repeats) == (2, 5, 7)
-    assert set(found.calls.values()) == {9}
+    protocol = plan(5.0, profile)
+    assert (protocol.steps_of(32), protocol.trace_steps, protocol.fewest_repeats) == (2, 5, 7)
+    assert set(protocol.calls.values()) == {9}
 
 
 def test_slow_network_gets_few_rounds_in_a_repeat() -> None:
@@ -153,12 +155,12 @@ def test_few_steps_are_run_around_the_trace_of_a_slow_network() -> None:
 
 def test_short_traces_take_a_tenth_of_the_stage_or_are_four_in_all() -> None:
     for step_ms in (1.0, 3.0, 50.0, 200.0):
-        found = plan(step_ms)
-        whole_s = found.fewest_repeats * found.account_s
-        assert 4 <= found.account_turns <= 6 * found.fewest_repeats
-        assert whole_s <= max(4.0, found.stage_s / 10) or found.account_turns == 4
-        turns = [found.account_turns_in(repeat) for repeat in range(found.fewest_repeats)]
-        assert sum(turns) == found.account_turns
+        protocol = plan(step_ms)
+        whole_s = protocol.fewest_repeats * protocol.account_s
+        assert 4 <= protocol.account_turns <= 6 * protocol.fewest_repeats
+        assert whole_s <= max(4.0, protocol.stage_s / 10) or protocol.account_turns == 4
+        turns = [protocol.account_turns_in(repeat) for repeat in range(protocol.fewest_repeats)]
+        assert sum(turns) == protocol.account_turns
         assert max(turns) - min(turns) <= 1
     slow = plan(2000.0, start_s=48.0)
     assert (slow.account_steps, slow.fewest_repeats, slow.account_turns) == (1, 3, 4)

@@ -20,10 +20,10 @@ def test_time_that_is_left_falls_within_a_repeat(
     plan = SimpleNamespace(interleaved=True, fewest_repeats=3)
     schedule: Any = SimpleNamespace(plan=plan, expected_s=60, expected_left_s=60.0)
     measurement: Any = SimpleNamespace(repeats=0)
-    found = Progress(measurement, schedule, ["float32", "mixed_bfloat16"], "float32", "profile")
-    found.begin()
+    printer = Progress(measurement, schedule, ["float32", "mixed_bfloat16"], "float32", "profile")
+    printer.begin()
     for clock.now_s in (110.0, 120.0, 130.0, 150.0, 170.0):
-        found.tick()
+        printer.tick()
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3:] == [
         "profile: repeat 1; about 40 s left",

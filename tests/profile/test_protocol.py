@@ -17,12 +17,12 @@ RISING = [10.0 * 1.01**number for number in range(12)]  # 5.7 % from the middle 
 
 def arms(candidate: Sequence[float], baseline: Sequence[float] = RISING) -> dict[str, ArmRecord]:
     """Two arms whose rounds take these times in each of three repeats."""
-    found = {"float32": arm_record(), "mixed_bfloat16": arm_record("mixed_bfloat16")}
-    for record, times_ms in zip(found.values(), (baseline, candidate), strict=True):
+    records = {"float32": arm_record(), "mixed_bfloat16": arm_record("mixed_bfloat16")}
+    for record, times_ms in zip(records.values(), (baseline, candidate), strict=True):
         record.times.rounds = [
             Round(repeat, number, 0, 2, time_ms) for repeat in range(3) for number, time_ms in enumerate(times_ms)
         ]
-    return found
+    return records
 
 
 def warnings(records: dict[str, ArmRecord]) -> list[str]:
@@ -39,10 +39,10 @@ def test_trend_in_all_arms_alike_is_not_worth_a_word() -> None:
 def test_trend_of_one_arm_is_said_with_what_it_moves(slope: float, is_said: bool) -> None:
     """The baseline becomes slower by 1 % a round; the candidate by less."""
     candidate = [10.0 * 1.01 ** (slope * number) for number in range(12)]
-    found = warnings(arms(candidate))
-    assert len(found) == is_said
+    messages = warnings(arms(candidate))
+    assert len(messages) == is_said
     if is_said:
-        assert found[0].startswith(
+        assert messages[0].startswith(
             "the step times of 3 of 3 repeats still changed during the counted rounds: by the later half of these, the "
             "speed-up of mixed_bfloat16 would be 1.09× in place of 1.06×"
         )

@@ -66,6 +66,6 @@ def test_newest_folders_stay(checkout: Path) -> None:
     for number, name in enumerate("abcdef"):
         with opened(name * 64, ASKED):
             os.utime(checkout / files.WORK_DIR / "profile" / (name * 16), (number, number))
-    found = sorted(path.name[0] for path in (checkout / files.WORK_DIR / "profile").iterdir())
-    assert found == list("cdef")
-    assert len(found) == MAX_FOLDERS
+    names = sorted(path.name[0] for path in (checkout / files.WORK_DIR / "profile").iterdir())
+    assert names == list("cdef")
+    assert len(names) == MAX_FOLDERS

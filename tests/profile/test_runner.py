@@ -129,7 +129,7 @@ def test_every_arm_has_one_turn_per_round(records: dict[str, ArmRecord]) -> None
         for row in record.times.rounds:
             positions.setdefault((row.process, row.round), []).append(row.position)
     assert len(positions) == ROUNDS
-    assert all(sorted(found) == list(range(len(found))) for found in positions.values())
+    assert all(sorted(turns) == list(range(len(turns))) for turns in positions.values())
 
 
 def test_same_rounds_and_calls_count_in_all_arms(records: dict[str, ArmRecord]) -> None:
@@ -164,8 +164,8 @@ def test_bridging_arm_has_the_xla_that_is_in_force_where_the_entry_leaves_it_to_
         settings: Any = SimpleNamespace(in_force=in_force, configuration=SimpleNamespace(device="GPU"))
         records[name] = ArmRecord(entries[name], settings)
     arms = bridging_arms({name: config(entry) for name, entry in entries.items()}, records, "float32")
-    found = {name: arm.variant for name, arm in arms.items()}
-    assert found == {"_bridge_xla_off": Variant(policy="float32", xla=False)}
+    variants = {name: arm.variant for name, arm in arms.items()}
+    assert variants == {"_bridge_xla_off": Variant(policy="float32", xla=False)}
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_one_bridging_arm_serves_all_candidates_with_the_same_settings(folder: P
         "mixed_bfloat16": Variant(policy="mixed_bfloat16", onednn=False),
         "float32_onednn_off": Variant(policy="float32", onednn=False),
     }
-    found = run({name: config(entry) for name, entry in entries.items()}, folder)
-    assert [*found.records] in ([*entries, BRIDGE], [*entries])  # a candidate that is slow alone needs none
+    measurement = run({name: config(entry) for name, entry in entries.items()}, folder)
+    assert [*measurement.records] in ([*entries, BRIDGE], [*entries])  # a candidate that is slow alone needs none
 
 
 def test_protocol_describes_the_measurement(measurement: Measurement) -> None:
@@ -226,10 +226,10 @@ def test_input_rounds_use_the_pipeline_and_a_cached_batch(records: dict[str, Arm
     """Images of 8 pixels train so fast that the input pipeline matters."""
     for name, record in records.items():
         rows = record.times.input_rounds
-        found = Counter((row.process, row.batches) for row in rows)
+        counts = Counter((row.process, row.batches) for row in rows)
         most = max((row.round for row in rows), default=-1) + 1
         both = {(process, batches): most for process in range(2) for batches in ("pipeline", "cached")}
-        assert found == (both if name in ENTRIES else {})
+        assert counts == (both if name in ENTRIES else {})
         assert most % 2 == 0
         assert {row.steps for row in rows} <= {2}
         assert all(row.round_time_ms > 0 for row in rows)
@@ -294,11 +294,11 @@ def test_weights_of_the_baseline_are_evaluated_in_the_precision_of_each_candidat
     assert {name for name, record in measurement.records.items() if record.same_weights} == {*ENTRIES} - {"float32"}
     for name in ("mixed_bfloat16", "mixed_float16"):
         ((seed, path),) = measurement.records[name].same_weights.items()
-        found = np.load(path)
+        predictions = np.load(path)
         assert seed == 3
-        assert found.shape == expected.shape
-        assert found.dtype == np.float32
-        assert 0 < np.abs(found - expected).max() < 0.02  # the same weights, in another precision
+        assert predictions.shape == expected.shape
+        assert predictions.dtype == np.float32
+        assert 0 < np.abs(predictions - expected).max() < 0.02  # the same weights, in another precision
 
 
 def test_trace_has_the_requested_steps(traces: dict[str, Trace]) -> None:
@@ -340,9 +340,9 @@ def test_files_have_the_documented_columns(measurement: Measurement, traces: dic
     assert read_trace(files.trace_file("float32")).device_type == traces["float32"].device_type
     assert {"step_time_ms/p50", "step_time_ms/p95", "step_time_ms/mean", "train_images_per_s"} <= set(summary.metrics)
     assert {"profiler/step_time_ms", "profiler/overhead_percent", "inference/b50/p99_ms"} <= set(summary.metrics)
-    found = read_profile("float32")
-    assert found.summary == summary
-    assert found.rounds["round_time_ms"].tolist() == pytest.approx([row.round_time_ms for row in record.times.rounds])
+    profile = read_profile("float32")
+    assert profile.summary == summary
+    assert profile.rounds["round_time_ms"].tolist() == pytest.approx([row.round_time_ms for row in record.times.rounds])
 
 
 def test_bridging_arm_has_all_files_except_the_trace(measurement: Measurement, folder: Path) -> None:
@@ -381,15 +381,17 @@ def test_rounds_of_a_gpu_are_read_and_marked(folder: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setattr(Arms, "device", lambda _: "GPU")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found = run({"float32": config(ENTRIES["float32"]), "mixed_bfloat16": config(ENTRIES["mixed_bfloat16"])}, folder)
-    times = found.records["float32"].times
+    measurement = run(
+        {"float32": config(ENTRIES["float32"]), "mixed_bfloat16": config(ENTRIES["mixed_bfloat16"])}, folder
+    )
+    times = measurement.records["float32"].times
     assert {row.throttled for row in times.rounds} == {row.throttled for row in times.calls} == {True}
     assert {row.process for row in times.rounds if row.counted} == {0, 1}  # there is no other time
-    (gpu,) = found.protocol.gpus
+    (gpu,) = measurement.protocol.gpus
     assert gpu.uuid == device.uuid
     assert gpu.throttled == 1
     assert gpu.readings >= 2 * len(times.rounds)  # of training and of inference
-    assert [line for line in found.protocol.warnings if line.startswith(f"{device.name} was throttled")] != []
+    assert [line for line in measurement.protocol.warnings if line.startswith(f"{device.name} was throttled")] != []
     assert library.depth == 0
 
 

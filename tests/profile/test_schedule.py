@@ -32,25 +32,25 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(schedule, "time", found)
-    return found
+    fake_clock = Clock()
+    monkeypatch.setattr(schedule, "time", fake_clock)
+    return fake_clock
 
 
 def run(clock: Clock, start_s: float = 6.0, **profile: Any) -> tuple[Schedule, Measurement, list[list[int]]]:
     """Measures rounds of 0.2 s until nothing is left; returns the round numbers of each repeat."""
     planned = plan(50.0, profile, start_s=start_s, trainings_s=120.0)
-    found, measurement = schedule_of(planned, ProfileParams(**profile))
+    timetable, measurement = schedule_of(planned, ProfileParams(**profile))
     rounds: list[list[int]] = []
-    while found.out_of() is None:
+    while timetable.out_of() is None:
         clock.now_s += start_s
-        training_s, _ = found.seconds(training=True, inference=True)
+        training_s, _ = timetable.seconds(training=True, inference=True)
         rounds.append([])
-        for number in found.rounds_until(training_s):
+        for number in timetable.rounds_until(training_s):
             rounds[-1].append(number)
             clock.now_s += 0.2
         measurement.repeats += 1
-    return found, measurement, rounds
+    return timetable, measurement, rounds
 
 
 def test_rounds_come_in_pairs_of_an_order_and_its_reverse(clock: Clock) -> None:
@@ -59,16 +59,16 @@ def test_rounds_come_in_pairs_of_an_order_and_its_reverse(clock: Clock) -> None:
 
 
 def test_stage_ends_in_its_time(clock: Clock) -> None:
-    found, _, rounds = run(clock)
-    assert len(rounds) >= found.plan.fewest_repeats
-    assert 0.6 * found.plan.stage_s < clock.now_s <= found.plan.stage_s
-    assert found.out_of() == "time"
+    timetable, _, rounds = run(clock)
+    assert len(rounds) >= timetable.plan.fewest_repeats
+    assert 0.6 * timetable.plan.stage_s < clock.now_s <= timetable.plan.stage_s
+    assert timetable.out_of() == "time"
 
 
 def test_fewest_repeats_are_measured_whatever_they_take(clock: Clock) -> None:
-    found, _, rounds = run(clock, start_s=80.0)
-    assert len(rounds) == found.plan.fewest_repeats
-    assert clock.now_s > found.plan.stage_s
+    timetable, _, rounds = run(clock, start_s=80.0)
+    assert len(rounds) == timetable.plan.fewest_repeats
+    assert clock.now_s > timetable.plan.stage_s
 
 
 @pytest.mark.parametrize("start_s", [6.0, 20.0, 80.0])
@@ -89,22 +89,22 @@ def test_expected_time_has_what_is_not_timed_where_the_seconds_of_timing_are_giv
 
 
 def test_seconds_in_the_parameters_are_those_of_the_timing(clock: Clock) -> None:
-    found, measurement, rounds = run(clock, max_seconds=20.0)
+    timetable, measurement, rounds = run(clock, max_seconds=20.0)
     assert measurement.timing_s == pytest.approx(20.0, abs=0.5)
-    assert found.plan.fewest_repeats <= len(rounds) <= MAX_REPEATS
+    assert timetable.plan.fewest_repeats <= len(rounds) <= MAX_REPEATS
 
 
 def test_numbers_in_the_parameters_hold(clock: Clock) -> None:
-    found, _, rounds = run(clock, processes=3, rounds=50)  # which take longer than the stage may
+    timetable, _, rounds = run(clock, processes=3, rounds=50)  # which take longer than the stage may
     assert rounds == [[*range(50)]] * 3
-    assert found.out_of() == "rounds"
+    assert timetable.out_of() == "rounds"
 
 
 def test_repeats_that_differ_get_fewer_rounds_each(clock: Clock) -> None:
-    found, _ = schedule_of(plan(50.0, start_s=6.0, trainings_s=3600.0))
-    usual, _ = found.seconds(training=True, inference=True)
-    found.repeat_sd /= 3
-    more, _ = found.seconds(training=True, inference=True)
+    timetable, _ = schedule_of(plan(50.0, start_s=6.0, trainings_s=3600.0))
+    usual, _ = timetable.seconds(training=True, inference=True)
+    timetable.repeat_sd /= 3
+    more, _ = timetable.seconds(training=True, inference=True)
     assert more > usual
 
 
@@ -112,13 +112,13 @@ def test_repeats_that_differ_get_fewer_rounds_each(clock: Clock) -> None:
 def test_timing_takes_as_long_as_the_starts_and_not_less_than_some_seconds(
     clock: Clock, start_s: float, least_s: float
 ) -> None:
-    found, measurement = schedule_of(plan(50.0, start_s=start_s, trainings_s=0.0))
-    while found.out_of() is None:
+    timetable, measurement = schedule_of(plan(50.0, start_s=start_s, trainings_s=0.0))
+    while timetable.out_of() is None:
         clock.now_s += 3 * start_s  # other load
-        for _ in found.rounds_until(sum(found.seconds(training=True, inference=True))):
+        for _ in timetable.rounds_until(sum(timetable.seconds(training=True, inference=True))):
             clock.now_s += 0.2
         measurement.repeats += 1
-    assert measurement.repeats == found.plan.fewest_repeats
+    assert measurement.repeats == timetable.plan.fewest_repeats
     assert least_s <= measurement.timing_s < least_s + 3
 
 
@@ -128,9 +128,9 @@ def test_short_traces_take_half_as_long_as_the_timing_at_most() -> None:
 
 
 def test_control_takes_part_as_long_as_it_costs_little() -> None:
-    found, _ = schedule_of(plan(5.0), repeats=3)
-    assert found.takes_control(control_s=3.0, stage_s=50.0)
-    assert not found.takes_control(control_s=6.0, stage_s=50.0)
+    timetable, _ = schedule_of(plan(5.0), repeats=3)
+    assert timetable.takes_control(control_s=3.0, stage_s=50.0)
+    assert not timetable.takes_control(control_s=6.0, stage_s=50.0)
     assert schedule_of(plan(5.0), ProfileParams(), repeats=1)[0].takes_control(control_s=20.0, stage_s=50.0)
     alone = plan(5.0, interleaved=False)
     taken = [schedule_of(alone, ProfileParams(), repeats=number)[0].takes_control(0.0, 1.0) for number in range(8)]
@@ -138,11 +138,11 @@ def test_control_takes_part_as_long_as_it_costs_little() -> None:
 
 
 def test_all_time_is_for_what_is_measured() -> None:
-    found, _ = schedule_of(plan(5.0))
-    training_s, inference_s = found.seconds(training=True, inference=True)
+    timetable, _ = schedule_of(plan(5.0))
+    training_s, inference_s = timetable.seconds(training=True, inference=True)
     assert inference_s == pytest.approx((training_s + inference_s) * INFERENCE_SHARE)
-    assert found.seconds(training=False, inference=True)[0] == 0
-    assert found.seconds(training=True, inference=False) == pytest.approx((training_s + inference_s, 0))
+    assert timetable.seconds(training=False, inference=True)[0] == 0
+    assert timetable.seconds(training=True, inference=False) == pytest.approx((training_s + inference_s, 0))
 
 
 def test_earlier_timing_counts_for_the_seconds_and_not_for_the_stage() -> None:

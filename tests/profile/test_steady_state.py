@@ -51,24 +51,26 @@ def test_warm_up_that_is_larger_than_the_noise_is_found(length: int) -> None:
 
 
 def test_at_most_half_of_the_rounds_are_dropped() -> None:
-    found = [warm_up_length(np.square(np.arange(length, dtype=np.float64) - length)) for length in range(1, 30)]
-    assert all(dropped <= length // 2 for length, dropped in enumerate(found, start=1))
-    assert max(found) > 0
+    warm_up_lengths = [
+        warm_up_length(np.square(np.arange(length, dtype=np.float64) - length)) for length in range(1, 30)
+    ]
+    assert all(dropped <= length // 2 for length, dropped in enumerate(warm_up_lengths, start=1))
+    assert max(warm_up_lengths) > 0
 
 
 def record(times_ms: dict[int, list[float]], latencies_ms: list[float] | None = None) -> ArmRecord:
-    found = arm_record()
-    found.times.rounds = [
+    arm = arm_record()
+    arm.times.rounds = [
         Round(process, number, 0, 2, time_ms)
         for process, of_process in times_ms.items()
         for number, time_ms in enumerate(of_process)
     ]
-    found.times.calls = [
+    arm.times.calls = [
         InferenceCall(process, 0, 1, call, latency_ms)
         for process in times_ms
         for call, latency_ms in enumerate(latencies_ms or [])
     ]
-    return found
+    return arm
 
 
 def test_warm_up_is_dropped_in_all_arms_and_processes() -> None:
@@ -79,8 +81,8 @@ def test_warm_up_is_dropped_in_all_arms_and_processes() -> None:
         "mixed_bfloat16": record(dict.fromkeys(range(4), warming)),
     }
     assert mark_counted(records) == 0
-    for found in records.values():
-        assert [(row.process, row.round) for row in found.times.rounds if not row.counted] == [(p, 0) for p in range(4)]
+    for arm in records.values():
+        assert [(row.process, row.round) for row in arm.times.rounds if not row.counted] == [(p, 0) for p in range(4)]
 
 
 def test_slower_first_round_of_a_few_is_dropped() -> None:
@@ -89,8 +91,8 @@ def test_slower_first_round_of_a_few_is_dropped() -> None:
     warming = {process: [19.0, *times_ms[1:]] for process, times_ms in steady.items()}
     records = {"float32": record(steady), "mixed_float16": record(warming)}
     mark_counted(records)
-    for found in records.values():
-        assert [(row.process, row.round) for row in found.times.rounds if not row.counted] == [(p, 0) for p in range(3)]
+    for arm in records.values():
+        assert [(row.process, row.round) for row in arm.times.rounds if not row.counted] == [(p, 0) for p in range(3)]
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])
@@ -115,8 +117,8 @@ def test_calls_count_from_where_the_latency_is_steady_in_all_arms() -> None:
         "mixed_bfloat16": record(rounds, [2.0, 1.5, 1.2, 1.0, 1.01, 0.99, 1.0, 1.01]),
     }
     mark_counted(records)
-    for found in records.values():
-        assert {row.call for row in found.times.calls if not row.counted} == {0, 1, 2}
+    for arm in records.values():
+        assert {row.call for row in arm.times.calls if not row.counted} == {0, 1, 2}
 
 
 def test_marks_are_renewed_when_more_is_known() -> None:
@@ -134,18 +136,18 @@ def test_process_that_becomes_slower_all_the_time_is_reported() -> None:
     assert mark_counted({"float32": record({0: drifting, 1: [10.0, 10.1] * 6})}) == 1
 
 
-def throttled(found: ArmRecord, *places: tuple[int, int]) -> ArmRecord:
+def throttled(arm: ArmRecord, *places: tuple[int, int]) -> ArmRecord:
     """The record with rounds marked as throttled, by process and number."""
-    found.times.rounds = [replace(row, throttled=(row.process, row.round) in places) for row in found.times.rounds]
-    return found
+    arm.times.rounds = [replace(row, throttled=(row.process, row.round) in places) for row in arm.times.rounds]
+    return arm
 
 
 def test_throttled_rounds_do_not_count() -> None:
     times_ms = {process: [10.0, 10.1, 9.9, 10.0] for process in range(3)}
     records = {name: throttled(record(times_ms), (0, 1), (2, 3)) for name in ("float32", "mixed_bfloat16")}
     mark_counted(records)
-    for found in records.values():
-        left_out = [(row.process, row.round) for row in found.times.rounds if not row.counted]
+    for arm in records.values():
+        left_out = [(row.process, row.round) for row in arm.times.rounds if not row.counted]
         assert left_out == [(0, 1), (2, 3)]
 
 
@@ -158,13 +160,13 @@ def test_process_with_throttled_rounds_only_keeps_its_times() -> None:
 
 
 def test_throttled_calls_do_not_count_at_their_batch_size() -> None:
-    found = record({0: [10.0] * 4})
-    found.times.calls = [
+    arm = record({0: [10.0] * 4})
+    arm.times.calls = [
         InferenceCall(0, turn, size, call, 1.0, throttled=turn == 0)
         for turn in range(2)
         for size in (1, 8)
         for call in range(2)
     ]
-    found.times.calls += [InferenceCall(0, 0, 32, call, 1.0, throttled=True) for call in range(2)]
-    mark_counted({"float32": found})
-    assert {(row.round, row.batch_size) for row in found.times.calls if row.counted} == {(1, 1), (1, 8), (0, 32)}
+    arm.times.calls += [InferenceCall(0, 0, 32, call, 1.0, throttled=True) for call in range(2)]
+    mark_counted({"float32": arm})
+    assert {(row.round, row.batch_size) for row in arm.times.calls if row.counted} == {(1, 1), (1, 8), (0, 32)}

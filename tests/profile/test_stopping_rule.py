@@ -18,13 +18,13 @@ MEASURES = ("train", "inference_b1")
 
 
 def record(name: str, step_ms: float) -> ArmRecord:
-    found = arm_record(name if name.startswith("mixed") else "float32")
+    arm = arm_record(name if name.startswith("mixed") else "float32")
     if name == "mixed_float16":  # as `onednn: false`
-        settings = found.settings
+        settings = arm.settings
         changed = settings_in_force("mixed_float16", onednn=False)
-        found.settings = type(settings)(settings.configuration, changed)
-    found.calibration = Calibration(step_ms, 0.1, 0, None, 5.0, {1: step_ms}, {1: 0})
-    return found
+        arm.settings = type(settings)(settings.configuration, changed)
+    arm.calibration = Calibration(step_ms, 0.1, 0, None, 5.0, {1: step_ms}, {1: 0})
+    return arm
 
 
 def records(**step_ms: float) -> dict[str, ArmRecord]:
@@ -32,62 +32,62 @@ def records(**step_ms: float) -> dict[str, ArmRecord]:
 
 
 def add_repeat(
-    found: dict[str, ArmRecord], number: int, step_ms: dict[str, float], noise: float = 0.02, rounds: int = 12
+    arms: dict[str, ArmRecord], number: int, step_ms: dict[str, float], noise: float = 0.02, rounds: int = 12
 ) -> None:
     """Adds rounds and calls of a repeat of the arms that have a time."""
     random = np.random.default_rng([number, rounds])
     for name, time_ms in step_ms.items():
-        times = found.setdefault(name, record(name, time_ms)).times
+        times = arms.setdefault(name, record(name, time_ms)).times
         for row in range(rounds):
             noisy_ms = [float(time_ms * np.exp(noise * random.normal())) for _ in range(2)]
             times.rounds.append(Round(number, row, 0, 1, noisy_ms[0]))
             times.calls.append(InferenceCall(number, row, 1, 0, noisy_ms[1]))
 
 
-def rule(found: dict[str, ArmRecord], target: Target = TARGET) -> StoppingRule:
-    return StoppingRule(Measurement({}, records=found), "float32", (1,), target)
+def rule(arms: dict[str, ArmRecord], target: Target = TARGET) -> StoppingRule:
+    return StoppingRule(Measurement({}, records=arms), "float32", (1,), target)
 
 
 def measured(step_ms: dict[str, float], repeats: int, noise: float = 0.02, target: Target = TARGET) -> StoppingRule:
     """A rule that looks after each repeat."""
-    found = records(**step_ms)
-    rule_ = rule(found, target)
+    arms = records(**step_ms)
+    rule_ = rule(arms, target)
     for number in range(repeats):
-        add_repeat(found, number, step_ms, noise)
+        add_repeat(arms, number, step_ms, noise)
         rule_.look(None)
     return rule_
 
 
 def test_clear_answer_ends_at_the_first_look() -> None:
-    found = measured({"float32": 10.0, "mixed_bfloat16": 5.0}, 3)
-    ending = found.endings["mixed_bfloat16", "train"]
+    stopping_rule = measured({"float32": 10.0, "mixed_bfloat16": 5.0}, 3)
+    ending = stopping_rule.endings["mixed_bfloat16", "train"]
     assert (ending.ended_by, ending.confidence, ending.looks, ending.repeats) == ("decided", INTERIM_CONFIDENCE, 1, 3)
-    assert not found.has_open
+    assert not stopping_rule.has_open
 
 
 @pytest.mark.parametrize("candidate_ms", [10.0, 20.0])
 def test_rejection_is_decided_as_an_adoption_is(candidate_ms: float) -> None:
-    found = measured({"float32": 10.0, "mixed_bfloat16": candidate_ms}, 3)
-    assert {ending.ended_by for ending in found.endings.values()} <= {"decided", "target_precision"}
-    assert not found.has_open
+    stopping_rule = measured({"float32": 10.0, "mixed_bfloat16": candidate_ms}, 3)
+    assert {ending.ended_by for ending in stopping_rule.endings.values()} <= {"decided", "target_precision"}
+    assert not stopping_rule.has_open
 
 
 def test_undecided_measure_goes_on_until_the_time_is_up() -> None:
-    found = measured({"float32": 10.5, "mixed_bfloat16": 10.0}, 5, noise=0.2)
-    assert found.has_open
-    found.look("time")
-    endings = found.endings.values()
+    stopping_rule = measured({"float32": 10.5, "mixed_bfloat16": 10.0}, 5, noise=0.2)
+    assert stopping_rule.has_open
+    stopping_rule.look("time")
+    endings = stopping_rule.endings.values()
     assert {ending.ended_by for ending in endings} == {"time"}
     assert {ending.looks for ending in endings} == {3}  # after 3 and 4 repeats, and the last
     assert [ending.confidence for ending in endings] == [pytest.approx(1 - 0.57 * 0.04)] * 2
 
 
 def test_looks_are_few_and_paid() -> None:
-    found = measured({"float32": 10.5, "mixed_bfloat16": 10.0}, 9, noise=0.3)
-    found.look("rounds")
-    assert {ending.looks for ending in found.endings.values()} == {len(LOOKS) + 1}
+    stopping_rule = measured({"float32": 10.5, "mixed_bfloat16": 10.0}, 9, noise=0.3)
+    stopping_rule.look("rounds")
+    assert {ending.looks for ending in stopping_rule.endings.values()} == {len(LOOKS) + 1}
     expected = pytest.approx(1 - 0.57 * (0.05 - 0.005 * len(LOOKS)))
-    assert [ending.confidence for ending in found.endings.values()] == [expected] * 2
+    assert [ending.confidence for ending in stopping_rule.endings.values()] == [expected] * 2
 
 
 @pytest.mark.parametrize(
@@ -99,36 +99,36 @@ def test_measure_goes_on_after_its_time_only_if_that_may_settle_it(
     candidate_ms: float, noise: float, goes_on: bool
 ) -> None:
     """Also where its interval is wide: what is decided then has ended."""
-    found = measured({"float32": 10.5, "mixed_bfloat16": candidate_ms}, 5, noise)
-    found._measurement.looks.clear()
-    found.look("time", narrowing=0.7)
-    assert {measure for _, measure in found.open()} == ({"train", "inference_b1"} if goes_on else set())
-    found.look("time")
-    endings = found.endings.values()
+    stopping_rule = measured({"float32": 10.5, "mixed_bfloat16": candidate_ms}, 5, noise)
+    stopping_rule._measurement.looks.clear()
+    stopping_rule.look("time", narrowing=0.7)
+    assert {measure for _, measure in stopping_rule.open()} == ({"train", "inference_b1"} if goes_on else set())
+    stopping_rule.look("time")
+    endings = stopping_rule.endings.values()
     assert {ending.last_looks for ending in endings} == {2 if goes_on else 1}
     assert {ending.confidence for ending in endings} == {final_confidence(0)}
 
 
 def test_wide_interval_does_not_end_a_measure_although_it_is_decided() -> None:
     """Few repeats may agree by chance that a candidate is fast."""
-    found = measured({"float32": 30.0, "mixed_bfloat16": 10.0}, 3, noise=0.3)
-    assert found.has_open
+    stopping_rule = measured({"float32": 30.0, "mixed_bfloat16": 10.0}, 3, noise=0.3)
+    assert stopping_rule.has_open
 
 
 @pytest.mark.parametrize(("candidate_ms", "ends"), [(64.0, True), (31.0, False)])
 def test_wide_interval_far_below_what_is_required_ends_a_measure(candidate_ms: float, ends: bool) -> None:
     """More repeats would say 0.47× more exactly, and reject it all the same."""
-    found = measured({"float32": 30.0, "mixed_bfloat16": candidate_ms}, 3, noise=0.2)
-    assert {ending.ended_by for ending in found.endings.values()} == ({"decided"} if ends else set())
-    assert found.has_open is not ends
+    stopping_rule = measured({"float32": 30.0, "mixed_bfloat16": candidate_ms}, 3, noise=0.2)
+    assert {ending.ended_by for ending in stopping_rule.endings.values()} == ({"decided"} if ends else set())
+    assert stopping_rule.has_open is not ends
 
 
 def test_measures_end_one_by_one() -> None:
     step_ms = {"float32": 10.5, "mixed_bfloat16": 5.0, "mixed_float16": 10.0}
-    found = records(**step_ms)
-    rule_ = rule(found)
+    arms = records(**step_ms)
+    rule_ = rule(arms)
     for number in range(3):
-        add_repeat(found, number, {**step_ms, BRIDGE: 10.5}, noise=0.02)
+        add_repeat(arms, number, {**step_ms, BRIDGE: 10.5}, noise=0.02)
         rule_.look(None)
     assert {name for name, _ in rule_.endings} == {"mixed_bfloat16"}
     needed = rule_.needed(with_control=True)
@@ -139,14 +139,14 @@ def test_measures_end_one_by_one() -> None:
 def test_precision_counts_for_the_factor_of_the_precision_too() -> None:
     """A candidate with another setting is open until its bridging arm is as precise."""
     step_ms = {"float32": 10.0, "mixed_float16": 9.0}
-    found = records(**step_ms)
-    rule_ = rule(found, Target(precision=0.05, min_speedup=1.05, verdicts=6))
+    arms = records(**step_ms)
+    rule_ = rule(arms, Target(precision=0.05, min_speedup=1.05, verdicts=6))
     for number in range(3):
-        add_repeat(found, number, step_ms, noise=0.01)
+        add_repeat(arms, number, step_ms, noise=0.01)
     rule_.look(None)
     assert rule_.has_open
     for number in range(3, 6):
-        add_repeat(found, number, {**step_ms, BRIDGE: 9.5}, noise=0.01)
+        add_repeat(arms, number, {**step_ms, BRIDGE: 9.5}, noise=0.01)
     rule_.look(None)
     assert not rule_.has_open
 
@@ -161,24 +161,24 @@ def test_bridging_arm_runs_where_its_candidate_may_still_be_adopted() -> None:
 
 
 def test_bridging_arm_has_only_the_measures_that_ask_for_it() -> None:
-    found = records(float32=10.0, mixed_float16=20.0)
-    calibration = found["mixed_float16"].calibration
+    arms = records(float32=10.0, mixed_float16=20.0)
+    calibration = arms["mixed_float16"].calibration
     assert calibration is not None
-    found["mixed_float16"].calibration = Calibration(20.0, 0.1, 0, None, 5.0, {1: 5.0}, {1: 0})
-    assert rule(found).needed(with_control=True)[BRIDGE] == {"inference_b1"}
+    arms["mixed_float16"].calibration = Calibration(20.0, 0.1, 0, None, 5.0, {1: 5.0}, {1: 0})
+    assert rule(arms).needed(with_control=True)[BRIDGE] == {"inference_b1"}
 
 
 def test_control_is_no_candidate() -> None:
-    found = rule(records(float32=10.0, mixed_bfloat16=10.0, **{files.CONTROL: 10.0}))
-    assert found.candidates == ["mixed_bfloat16"]
-    assert found.needed(with_control=True)[files.CONTROL] == {*MEASURES}
-    assert files.CONTROL not in found.needed(with_control=False)
+    stopping_rule = rule(records(float32=10.0, mixed_bfloat16=10.0, **{files.CONTROL: 10.0}))
+    assert stopping_rule.candidates == ["mixed_bfloat16"]
+    assert stopping_rule.needed(with_control=True)[files.CONTROL] == {*MEASURES}
+    assert files.CONTROL not in stopping_rule.needed(with_control=False)
 
 
 def test_control_is_the_candidate_without_others() -> None:
-    found = rule(records(float32=10.0, **{files.CONTROL: 10.0}))
-    assert found.candidates == [files.CONTROL]
-    assert found.needed(with_control=True)[files.CONTROL] == {*MEASURES}
+    stopping_rule = rule(records(float32=10.0, **{files.CONTROL: 10.0}))
+    assert stopping_rule.candidates == [files.CONTROL]
+    assert stopping_rule.needed(with_control=True)[files.CONTROL] == {*MEASURES}
 
 
 def test_nothing_is_open_without_a_baseline() -> None:
@@ -188,8 +188,8 @@ def test_nothing_is_open_without_a_baseline() -> None:
 def test_looks_and_endings_of_an_earlier_session_are_taken_over() -> None:
     step_ms = {"float32": 10.5, "mixed_bfloat16": 10.0}
     first = measured(step_ms, 4, noise=0.2)
-    found = first._measurement
-    add_repeat(found.records, 4, step_ms, noise=0.2)
-    second = StoppingRule(found, "float32", (1,), TARGET)
+    measurement = first._measurement
+    add_repeat(measurement.records, 4, step_ms, noise=0.2)
+    second = StoppingRule(measurement, "float32", (1,), TARGET)
     second.look("time")
     assert {ending.looks for ending in second.endings.values()} == {3}

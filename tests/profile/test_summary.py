@@ -88,19 +88,19 @@ def trace(steps: int = 2, peak: int | None = 2**20, step_time_ms: float = 14.0) 
     return Trace("CPU", (step,) * steps, operations, (), peak, marked_steps=10)
 
 
-def summarized(record: ArmRecord, found: Trace | None) -> ProfileSummary:
-    return summary.summarize("float32", record, summary.SummaryContext(PROTOCOL, 2), found)
+def summarized(record: ArmRecord, trace: Trace | None) -> ProfileSummary:
+    return summary.summarize("float32", record, summary.SummaryContext(PROTOCOL, 2), trace)
 
 
 def test_summary_combines_timings_and_trace(record: ArmRecord) -> None:
-    found = summarized(record, trace())
-    assert found.metrics["profiler/step_time_ms"] == 14.0
-    assert found.metrics["profiler/overhead_percent"] == pytest.approx(25.0)
-    assert found.metrics["memory/allocator_peak_mib"] == 1.0
-    assert "memory/peak_mib" not in found.metrics
-    assert "profiler/kernel_launch_ms" not in found.metrics  # not applicable is absent, never 0
-    assert found.warnings == ()
-    assert found.entry == Variant(policy="float32")
+    profile = summarized(record, trace())
+    assert profile.metrics["profiler/step_time_ms"] == 14.0
+    assert profile.metrics["profiler/overhead_percent"] == pytest.approx(25.0)
+    assert profile.metrics["memory/allocator_peak_mib"] == 1.0
+    assert "memory/peak_mib" not in profile.metrics
+    assert "profiler/kernel_launch_ms" not in profile.metrics  # not applicable is absent, never 0
+    assert profile.warnings == ()
+    assert profile.entry == Variant(policy="float32")
 
 
 def test_peak_memory_of_the_process_is_beside_that_of_the_allocator(record: ArmRecord) -> None:
@@ -114,36 +114,36 @@ def test_times_on_several_gpus_are_per_gpu(record: ArmRecord) -> None:
     on_device = Operation("Cast", "model/cast", "Device", 20, 8000.0, dtype="float16", tensor_core=False)
     kernel = on_device._replace(kernel="cast_gpu_dt_float_dt_half_kernel")
     taken = replace(trace(), device_type="GPU", operations=(on_device,), kernels=(kernel,), device_count=2)
-    found = summarized(record, taken)
-    assert found.metrics["profiler/cast_ms"] == pytest.approx(0.4)
+    profile = summarized(record, taken)
+    assert profile.metrics["profiler/cast_ms"] == pytest.approx(0.4)
 
 
 def test_trace_with_too_few_steps_causes_a_warning(record: ArmRecord) -> None:
-    found = summarized(record, trace(steps=1))
-    (warning,) = found.warnings
+    profile = summarized(record, trace(steps=1))
+    (warning,) = profile.warnings
     assert warning.startswith("the trace has 1 of the 2 steps of profile.trace_steps")
-    assert found.metrics["profiler/step_time_ms"] == 14.0
+    assert profile.metrics["profiler/step_time_ms"] == 14.0
 
 
 def test_trace_without_any_step_is_not_used(record: ArmRecord) -> None:
-    found = summarized(record, replace(trace(steps=0), marked_steps=0, warnings=("the trace has no step markers",)))
-    assert found.warnings == ("the trace has none of the 2 steps of profile.trace_steps, so it is not used",)
-    assert not [name for name in found.metrics if name.startswith("profiler/") or "allocator" in name]
-    assert found.metrics["step_time_ms/mean"] == pytest.approx(13.75)
+    profile = summarized(record, replace(trace(steps=0), marked_steps=0, warnings=("the trace has no step markers",)))
+    assert profile.warnings == ("the trace has none of the 2 steps of profile.trace_steps, so it is not used",)
+    assert not [name for name in profile.metrics if name.startswith("profiler/") or "allocator" in name]
+    assert profile.metrics["step_time_ms/mean"] == pytest.approx(13.75)
 
 
 def test_arm_without_a_round_that_counts_has_no_step_time(record: ArmRecord) -> None:
     record.times.rounds = [replace(row, counted=False) for row in record.times.rounds]
-    found = summarized(record, trace())
-    assert "step_time_ms/mean" not in found.metrics
-    assert found.metrics["profiler/step_time_ms"] == 14.0
+    profile = summarized(record, trace())
+    assert "step_time_ms/mean" not in profile.metrics
+    assert profile.metrics["profiler/step_time_ms"] == 14.0
 
 
 def test_step_time_without_parts_is_used(record: ArmRecord) -> None:
-    found = summarized(record, replace(trace(), steps=(StepBreakdown(14.0),) * 2))
-    assert found.metrics["profiler/step_time_ms"] == 14.0
-    assert not [name for name in found.metrics if name.startswith("profiler/") and name.endswith("compute_ms")]
-    assert found.warnings == ()
+    profile = summarized(record, replace(trace(), steps=(StepBreakdown(14.0),) * 2))
+    assert profile.metrics["profiler/step_time_ms"] == 14.0
+    assert not [name for name in profile.metrics if name.startswith("profiler/") and name.endswith("compute_ms")]
+    assert profile.warnings == ()
 
 
 @pytest.mark.parametrize(("traced_ms", "warned"), [(13.75, False), (17.0, False), (60.0, True), (2.0, True)])
@@ -165,13 +165,13 @@ def test_input_rounds_give_step_times_with_input_and_cached(record: ArmRecord) -
 
 def test_summary_includes_what_was_measured_once(record: ArmRecord) -> None:
     largest = LargestBatch(batch_size=512, limit_mib=1024, peak_mib=900.0, examples_per_s=3000.0)
-    found = summary.summarize("float32", record, summary.SummaryContext(PROTOCOL, 2, largest), None)
-    assert (found.largest_batch, found.protocol) == (largest, PROTOCOL)
-    assert found.metrics["memory/max_batch_size"] == 512
-    assert found.metrics["memory/max_batch_examples_per_s"] == 3000
+    profile = summary.summarize("float32", record, summary.SummaryContext(PROTOCOL, 2, largest), None)
+    assert (profile.largest_batch, profile.protocol) == (largest, PROTOCOL)
+    assert profile.metrics["memory/max_batch_size"] == 512
+    assert profile.metrics["memory/max_batch_examples_per_s"] == 3000
 
 
 def test_bridging_arm_is_not_traced(record: ArmRecord) -> None:
-    found = summarized(record, None)
-    assert found.warnings == ()
-    assert not any(name.startswith("profiler/") for name in found.metrics)
+    profile = summarized(record, None)
+    assert profile.warnings == ()
+    assert not any(name.startswith("profiler/") for name in profile.metrics)

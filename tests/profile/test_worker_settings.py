@@ -27,8 +27,8 @@ def test_worker_has_the_settings_of_its_entry(folder: Path) -> None:
     entry = Variant(policy="float32", threads=1, cache_input=True, prefetch_to_device=True)
     arm = ArmConfig(TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=16)), entry, seed=0)
     with closing(WorkerProcess("float32", arm)) as worker:
-        found = worker.call("settings").in_force
+        settings = worker.call("settings").in_force
         worker.call("warm_up", 2)
         assert worker.call("train_round", 3) > 0
-    assert (found.batch_size, found.threads, found.threads_between) == (16, 1, 1)
-    assert (found.cache_input, found.prefetch_to_device) == (True, False)  # there is no GPU
+    assert (settings.batch_size, settings.threads, settings.threads_between) == (16, 1, 1)
+    assert (settings.cache_input, settings.prefetch_to_device) == (True, False)  # there is no GPU

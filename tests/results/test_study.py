@@ -44,10 +44,15 @@ def test_study_contains_every_variant(project: SmallStudy) -> None:
 
 @pytest.mark.parametrize("name", ["float32", "_control", BRIDGE])
 def test_profile_is_read_as_it_was_written(project: SmallStudy, name: str) -> None:
-    found, times = read_profile(name), raw_times(name)
-    assert found.summary == summary(name)
-    tables = {"rounds": found.rounds, "input_rounds": found.input_rounds, "steps": found.steps, "calls": found.calls}
-    tables["account"] = found.account
+    profile, times = read_profile(name), raw_times(name)
+    assert profile.summary == summary(name)
+    tables = {
+        "rounds": profile.rounds,
+        "input_rounds": profile.input_rounds,
+        "steps": profile.steps,
+        "calls": profile.calls,
+    }
+    tables["account"] = profile.account
     assert set(tables) == set(TABLES)
     assert (files.profile_dir(name) / "account.csv").is_file() is bool(times.account)
     for attribute, table in tables.items():
@@ -142,8 +147,8 @@ def test_bridge_that_was_not_needed_is_missing(project: SmallStudy) -> None:
 def test_same_weights_that_could_not_be_evaluated_are_missing(project: SmallStudy) -> None:
     (files.profile_dir("mixed_bfloat16") / "same_weights_2.npy").unlink()
     files.write_manifest(files.profile_dir("mixed_bfloat16"))
-    found = project.load().candidates[1]
-    assert sorted(found.same_weights) == [1, 3]
+    candidate = project.load().candidates[1]
+    assert sorted(candidate.same_weights) == [1, 3]
 
 
 def test_same_weights_of_another_test_set_are_rejected(project: SmallStudy) -> None:

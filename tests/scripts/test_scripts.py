@@ -406,8 +406,8 @@ def test_score_by_a_metric_that_the_script_compiles(project: ScriptProject, metr
     )
     project.passed("environment")
     assert f"40 test examples, metric {name}" in project.passed("prepare")
-    found = project.train()[f"test_{name}"]
-    assert 0.5 < found <= 1 if metric == "auc" else -1 < found < 0
+    score = project.train()[f"test_{name}"]
+    assert 0.5 < score <= 1 if metric == "auc" else -1 < score < 0
 
 
 BAD_SCORES = {

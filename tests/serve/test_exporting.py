@@ -87,15 +87,15 @@ def exported(folder: Path) -> dict[str, tuple[Exported, Path]]:
     """A training in float32 in all formats of LiteRT, and one in mixed_bfloat16."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        found = {}
+        exports = {}
         for policy, formats in {"float32": ("saved_model", *LITERT), "mixed_bfloat16": ("litert",)}.items():
             asked = request(folder, folder / "out" / policy, policy, formats)
-            found[policy] = export(spec(), FLOAT32, asked), asked.folder
-        return found
+            exports[policy] = export(spec(), FLOAT32, asked), asked.folder
+        return exports
 
 
-def by_format(found: Mapping[str, tuple[Exported, Path]], policy: str) -> dict[str, Export]:
-    return {item.format: item for item in found[policy][0].exports}
+def by_format(exported: Mapping[str, tuple[Exported, Path]], policy: str) -> dict[str, Export]:
+    return {item.format: item for item in exported[policy][0].exports}
 
 
 def test_files_of_all_formats_are_written(exported: dict[str, tuple[Exported, Path]]) -> None:
@@ -110,11 +110,11 @@ def test_files_of_all_formats_are_written(exported: dict[str, tuple[Exported, Pa
 
 
 def test_float32_predicts_as_keras_and_integers_differ(exported: dict[str, tuple[Exported, Path]]) -> None:
-    found = {name: item.difference for name, item in by_format(exported, "float32").items()}
-    assert found["saved_model"] < 1e-5  # type: ignore[operator]
-    assert found["litert"] < 1e-5  # type: ignore[operator]
+    differences = {name: item.difference for name, item in by_format(exported, "float32").items()}
+    assert differences["saved_model"] < 1e-5  # type: ignore[operator]
+    assert differences["litert"] < 1e-5  # type: ignore[operator]
     for name in ("litert_float16", "litert_int8", "litert_int8_full"):
-        assert 1e-7 < found[name] < 0.1, name  # type: ignore[operator]
+        assert 1e-7 < differences[name] < 0.1, name  # type: ignore[operator]
 
 
 def test_weights_are_those_of_the_training_and_not_new_ones(
@@ -160,11 +160,11 @@ def test_trained_weights_are_kept_in_their_own_precision_where_a_format_takes_it
 
 
 def test_runtime_takes_batches_of_any_size(exported: dict[str, tuple[Exported, Path]]) -> None:
-    found, target = exported["float32"]
+    record, target = exported["float32"]
     with np.load(target / INPUTS) as stored:
         inputs = [stored[name] for name in stored.files]
     assert [array.shape for array in inputs] == [(3, 8, 8, 3)]
-    for item in found.exports:
+    for item in record.exports:
         predict = runtimes.load(item.format, target / str(item.file), 1)
         for size in (1, 5, 1):
             (outputs,) = predict([np.resize(inputs[0], (size, 8, 8, 3))])
@@ -215,8 +215,8 @@ def test_outputs_have_the_order_of_the_model(name: str, named: bool, tmp_path: P
     path = tmp_path / f"made{FORMATS[name].suffix}"
     with runtimes.quiet():
         exporter.write(name, path)
-        found = runtimes.load(name, path, 1)([x])
-    for mine, wanted in zip(found, keras.tree.flatten(made(x)), strict=True):
+        predictions = runtimes.load(name, path, 1)([x])
+    for mine, wanted in zip(predictions, keras.tree.flatten(made(x)), strict=True):
         np.testing.assert_allclose(mine, wanted, atol=1e-3)
 
 

@@ -43,11 +43,11 @@ def test_subclassed_model_with_two_inputs_and_named_outputs_is_exported(own: Own
     trained = tmp_path / "trained"
     result = with_weights(spec(task), trained)
     assert result.outputs is not None
-    found = export(spec(task), FLOAT32, replace(REQUEST, trained=trained, folder=tmp_path))
-    assert [item.refusal for item in found.exports] == [None, None]
+    exported = export(spec(task), FLOAT32, replace(REQUEST, trained=trained, folder=tmp_path))
+    assert [item.refusal for item in exported.exports] == [None, None]
     with np.load(tmp_path / INPUTS) as stored:
         assert [stored[name].shape for name in stored.files] == [(2, 4), (2, 4)]
-    for item in found.exports:
+    for item in exported.exports:
         assert item.difference is not None
         assert item.difference < 1e-5
         scores = np.load(tmp_path / outputs_file("float32", 0, item.format))
@@ -60,7 +60,7 @@ def test_without_a_training_the_speed_alone_is_of_interest_and_nothing_is_tested
     )
     nothing = TRAIN.model_copy(update={"epochs": 0})
     prepare_task(task, nothing, files.PREPARED)
-    found = export(spec(task, nothing), FLOAT32, replace(REQUEST, folder=tmp_path))
-    assert [item.refusal for item in found.exports] == [None, None]
-    assert all(item.difference is not None and item.difference < 1e-5 for item in found.exports)
+    exported = export(spec(task, nothing), FLOAT32, replace(REQUEST, folder=tmp_path))
+    assert [item.refusal for item in exported.exports] == [None, None]
+    assert all(item.difference is not None and item.difference < 1e-5 for item in exported.exports)
     assert not (tmp_path / "outputs").exists()

@@ -23,7 +23,7 @@ def change_of(
 ) -> MetricChange:
     """A change of one seed, or of several where the predictions are `(seeds, examples)`."""
     baseline, candidate = (
-        np.stack([metric_scores(metric, y_true, found) for found in np.atleast_2d(predictions)])
+        np.stack([metric_scores(metric, y_true, y_pred) for y_pred in np.atleast_2d(predictions)])
         for predictions in (before, after)
     )
     return MetricChange(baseline, candidate, len(y_true))
@@ -43,16 +43,16 @@ def test_interval_is_that_of_scipy() -> None:
     def statistic(y: Any, one: Any, other: Any) -> float:
         return correlation(y, other) - correlation(y, one)
 
-    found = stats.bootstrap(
+    expected = stats.bootstrap(
         (y_true, before, after), statistic, paired=True, vectorized=False, method="BCa", n_resamples=2000, rng=1
     )
     jackknife = [statistic(*(np.delete(array, index) for array in (y_true, before, after))) for index in range(150)]
-    own = Bootstrap(statistic(y_true, before, after), found.bootstrap_distribution, np.array(jackknife))
+    own = Bootstrap(statistic(y_true, before, after), expected.bootstrap_distribution, np.array(jackknife))
     z = stats.norm.ppf(0.975)
-    assert (own.end(z), own.end(-z)) == pytest.approx(tuple(found.confidence_interval), rel=1e-9)
+    assert (own.end(z), own.end(-z)) == pytest.approx(tuple(expected.confidence_interval), rel=1e-9)
     ours = change_of(y_true, before, after).bootstrap
     width = own.end(-z) - own.end(z)
-    assert (ours.end(z), ours.end(-z)) == pytest.approx(tuple(found.confidence_interval), abs=0.1 * width)
+    assert (ours.end(z), ours.end(-z)) == pytest.approx(tuple(expected.confidence_interval), abs=0.1 * width)
 
 
 def test_bootstrap_of_a_mean_is_near_the_normal_interval() -> None:
@@ -66,8 +66,8 @@ def test_bootstrap_of_a_mean_is_near_the_normal_interval() -> None:
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_p_belongs_to_the_interval(seeds: int) -> None:
-    found = [predictions(0.2, seed=0)] + [predictions(0.2 + 0.01 * seed) for seed in range(1, seeds)]
-    change = change_of(found[0][0], np.stack([one[1] for one in found]), np.stack([one[2] for one in found]))
+    samples = [predictions(0.2, seed=0)] + [predictions(0.2 + 0.01 * seed) for seed in range(1, seeds)]
+    change = change_of(samples[0][0], np.stack([one[1] for one in samples]), np.stack([one[2] for one in samples]))
     assert change.doubt is None
     assert change.seeds == seeds
     for factor in (0.99, 1.01):

@@ -18,8 +18,8 @@ def drawn(arms: int, repeats: int, arm_sd: float, repeat_sd: float) -> np.ndarra
     return 20 + of_repeats + draw.normal(0, arm_sd, (arms, repeats, TIMES))
 
 
-def coverage(found: Changes, truth: float) -> float:
-    return float((np.abs(found.deltas - truth) <= found.half_widths()).mean())
+def coverage(changes: Changes, truth: float) -> float:
+    return float((np.abs(changes.deltas - truth) <= changes.half_widths()).mean())
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 4, 5])
@@ -46,59 +46,59 @@ def test_interval_holds_the_truth_where_the_machine_drifts(repeats: int, factor:
     """A machine that is slow in a repeat makes the slower arm lose more milliseconds in it."""
     before, after, copy = drawn(3, repeats, 0.4, 0.0)
     machine = np.random.default_rng(1).normal(1, 0.05, (repeats, TIMES))
-    found = paired_changes(before * machine, after * machine * factor, copy * machine)
-    assert coverage(found, 20 * (factor - 1)) >= 0.935
+    changes = paired_changes(before * machine, after * machine * factor, copy * machine)
+    assert coverage(changes, 20 * (factor - 1)) >= 0.935
     alone = paired_changes(before * machine, after * machine * factor)
-    assert np.median(found.p_values) < np.median(alone.p_values), "what all arms share does not hide a change"
+    assert np.median(changes.p_values) < np.median(alone.p_values), "what all arms share does not hide a change"
 
 
 def test_arms_of_very_different_times_show_their_own_error() -> None:
     before, after, copy = drawn(3, 4, 0.4, 0.0)
     little = 0.01 * before
-    found = paired_changes(little, after, 0.01 * copy)
-    assert found.degrees == pytest.approx(3.0)
-    assert coverage(found, 19.8) >= 0.935
+    changes = paired_changes(little, after, 0.01 * copy)
+    assert changes.degrees == pytest.approx(3.0)
+    assert coverage(changes, 19.8) >= 0.935
 
 
 @pytest.mark.parametrize(("with_copy", "degrees"), [(5, 8.0), (4, 7.0), (3, 6.0), (2, 5.0), (1, 4.0)])
 def test_copy_in_fewer_repeats_adds_degrees_of_freedom(with_copy: int, degrees: float) -> None:
     before, after, copy = drawn(3, 5, 0.4, 0.5)
     copy[with_copy:] = np.nan
-    found = paired_changes(before, after, copy)
+    changes = paired_changes(before, after, copy)
     equal = after * before.mean(axis=0) / after.mean(axis=0)  # without an error of what the arms share
     assert paired_changes(before, equal, copy).degrees == pytest.approx(degrees)
-    assert coverage(found, 0.0) >= 0.935
+    assert coverage(changes, 0.0) >= 0.935
     alone = paired_changes(before, after)
-    assert bool(np.median(found.half_widths()) < np.median(alone.half_widths())) is (with_copy > 1)
+    assert bool(np.median(changes.half_widths()) < np.median(alone.half_widths())) is (with_copy > 1)
 
 
 def test_p_values_are_uniform_where_nothing_changes() -> None:
-    found = paired_changes(*drawn(3, 4, 0.8, 0.5)).p_values
+    p_values = paired_changes(*drawn(3, 4, 0.8, 0.5)).p_values
     levels = [0.005, 0.05, 0.5]
-    assert [float((found <= level).mean()) for level in levels] == pytest.approx(levels, rel=0.4)
+    assert [float((p_values <= level).mean()) for level in levels] == pytest.approx(levels, rel=0.4)
 
 
 def test_error_may_be_a_share_of_other_times() -> None:
     """What is left of two times is small, and its error is not a share of it."""
     before, after, copy = drawn(3, 4, 0.4, 0.0)
     levels = np.full((3, TIMES), 20.0)
-    found = paired_changes(before - 20, after - 20, copy - 20, levels, least_sd=0.0)
-    assert found.degrees == pytest.approx(6.0)
-    assert coverage(found, 0.0) == pytest.approx(0.95, abs=0.012)
+    changes = paired_changes(before - 20, after - 20, copy - 20, levels, least_sd=0.0)
+    assert changes.degrees == pytest.approx(6.0)
+    assert coverage(changes, 0.0) == pytest.approx(0.95, abs=0.012)
 
 
 def test_what_both_arms_share_in_a_repeat_cancels() -> None:
     drift = np.arange(4.0)[:, None]
-    found = paired_changes(10 + drift, 12 + drift)
-    assert found.deltas == pytest.approx([2.0])
-    assert found.standard_errors == pytest.approx([REPEAT_SD * np.hypot(11.5, 13.5) / 2])  # repeats may differ
+    changes = paired_changes(10 + drift, 12 + drift)
+    assert changes.deltas == pytest.approx([2.0])
+    assert changes.standard_errors == pytest.approx([REPEAT_SD * np.hypot(11.5, 13.5) / 2])  # repeats may differ
     assert unpaired_changes(10 + drift, 12 + drift).standard_errors[0] > 0.5
 
 
 def test_what_no_step_has_does_not_change() -> None:
     nothing = np.zeros((4, 1))
-    for found in (paired_changes(nothing, nothing, nothing), unpaired_changes(nothing, nothing)):
-        assert (found.deltas[0], found.half_widths()[0]) == (0.0, 0.0)
+    for changes in (paired_changes(nothing, nothing, nothing), unpaired_changes(nothing, nothing)):
+        assert (changes.deltas[0], changes.half_widths()[0]) == (0.0, 0.0)
 
 
 def test_single_repeat_shows_no_error() -> None:

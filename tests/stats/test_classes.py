@@ -27,8 +27,8 @@ def two_trainings(seed: int, loss: float) -> tuple[BinaryChange, NDArray[np.int6
     return BinaryChange(before[None], after[None]), classes
 
 
-def lost(found: tuple[RecallChange, ...]) -> list[int]:
-    return [item.number for item in found if item.is_lost]
+def lost(changes: tuple[RecallChange, ...]) -> list[int]:
+    return [item.number for item in changes if item.is_lost]
 
 
 def test_loss_that_the_mean_hides_is_named() -> None:
@@ -36,9 +36,9 @@ def test_loss_that_the_mean_hides_is_named() -> None:
     for seed in range(REPETITIONS):
         change, classes = two_trainings(seed, 0.03)
         assert change.outcome(0.01) == "shown"  # 0.3 points of all examples
-        found = class_changes(change, classes)
-        named += lost(found) == [9]
-        (ninth,) = [item for item in found if item.number == 9]
+        changes = class_changes(change, classes)
+        named += lost(changes) == [9]
+        (ninth,) = [item for item in changes if item.number == 9]
         held += ninth.low < -0.03 < ninth.high
     assert named >= 18
     assert held >= 18
@@ -64,12 +64,12 @@ def test_small_classes_are_left_out() -> None:
     counts = [FEWEST_OF_CLASS, FEWEST_OF_CLASS - 1]
     classes = np.repeat([0, 1], counts)
     right = np.ones((1, sum(counts)), bool)
-    (found,) = class_changes(BinaryChange(right, ~right), classes)
-    assert (found.number, found.is_lost) == (0, True)
+    (change,) = class_changes(BinaryChange(right, ~right), classes)
+    assert (change.number, change.is_lost) == (0, True)
 
 
 def test_class_that_changes_in_no_example_is_not_lost() -> None:
     right = np.ones((1, 100), bool)
-    (found,) = class_changes(BinaryChange(right, right), np.zeros(100, np.int64))
-    assert not found.is_lost
-    assert found.low < 0 < found.high
+    (change,) = class_changes(BinaryChange(right, right), np.zeros(100, np.int64))
+    assert not change.is_lost
+    assert change.low < 0 < change.high

@@ -11,9 +11,9 @@ from halfstep.stats.multiple import holm
 
 def test_hand_worked_example() -> None:
     """0.01 x 4 = 0.04; 0.02 x 3 = 0.06; 0.022 x 2 = 0.044, not below 0.06; 0.09 x 1 = 0.09."""
-    found = holm({"d": 0.022, "a": 0.01, "c": 0.09, "b": 0.02})
-    assert found == pytest.approx({"d": 0.06, "a": 0.04, "c": 0.09, "b": 0.06})
-    assert list(found) == ["d", "a", "c", "b"]
+    adjusted = holm({"d": 0.022, "a": 0.01, "c": 0.09, "b": 0.02})
+    assert adjusted == pytest.approx({"d": 0.06, "a": 0.04, "c": 0.09, "b": 0.06})
+    assert list(adjusted) == ["d", "a", "c", "b"]
 
 
 def test_single_test_is_not_adjusted_and_none_is_none() -> None:

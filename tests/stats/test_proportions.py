@@ -50,10 +50,10 @@ def _score_z(difference: float, gained: int, lost: int, pairs: int) -> float:
             stats.multinomial.logpmf([gained, lost, pairs - gained - lost], pairs, [losing + difference, losing, rest])
         )
 
-    found = optimize.minimize_scalar(
+    minimum = optimize.minimize_scalar(
         negative_log_likelihood, bounds=(least, (1 - difference) / 2), method="bounded", options={"xatol": 1e-12}
     )
-    variance = (2 * found.x + difference - difference**2) * pairs
+    variance = (2 * minimum.x + difference - difference**2) * pairs
     return float(abs(gained - lost - pairs * difference) / np.sqrt(variance))
 
 

@@ -28,18 +28,18 @@ def test_layout(examples: int, groups: int) -> None:
     array = metric_scores(mean_error, y_true, y_pred)
     assert array.shape == (1 + REPLICATES + groups,) == (array_length(examples),)
     assert array.dtype == np.float64
-    found = MetricScores(array)
-    assert found.value == mean_error(y_true, y_pred)
-    assert found.replicates.shape == (REPLICATES,)
-    assert found.jackknife.shape == (groups,) == (jackknife_groups(examples),)
-    assert np.std(found.replicates) == pytest.approx(np.abs(y_true - y_pred).std() / np.sqrt(examples), rel=0.1)
+    scores = MetricScores(array)
+    assert scores.value == mean_error(y_true, y_pred)
+    assert scores.replicates.shape == (REPLICATES,)
+    assert scores.jackknife.shape == (groups,) == (jackknife_groups(examples),)
+    assert np.std(scores.replicates) == pytest.approx(np.abs(y_true - y_pred).std() / np.sqrt(examples), rel=0.1)
 
 
 def test_jackknife_leaves_out_each_example_once() -> None:
     y_true, y_pred = arrays(20)
-    found = MetricScores(metric_scores(mean_error, y_true, y_pred)).jackknife
+    jackknife = MetricScores(metric_scores(mean_error, y_true, y_pred)).jackknife
     expected = [mean_error(np.delete(y_true, index), np.delete(y_pred, index)) for index in range(20)]
-    assert found == pytest.approx(expected)
+    assert jackknife == pytest.approx(expected)
 
 
 def test_groups_leave_out_each_example_once() -> None:
@@ -71,8 +71,8 @@ def test_nested_arrays_keep_their_nesting() -> None:
         assert isinstance(predicted[1], tuple)
         return mean_error(truth["y"], predicted[0]) + 0 * float(predicted[1][0].sum())
 
-    found = metric_scores(nested, {"y": y_true}, [y_pred, (np.zeros((30, 2)),)])
-    assert found == pytest.approx(metric_scores(mean_error, y_true, y_pred))
+    scores = metric_scores(nested, {"y": y_true}, [y_pred, (np.zeros((30, 2)),)])
+    assert scores == pytest.approx(metric_scores(mean_error, y_true, y_pred))
 
 
 def test_metric_that_is_undefined_on_a_resample_is_named() -> None:

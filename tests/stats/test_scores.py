@@ -48,9 +48,9 @@ def test_interval_reaches_further_to_the_side_of_the_long_tail() -> None:
 def test_scores_of_0_and_1_are_a_share() -> None:
     baseline, candidate = np.ones((1, 400)), np.ones((1, 400))
     candidate[0, :3] = 0
-    found = score_change(baseline, candidate)
-    assert isinstance(found, BinaryChange)
-    assert found.interval == tango_interval(0, 3, 400)
+    change = score_change(baseline, candidate)
+    assert isinstance(change, BinaryChange)
+    assert change.interval == tango_interval(0, 3, 400)
     assert isinstance(score_change(baseline, candidate * 0.5), ScoreChange)
 
 

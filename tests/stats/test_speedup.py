@@ -80,9 +80,9 @@ def test_variance_of_repeats_that_the_rounds_explain_has_the_degrees_of_freedom_
     whole, (of_a_round, degrees) = speedup.standard_error**2, speedup._round_variance
     within = of_a_round / 80
     assert whole == pytest.approx((stats.sem(times_ms.mean(axis=1)) / times_ms.mean()) ** 2)
-    found = whole**2 / ((whole - within) ** 2 / 3 + within**2 / degrees)
-    assert speedup.error.degrees == pytest.approx(min(found, MOST_DEGREES * 3))
-    assert found > 3
+    expected = whole**2 / ((whole - within) ** 2 / 3 + within**2 / degrees)
+    assert speedup.error.degrees == pytest.approx(min(expected, MOST_DEGREES * 3))
+    assert expected > 3
 
 
 def test_repeats_that_differ_by_more_than_their_rounds_decide() -> None:
@@ -212,12 +212,12 @@ def _alone(
 )
 def test_numbers_of_rounds_are_no_noise_one_at_a_time(counts: list[int], others: list[int] | None) -> None:
     generator = np.random.default_rng(0)
-    found = [train_speedup(*_alone(generator, counts, others), interleaved=False) for _ in range(100)]
-    assert np.mean([item.low <= 2.5 <= item.high for item in found]) >= 0.91
-    errors = np.array([item.standard_error for item in found])
-    seen = np.std([np.log(item.ratio) for item in found])
+    speedups = [train_speedup(*_alone(generator, counts, others), interleaved=False) for _ in range(100)]
+    assert np.mean([item.low <= 2.5 <= item.high for item in speedups]) >= 0.91
+    errors = np.array([item.standard_error for item in speedups])
+    seen = np.std([np.log(item.ratio) for item in speedups])
     assert 0.85 * seen < np.sqrt(np.mean(errors**2)) < 1.3 * seen
-    degrees = np.mean([item.error.degrees for item in found])
+    degrees = np.mean([item.error.degrees for item in speedups])
     assert degrees < 2 if counts[0] == 26 else degrees > 2.5  # where one repeat has nearly all the weight
 
 
@@ -249,8 +249,8 @@ def test_batch_sizes_that_differ_count_by_examples_one_at_a_time() -> None:
 def test_components_one_at_a_time_are_those_of_both_arms() -> None:
     """Rounds that happen to rise and fall together say nothing: no covariance is taken off."""
     generator = np.random.default_rng(3)
-    found = [train_speedup(*_alone(generator, [40, 20, 20, 40]), interleaved=False).components for _ in range(50)]
-    of_rounds, of_repeats = (np.sqrt(np.mean(np.square(item))) for item in zip(*filter(None, found), strict=True))
+    components = [train_speedup(*_alone(generator, [40, 20, 20, 40]), interleaved=False).components for _ in range(50)]
+    of_rounds, of_repeats = (np.sqrt(np.mean(np.square(item))) for item in zip(*filter(None, components), strict=True))
     assert of_rounds == pytest.approx(np.sqrt(2) * 0.005, rel=0.05)
     assert of_repeats == pytest.approx(np.sqrt(2) * REPEAT_SD, rel=0.05)  # at least
     same = _rounds([(10 * np.exp(generator.normal(0, 0.01, 20))).tolist() for _ in range(4)])
@@ -354,9 +354,9 @@ def test_occasions_that_differ_by_more_decide_by_their_spread() -> None:
     assert exact.log_ratio == pytest.approx(0.1)
     assert exact.error.degrees == 2
     assert exact.error.standard_error == pytest.approx(0.06 / math.sqrt(3))
-    found = mean_over_occasions([Occasion(value, Error(0.04, 8)) for value in logs], 2e-4)
-    assert found.error.standard_error == pytest.approx(0.06 / math.sqrt(3))
-    assert 2 < found.error.degrees <= 2 * MOST_DEGREES
+    mean = mean_over_occasions([Occasion(value, Error(0.04, 8)) for value in logs], 2e-4)
+    assert mean.error.standard_error == pytest.approx(0.06 / math.sqrt(3))
+    assert 2 < mean.error.degrees <= 2 * MOST_DEGREES
     assert mean_over_occasions([Occasion(0.1, Error(math.inf, 1)), Occasion(0.1, Error(0.01, 8))]).error.degrees == 1
 
 
@@ -396,15 +396,15 @@ def _measurement(
     generator: np.random.Generator, repeats: int, rounds: int, repeat_sd: float
 ) -> tuple[ProcessTimes, ...]:
     """The times of the repeats of two equal arms. A round deviates by 10 %, most of which both arms share."""
-    shape, found = (repeats, rounds), []
+    shape, times = (repeats, rounds), []
     shared = generator.normal(0, 0.1, shape)
     arms = [
         20 * np.exp(shared + generator.normal(0, repeat_sd, (repeats, 1)) + generator.normal(0, 0.05, shape))
         for _ in range(2)
     ]
     for before, after in zip(*arms, strict=True):
-        found.append(times_of_rounds(np.arange(rounds), np.stack([before, after], axis=1), rounds))
-    return tuple(found)
+        times.append(times_of_rounds(np.arange(rounds), np.stack([before, after], axis=1), rounds))
+    return tuple(times)
 
 
 @pytest.mark.parametrize("repeat_sd", [pytest.param(0.0, marks=pytest.mark.slow), 0.02])
@@ -426,11 +426,11 @@ def test_interval_at_which_a_measurement_ends_keeps_its_coverage(repeat_sd: floa
 def test_few_repeats_that_differ_keep_the_coverage(repeats: int) -> None:
     """Intervals of the rounds alone would miss the truth more often where repeats differ by 2 %."""
     generator = np.random.default_rng(1)
-    found = [Speedup(_measurement(generator, repeats, 24, 0.02), final_confidence(0)) for _ in range(400)]
-    assert np.mean([item.low <= 1 <= item.high for item in found]) >= 0.93
-    components = [item.components or (np.nan, np.nan) for item in found]
-    errors = [of_round / np.sqrt(item.rounds) for item, (of_round, _) in zip(found, components, strict=True)]
-    covered = [abs(np.log(item.ratio)) <= 2 * error for item, error in zip(found, errors, strict=True)]
+    speedups = [Speedup(_measurement(generator, repeats, 24, 0.02), final_confidence(0)) for _ in range(400)]
+    assert np.mean([item.low <= 1 <= item.high for item in speedups]) >= 0.93
+    components = [item.components or (np.nan, np.nan) for item in speedups]
+    errors = [of_round / np.sqrt(item.rounds) for item, (of_round, _) in zip(speedups, components, strict=True)]
+    covered = [abs(np.log(item.ratio)) <= 2 * error for item, error in zip(speedups, errors, strict=True)]
     assert np.mean(covered) < 0.85
 
 

@@ -49,9 +49,9 @@ def ready(kind: str) -> TrainingData:
 
 @pytest.mark.parametrize(("kind", "steps"), [("arrays", 3), ("dataset", 4), ("py_dataset", 4)])
 def test_batches_from_a_step_are_those_of_the_whole_training(kind: str, steps: int) -> None:
-    found = ready(kind)
-    assert found.steps_per_epoch == steps
-    whole = values(found.from_step(0, 3 * steps))
+    data = ready(kind)
+    assert data.steps_per_epoch == steps
+    whole = values(data.from_step(0, 3 * steps))
     assert len(whole) == 3 * steps
     for first in (1, steps, 2 * steps + 1):
         assert values(ready(kind).from_step(first, 3 * steps - first)) == whole[first:]
@@ -66,9 +66,9 @@ def test_batches_of_a_size_repeat_or_cut_the_first(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["arrays", "dataset"])
 def test_epochs_have_different_orders(kind: str) -> None:
-    found = ready(kind)
-    whole = values(found.from_step(0, 2 * found.steps_per_epoch))
-    assert whole[: found.steps_per_epoch] != whole[found.steps_per_epoch :]
+    data = ready(kind)
+    whole = values(data.from_step(0, 2 * data.steps_per_epoch))
+    assert whole[: data.steps_per_epoch] != whole[data.steps_per_epoch :]
 
 
 def test_every_epoch_of_arrays_has_each_example_at_most_once() -> None:
@@ -97,8 +97,8 @@ def test_floats_have_the_type_that_fit_gives_them() -> None:
 
 
 def test_nested_arrays_stay_nested() -> None:
-    found = training_data(({"a": X, "b": {"c": X + 1}}, (Y, Y)), 3, 0)
-    ((x, (first, second)),) = found.from_step(0, 1)
+    data = training_data(({"a": X, "b": {"c": X + 1}}, (Y, Y)), 3, 0)
+    ((x, (first, second)),) = data.from_step(0, 1)
     np.testing.assert_array_equal(x["b"]["c"], x["a"] + 1)
     np.testing.assert_array_equal(first, second)
     assert x["a"].shape == (3, 1)
@@ -106,8 +106,8 @@ def test_nested_arrays_stay_nested() -> None:
 
 @pytest.mark.parametrize("data", [(X, Y), dataset(), Numbers()], ids=["arrays", "dataset", "py_dataset"])
 def test_test_data_are_read_once_in_their_order(data: Any) -> None:
-    found = ordered_data(data, batch_size=4, name="test")
-    once = list(chain(*values(found)))
+    batches = ordered_data(data, batch_size=4, name="test")
+    once = list(chain(*values(batches)))
     assert sorted(value % 100 for value in once) == list(range(10))
     if not isinstance(data, tf.data.Dataset):
         assert once == list(range(10))

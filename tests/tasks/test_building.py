@@ -62,14 +62,14 @@ def test_own_prepare_fills_the_folder_that_the_task_reads(own: Own) -> None:
 def test_task_is_compiled_under_the_variant(own: Own, policy: str) -> None:
     task = own()
     prepared(task)
-    found = ready(task, policy)
-    assert found.model.dtype_policy.name == policy
-    assert isinstance(found.model.optimizer, keras.optimizers.LossScaleOptimizer) == (policy == "mixed_float16")
-    scores = found.outputs(found.model.predict_on_batch)
+    ready_task = ready(task, policy)
+    assert ready_task.model.dtype_policy.name == policy
+    assert isinstance(ready_task.model.optimizer, keras.optimizers.LossScaleOptimizer) == (policy == "mixed_float16")
+    scores = ready_task.outputs(ready_task.model.predict_on_batch)
     assert scores.shape == (30,)
     assert scores.dtype == np.float64
     assert set(scores) <= {0.0, 1.0}
-    assert found.test_metrics(scores) == {"test_accuracy": scores.mean()}
+    assert ready_task.test_metrics(scores) == {"test_accuracy": scores.mean()}
 
 
 def test_initial_weights_depend_on_the_seed_alone(own: Own) -> None:
@@ -87,9 +87,9 @@ def test_initial_weights_depend_on_the_seed_alone(own: Own) -> None:
 def test_inputs_are_repeated_up_to_the_batch_size(own: Own) -> None:
     task = own()
     prepared(task)
-    found = ready(task).inputs(70)
-    assert found.shape == (70, 4)
-    np.testing.assert_array_equal(found[30:60], found[:30])
+    inputs = ready(task).inputs(70)
+    assert inputs.shape == (70, 4)
+    np.testing.assert_array_equal(inputs[30:60], inputs[:30])
 
 
 def test_metric_has_replicates(own: Own) -> None:
@@ -98,21 +98,21 @@ def test_metric_has_replicates(own: Own) -> None:
         "def build(*, batch_size, seed):\n    return changed(score=None, metric=fit, score_name='fit')\n"
     )
     assert prepared(task).score_kind == "metric"
-    found = ready(task)
-    outputs = found.outputs(found.model.predict_on_batch)
+    ready_task = ready(task)
+    outputs = ready_task.outputs(ready_task.model.predict_on_batch)
     assert outputs.ndim == 1
     assert len(outputs) > 30
-    assert found.test_metrics(outputs) == {"test_fit": outputs[0]}
+    assert ready_task.test_metrics(outputs) == {"test_fit": outputs[0]}
 
 
 def test_predictions_that_are_not_finite_are_a_result(own: Own) -> None:
     task = own()
     prepared(task)
-    found = ready(task)
+    ready_task = ready(task)
     overflow = lambda inputs: np.where(np.arange(len(inputs))[:, None] == 1, np.inf, 0.2)  # noqa: E731
     with pytest.raises(NotFiniteError):
-        found.outputs(overflow)
-    scores = found.outputs(overflow, allow_not_finite=True)
+        ready_task.outputs(overflow)
+    scores = ready_task.outputs(overflow, allow_not_finite=True)
     assert np.isnan(scores).sum() == 1
 
 
@@ -257,10 +257,10 @@ def test_train_step_that_does_not_scale_its_loss_is_named(own: Own) -> None:
 def test_train_step_that_scales_its_loss_is_trained(own: Own) -> None:
     task = own(OWN_STEP.format(scaled="self.optimizer.scale_loss(loss)"))
     prepared(task)
-    found = ready(task, "mixed_float16")
-    before = found.model.get_weights()
-    found.model.fit(found.training.from_step(0, 5), steps_per_epoch=5, verbose=0)
-    assert any(not np.array_equal(a, b) for a, b in zip(before, found.model.get_weights(), strict=True))
+    ready_task = ready(task, "mixed_float16")
+    before = ready_task.model.get_weights()
+    ready_task.model.fit(ready_task.training.from_step(0, 5), steps_per_epoch=5, verbose=0)
+    assert any(not np.array_equal(a, b) for a, b in zip(before, ready_task.model.get_weights(), strict=True))
 
 
 def test_module_may_lie_in_another_folder(own: Own, tmp_path: Path) -> None:

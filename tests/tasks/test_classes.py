@@ -22,10 +22,10 @@ ONE_HOT = np.eye(3, dtype=np.float32)[[2, 0, 1]]
     ],
 )
 def test_classes(batches: list[Any], classes: list[int]) -> None:
-    found = classes_of(batches)
-    assert found is not None
-    assert found.dtype == np.int64
-    assert found.tolist() == classes
+    labels = classes_of(batches)
+    assert labels is not None
+    assert labels.dtype == np.int64
+    assert labels.tolist() == classes
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,17 @@ def test_strings_of_any_alphabet_are_stored(tmp_path: Path) -> None:
     words = tf.constant(["Ünï", "漢字", "ascii"])
     batch = Batch(*examples.mapped(examples.as_array, (np.array(["é", "b", "漢"]), {"words": words})))
     examples.write(tmp_path, [batch])
-    (found,) = examples.read(tmp_path)
-    assert [item.decode() for item in found.x] == ["é", "b", "漢"]
-    np.testing.assert_array_equal(found.y["words"], words.numpy().astype(np.bytes_))
+    (stored,) = examples.read(tmp_path)
+    assert [item.decode() for item in stored.x] == ["é", "b", "漢"]
+    np.testing.assert_array_equal(stored.y["words"], words.numpy().astype(np.bytes_))
 
 
 def test_digest_depends_on_values_shapes_and_order() -> None:
     numbers = np.arange(6, dtype=np.float32)
     arrays: list[np.ndarray] = [numbers, numbers[::-1], numbers.reshape(2, 3), numbers.astype(np.float64)]
-    found = [*(examples.sha256([array]) for array in arrays), examples.sha256([numbers, numbers])]
-    assert len(set(found)) == len(found)
-    assert examples.sha256([numbers.copy()]) == found[0]
+    digests = [*(examples.sha256([array]) for array in arrays), examples.sha256([numbers, numbers])]
+    assert len(set(digests)) == len(digests)
+    assert examples.sha256([numbers.copy()]) == digests[0]
     assert examples.sha256([]) == ""
 
 

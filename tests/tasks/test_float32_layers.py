@@ -179,14 +179,14 @@ def test_layers_and_all_below_them_compute_in_float32(
     build: Callable[[], keras.Model], pattern: str, paths: list[str]
 ) -> None:
     model = compiled(build)
-    found = verified(model, [pattern], BATCH)
-    assert [path for path in found.paths if not path.endswith("lstm_cell")] == paths
-    assert found.casts > 0
+    float32_layers = verified(model, [pattern], BATCH)
+    assert [path for path in float32_layers.paths if not path.endswith("lstm_cell")] == paths
+    assert float32_layers.casts > 0
     in_float32 = {path for path, layer in layer_paths(model).items() if layer.compute_dtype == "float32"}
-    assert in_float32 == {*found.paths, *(path for path in layer_paths(model) if path.endswith("last"))}
+    assert in_float32 == {*float32_layers.paths, *(path for path in layer_paths(model) if path.endswith("last"))}
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     assert model.dtype_policy.name == "mixed_float16"
-    assert found.outputs == (() if build is own_step else ("float32",))
+    assert float32_layers.outputs == (() if build is own_step else ("float32",))
 
 
 def test_casts_are_counted_at_the_borders_alone() -> None:
@@ -212,12 +212,12 @@ def test_output_is_what_the_model_gives_and_not_what_it_was_built_with() -> None
     variant = Variant(policy="mixed_float16", onednn=precision.onednn_is_on())
     with pytest.raises(PrecisionError, match="the output is float16"):
         precision.verify(model, variant)
-    found = verified(model, ["top"], BATCH)
-    precision.verify(model, variant, kept=found.paths, outputs=found.outputs)
-    found = verified(model, ["top", "first"], BATCH)
-    precision.verify(model, variant, kept=found.paths, outputs=found.outputs)
+    float32_layers = verified(model, ["top"], BATCH)
+    precision.verify(model, variant, kept=float32_layers.paths, outputs=float32_layers.outputs)
+    float32_layers = verified(model, ["top", "first"], BATCH)
+    precision.verify(model, variant, kept=float32_layers.paths, outputs=float32_layers.outputs)
     with pytest.raises(PrecisionError, match=r"layers do not compute in float16: first \(float32\)"):
-        precision.verify(model, variant, kept=["top"], outputs=found.outputs)
+        precision.verify(model, variant, kept=["top"], outputs=float32_layers.outputs)
 
 
 PLAIN_KERAS = """

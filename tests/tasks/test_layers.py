@@ -34,10 +34,10 @@ def test_operations_are_in_the_layers_that_make_them_whatever_the_names_of_their
     with recorded_scopes(whole) as scopes:
         traced = tf.function(lambda x: whole(x, training=True)).get_concrete_function(tf.TensorSpec((1, 4)))
     assert all("call" not in vars(layer) for layer in layer_paths(whole).values())
-    found = {
+    units = {
         layers_above(operation.name.split("/")[:-1], scopes)[-1]: operation.outputs[0].shape[-1]
         for operation in traced.graph.get_operations()
         if operation.type == "MatMul"
     }
-    assert found == {"dense_1": 3, "inner/dense_2": 5, "dense": 2}
+    assert units == {"dense_1": 3, "inner/dense_2": 5, "dense": 2}
     assert np.isfinite(whole.predict(np.zeros((2, 4)), verbose=0)).all()

@@ -104,17 +104,17 @@ def ready(spec: TaskSpec, policy: str = "float32") -> ReadyTask:
     return building.ready(spec, Variant(policy=policy), 3)
 
 
-def run_steps(found: ReadyTask, steps: int = 3) -> None:
+def run_steps(task: ReadyTask, steps: int = 3) -> None:
     """Runs training steps as `profile` does."""
-    found.model.make_train_function()
-    batches = iter(found.training.equal_batches())
+    task.model.make_train_function()
+    batches = iter(task.training.equal_batches())
     for _ in range(steps):
-        found.model.train_function(batches)
+        task.model.train_function(batches)
 
 
-def values(found: ReadyTask) -> list[np.ndarray]:
+def values(task: ReadyTask) -> list[np.ndarray]:
     """Weights, moving statistics, the states of random numbers, and the state of the optimizer."""
-    return [np.array(variable) for variable in [*found.model.variables, *found.model.optimizer.variables]]
+    return [np.array(variable) for variable in [*task.model.variables, *task.model.optimizer.variables]]
 
 
 def random_state() -> tuple[Any, ...]:
@@ -149,12 +149,12 @@ def test_metrics_built_before_change_no_weight_and_no_random_number(
     for is_built in (True, False):
         if not is_built:
             monkeypatch.setattr(compiling, "_build_metrics", lambda *_: None)
-        found = ready(spec, "mixed_bfloat16")
-        assert (len(found.model.metrics_variables) > LOSS_VARIABLES) == is_built
+        task = ready(spec, "mixed_bfloat16")
+        assert (len(task.model.metrics_variables) > LOSS_VARIABLES) == is_built
         states.append(random_state())
-        weights.append(values(found))
-        run_steps(found)
-        weights[-1] += values(found)
+        weights.append(values(task))
+        run_steps(task)
+        weights[-1] += values(task)
     assert states[0] == states[1]
     for one, other in zip(*weights, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -218,8 +218,8 @@ def build(*, batch_size, seed):
 
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_what_cannot_be_built_before_is_built_by_the_first_step(own: Own, name: str) -> None:
-    found = ready(prepared(own(NOISY + UNUSUAL[name])))
-    before = [np.array(variable) for variable in found.model.trainable_variables]
-    found.model.fit(found.training.from_step(0, 5), steps_per_epoch=5, verbose=0, shuffle=False)
-    after = [np.array(variable) for variable in found.model.trainable_variables]
+    task = ready(prepared(own(NOISY + UNUSUAL[name])))
+    before = [np.array(variable) for variable in task.model.trainable_variables]
+    task.model.fit(task.training.from_step(0, 5), steps_per_epoch=5, verbose=0, shuffle=False)
+    after = [np.array(variable) for variable in task.model.trainable_variables]
     assert not any(np.array_equal(*pair) for pair in zip(before, after, strict=True))

@@ -69,10 +69,10 @@ def test_model_with_a_step_of_its_own_needs_no_call_and_no_targets_for_speed_onl
     task = own(GAN)
     info = prepare_task(task, SPEED, files.PREPARED)
     assert (info.can_infer, info.score_name, info.speed_only) == (False, "none", "train.epochs is 0")
-    found = building.ready(spec(task, SPEED), Variant(policy="mixed_bfloat16", xla=True), 0)
-    assert found.model.jit_compile
-    assert found.inputs(3).shape == (3, 4)
-    assert found.training.steps_per_epoch == 5
+    ready_task = building.ready(spec(task, SPEED), Variant(policy="mixed_bfloat16", xla=True), 0)
+    assert ready_task.model.jit_compile
+    assert ready_task.inputs(3).shape == (3, 4)
+    assert ready_task.training.steps_per_epoch == 5
 
 
 def test_only_float16_is_left_out_where_the_loss_is_not_scaled(own: Own) -> None:
@@ -174,8 +174,8 @@ def test_callbacks_of_the_task_stop_the_training_and_write_below_their_own_folde
         "    return changed(callbacks=[stop, keras.callbacks.ModelCheckpoint('best.keras')])\n"
     )
     assert prepare_task(task, TRAIN, files.PREPARED).restarts
-    found = train(spec(task, TRAIN.model_copy(update={"epochs": 9})), FLOAT32, 0, folder=tmp_path / "written")
-    assert len(found.epochs) == 2
+    trained = train(spec(task, TRAIN.model_copy(update={"epochs": 9})), FLOAT32, 0, folder=tmp_path / "written")
+    assert len(trained.epochs) == 2
     assert (tmp_path / "written" / "best.keras").is_file()
     assert (tmp_path / "best.keras").read_text() == "theirs"
 

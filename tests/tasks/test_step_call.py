@@ -35,8 +35,8 @@ class Trainer:
 def _taken(
     step: Any, *arguments: Any, elements: Elements | None = None, **options: Any
 ) -> tuple[StepModel, tf.data.Dataset]:
-    found = as_fit(step, arguments, options, elements or {})
-    return found["self"], found["x"]
+    fit_arguments = as_fit(step, arguments, options, elements or {})
+    return fit_arguments["self"], fit_arguments["x"]
 
 
 def test_step_is_trained_by_fit_on_the_data_of_its_loop() -> None:
@@ -106,8 +106,8 @@ def test_an_array_that_no_iterator_gave_is_one_batch() -> None:
 def test_epoch_has_the_steps_of_the_loop_where_they_are_known(drop_remainder: bool) -> None:
     data = tf.data.Dataset.from_tensor_slices(X).batch(7, drop_remainder=drop_remainder)
     with elements_kept() as elements:
-        found, endless = (as_fit(lambda x: x, (next(iter(item)),), {}, elements) for item in (data, data.repeat()))
-    assert found["steps_per_epoch"] == 4 - drop_remainder
+        finite, endless = (as_fit(lambda x: x, (next(iter(item)),), {}, elements) for item in (data, data.repeat()))
+    assert finite["steps_per_epoch"] == 4 - drop_remainder
     assert endless["steps_per_epoch"] == 100
 
 
@@ -141,8 +141,8 @@ def test_what_a_function_uses_is_found_in_globals_closures_and_helpers(scales: b
             loss = loss_of(x)
         optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
 
-    found, _ = _taken(tf.function(step), X[:8])
-    assert found.parts == [model]
-    assert unused not in found.parts
-    assert found.scales_loss is scales
-    assert found.count_params() == model.count_params()
+    step_model, _ = _taken(tf.function(step), X[:8])
+    assert step_model.parts == [model]
+    assert unused not in step_model.parts
+    assert step_model.scales_loss is scales
+    assert step_model.count_params() == model.count_params()

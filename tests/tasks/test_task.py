@@ -33,7 +33,7 @@ def task(**changes: Any) -> Task:
     ],
 )
 def test_task_that_cannot_be_used(changes: dict[str, Any], message: str) -> None:
-    assert any(message in found for found in problems(task(**changes), speed_only=False))
+    assert any(message in problem for problem in problems(task(**changes), speed_only=False))
 
 
 @pytest.mark.parametrize("name", ["accuracy", "neg_mae", "negative_loss", "lossless", "iou", "auc"])

@@ -25,9 +25,9 @@ def specs(batch: Any) -> Any:
 
 def types_of(model: keras.Model, batch: Any = BATCH) -> TracedTypes:
     model.compile("adam", "sparse_categorical_crossentropy")
-    found = traced_types(model, specs(batch))
-    assert found is not None
-    return found
+    types = traced_types(model, specs(batch))
+    assert types is not None
+    return types
 
 
 def checked(model: keras.Model, policy: str) -> None:
@@ -168,9 +168,11 @@ def test_what_float16_cannot_hold_is_named_and_bfloat16_holds_it() -> None:
     for policy, count in (("mixed_float16", 2), ("mixed_bfloat16", 0), ("float32", 0)):
         keras.config.set_dtype_policy(policy)
         model = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
-        found = lines(model, np.array([[0.5, 2e5 + 0.5, -7e4 + 0.5]], np.float32))
-        assert len(found) == count
-        assert all("and is cast to float16, which ends at 65,504: scale it before the model" in line for line in found)
+        messages = lines(model, np.array([[0.5, 2e5 + 0.5, -7e4 + 0.5]], np.float32))
+        assert len(messages) == count
+        assert all(
+            "and is cast to float16, which ends at 65,504: scale it before the model" in line for line in messages
+        )
     keras.config.set_dtype_policy("mixed_float16")
     kept = keras.Sequential(
         [keras.Input((3,), dtype="float32"), layers.Normalization(dtype="float32"), layers.Dense(2)]
@@ -181,9 +183,9 @@ def test_what_float16_cannot_hold_is_named_and_bfloat16_holds_it() -> None:
 def test_many_columns_are_counted_and_pictures_are_no_ids() -> None:
     keras.config.set_dtype_policy("mixed_bfloat16")
     wide = keras.Sequential([keras.Input((40,)), layers.Dense(2)])
-    found = lines(wide, np.full((2, 40), 301, np.float32))
-    assert len(found) == 6
-    assert found[-1] == "so do 35 more inputs or columns"
+    messages = lines(wide, np.full((2, 40), 301, np.float32))
+    assert len(messages) == 6
+    assert messages[-1] == "so do 35 more inputs or columns"
     pictures = keras.Sequential([keras.Input((4, 4, 3)), layers.Conv2D(2, 3), layers.Flatten(), layers.Dense(2)])
     assert lines(pictures, np.full((2, 4, 4, 3), 255, np.float32)) == []
 

@@ -87,10 +87,10 @@ class Team:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.as_admin.items():
                 patch.setenv(name, value)
-            found = MlflowClient(self.uri).get_experiment_by_name(experiment)
-            assert found is not None
+            stored_experiment = MlflowClient(self.uri).get_experiment_by_name(experiment)
+            assert stored_experiment is not None
             users = get_app_client("basic-auth", self.uri)
-            users.grant_user_permission(user, "experiment", found.experiment_id, "EDIT")
+            users.grant_user_permission(user, "experiment", stored_experiment.experiment_id, "EDIT")
 
     def _answers(self) -> bool:
         try:
@@ -118,15 +118,15 @@ def team(tmp_path_factory: pytest.TempPathFactory, store_template: Path) -> Iter
     """The server with the users of `PASSWORDS`."""
     if importlib.util.find_spec("flask_wtf") is None:
         pytest.skip('not installed: Flask-WTF (`pip install "mlflow[auth]"`)')
-    found = Team(tmp_path_factory.mktemp("team"))
-    shutil.copy(store_template, found.folder / "mlflow.db")  # whose tables the first request would create, in seconds
-    found.start()
+    server = Team(tmp_path_factory.mktemp("team"))
+    shutil.copy(store_template, server.folder / "mlflow.db")  # whose tables the first request would create, in seconds
+    server.start()
     try:
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in found.as_admin.items():
+            for name, value in server.as_admin.items():
                 patch.setenv(name, value)
             for user in ("ann", "bob"):
-                get_app_client("basic-auth", found.uri).create_user(user, PASSWORDS[user])
-        yield found
+                get_app_client("basic-auth", server.uri).create_user(user, PASSWORDS[user])
+        yield server
     finally:
-        found.kill()
+        server.kill()

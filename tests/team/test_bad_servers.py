@@ -59,5 +59,5 @@ def test_forbidden_experiment_names_it_and_who_can_help(
     assert not files.PREPARED.exists()
     team.allow("bob", "of ann")
     assert (prepare.main(), capfd.readouterr().err) == (0, "")
-    found = MlflowClient(team.uri).search_runs([experiment])
-    assert [(run.info.run_name, run.info.status) for run in found] == [("prepare", "FINISHED")]
+    runs = MlflowClient(team.uri).search_runs([experiment])
+    assert [(run.info.run_name, run.info.status) for run in runs] == [("prepare", "FINISHED")]

@@ -82,8 +82,8 @@ def test_no_secret_is_in_any_result(team: Team, published: Published) -> None:
     assert any(name.startswith("server:artifacts/") for name in places)
     assert any(name.startswith("remote:") for name in places)
     assert any(name.startswith(".halfstep/") for name in places)
-    found = [(name, place) for name, value in PASSWORDS.items() for place in places if value.encode() in places[place]]
-    assert found == []
+    leaks = [(name, place) for name, value in PASSWORDS.items() for place in places if value.encode() in places[place]]
+    assert leaks == []
 
 
 def everything(team: Team, published: Published) -> Iterator[tuple[str, bytes]]:

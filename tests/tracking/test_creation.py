@@ -78,7 +78,7 @@ def test_store_that_was_left_incomplete_is_moved_aside(
         "moved to mlflow.db.incomplete-1, and created anew\n"
     )
     assert (here / "mlflow.db.incomplete-1").read_bytes() == spoiled
-    assert {found.name for found in here.iterdir()} <= {"mlflow.db", "mlflow.db.incomplete-1", "mlruns"}
+    assert {entry.name for entry in here.iterdir()} <= {"mlflow.db", "mlflow.db.incomplete-1", "mlruns"}
 
 
 def test_store_with_runs_is_never_moved(here: Path) -> None:
@@ -88,20 +88,20 @@ def test_store_with_runs_is_never_moved(here: Path) -> None:
         connection.execute("INSERT INTO runs (run_uuid) VALUES ('a')")
     with pytest.raises(TrackingError, match="already exists"):
         Tracker(TrackingParams())
-    assert [found.name for found in here.iterdir()] == ["mlflow.db"]
+    assert [entry.name for entry in here.iterdir()] == ["mlflow.db"]
 
 
 def test_new_store_is_like_the_one_that_mlflow_makes(here: Path, store_template: Path) -> None:
     identity = store.identity(TrackingParams())
     Tracker(TrackingParams())
     assert store.identity(TrackingParams()) == identity
-    found = []
+    schemas = []
     for path in (here / "mlflow.db", store_template):
         with closing(sqlite3.connect(path)) as connection:
             parts = sorted(connection.execute("SELECT type, name FROM sqlite_master").fetchall())
             columns = [connection.execute(f"PRAGMA table_info('{name}')").fetchall() for _, name in parts]
-            found.append((parts, columns, connection.execute("SELECT * FROM alembic_version").fetchall()))
-    assert found[0] == found[1]
+            schemas.append((parts, columns, connection.execute("SELECT * FROM alembic_version").fetchall()))
+    assert schemas[0] == schemas[1]
 
 
 @pytest.mark.parametrize("name", ["p%41", "p#x", "p%2Fq", "p%41#x y"])
@@ -114,8 +114,8 @@ def test_checkout_with_any_name_has_nothing_beside_it(here: Path, monkeypatch: p
     (folder / "note.txt").write_text("kept")
     tracker.client.log_artifact(run.info.run_id, "note.txt", "notes")
     assert [path.name for path in here.iterdir()] == [name]
-    (found,) = folder.glob("mlruns/*/artifacts/notes/note.txt")
-    assert found.read_text() == "kept"
+    (artifact,) = folder.glob("mlruns/*/artifacts/notes/note.txt")
+    assert artifact.read_text() == "kept"
 
 
 def test_store_of_a_newer_mlflow_is_refused(here: Path, store_template: Path) -> None:

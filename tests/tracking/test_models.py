@@ -64,4 +64,4 @@ def test_trainings_that_start_at_once_all_have_their_data_set(project: Path) -> 
                 training.join()
             assert not any(run.is_incomplete for run in runs)
             inputs = [tracker.client.get_run(run.run_id).inputs for run in runs]
-            assert all(found and len(found.dataset_inputs) == 1 for found in inputs)
+            assert all(run_inputs and len(run_inputs.dataset_inputs) == 1 for run_inputs in inputs)

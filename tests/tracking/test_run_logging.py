@@ -34,12 +34,12 @@ SETTINGS = Params.model_validate({"variants": VARIANTS, "train": {"variants": li
 def study(project: Path) -> SmallStudy:
     """A complete `data/` and an empty store."""
     shutil.rmtree("data")
-    found = SmallStudy(project)
-    found.write()
+    small_study = SmallStudy(project)
+    small_study.write()
     for name in ("class_counts.csv", "rejected.csv"):
         (files.PREPARED / name).write_bytes(b"")
     files.write_manifest(files.PREPARED)
-    return found
+    return small_study
 
 
 def runs() -> list[Run]:
@@ -57,7 +57,7 @@ def artifacts(run: Run) -> set[str]:
 def logged(log: Callable[[ActiveRun], None]) -> Run:
     with Tracker(SETTINGS.tracking).run(run_logging.profiling("float32"), SETTINGS) as run:
         log(run)
-    return next(found for found in runs() if found.info.run_id == run.run_id)
+    return next(stored for stored in runs() if stored.info.run_id == run.run_id)
 
 
 def draw(*names: str) -> Image.Image:
@@ -101,10 +101,10 @@ def test_rows_are_true_classes_and_columns_predicted_ones(classes: int) -> None:
 def test_runs_are_complete_with_any_class_names(study: SmallStudy, capfd: pytest.CaptureFixture[str]) -> None:
     study.rename_classes(NAMES)
     backfill(Tracker(SETTINGS.tracking), SETTINGS)
-    found = {run.info.run_name: run for run in runs()}
-    assert {run.info.status for run in found.values()} == {"FINISHED"}
-    assert all(RESULT_TAG in run.data.tags for run in found.values())
-    assert CONFUSION_MATRIX in artifacts(found["train float32 seed 1"])
+    runs_by_name = {run.info.run_name: run for run in runs()}
+    assert {run.info.status for run in runs_by_name.values()} == {"FINISHED"}
+    assert all(RESULT_TAG in run.data.tags for run in runs_by_name.values())
+    assert CONFUSION_MATRIX in artifacts(runs_by_name["train float32 seed 1"])
     assert capfd.readouterr().err == ""
 
 
@@ -139,10 +139,10 @@ def test_compare_logs_nothing_twice_if_a_figure_cannot_be_drawn(
 
 
 def test_prepared_images_without_a_grid_are_logged(study: SmallStudy, capfd: pytest.CaptureFixture[str]) -> None:
-    found = logged(lambda run: run_logging.log_preparation(run, files.PREPARED, "abc"))
-    assert found.data.tags[RESULT_TAG] == "abc"
-    assert artifacts(found) == {"class_counts.csv", "rejected.csv", "info.json"}
-    assert found.data.metrics["classes"] == len(PreparedInfo.read(PREPARED_INFO).classes)
+    stored = logged(lambda run: run_logging.log_preparation(run, files.PREPARED, "abc"))
+    assert stored.data.tags[RESULT_TAG] == "abc"
+    assert artifacts(stored) == {"class_counts.csv", "rejected.csv", "info.json"}
+    assert stored.data.metrics["classes"] == len(PreparedInfo.read(PREPARED_INFO).classes)
     assert capfd.readouterr().err == ""
 
 
@@ -151,31 +151,31 @@ def test_measurement_of_which_the_profiler_failed_is_logged(
 ) -> None:
     folder = files.profile_dir("float32")
     shutil.rmtree(folder / "trace", ignore_errors=True)
-    found = logged(lambda run: run_logging.log_profile(run, folder, "accuracy", [0.9], "abc"))
-    assert found.data.tags[RESULT_TAG] == "abc"
-    assert "summary.json" in artifacts(found)
+    stored = logged(lambda run: run_logging.log_profile(run, folder, "accuracy", [0.9], "abc"))
+    assert stored.data.tags[RESULT_TAG] == "abc"
+    assert "summary.json" in artifacts(stored)
     assert capfd.readouterr().err == ""
 
 
 def test_warnings_are_text_in_the_description(study: SmallStudy) -> None:
     study.edit_profile("float32", warnings=("<script>alert(1)</script> *a* $x$",))
-    found = logged(lambda run: run_logging.log_profile(run, files.profile_dir("float32"), "accuracy", [0.9], "abc"))
-    text = found.data.tags["mlflow.note.content"]
+    stored = logged(lambda run: run_logging.log_profile(run, files.profile_dir("float32"), "accuracy", [0.9], "abc"))
+    text = stored.data.tags["mlflow.note.content"]
     assert text == "- &lt;script&gt;alert(1)&lt;/script&gt; \\*a\\* &#36;x&#36;"
 
 
 def test_many_warnings_fit_into_a_description(study: SmallStudy) -> None:
     study.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"warnings": ("long " * 100,) * 100}))
-    found = logged(lambda run: run_logging.log_profile(run, files.profile_dir("float32"), "accuracy", [0.9], "abc"))
-    text = found.data.tags["mlflow.note.content"]
+    stored = logged(lambda run: run_logging.log_profile(run, files.profile_dir("float32"), "accuracy", [0.9], "abc"))
+    text = stored.data.tags["mlflow.note.content"]
     assert len(text) <= 8000
     assert text.endswith("The rest is in summary.json.\n")
-    assert found.data.tags[RESULT_TAG] == "abc"
+    assert stored.data.tags[RESULT_TAG] == "abc"
 
 
 def test_reason_of_a_failure_is_text_in_the_description(study: SmallStudy) -> None:
     study.edit_training("float32", 1, status="failed", reason="layer <b>x</b> is nan")
     directory = files.train_dir("float32", 1)
-    found = logged(lambda run: run_logging.log_training(run, directory, "abc"))
-    assert found.data.tags["mlflow.note.content"] == "Failed: layer &lt;b&gt;x&lt;/b&gt; is nan."
-    assert found.data.tags["failure"] == "layer <b>x</b> is nan"
+    stored = logged(lambda run: run_logging.log_training(run, directory, "abc"))
+    assert stored.data.tags["mlflow.note.content"] == "Failed: layer &lt;b&gt;x&lt;/b&gt; is nan."
+    assert stored.data.tags["failure"] == "layer <b>x</b> is nan"

@@ -44,7 +44,7 @@ def test_name_of_the_checkout_may_have_any_character(
     client.log_text(run.info.run_id, "hello", "notes/a.txt")
     (written,) = (checkout / "mlruns").rglob("a.txt")
     assert written.read_text() == "hello"
-    assert [found.path for found in client.list_artifacts(run.info.run_id, "notes")] == ["notes/a.txt"]
+    assert [artifact.path for artifact in client.list_artifacts(run.info.run_id, "notes")] == ["notes/a.txt"]
     with sqlite3.connect(checkout / "mlflow.db") as connection:
         assert connection.execute("select count(*) from runs").fetchone() == (1,)
     assert [entry.name for entry in folder.iterdir()] == [name]

@@ -53,15 +53,15 @@ def test_run_without_an_error_is_finished(tracker: Tracker, client: MlflowClient
         (project / "table.csv").write_text("a\n1\n")
         run.artifact(project / "table.csv")
         run.mark_complete("abc")
-    (found,) = runs(client)
-    assert found.info.status == "FINISHED"
-    assert found.info.run_name == "train mixed_float16 seed 3"
-    assert found.data.metrics == {"loss": 1.5}  # MLflow would show NaN as 0
+    (logged_run,) = runs(client)
+    assert logged_run.info.status == "FINISHED"
+    assert logged_run.info.run_name == "train mixed_float16 seed 3"
+    assert logged_run.data.metrics == {"loss": 1.5}  # MLflow would show NaN as 0
     assert client.get_metric_history(run.run_id, "loss")[0].step == 2
     assert [entry.path for entry in client.list_artifacts(run.run_id)] == ["table.csv"]
     expected = {"stage": "train", "variant": "mixed_float16", "seed": "3", "result.sha256": "abc"}
-    assert {name: found.data.tags.get(name) for name in expected} == expected
-    assert {"device", "environment"} <= set(found.data.tags)
+    assert {name: logged_run.data.tags.get(name) for name in expected} == expected
+    assert {"device", "environment"} <= set(logged_run.data.tags)
 
 
 def test_artifacts_are_next_to_the_store(tracker: Tracker, client: MlflowClient, project: Path) -> None:
@@ -140,10 +140,10 @@ def test_git_commit_and_dvc_experiment_are_tags(
         (project / "params.yaml").write_text(text_of_params)
         with tracker.run(TRAINING, PARAMS):
             pass
-    found = runs(client)
-    assert [run.data.tags["git.dirty"] for run in found] == ["false", "false", "true"]
-    assert {run.data.tags["dvc.exp_name"] for run in found} == {"shaky-crab"}
-    assert all(len(run.data.tags["git.commit"]) == 40 for run in found)
+    logged_runs = runs(client)
+    assert [run.data.tags["git.dirty"] for run in logged_runs] == ["false", "false", "true"]
+    assert {run.data.tags["dvc.exp_name"] for run in logged_runs} == {"shaky-crab"}
+    assert all(len(run.data.tags["git.commit"]) == 40 for run in logged_runs)
 
 
 def test_params_have_dotted_names_and_the_entry_of_the_variant() -> None:

@@ -39,10 +39,10 @@ def kept(tmp_path: Path) -> Checkpoints:
 
 def test_read_checkpoint_equals_the_saved_one(kept: Checkpoints) -> None:
     saved(kept, 15)
-    found = kept.newest()
-    assert found is not None
-    assert repr(found) == repr(checkpoint(15))
-    assert found.arrays["model/0"].dtype == np.float32
+    newest = kept.newest()
+    assert newest is not None
+    assert repr(newest) == repr(checkpoint(15))
+    assert newest.arrays["model/0"].dtype == np.float32
 
 
 def test_newest_two_are_kept(kept: Checkpoints, tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_truncated_checkpoint_is_skipped_with_a_message(
     path = saved(kept, 1, 2)[-1]
     content = path.read_bytes()
     path.write_bytes(content[: len(content) * sixteenth // 16])
-    found = kept.newest()
-    assert found is not None
-    assert found.step == 1
+    newest = kept.newest()
+    assert newest is not None
+    assert newest.step == 1
     assert capsys.readouterr().err == f"{path} is damaged (its sha256 differs) and is not used\n"
     assert len(kept._paths()) == 1
 

@@ -69,48 +69,48 @@ def model(*layers: keras.layers.Layer, step: type[keras.Model] = keras.Model) ->
     for layer in layers:
         x = layer(x)
     x = L.Dense(8, activation="tanh", name="later")(x)
-    found = step(inputs, L.Dense(1, dtype="float32", name="last")(x))
-    found.compile(keras.optimizers.Adam(1e-3), "mse")
-    found.optimizer.build(found.trainable_variables)
-    return found
+    network = step(inputs, L.Dense(1, dtype="float32", name="last")(x))
+    network.compile(keras.optimizers.Adam(1e-3), "mse")
+    network.optimizer.build(network.trainable_variables)
+    return network
 
 
-def with_scale(found: keras.Model, scale: float) -> keras.Model:
-    found.optimizer.dynamic_scale.assign(scale)
-    return found
+def with_scale(network: keras.Model, scale: float) -> keras.Model:
+    network.optimizer.dynamic_scale.assign(scale)
+    return network
 
 
 def test_nothing_is_found_where_everything_fits() -> None:
-    found = with_scale(model(), 1024.0)
-    assert overflow_of(found, BATCH) is None
-    assert underflow_of(found, BATCH) == {}
+    network = with_scale(model(), 1024.0)
+    assert overflow_of(network, BATCH) is None
+    assert underflow_of(network, BATCH) == {}
 
 
 def test_value_inside_a_layer_whose_output_fits() -> None:
-    found = with_scale(model(Inside(name="inside")), 1.0)
-    place = overflow_of(found, BATCH, step=3)
+    network = with_scale(model(Inside(name="inside")), 1.0)
+    place = overflow_of(network, BATCH, step=3)
     assert place is not None
     assert (place.layer, place.direction, place.step, place.loss_scale) == ("inside", "forward", 3, 1.0)
     assert place.magnitude is not None
     assert place.magnitude < 10  # in float32, of its output
     assert place.readers == ()
-    keep(found, ["inside"])
-    assert overflow_of(found, BATCH) is None
+    keep(network, ["inside"])
+    assert overflow_of(network, BATCH) is None
 
 
 def test_value_at_the_output_names_the_layers_that_read_it() -> None:
-    found = with_scale(model(Scaled(1e6, name="large"), Scaled(1e-6, name="small")), 1.0)
-    place = overflow_of(found, BATCH)
+    network = with_scale(model(Scaled(1e6, name="large"), Scaled(1e-6, name="small")), 1.0)
+    place = overflow_of(network, BATCH)
     assert place is not None
     assert (place.layer, place.direction, place.readers) == ("large", "forward", ("small",))
     assert place.magnitude is not None
     assert place.magnitude > LARGEST_FLOAT16
-    keep(found, ["large"])
-    again = overflow_of(found, BATCH)  # the next layer casts it to float16
+    keep(network, ["large"])
+    again = overflow_of(network, BATCH)  # the next layer casts it to float16
     assert again is not None
     assert again.layer == "small"
-    keep(found, [place.layer, *place.readers])
-    assert overflow_of(found, BATCH) is None
+    keep(network, [place.layer, *place.readers])
+    assert overflow_of(network, BATCH) is None
 
 
 class Subclassed(keras.Model):
@@ -125,14 +125,14 @@ class Subclassed(keras.Model):
 
 
 def test_inputs_that_float16_cannot_hold_are_named_before_the_first_layer() -> None:
-    found, batch = Subclassed(), (tf.constant(X * 1e6), tf.constant(Y))
-    found.compile("sgd", "mse")
-    found.train_on_batch(*BATCH)
-    place = overflow_of(with_scale(found, 1.0), batch, step=2)
+    network, batch = Subclassed(), (tf.constant(X * 1e6), tf.constant(Y))
+    network.compile("sgd", "mse")
+    network.train_on_batch(*BATCH)
+    place = overflow_of(with_scale(network, 1.0), batch, step=2)
     assert place is not None
     assert (place.layer, place.direction, place.step, place.readers) == ("subclassed/scale", "inputs", 2, ())
     assert place.magnitude == pytest.approx(float(np.abs(X).max() * 1e6))
-    assert overflow_of(found, BATCH) is None
+    assert overflow_of(network, BATCH) is None
     functional = with_scale(model(Scaled(1e-6, name="scale")), 1.0)  # its layers can be kept in float32
     place = overflow_of(functional, batch)
     assert place is not None
@@ -152,8 +152,8 @@ class OwnStep(keras.Model):
 
 @pytest.mark.parametrize("step", [keras.Model, OwnStep])
 def test_gradient_that_overflows(step: type[keras.Model]) -> None:
-    found = with_scale(model(Steep(1e7, name="steep"), step=step), 64.0)
-    place = overflow_of(found, BATCH)
+    network = with_scale(model(Steep(1e7, name="steep"), step=step), 64.0)
+    place = overflow_of(network, BATCH)
     assert place is not None
     assert (place.layer, place.direction) == ("steep", "backward")
     assert place.magnitude is not None
@@ -161,53 +161,53 @@ def test_gradient_that_overflows(step: type[keras.Model]) -> None:
 
 
 def test_gradients_of_one_layer_that_are_zero_in_float16_alone() -> None:
-    found = with_scale(model(Steep(1e-12, name="flat")), 1024.0)
-    lost = underflow_of(found, BATCH)
+    network = with_scale(model(Steep(1e-12, name="flat")), 1024.0)
+    lost = underflow_of(network, BATCH)
     assert set(lost) == {"flat", "first"}
     assert lost["first"] > 0.9
-    assert underflow_of(with_scale(found, 2.0**40), BATCH) == {}
+    assert underflow_of(with_scale(network, 2.0**40), BATCH) == {}
 
 
 def test_weights_that_overflow_at_the_update() -> None:
-    found = model()
-    found.compile(keras.optimizers.SGD(3e38), "mse")
-    found.optimizer.build(found.trainable_variables)
-    place = overflow_of(with_scale(found, 1.0), (BATCH[0], 100.0 * BATCH[1]))
+    network = model()
+    network.compile(keras.optimizers.SGD(3e38), "mse")
+    network.optimizer.build(network.trainable_variables)
+    place = overflow_of(with_scale(network, 1.0), (BATCH[0], 100.0 * BATCH[1]))
     assert place is not None
     assert (place.layer, place.direction) == ("first", "weight update")
 
 
 def test_model_is_left_as_it_was() -> None:
-    found = with_scale(model(L.Dropout(0.5, name="drop"), L.BatchNormalization(name="norm")), 1024.0)
-    before, policies = capture_state(state_variables(found)), [x.dtype_policy.name for x in found.layers]
-    first = scan(found, BATCH)
-    overflow_of(found, BATCH)
-    underflow_of(found, BATCH)
-    after = capture_state(state_variables(found))
+    network = with_scale(model(L.Dropout(0.5, name="drop"), L.BatchNormalization(name="norm")), 1024.0)
+    before, policies = capture_state(state_variables(network)), [x.dtype_policy.name for x in network.layers]
+    first = scan(network, BATCH)
+    overflow_of(network, BATCH)
+    underflow_of(network, BATCH)
+    after = capture_state(state_variables(network))
     assert all(np.array_equal(before[name], after[name]) for name in before)
-    assert [x.dtype_policy.name for x in found.layers] == policies
+    assert [x.dtype_policy.name for x in network.layers] == policies
     assert not tf.config.functions_run_eagerly()
-    assert all("call" not in vars(layer) for layer in layer_paths(found).values())
-    assert first.layers["drop"].outputs == scan(found, BATCH).layers["drop"].outputs  # the same numbers are drawn
+    assert all("call" not in vars(layer) for layer in layer_paths(network).values())
+    assert first.layers["drop"].outputs == scan(network, BATCH).layers["drop"].outputs  # the same numbers are drawn
 
 
 def recurrent() -> keras.Model:
     inputs = keras.Input((4,))
     x = L.Bidirectional(L.LSTM(3), name="both")(L.Reshape((2, 2), name="rows")(inputs))
     x = L.MultiHeadAttention(1, 2, name="attention")(L.Reshape((2, 3), name="again")(x), L.Reshape((2, 3))(x))
-    found = keras.Model(inputs, L.Dense(1, dtype="float32", name="last")(L.Flatten()(x)))
-    found.compile("adam", "mse")
-    return found
+    network = keras.Model(inputs, L.Dense(1, dtype="float32", name="last")(L.Flatten()(x)))
+    network.compile("adam", "mse")
+    return network
 
 
 @pytest.mark.parametrize("build", [recurrent])
 def test_models_of_all_kinds_are_scanned(build: Callable[[], keras.Model]) -> None:
-    found = build()
-    found.optimizer.build(found.trainable_variables)
-    seen = scan(with_scale(found, 1024.0), BATCH)
+    network = build()
+    network.optimizer.build(network.trainable_variables)
+    seen = scan(with_scale(network, 1024.0), BATCH)
     assert {"both", "attention", "attention/query", "last"} <= set(seen.layers)
     assert all(np.isfinite(item).all() for items in seen.gradients.values() for item in items)
-    assert overflow_of(found, BATCH) is None
+    assert overflow_of(network, BATCH) is None
 
 
 PLANTED = """
@@ -239,38 +239,38 @@ def trained(own: Own, **arguments: float) -> TrainingMetrics:
 
 
 def test_training_that_fails_names_layer_direction_magnitude_and_step(own: Own) -> None:
-    found = trained(own, up=1e6)
-    assert found.failed
-    assert found.overflow is not None
-    assert (found.overflow.layer, found.overflow.direction, found.overflow.step) == ("planted", "forward", 1)
-    assert found.overflow.readers == ("later",)
-    assert found.overflow.magnitude is not None
-    assert found.overflow.magnitude > LARGEST_FLOAT16
+    metrics = trained(own, up=1e6)
+    assert metrics.failed
+    assert metrics.overflow is not None
+    assert (metrics.overflow.layer, metrics.overflow.direction, metrics.overflow.step) == ("planted", "forward", 1)
+    assert metrics.overflow.readers == ("later",)
+    assert metrics.overflow.magnitude is not None
+    assert metrics.overflow.magnitude > LARGEST_FLOAT16
 
 
 def test_loss_scale_that_collapses_names_the_layer_whose_gradient_overflows(own: Own) -> None:
-    found = trained(own, back=1e12)
-    assert found.loss_scale is not None
-    assert found.loss_scale < 1
-    assert found.overflow is not None
-    assert (found.overflow.layer, found.overflow.direction) == ("planted", "backward")
+    metrics = trained(own, back=1e12)
+    assert metrics.loss_scale is not None
+    assert metrics.loss_scale < 1
+    assert metrics.overflow is not None
+    assert (metrics.overflow.layer, metrics.overflow.direction) == ("planted", "backward")
 
 
 def test_training_whose_gradients_vanish_names_the_layer(own: Own) -> None:
-    found = trained(own, back=1e-14)
-    assert not found.failed
-    assert set(found.underflow or ()) == {"planted", "first"}
+    metrics = trained(own, back=1e-14)
+    assert not metrics.failed
+    assert set(metrics.underflow or ()) == {"planted", "first"}
 
 
 def test_training_in_which_nothing_is_planted_names_nothing(own: Own) -> None:
-    found = trained(own)
-    assert (found.status, found.overflow, found.underflow) == ("finished", None, None)
+    metrics = trained(own)
+    assert (metrics.status, metrics.overflow, metrics.underflow) == ("finished", None, None)
 
 
 def test_without_the_memory_for_it_the_training_ends_as_usual(
     own: Own, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(free_memory, "free_bytes", lambda: 2**20)
-    found = trained(own, up=1e6)
-    assert (found.failed, found.overflow) == (True, None)
+    metrics = trained(own, up=1e6)
+    assert (metrics.failed, metrics.overflow) == (True, None)
     assert "the layers are not looked at for overflow and underflow, which takes" in capsys.readouterr().err

@@ -64,10 +64,10 @@ def test_interrupted_task_ends_with_the_same_weights(own: Own, code: str) -> Non
     last = Checkpoint.from_bytes(kept[-1].to_bytes())
     assert last.step == 5 * len(last.epochs) or not code  # a dataset resumes at the end of an epoch
     resumed = trained(task, Session(last))
-    expected, found = (capture_state(state_variables(each.model)) for each in (uninterrupted, resumed))
+    expected, actual = (capture_state(state_variables(each.model)) for each in (uninterrupted, resumed))
     for name in expected:
         if not name.startswith("metrics/"):
-            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+            np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
 
 
 def test_model_of_keras_is_saved_whole(own: Own, tmp_path: Path) -> None:

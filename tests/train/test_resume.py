@@ -81,10 +81,10 @@ def test_training_in_four_sessions_equals_one_session_bit_for_bit(prepared: Path
     assert resumed.epochs[1].epoch_time_s > validating.epoch_time_s
     assert sum(row.epoch_time_s for row in resumed.epochs) < resumed.train_time_s
     np.testing.assert_array_equal(resumed.outputs, uninterrupted.outputs)
-    expected, found = (capture_state(state_variables(each.model)) for each in (uninterrupted, resumed))
+    expected, actual = (capture_state(state_variables(each.model)) for each in (uninterrupted, resumed))
     for name in expected:
         if not name.startswith("metrics/"):
-            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+            np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
     assert resumed.loss_scale == uninterrupted.loss_scale
 
 

@@ -41,12 +41,12 @@ _HEADER = 8  # bytes that say how long a message is
 
 def variables() -> dict[str, str]:
     """The variables that decide which server can be used."""
-    found = {
+    environment = {
         name: value
         for name, value in os.environ.items()
         if name == "HOME" or name in SET or name.startswith(_READ_AT_IMPORT)
     }
-    return {name: value for name, value in (SET | found).items() if name not in _READ_LATER}
+    return {name: value for name, value in (SET | environment).items() if name not in _READ_LATER}
 
 
 def inherited() -> list[object]:
@@ -137,9 +137,9 @@ def main() -> None:
 
 
 def _umask() -> int:
-    found = os.umask(0)
-    os.umask(found)
-    return found
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
 
 
 def _is_open(number: int) -> bool:
@@ -159,19 +159,19 @@ def _connected(folder: str, real: str) -> socket.socket | None:
 
     key = f"{zlib.crc32(json.dumps([sorted(variables().items()), inherited()]).encode()):08x}"
     address = f"{folder}/{key}"
-    found = socket.socket(socket.AF_UNIX)
+    connection = socket.socket(socket.AF_UNIX)
     with open(f"{folder}/lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            found.connect(address)
+            connection.connect(address)
         except OSError:
             with suppress(FileNotFoundError):
                 os.unlink(address)  # a server that a test has killed leaves it
             if len([name for name in os.listdir(folder) if len(name) == len(key)]) >= _MOST_SERVERS:
                 return None
             _start_server(address, real)
-            found.connect(address)
-    return found
+            connection.connect(address)
+    return connection
 
 
 def _start_server(address: str, real: str) -> None:

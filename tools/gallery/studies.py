@@ -68,7 +68,7 @@ class Study(BaseModel):
         return params.model_copy(update={"train": params.train.model_copy(update={"variants": tuple(listed)})})
 
     def lowers_precision(self, variant: str) -> bool:
-        """Whether a variant computes in fewer bits than float32, and is no other change of the baseline."""
+        """Whether a variant computes in fewer bits than float32, and differs from the baseline in nothing else."""
         entry = self.parameters.get(f"variants.{variant}") or _default_variants().get(variant) or {"policy": variant}
         return POLICIES[entry["policy"]].compute.bits < FLOAT32.bits
 
@@ -131,7 +131,7 @@ def check_of(studies: Mapping[str, Study]) -> Callable[[Result], None]:
     def check(result: Result) -> None:
         study = studies.get(result.study)
         if study is None or study.sha256(result.comparison.environment) != result.parameters_sha256:
-            raise ValueError(f"{result.study} is no study with these parameters any more: measure again")
+            raise ValueError(f"{result.study} is not a study with these parameters any more: measure again")
 
     return check
 

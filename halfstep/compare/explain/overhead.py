@@ -85,7 +85,7 @@ def _faster_input(data: Evidence, step_ms: float | None, cached_ms: float | None
 def larger_steps(data: Evidence, overhead_share: float) -> list[Remedy]:
     """Fewer and larger steps or kernels, where a share of the step is overhead.
 
-    A larger batch and XLA change what the operations cost, too, so that the share is no bound for them.
+    A larger batch and XLA change what the operations cost, too, so that the share does not bound them.
     """
     at_most, in_force = 1 / (1 - overhead_share), data.candidate.summary.in_force
     changes = [data.changed("batch_size", MORE_EXAMPLES * in_force.batch_size)]

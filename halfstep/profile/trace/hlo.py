@@ -50,7 +50,7 @@ class Instruction(NamedTuple):
     Attributes:
         operation, type: name and type of the operation of the graph that it was made from, of a fusion that of its
             result; empty for those that XLA added itself, such as copies.
-        dtype: the type that it computes in, as of `fusion_dtypes`, also if it is no fusion; a product of float32
+        dtype: the type that it computes in, as of `fusion_dtypes`, also if it is not a fusion; a product of float32
             factors is one in float32, as there is no TF32 on a CPU.
         opcode: such as `fusion`.
         is_product: whether it multiplies, or a fusion with something that does.
@@ -162,7 +162,7 @@ def _factors(computation: Any) -> list[str]:
 
 
 def _own_factors(instruction: Any, shapes: dict[int, Any]) -> list[str]:
-    """The types of both factors of an instruction; none if it is no product."""
+    """The types of both factors of an instruction; none if it is not a product."""
     numbers = instruction.operand_ids[:2] if instruction.opcode in _PRODUCTS else ()
     return [_name(shapes[number]) for number in numbers if number in shapes]
 

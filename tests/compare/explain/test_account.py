@@ -84,28 +84,28 @@ def timed(before_ms: float, after_ms: float, spread: float = 0.001) -> Speedup:
 
 
 def accounted(accounts: Accounts, timed_ms: float) -> Account:
-    found = account_of(accounts, timed(100.0, timed_ms), RATIOS)
-    assert found is not None
-    return with_names({"x": found})["x"]
+    account = account_of(accounts, timed(100.0, timed_ms), RATIOS)
+    assert account is not None
+    return with_names({"x": account})["x"]
 
 
 def test_kinds_disturbance_and_what_is_unexplained_add_up_to_what_was_measured() -> None:
-    found = accounted(of(FASTER, after_ms=81.0), 82.5)
-    deltas = {kind.kind: kind.delta for kind in found.kinds}
+    account = accounted(of(FASTER, after_ms=81.0), 82.5)
+    deltas = {kind.kind: kind.delta for kind in account.kinds}
     assert deltas == pytest.approx({"convolution": -30, "cast": 10, "normalization": 0, "host": 0})
-    assert [kind.kind for kind in found.named] == ["convolution", "cast"]
-    assert found.measured.delta == pytest.approx(-17.5, abs=0.01)
-    assert found.calm.delta == pytest.approx(-19.0)
-    assert found.sum.delta == pytest.approx(-20.0)
-    assert found.disturbance.delta == pytest.approx(1.5, abs=0.01)
-    assert found.unexplained.delta == pytest.approx(1.0)
-    parts = [*(kind.delta for kind in found.kinds), found.disturbance.delta, found.unexplained.delta]
-    assert sum(parts) == pytest.approx(found.measured.delta)
-    assert found.disturbance.low < 1 < found.disturbance.high
-    assert found.unexplained.low < 1 < found.unexplained.high
-    assert (found.profiler_ms.baseline, found.profiler_ms.candidate) == pytest.approx((5.0, 4.0))
-    assert (found.void, found.repeats, found.explains, found.is_sound) == (None, 4, True, True)
-    left = {kind.kind: kind.limit_ms for kind in found.kinds}
+    assert [kind.kind for kind in account.named] == ["convolution", "cast"]
+    assert account.measured.delta == pytest.approx(-17.5, abs=0.01)
+    assert account.calm.delta == pytest.approx(-19.0)
+    assert account.sum.delta == pytest.approx(-20.0)
+    assert account.disturbance.delta == pytest.approx(1.5, abs=0.01)
+    assert account.unexplained.delta == pytest.approx(1.0)
+    parts = [*(kind.delta for kind in account.kinds), account.disturbance.delta, account.unexplained.delta]
+    assert sum(parts) == pytest.approx(account.measured.delta)
+    assert account.disturbance.low < 1 < account.disturbance.high
+    assert account.unexplained.low < 1 < account.unexplained.high
+    assert (account.profiler_ms.baseline, account.profiler_ms.candidate) == pytest.approx((5.0, 4.0))
+    assert (account.void, account.repeats, account.explains, account.is_sound) == (None, 4, True, True)
+    left = {kind.kind: kind.limit_ms for kind in account.kinds}
     assert left == {"convolution": 15.0, "normalization": 10.0, "cast": 0.0, "host": 25.0}
 
 
@@ -162,10 +162,10 @@ def test_copy_of_which_the_traces_miss_something_makes_the_account_void() -> Non
 
 
 def test_timing_that_contradicts_makes_the_account_unsound() -> None:
-    found = accounted(of(FASTER), 120.0)
-    assert found.is_sound is False
-    assert "x takes 20.0 ms more a step" in account_text("x", found)
-    assert "+40.0" in account_text("x", found)
+    account = accounted(of(FASTER), 120.0)
+    assert account.is_sound is False
+    assert "x takes 20.0 ms more a step" in account_text("x", account)
+    assert "+40.0" in account_text("x", account)
 
 
 def noisy(repeats: int, kinds: int, draw: np.random.Generator) -> Accounts:
@@ -185,14 +185,14 @@ def noisy(repeats: int, kinds: int, draw: np.random.Generator) -> Accounts:
 def test_kinds_of_equal_arms_are_hardly_ever_named() -> None:
     draw = np.random.default_rng(0)
     drawn = [accounted(noisy(4, 9, draw), 100.0) for _ in range(200)]
-    named = sum(bool(found.named) for found in drawn)
+    named = sum(bool(account.named) for account in drawn)
     assert 1 <= named <= 18  # 5 % are 10; without Holm's method it would be 60 to 80
-    assert sum(any(not kind.holds_0 for kind in found.kinds) for found in drawn) > 40
+    assert sum(any(not kind.holds_0 for kind in account.kinds) for account in drawn) > 40
 
 
 def test_operations_and_layers_of_equal_arms_are_hardly_ever_listed() -> None:
     draw = np.random.default_rng(0)
-    found = []
+    counts = []
     for _ in range(20):
         accounts = noisy(4, 80, draw)
         tables = [
@@ -200,18 +200,18 @@ def test_operations_and_layers_of_equal_arms_are_hardly_ever_listed() -> None:
             for rows in (accounts.baseline, accounts.candidate, accounts.copy)
         ]
         accounts = replace(accounts, baseline=tables[0], candidate=tables[1], copy=tables[2])
-        found.append(len(op_changes(accounts)) + len(slower_layers(accounts, {f"kind_{n}" for n in range(80)})))
-    assert sum(count > 0 for count in found) <= 5
+        counts.append(len(op_changes(accounts)) + len(slower_layers(accounts, {f"kind_{n}" for n in range(80)})))
+    assert sum(count > 0 for count in counts) <= 5
 
 
 def test_operations_and_classes_are_listed_where_they_change() -> None:
     accounts = Accounts(
         table(BASELINE, copies=3), table(FASTER, copies=3, drift=0.002), (calm(100.0), calm(step_of(FASTER)))
     )
-    found = op_changes(accounts)
-    assert {change.operation for change in found["gained"]} == {"Conv2D"}
-    assert {change.operation for change in found["lost"]} == {"Cast"}  # gradients change by less than 1 % of a step
-    first = found["gained"][0]
+    changes = op_changes(accounts)
+    assert {change.operation for change in changes["gained"]} == {"Conv2D"}
+    assert {change.operation for change in changes["lost"]} == {"Cast"}  # gradients change by less than 1 % of a step
+    first = changes["gained"][0]
     assert (first.baseline_dtype, first.candidate_dtype) == ("float32", "bfloat16")
     assert first.low_ms < -10 < first.high_ms < 0
     account = account_of(accounts, timed(100.0, 80.0), None)
@@ -266,12 +266,14 @@ def test_account_in_words(after: tuple[AccountRow, ...], after_ms: float, senten
 
 def test_kind_that_is_clear_only_by_itself_is_said() -> None:
     """With few repeats, the p-value of no kind is small enough beside those of the others."""
-    found = accounted(of(SLOWER), 130.0)
-    unnamed = found.model_copy(update={"kinds": tuple(kind.model_copy(update={"named": None}) for kind in found.kinds)})
+    account = accounted(of(SLOWER), 130.0)
+    unnamed = account.model_copy(
+        update={"kinds": tuple(kind.model_copy(update={"named": None}) for kind in account.kinds)}
+    )
     text = account_text("x", unnamed)
     assert "The traces suggest why and do not show it: normalization takes 30.0 ms more a step (" in text
     assert text.endswith("), which is clear alone but not among all kinds together.")
-    small = found.kinds[0].model_copy(update={"named": None, "value": 14.0, "low": 13.0, "high": 15.0})
+    small = account.kinds[0].model_copy(update={"named": None, "value": 14.0, "low": 13.0, "high": 15.0})
     little = account_text("x", unnamed.model_copy(update={"kinds": (small,)}))
     assert little.endswith("no part of the step changes by more than noise.")
 
@@ -309,14 +311,14 @@ def test_gain_is_not_explained_by_a_loss_alone() -> None:
 
 
 def test_arm_without_short_traces_has_no_account(project: SmallStudy) -> None:
-    found = read_profile("float32")
-    assert Accounts.of(found, found) is not None
-    one_repeat = replace(found, account=found.account[found.account["process"] == 0])
-    assert Accounts.of(found, one_repeat) is None  # nothing shows what repeats differ by
-    assert Accounts.of(found, replace(found, account=found.account[:0])) is None
-    no_rounds = replace(found, rounds=found.rounds[found.rounds["process"] == 0])
-    assert Accounts.of(found, no_rounds) is None  # nothing is known without the profiler
-    copy = Accounts.of(found, found, one_repeat)
+    profile = read_profile("float32")
+    assert Accounts.of(profile, profile) is not None
+    one_repeat = replace(profile, account=profile.account[profile.account["process"] == 0])
+    assert Accounts.of(profile, one_repeat) is None  # nothing shows what repeats differ by
+    assert Accounts.of(profile, replace(profile, account=profile.account[:0])) is None
+    no_rounds = replace(profile, rounds=profile.rounds[profile.rounds["process"] == 0])
+    assert Accounts.of(profile, no_rounds) is None  # nothing is known without the profiler
+    copy = Accounts.of(profile, profile, one_repeat)
     assert copy is not None
     assert copy.of_copy is None
     speedup = timed(100.0, 80.0)

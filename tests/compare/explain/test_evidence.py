@@ -231,6 +231,6 @@ def _advice_on_float16(project: SmallStudy) -> str:
 
 
 def test_policy_that_is_no_candidate_is_advised(project: SmallStudy) -> None:
-    found = compare(project.load(variants=("float32", "mixed_float16")), CompareParams())
-    reason = next(reason for reason in found.baseline_reasons if reason.code != "step_overhead")
+    judging = compare(project.load(variants=("float32", "mixed_float16")), CompareParams())
+    reason = next(reason for reason in judging.baseline_reasons if reason.code != "step_overhead")
     assert (reason.code, reason.advice) == ("no_16bit_ops", "Try a variant with policy: mixed_bfloat16.")

@@ -52,12 +52,12 @@ def data(project: SmallStudy) -> Evidence:
 
 
 def test_slower_classes_come_first_and_a_matrix_product_stays_in_16_bits(data: Evidence) -> None:
-    found = {change.to: change for change in slower_sets(data)}
-    assert list(found) == [("norm", "norm_1"), ("norm",), ("slow",)]  # not both Dense layers: that is float32
-    assert found["norm", "norm_1"].layers == "all LayerNormalization"
-    assert found["slow",].layers is None
-    assert found["slow",].key == "variants.mixed_bfloat16.float32_layers"
-    assert found["norm",].at_most == pytest.approx(48 / (48 - 4))
+    changes = {change.to: change for change in slower_sets(data)}
+    assert list(changes) == [("norm", "norm_1"), ("norm",), ("slow",)]  # not both Dense layers: that is float32
+    assert changes["norm", "norm_1"].layers == "all LayerNormalization"
+    assert changes["slow",].layers is None
+    assert changes["slow",].key == "variants.mixed_bfloat16.float32_layers"
+    assert changes["norm",].at_most == pytest.approx(48 / (48 - 4))
 
 
 def test_classes_with_casts_are_kept_in_float32(data: Evidence) -> None:
@@ -68,9 +68,9 @@ def test_classes_with_casts_are_kept_in_float32(data: Evidence) -> None:
         )
         for name, delta in casts.items()
     ]
-    (found,) = casting_sets(data, classes)
-    assert (found.to, found.layers) == (("norm", "norm_1"), "all LayerNormalization")
-    assert found.at_most == pytest.approx(48 / (48 - 3))
+    (change,) = casting_sets(data, classes)
+    assert (change.to, change.layers) == (("norm", "norm_1"), "all LayerNormalization")
+    assert change.at_most == pytest.approx(48 / (48 - 3))
 
 
 def test_without_an_audit_or_a_mixed_policy_there_is_none(data: Evidence) -> None:

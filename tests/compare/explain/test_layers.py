@@ -48,31 +48,31 @@ def test_failed_training_names_the_layer_and_keeps_it_in_float32(
 ) -> None:
     project.edit_training(FAILED, 1, overflow=overflow)
     comparison = document_of(project.compare())
-    found = reason_of(comparison, FAILED, "arm_failed")
-    assert f"In seed 1, {said}" in found.text
-    assert found.evidence["overflow"]["seed 1"]["layer"] == "block/dense"
-    assert found.change is not None
-    assert found.change.to == ("block/dense", *overflow.readers)
+    reason = reason_of(comparison, FAILED, "arm_failed")
+    assert f"In seed 1, {said}" in reason.text
+    assert reason.evidence["overflow"]["seed 1"]["layer"] == "block/dense"
+    assert reason.change is not None
+    assert reason.change.to == ("block/dense", *overflow.readers)
 
 
 def test_gradients_that_vanish_are_a_reason(project: SmallStudy) -> None:
     project.edit_training("mixed_float16", 2, underflow={"first": 0.98, "second": 0.6})
-    found = reason_of(document_of(project.compare()), "mixed_float16", "gradient_underflow")
-    assert "98 % in first, 60 % in second" in found.text
-    assert found.change is not None
-    assert found.change.to == ("first", "second")
+    reason = reason_of(document_of(project.compare()), "mixed_float16", "gradient_underflow")
+    assert "98 % in first, 60 % in second" in reason.text
+    assert reason.change is not None
+    assert reason.change.to == ("first", "second")
 
 
 def test_layers_join_those_that_the_entry_keeps_already(project: SmallStudy) -> None:
     project.edit_training("mixed_float16", 2, underflow={"first": 0.98})
     kept = Variant(policy="mixed_float16", onednn=False, float32_layers=("norm",))
     settings = Params(variants=Params().variants | {"mixed_float16": kept})
-    found = [
+    advice = [
         item for item in advice_of(document_of(project.compare()), settings) if item.reason.code == "gradient_underflow"
     ]
-    assert found[0].entry is not None
-    assert found[0].entry.float32_layers == ("norm", "first")
-    assert found[0].variant == "mixed_float16_first_in_float32"
+    assert advice[0].entry is not None
+    assert advice[0].entry.float32_layers == ("norm", "first")
+    assert advice[0].variant == "mixed_float16_first_in_float32"
 
 
 def test_layers_are_in_the_report(project: SmallStudy) -> None:

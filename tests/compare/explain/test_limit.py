@@ -94,12 +94,14 @@ GPUS = [
 
 @pytest.mark.parametrize(("name", "capability", "matrix", "from_tf32"), GPUS, ids=[row[0] for row in GPUS])
 def test_peak_ratios_by_gpu_model(name: str, capability: str, matrix: float | None, from_tf32: float | None) -> None:
-    found = peak_ratios(FLOAT16, environment(gpu={"name": name, "compute_capability": capability}), on_gpu=True)
+    ratios = peak_ratios(FLOAT16, environment(gpu={"name": name, "compute_capability": capability}), on_gpu=True)
     if matrix is None or from_tf32 is None:
-        assert found is None
+        assert ratios is None
     else:
-        assert found is not None
-        assert [found.matrix, found.matrix_from_tf32, found.memory] == pytest.approx([matrix, from_tf32, 2], abs=0.01)
+        assert ratios is not None
+        assert [ratios.matrix, ratios.matrix_from_tf32, ratios.memory] == pytest.approx(
+            [matrix, from_tf32, 2], abs=0.01
+        )
 
 
 def test_bfloat16_gains_no_matrix_work_without_tensor_cores_for_it() -> None:
@@ -119,8 +121,8 @@ def test_bfloat16_gains_no_matrix_work_without_tensor_cores_for_it() -> None:
     ],
 )
 def test_peak_ratios_of_cpus(policy: str, machine: dict[str, Any], matrix: float | None) -> None:
-    found = peak_ratios(POLICIES[policy].compute, machine, on_gpu=False)
-    assert (found and found.matrix) == matrix
+    ratios = peak_ratios(POLICIES[policy].compute, machine, on_gpu=False)
+    assert (ratios and ratios.matrix) == matrix
 
 
 def test_unknown_gpu_has_no_limit() -> None:
@@ -199,11 +201,11 @@ def test_the_part_that_does_not_wait_becomes_faster_by_the_trace() -> None:
 
 
 def test_bound_is_that_of_the_shortest_wait_in_the_interval() -> None:
-    found = waiting(NEARLY_ALL)
-    assert found is not None
-    assert found.bound == pytest.approx(1 / found.low)
-    assert found.low < 135.4 / 137
-    assert found.text == "135 of 137 ms of a training step wait for input"
+    wait = waiting(NEARLY_ALL)
+    assert wait is not None
+    assert wait.bound == pytest.approx(1 / wait.low)
+    assert wait.low < 135.4 / 137
+    assert wait.text == "135 of 137 ms of a training step wait for input"
     unsure = waiting(_waits((20.0, 10.0), (10.0, 12.0), (30.0, 9.0), (9.0, 12.0)))
     assert unsure is not None
     assert unsure.bound is None

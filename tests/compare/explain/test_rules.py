@@ -65,7 +65,7 @@ class Case:
         )
         speedup = measured_speedup(self.ratio, 0.0005, -0.0005)
         gpu = {"name": self.gpu} | ({"compute_capability": self.capability} if self.capability else {})
-        found = Evidence(
+        without_account = Evidence(
             before,
             after,
             (Training(0, training_metrics(loss_scale=self.loss_scale)),),
@@ -77,7 +77,7 @@ class Case:
             if self.precision
             else {},
         )
-        return accounted(found)
+        return accounted(without_account)
 
 
 def _operation(op_type: str, time_ms: float, dtype: str, *tensor_core: bool | None) -> Any:
@@ -392,7 +392,7 @@ def test_reason(case: Case) -> None:
 
 @pytest.mark.parametrize("name", ["hardware for it", "hardware for it on a GPU"])
 def test_hardware_that_is_not_used_is_a_reason_of_the_baseline_alone(name: str) -> None:
-    (case,) = [found for found in CASES if found.name == name]
+    (case,) = [item for item in CASES if item.name == name]
     assert "no_16bit_ops" in [reason.code for reason in explain(replace(case.evidence(), baseline=None))]
 
 

@@ -235,15 +235,19 @@ def test_16_bit_kernels_leave_no_tensor_cores_idle(generation: Generation, by_op
 def test_float32_kernels_in_a_16_bit_variant_are_named(generation: Generation, by_operation: bool) -> None:
     if not generation.float32:
         pytest.skip("no public name of a float32 kernel of this generation")
-    found = of_candidate(generation, (*generation.float32, generation.float16[0]), by_operation=by_operation)
-    assert "tensor_cores_idle" in found
+    reasons_by_code = of_candidate(generation, (*generation.float32, generation.float16[0]), by_operation=by_operation)
+    assert "tensor_cores_idle" in reasons_by_code
     if by_operation:
         idle_ms = 10.0 * len(generation.float32)
-        assert found["tensor_cores_idle"].evidence["float32_ms"] == found["tensor_cores_idle"].time_ms == idle_ms
-        assert "Remove dtypes that are set on single layers" in found["tensor_cores_idle"].advice
-        assert "multiples of 8" not in found["tensor_cores_idle"].advice
+        assert (
+            reasons_by_code["tensor_cores_idle"].evidence["float32_ms"]
+            == reasons_by_code["tensor_cores_idle"].time_ms
+            == idle_ms
+        )
+        assert "Remove dtypes that are set on single layers" in reasons_by_code["tensor_cores_idle"].advice
+        assert "multiples of 8" not in reasons_by_code["tensor_cores_idle"].advice
     if len(generation.float32) > 1:  # more than half of the time
-        assert "mostly_32bit_ops" in found
+        assert "mostly_32bit_ops" in reasons_by_code
     only_float32 = of_candidate(generation, generation.float32, by_operation=by_operation, other_ms=0.0)
     assert {"tensor_cores_idle", "no_16bit_ops"} <= set(only_float32)
 
@@ -252,16 +256,16 @@ def test_float32_kernels_in_a_16_bit_variant_are_named(generation: Generation, b
 def test_16_bit_kernels_on_cuda_cores_are_named(generation: Generation) -> None:
     if not generation.float16_on_cuda_cores:
         pytest.skip("no public name of such a kernel of this generation")
-    found = of_candidate(generation, generation.float16_on_cuda_cores, by_operation=True)["tensor_cores_idle"]
-    assert "Make channels and train.batch_size multiples of 8." in found.advice
-    assert "float32" not in found.advice
+    reason = of_candidate(generation, generation.float16_on_cuda_cores, by_operation=True)["tensor_cores_idle"]
+    assert "Make channels and train.batch_size multiples of 8." in reason.advice
+    assert "float32" not in reason.advice
 
 
 @EACH
 @pytest.mark.parametrize("by_operation", [False, True])
 def test_kernels_of_xla_are_not_called_idle(generation: Generation, by_operation: bool) -> None:
-    found = of_candidate(generation, UNKNOWN, by_operation=by_operation)
-    assert not {"tensor_cores_idle", "no_16bit_ops"} & set(found)
+    reasons_by_code = of_candidate(generation, UNKNOWN, by_operation=by_operation)
+    assert not {"tensor_cores_idle", "no_16bit_ops"} & set(reasons_by_code)
 
 
 @EACH
@@ -270,9 +274,9 @@ def test_idle_is_said_with_what_is_unknown(generation: Generation, by_operation:
     if not generation.float32:
         pytest.skip("no public name of a float32 kernel of this generation")
     names = (generation.float32[0], UNKNOWN[0])
-    found = of_candidate(generation, names, by_operation=by_operation)["tensor_cores_idle"]
-    assert "unknown" in found.text
-    assert found.time_ms == 10.0 if by_operation else found.evidence["profiler/tensor_core_unknown_percent"] == 40.0
+    reason = of_candidate(generation, names, by_operation=by_operation)["tensor_cores_idle"]
+    assert "unknown" in reason.text
+    assert reason.time_ms == 10.0 if by_operation else reason.evidence["profiler/tensor_core_unknown_percent"] == 40.0
 
 
 @EACH
@@ -282,9 +286,9 @@ def test_tf32_baseline_is_named_and_true_float32_is_not(generation: Generation) 
         baseline = traced(kernels_ms(*generation.tf32, other_ms=0.0), policy="float32", by_operation=True)
         assert baseline.metrics["profiler/compute_tf32_percent"] == 100
         assert baseline.metrics["profiler/matrix_tensor_core_percent"] == 100
-        found = reasons(generation, candidate, baseline)["baseline_is_tf32"]
-        assert "float32 here means TF32 on tensor cores" in found.text
-        assert "tf32: false" in found.advice
+        reason = reasons(generation, candidate, baseline)["baseline_is_tf32"]
+        assert "float32 here means TF32 on tensor cores" in reason.text
+        assert "tf32: false" in reason.advice
     if generation.float32:
         baseline = traced(kernels_ms(*generation.float32), policy="float32", by_operation=True)
         assert baseline.metrics["profiler/tensor_core_percent"] == 0
@@ -297,11 +301,11 @@ def test_unknown_kernels_may_be_tf32_only_where_the_gpu_has_it(generation: Gener
     for tf32 in (True, False):
         entry = {"tf32": tf32}
         baseline = traced(kernels_ms(*UNKNOWN), policy="float32", by_operation=True, gpu_entry=entry)
-        found = reasons(generation, candidate, baseline)
+        reasons_by_code = reasons(generation, candidate, baseline)
         may_be = tf32 and float(generation.capability) >= 8
-        assert ("baseline_is_tf32" in found) is may_be
+        assert ("baseline_is_tf32" in reasons_by_code) is may_be
         if may_be:
-            assert "may mean TF32" in found["baseline_is_tf32"].text
+            assert "may mean TF32" in reasons_by_code["baseline_is_tf32"].text
 
 
 def test_layout_changes_of_the_baseline_are_named() -> None:
@@ -309,9 +313,9 @@ def test_layout_changes_of_the_baseline_are_named() -> None:
     change = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)0>"
     before = traced(kernels_ms(*AMPERE_TF32, change), policy="float32", by_operation=True)
     after = traced(kernels_ms(*ampere.float16), policy="mixed_float16", by_operation=True)
-    found = reasons(ampere, after, before)["layout_changes"]
-    assert found.evidence == {"baseline_layout_percent": pytest.approx(100 * 10 / 45), "candidate_layout_percent": 0}
-    assert "22 % of the compute time in the baseline, and 0 % here" in found.text
+    reason = reasons(ampere, after, before)["layout_changes"]
+    assert reason.evidence == {"baseline_layout_percent": pytest.approx(100 * 10 / 45), "candidate_layout_percent": 0}
+    assert "22 % of the compute time in the baseline, and 0 % here" in reason.text
 
 
 @EACH
@@ -325,7 +329,7 @@ def test_limit_takes_tf32_work_for_what_it_is(generation: Generation) -> None:
             times_ms = kernels_ms(*names)
             step_ms = sum(times_ms.values())
             step = {"profiler/step_time_ms": step_ms, "profiler/device_compute_ms": step_ms}
-            found = traced(times_ms, policy="float32", by_operation=True)
-            before = profile(found.metrics | step, compute_operations(found), device="GPU")
+            traced_profile = traced(times_ms, policy="float32", by_operation=True)
+            before = profile(traced_profile.metrics | step, compute_operations(traced_profile), device="GPU")
             limit = train_limit(before, profile(policy="mixed_float16", device="GPU"), gpu)
             assert limit == pytest.approx(step_ms / ((step_ms - 5.0) / ratio + 5.0 / 2))

@@ -44,8 +44,8 @@ def _evidence(
 
 
 def _only(reasons: tuple[Reason, ...], code: str) -> Reason:
-    (found,) = (reason for reason in reasons if reason.code == code)
-    return found
+    (only_reason,) = (reason for reason in reasons if reason.code == code)
+    return only_reason
 
 
 def _codes(data: Evidence) -> list[tuple[str, str]]:

@@ -22,12 +22,12 @@ def accounted(idle_ms: float, *, noise: float = 0.02, repeats: int = 4, profiler
         rows += [AccountRow(repeat, kind, "", "", "", "", time_ms) for kind, time_ms in parts.items()]
         step_ms = 10 - idle_ms + factor * idle_ms
         rounds += [Round(repeat, number, 0, 3, 3 * step_ms) for number in range(4)]
-    tables = [pd.DataFrame([vars(row) for row in found]) for found in (rows, rounds)]
+    tables = [pd.DataFrame([vars(row) for row in records]) for records in (rows, rounds)]
     return replace(profile(), account=tables[0], rounds=tables[1])
 
 
-def evidence(found: Profile) -> Evidence:
-    return Evidence(None, found, (), {}, {"gpus": []})
+def evidence(candidate: Profile) -> Evidence:
+    return Evidence(None, candidate, (), {}, {"gpus": []})
 
 
 @pytest.mark.parametrize(

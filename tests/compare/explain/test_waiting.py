@@ -38,35 +38,35 @@ def drawn(
 def test_interval_holds_the_truth(share: float, repeat_sd: float) -> None:
     """Of 120 intervals, 88 % at least; 95 % should."""
     random = np.random.default_rng(0)
-    found = [measured_wait(drawn(share, random, repeat_sd=repeat_sd)) for _ in range(120)]
-    assert np.mean([wait is not None and wait.low <= share <= wait.high for wait in found]) > 0.88
+    waits = [measured_wait(drawn(share, random, repeat_sd=repeat_sd)) for _ in range(120)]
+    assert np.mean([wait is not None and wait.low <= share <= wait.high for wait in waits]) > 0.88
 
 
 def test_machine_that_is_slower_in_one_pair_does_not_matter() -> None:
     """Both turns of a pair meet the same machine."""
-    found = waiting(drawn(0.3, np.random.default_rng(1), common_sd=0.5))
+    wait = waiting(drawn(0.3, np.random.default_rng(1), common_sd=0.5))
     steady = waiting(drawn(0.3, np.random.default_rng(1), common_sd=0.0))
-    assert found is not None
+    assert wait is not None
     assert steady is not None
-    assert found.high - found.low < 2 * (steady.high - steady.low)
+    assert wait.high - wait.low < 2 * (steady.high - steady.low)
 
 
 def test_repeats_that_differ_widen_the_interval() -> None:
     """The pairs of each repeat agree, and the repeats do not: the pairs would give 30 % with an error of 1 %."""
     step_ms = np.full((REPEATS, ROUNDS, 2), 10.0)
     step_ms[..., 1] = np.array([[5.0], [9.0], [6.0], [8.0]])
-    found = waiting(table(step_ms))
-    assert found is not None
-    assert found.share == pytest.approx(0.3)
-    assert found.low < 0.1
-    assert found.bound is None
+    wait = waiting(table(step_ms))
+    assert wait is not None
+    assert wait.share == pytest.approx(0.3)
+    assert wait.low < 0.1
+    assert wait.bound is None
 
 
 def test_wait_below_nothing_is_not_known() -> None:
-    found = measured_wait(drawn(-0.3, np.random.default_rng(0)))
-    assert found is not None
-    assert found.high < 0
-    assert found.is_impossible
+    wait = measured_wait(drawn(-0.3, np.random.default_rng(0)))
+    assert wait is not None
+    assert wait.high < 0
+    assert wait.is_impossible
     assert waiting(drawn(-0.3, np.random.default_rng(0))) is None
     none = waiting(drawn(0.0, np.random.default_rng(0)))  # an interval around 0 is possible
     assert none is not None
@@ -74,10 +74,10 @@ def test_wait_below_nothing_is_not_known() -> None:
 
 
 def test_no_bound_unless_the_low_end_is_above_a_tenth() -> None:
-    found = [waiting(drawn(share, np.random.default_rng(0), common_sd=0.0)) for share in (0.12, 0.3)]
-    assert [wait is not None and wait.low > 0 for wait in found] == [True, True]
-    assert [wait is not None and wait.low > LEAST_WAIT for wait in found] == [False, True]
-    assert [wait is not None and wait.bound is not None for wait in found] == [False, True]
+    waits = [waiting(drawn(share, np.random.default_rng(0), common_sd=0.0)) for share in (0.12, 0.3)]
+    assert [wait is not None and wait.low > 0 for wait in waits] == [True, True]
+    assert [wait is not None and wait.low > LEAST_WAIT for wait in waits] == [False, True]
+    assert [wait is not None and wait.bound is not None for wait in waits] == [False, True]
 
 
 def test_few_rounds_and_a_single_repeat_show_nothing() -> None:

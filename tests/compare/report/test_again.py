@@ -52,10 +52,10 @@ def test_page_with_the_study_is_the_report(
 def test_file_is_printed_as_markdown_and_as_json(
     comparison: Judging, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = write_results_of(comparison)
+    document = write_results_of(comparison)
     monkeypatch.setattr(sys, "argv", ["report", "--markdown"])
     assert main() == 0
-    assert capsys.readouterr().out == render_markdown(found)
+    assert capsys.readouterr().out == render_markdown(document)
     monkeypatch.setattr(sys, "argv", ["report", "--json"])
     assert main() == 0
     assert json.loads(capsys.readouterr().out) == json.loads(COMPARISON.read_text())

@@ -299,8 +299,8 @@ def test_report_contains_the_largest_batch_and_the_limit(project: SmallStudy, mo
     for name, size in (("float32", 512.0), ("mixed_bfloat16", 1024.0)):
         largest = {"memory/max_batch_size": size, "memory/max_batch_examples_per_s": 10 * size}
         project.edit_profile(name, metrics=read_profile(name).metrics | largest)
-    found = project.compare()
-    text = _text(replace(found, candidates=found.candidates[1:2]))
+    judging = project.compare()
+    text = _text(replace(judging, candidates=judging.candidates[1:2]))
     assert (
         "The largest batch that fits, by doubling, is 1,024 images with mixed_bfloat16 (10,200 a second), 512 with "
         "float32 (5,120 a second)." in text

@@ -58,14 +58,17 @@ def _named(item: JudgedCandidate) -> JudgedCandidate:
 def test_page_shows_any_name_as_text(project: SmallStudy) -> None:
     plain = _Page(html_of(project.compare()))
     project.edit_profile("mixed_bfloat16", warnings=NAMES)
-    found = project.compare()
-    environment = found.study.environment | {"device": NAMES[0], "settings": {f"A{n}": x for n, x in enumerate(NAMES)}}
-    found = replace(
-        found,
-        study=replace(found.study, environment=environment),
-        candidates=tuple(map(_named, found.candidates)),
+    comparison = project.compare()
+    environment = comparison.study.environment | {
+        "device": NAMES[0],
+        "settings": {f"A{n}": x for n, x in enumerate(NAMES)},
+    }
+    comparison = replace(
+        comparison,
+        study=replace(comparison.study, environment=environment),
+        candidates=tuple(map(_named, comparison.candidates)),
     )
-    html = html_of(_renamed(found, "".join(NAMES)))
+    html = html_of(_renamed(comparison, "".join(NAMES)))
     page = _Page(html)
     assert page.tags <= plain.tags
     assert page.attributes <= plain.attributes

@@ -25,10 +25,10 @@ def _spread(project: SmallStudy, by: float) -> None:
 
 def _training_only(comparison: Judging) -> Judging:
     """The comparison with the second candidate's training alone."""
-    found = comparison.candidates[1]
-    tests = {"train": found.tests["train"]}
-    alone = with_evidence(found, speedups={"train": found.speedups["train"]})
-    candidate = replace(alone, verdicts={"train": found.verdict}, tests=tests)
+    second = comparison.candidates[1]
+    tests = {"train": second.tests["train"]}
+    alone = with_evidence(second, speedups={"train": second.speedups["train"]})
+    candidate = replace(alone, verdicts={"train": second.verdict}, tests=tests)
     return replace(comparison, candidates=(candidate,))
 
 
@@ -133,8 +133,8 @@ def test_quality_that_is_shown_by_itself_is_not_called_open(project: SmallStudy)
 def test_margin_that_can_never_be_shown_is_named_once(project: SmallStudy) -> None:
     comparison = project.compare(quality_margin=0.002)
     sentences = next_steps(comparison.candidates[1], comparison)
-    found = "With 1,200 test examples, a loss of at most 0.002 of accuracy cannot be shown for 6 verdicts: use about"
-    too_few = [text for text in sentences if found in text]
+    expected = "With 1,200 test examples, a loss of at most 0.002 of accuracy cannot be shown for 6 verdicts: use about"
+    too_few = [text for text in sentences if expected in text]
     assert too_few == [sentences[0]]
 
 

@@ -29,9 +29,9 @@ def _lines(comparison: Judging, width: int) -> list[str]:
 def _with_candidates(comparison: Judging, number: int) -> Judging:
     """The comparison with `number` candidates like its second one, called `variant_<n>`."""
     first = comparison.candidates[1]
-    found = tuple(replace(first, result=replace(first.result, variant=f"variant_{n}")) for n in range(number))
-    study = replace(comparison.study, candidates=tuple(candidate.result for candidate in found))
-    return replace(comparison, study=study, candidates=found)
+    candidates = tuple(replace(first, result=replace(first.result, variant=f"variant_{n}")) for n in range(number))
+    study = replace(comparison.study, candidates=tuple(candidate.result for candidate in candidates))
+    return replace(comparison, study=study, candidates=candidates)
 
 
 def test_tables_of_any_number_of_candidates_fit_into_80_columns(comparison: Judging) -> None:

@@ -43,9 +43,9 @@ def test_settings_beside_the_policy_are_named(comparison: Judging) -> None:
 def test_repeats_that_disagree_have_an_interval_that_can_be_read(project: SmallStudy) -> None:
     project.scale_times("mixed_bfloat16", "rounds.csv", 0.01)
     project.spread_processes("mixed_bfloat16", "rounds.csv", 30.0)
-    found = project.compare(min_speedup=1.5)
-    speedup = found.candidates[1].speedups["train"]
+    judging = project.compare(min_speedup=1.5)
+    speedup = judging.candidates[1].speedups["train"]
     assert speedup.high > 100
     assert ratio_text(speedup) == f"{speedup.ratio:.2f}× ({speedup.low:.2f} to {speedup.high:,.0f})"
-    (note,) = [line for line in notes(found) if line.startswith("Two runs of the same program")]
+    (note,) = [line for line in notes(judging) if line.startswith("Two runs of the same program")]
     assert "would have had to measure over 10× in training" in note

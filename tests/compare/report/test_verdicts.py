@@ -51,9 +51,9 @@ def test_sentence_of_an_adoption_is_about_the_time(comparison: Judging) -> None:
 
 
 def test_one_seed_does_not_make_the_accuracy_the_same(project: SmallStudy) -> None:
-    found = compare(project.load(seeds=(1,), variants=("float32", "mixed_bfloat16")), CompareParams())
-    sentence = _sentence(found, 0)
-    assert found.candidates[0].verdict == "adopt"
+    judging = compare(project.load(seeds=(1,), variants=("float32", "mixed_bfloat16")), CompareParams())
+    sentence = _sentence(judging, 0)
+    assert judging.candidates[0].verdict == "adopt"
     assert "the same" not in sentence
     assert "and with one seed the accuracy changes by −0.25 (−0." in sentence
     assert ") percentage points, within the margin of 1. Use it for inference too." in sentence

@@ -117,7 +117,7 @@ def test_duplicate_across_given_splits_is_kept_in_test() -> None:
         groups=[0, 0, 1, 2, 3, 4, 5],
         given=[TRAIN, TEST, TRAIN, VALIDATION, TRAIN, VALIDATION, TEST],
     )
-    assert [(found.index, found.kept_index) for found in find_duplicates(pool)] == [(0, 1)]
+    assert [(duplicate.index, duplicate.kept_index) for duplicate in find_duplicates(pool)] == [(0, 1)]
     assert [sorted(part.tolist()) for part in split(pool, USUAL, 0)] == [[2, 4], [3, 5], [1, 6]]
 
 

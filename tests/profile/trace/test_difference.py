@@ -24,9 +24,9 @@ def compare(save: Save) -> Callable[[Any, Any], Difference]:
     return read
 
 
-def text(found: Difference, width: int = 200) -> str:
+def text(comparison: Difference, width: int = 200) -> str:
     stream = StringIO()
-    Console(file=stream, width=width, highlight=False).print(render(found, ("old", "new")))
+    Console(file=stream, width=width, highlight=False).print(render(comparison, ("old", "new")))
     return stream.getvalue()
 
 
@@ -41,23 +41,25 @@ def test_kernels_of_one_layer_pair_in_two_precisions(
         xspaces.Kernel("ampere_h16816gemm_128x128", 100, "model/dense/MatMul:MatMul"),
         xspaces.Kernel("Cast_GPU_DT_FLOAT_DT_HALF_kernel", 20, "model/dense/Cast:Cast"),
     ]
-    found = compare(xspaces.gpu_space(before, steps=3), xspaces.gpu_space(after, steps=6))
+    comparison = compare(xspaces.gpu_space(before, steps=3), xspaces.gpu_space(after, steps=6))
 
-    changes = [(c.layer, c.operation, c.before_ms, c.after_ms, c.before_dtype, c.after_dtype) for c in found.operations]
+    changes = [
+        (c.layer, c.operation, c.before_ms, c.after_ms, c.before_dtype, c.after_dtype) for c in comparison.operations
+    ]
     assert changes == [
         ("model/dense", "MatMul", pytest.approx(0.3), pytest.approx(0.1), "float32", "float16"),
         ("model/relu", "Relu", pytest.approx(0.05), None, "float32", None),
         ("model/dense", "Cast", None, pytest.approx(0.02), None, "float32"),
     ]
-    assert [change.operation for change in found.gained] == ["MatMul", "Relu"]
-    assert [change.operation for change in found.lost] == ["Cast"]
-    old, new = found.metrics
+    assert [change.operation for change in comparison.gained] == ["MatMul", "Relu"]
+    assert [change.operation for change in comparison.lost] == ["Cast"]
+    old, new = comparison.metrics
     assert (old["profiler/compute_16bit_percent"], old["profiler/tensor_core_percent"]) == (0, 0)
     assert new["profiler/tensor_core_percent"] == pytest.approx(100 * 100 / 120)
     assert old["profiler/step_time_ms"] == pytest.approx(0.35)
-    assert (found.per_step, found.notes) == (True, (NOISE,))
+    assert (comparison.per_step, comparison.notes) == (True, (NOISE,))
 
-    shown = " ".join(text(found).split())
+    shown = " ".join(text(comparison).split())
     assert "│ step time, ms │ 0.35 │ 0.12 │ -0.23 (-66 %) │" in shown
     assert "│ compute 16-bit, % │ 0 │ 83.33 │ +83.33 points │" in shown
     assert "│ model/dense │ MatMul │ 0.3 │ 0.1 │ -0.2 │ float32 to float16 │" in shown
@@ -69,10 +71,10 @@ def test_equal_code_on_more_steps_and_devices_has_no_change(
     xspaces: ModuleType, compare: Callable[[Any, Any], Difference]
 ) -> None:
     kernels = [xspaces.Kernel("ampere_sgemm_128x64_tn", 300)]
-    found = compare(xspaces.gpu_space(kernels, steps=3), xspaces.gpu_space(kernels, steps=5, devices=2))
-    assert [change.before_ms for change in found.operations] == [pytest.approx(0.3)]
-    assert (found.gained, found.lost) == ((), ())
-    assert "Operations" not in text(found)
+    comparison = compare(xspaces.gpu_space(kernels, steps=3), xspaces.gpu_space(kernels, steps=5, devices=2))
+    assert [change.before_ms for change in comparison.operations] == [pytest.approx(0.3)]
+    assert (comparison.gained, comparison.lost) == ((), ())
+    assert "Operations" not in text(comparison)
 
 
 def test_operations_are_divided_by_the_markers_also_of_dropped_steps() -> None:
@@ -82,8 +84,8 @@ def test_operations_are_divided_by_the_markers_also_of_dropped_steps() -> None:
             "CPU", (StepBreakdown(2.0),) * (marked_steps - 2), (operation,), (), None, marked_steps=marked_steps
         )
 
-    found = difference(trace(4), trace(10))
-    assert [(change.before_ms, change.after_ms) for change in found.operations] == [(1.0, 1.0)]
+    comparison = difference(trace(4), trace(10))
+    assert [(change.before_ms, change.after_ms) for change in comparison.operations] == [(1.0, 1.0)]
 
 
 def test_trace_of_a_cpu_has_no_numbers_of_a_gpu(xspaces: ModuleType, compare: Callable[[Any, Any], Difference]) -> None:
@@ -91,11 +93,11 @@ def test_trace_of_a_cpu_has_no_numbers_of_a_gpu(xspaces: ModuleType, compare: Ca
     after = xspaces.cpu_space(
         [xspaces.HostOperation("f/dense/MatMul:_MklMatMul", 200), xspaces.HostOperation("Iterator::Root", 500)]
     )
-    found = compare(before, after)
-    names = {name for metrics in found.metrics for name in metrics}
+    comparison = compare(before, after)
+    names = {name for metrics in comparison.metrics for name in metrics}
     assert not {name for name in names if "16bit" in name or "tensor_core" in name or "device" in name}
-    assert [(c.operation, c.before_ms, c.after_ms) for c in found.operations] == [("MatMul", 0.3, 0.2)]
-    shown = text(found)
+    assert [(c.operation, c.before_ms, c.after_ms) for c in comparison.operations] == [("MatMul", 0.3, 0.2)]
+    shown = text(comparison)
     assert "16-bit, %" not in shown
     assert "BEFORE: without the traced graph a CPU's operations have no data types" in shown
 
@@ -104,33 +106,33 @@ def test_without_step_markers_times_are_of_the_whole_trace(
     xspaces: ModuleType, compare: Callable[[Any, Any], Difference]
 ) -> None:
     kernels = [xspaces.Kernel("ampere_sgemm_128x64_tn", 300)]
-    found = compare(xspaces.gpu_space(kernels, steps=2), xspaces.gpu_space(kernels, steps=3, markers=False))
-    assert found.after.marked_steps == 0
-    assert [(change.before_ms, change.after_ms) for change in found.operations] == [(0.6, 0.9)]
-    assert "of the whole traces, because not both have step markers" in found.notes[1]
-    assert "ms in the whole trace" in text(found)
-    assert "profiler/step_time_ms" not in found.metrics[1]
+    comparison = compare(xspaces.gpu_space(kernels, steps=2), xspaces.gpu_space(kernels, steps=3, markers=False))
+    assert comparison.after.marked_steps == 0
+    assert [(change.before_ms, change.after_ms) for change in comparison.operations] == [(0.6, 0.9)]
+    assert "of the whole traces, because not both have step markers" in comparison.notes[1]
+    assert "ms in the whole trace" in text(comparison)
+    assert "profiler/step_time_ms" not in comparison.metrics[1]
 
 
 def test_kernels_without_an_operation_pair_by_what_they_compute(
     xspaces: ModuleType, compare: Callable[[Any, Any], Difference]
 ) -> None:
-    found = compare(
+    comparison = compare(
         xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300, operation="")]),
         xspaces.gpu_space([xspaces.Kernel("ampere_h16816gemm_128x128", 100, operation="")]),
     )
-    (change,) = found.operations
+    (change,) = comparison.operations
     assert (change.layer, change.operation) == ("", "matrix kernels without an operation")
     assert (change.before_dtype, change.after_dtype) == ("float32", "float16")
-    assert "assigns to no operation are paired by what they compute only" in found.notes[-1]
+    assert "assigns to no operation are paired by what they compute only" in comparison.notes[-1]
 
 
 def test_devices_that_differ_are_noted(xspaces: ModuleType, compare: Callable[[Any, Any], Difference]) -> None:
-    found = compare(
+    comparison = compare(
         xspaces.cpu_space([xspaces.HostOperation("dense/MatMul:MatMul", 300)]),
         xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 100)]),
     )
-    assert "BEFORE is a trace of a CPU and AFTER one of a GPU: the device differs." in found.notes
+    assert "BEFORE is a trace of a CPU and AFTER one of a GPU: the device differs." in comparison.notes
 
 
 @pytest.mark.parametrize("hidden", ["\x1b[2J", "\x9b2J", "a\nb", "\u202eabc", "\u2028", "[bold]x[/bold]", "\ud800"])

@@ -53,7 +53,7 @@ def test_steps_are_found(folder: Path, name: str, marked: int, steps: int) -> No
 
 
 def test_traces_of_the_page_can_be_compared(folder: Path) -> None:
-    found = difference(read_trace(folder / "logs" / "before"), read_trace(folder / "logs" / "after"))
-    assert found.per_step
-    paired = {change.operation for change in found.operations if change.before_ms and change.after_ms}
+    comparison = difference(read_trace(folder / "logs" / "before"), read_trace(folder / "logs" / "after"))
+    assert comparison.per_step
+    paired = {change.operation for change in comparison.operations if change.before_ms and change.after_ms}
     assert "MatMul" in paired

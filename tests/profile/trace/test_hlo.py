@@ -30,15 +30,15 @@ def shaped(message: Any, *tensors: Tensor) -> None:
 
 def program(name: str, reads: list[Tensor], writes: list[Tensor], product: bool = False) -> bytes:
     """A program with one fusion, which multiplies its first two inputs if it is a product."""
-    found = _HLO()
-    entry, body = found.hlo_module.computations.add(id=1), found.hlo_module.computations.add(id=2)
+    message = _HLO()
+    entry, body = message.hlo_module.computations.add(id=1), message.hlo_module.computations.add(id=2)
     fusion = entry.instructions.add(name=name.encode(), opcode=b"fusion", id=100, called_computation_ids=[2])
     shaped(fusion.shape, *writes)
     for number, tensor in enumerate(reads):
         shaped(body.instructions.add(name=b"p", opcode=b"parameter", id=number).shape, tensor)
     if product:
         shaped(body.instructions.add(name=b"dot.1", opcode=b"dot", id=50, operand_ids=[0, 1]).shape, *writes)
-    return bytes(found.SerializeToString())
+    return bytes(message.SerializeToString())
 
 
 IMAGES = (32, 16, 16, 8)
@@ -67,9 +67,9 @@ CASES = {
 
 @pytest.mark.parametrize(("text", "dtype"), CASES.values(), ids=CASES)
 def test_type_of_a_fusion(text: bytes, dtype: str | None) -> None:
-    found = fusion_dtypes([text])
-    assert list(found.values()) == ([] if dtype is None else [dtype])
-    assert not any("." in name for name in found)
+    dtypes = fusion_dtypes([text])
+    assert list(dtypes.values()) == ([] if dtype is None else [dtype])
+    assert not any("." in name for name in dtypes)
 
 
 def test_name_with_several_types_is_left_out() -> None:
@@ -109,8 +109,8 @@ def test_fields_are_those_of_the_schema_of_xla() -> None:
     names = {"HloProto": "HloProto", "Shape": "ShapeProto", "OpMetadata": "OpMetadata"}
     messages = {message.name: message for file in (schema, data) for message in file.message_type}
     for name, fields in _FIELDS.items():
-        found = {field.name: field.number for field in messages[names.get(name, f"Hlo{name}Proto")].field}
-        assert {field: found[field] for field, *_ in fields} == {field: number for field, number, _ in fields}
+        field_numbers = {field.name: field.number for field in messages[names.get(name, f"Hlo{name}Proto")].field}
+        assert {field: field_numbers[field] for field, *_ in fields} == {field: number for field, number, _ in fields}
     (types,) = (enum for enum in data.enum_type if enum.name == "PrimitiveType")
     numbers = {value.name: value.number for value in types.value}
     assert {name: _TYPES[numbers[name]] for name in ("F16", "BF16", "F32", "F64", "F8E4M3FN")} == {

@@ -62,9 +62,9 @@ KERNELS = [*public_names(), *MORE_NAMES]
 def test_dtype_tensor_cores_and_category_of_kernels() -> None:
     assert len(KERNELS) > 500
     for dtype, tensor_cores, category, name in KERNELS:
-        found = kernel_dtype(name)
-        assert (found or "?") == dtype, name
-        assert uses_tensor_cores(name, found) is TENSOR_CORES[tensor_cores], name
+        inferred_dtype = kernel_dtype(name)
+        assert (inferred_dtype or "?") == dtype, name
+        assert uses_tensor_cores(name, inferred_dtype) is TENSOR_CORES[tensor_cores], name
         assert is_cast_kernel(name) is (category == "cast"), name
         assert kernel_category(name) == category.replace("cast", "memory"), name
 

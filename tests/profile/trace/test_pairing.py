@@ -30,13 +30,13 @@ def _timed(op_type: str, name: str, time_ms: float, dtype: str | None) -> Timed:
 
 def _changes(before: list[Row], after: list[Row]) -> dict[Key, Pair]:
     sides = paired_times([_timed(*row) for row in before], [_timed(*row) for row in after])
-    found = {}
+    pairs = {}
     for key in sides[0] | sides[1]:
         both = [side.get(key, {}) for side in sides]
         before_ms, after_ms = (sum(by_dtype.values()) or None for by_dtype in both)
         dtypes = [max(by_dtype, key=by_dtype.__getitem__, default=None) for by_dtype in both]
-        found[key] = Pair(before_ms, after_ms, *dtypes)
-    return found
+        pairs[key] = Pair(before_ms, after_ms, *dtypes)
+    return pairs
 
 
 def test_layer_pairs_whichever_library_computes_it() -> None:
@@ -98,9 +98,9 @@ PAIRS = {
 
 @pytest.mark.parametrize(("before", "after", "key"), PAIRS.values(), ids=PAIRS.keys())
 def test_names_pair_between_policies(before: tuple[str, str], after: tuple[str, str], key: tuple[str, str]) -> None:
-    found = _changes([(*before, 1.0, "float32")], [(*after, 3.0, "float16")])
-    assert list(found) == [key]
-    assert (found[key].baseline_ms, found[key].candidate_ms) == (1.0, 3.0)
+    pairs = _changes([(*before, 1.0, "float32")], [(*after, 3.0, "float16")])
+    assert list(pairs) == [key]
+    assert (pairs[key].baseline_ms, pairs[key].candidate_ms) == (1.0, 3.0)
 
 
 def test_gradients_are_separate_from_forward_operations() -> None:
@@ -110,8 +110,8 @@ def test_gradients_are_separate_from_forward_operations() -> None:
         ("Mul", f"{GRADIENT}/bn_1/batchnorm/mul_1/Mul", 4.0, "float32"),
         ("Mul", f"{GRADIENT}/bn_1/batchnorm/mul_1/Mul_1", 8.0, "float32"),
     ]
-    found = _changes(rows, [])
-    assert {key: change.baseline_ms for key, change in found.items()} == {
+    pairs = _changes(rows, [])
+    assert {key: change.baseline_ms for key, change in pairs.items()} == {
         ("cnn_1/scale_1", "Mul"): 1.0,
         ("cnn_1/scale_1", "Mul (gradient)"): 2.0,
         ("cnn_1/bn_1", "Mul (gradient)"): 12.0,
@@ -131,9 +131,9 @@ def test_gradients_in_a_loop_belong_to_the_layer_in_the_loop() -> None:
         ("Mul", f"{body}/net_1/lstm_1/while/lstm_cell_1/mul_2_grad/Mul", 4.0, "bfloat16"),
         ("AddN", f"{body}/AddN_2", 8.0, "float32"),
     ]
-    found = {key: change.baseline_ms for key, change in _changes(rows, rows).items()}
+    times_ms = {key: change.baseline_ms for key, change in _changes(rows, rows).items()}
     cell = "net_1/lstm_1/while/lstm_cell_1"
-    assert found == {
+    assert times_ms == {
         (cell, "MatMul"): 1.0,
         (cell, "Mul"): 1.0,
         (cell, "MatMul (gradient)"): 3.0,
@@ -162,11 +162,11 @@ def test_casts_belong_to_their_layer_and_have_no_time_before() -> None:
         ("Cast", f"{RUN}/cnn_1/conv2d_1/Cast_5", 2.0, "float32"),
         ("Cast", f"{GRADIENT}/conv2d_1/Cast_5/Cast", 4.0, "float16"),
     ]
-    found = _changes([], after)
-    forward = found["cnn_1/conv2d_1", "Cast"]
+    pairs = _changes([], after)
+    forward = pairs["cnn_1/conv2d_1", "Cast"]
     assert (forward.baseline_ms, forward.candidate_ms) == (None, 3.0)
     assert (forward.baseline_dtype, forward.candidate_dtype) == (None, "float32")
-    assert found["cnn_1/conv2d_1", "Cast (gradient)"].candidate_ms == 4.0
+    assert pairs["cnn_1/conv2d_1", "Cast (gradient)"].candidate_ms == 4.0
 
 
 def test_data_type_is_the_one_with_the_most_time() -> None:

@@ -128,8 +128,8 @@ def test_gpu_trace_is_read_completely(xspaces: ModuleType, save: Save) -> None:
     assert metrics["profiler/step_time_ms_sd"] == pytest.approx(0)
     assert metrics["memory/peak_mib"] == 3
 
-    found = [(kernel.kernel, kernel.name, kernel.occurrences, kernel.self_time_us) for kernel in trace.kernels]
-    assert found == [
+    rows = [(kernel.kernel, kernel.name, kernel.occurrences, kernel.self_time_us) for kernel in trace.kernels]
+    assert rows == [
         ("ampere_h16816gemm_128x128", "dense/MatMul", 3, 900),
         ("loop_fusion_1", "relu/Relu", 3, 300),
         ("gemm_fusion_dot_2", "dense_1/MatMul", 3, 150),

@@ -28,8 +28,8 @@ def test_time_of_operations_inside_of_another_is_theirs(xspaces: ModuleType, sav
     ):
         space.event(xspaces.HOST, "tf_Compute", name, start, duration)
     space.event(xspaces.HOST, "tf_data_private_threadpool", "decode:DecodeJpeg", 0, 70)
-    found = totals(host_threads(parse(save(space)).planes))
-    assert {(one.name, one.occurrences, one.self_time_us, one.is_input) for one in found} == {
+    operations = totals(host_threads(parse(save(space)).planes))
+    assert {(one.name, one.occurrences, one.self_time_us, one.is_input) for one in operations} == {
         ("model/lstm/while", 1, 40.0, False),
         ("while/MatMul", 2, 60.0, False),
         ("decode", 1, 70.0, True),
@@ -67,16 +67,16 @@ def test_operation_and_type_of_a_kernel(
 
 def compiled() -> bytes:
     """A program with a convolution, a loop and a conversion; the latter two name no operation."""
-    found = _HLO()
-    found.hlo_module.name = b"step.1"
-    entry = found.hlo_module.computations.add(id=1)
+    program = _HLO()
+    program.hlo_module.name = b"step.1"
+    entry = program.hlo_module.computations.add(id=1)
     for name, opcode in (("convolution.2", "convolution"), ("while.1", "while"), ("wrapped_convert.3", "fusion")):
         instruction = entry.instructions.add(name=name.encode(), opcode=opcode.encode(), id=len(entry.instructions))
         instruction.shape.element_type = _BF16
         instruction.shape.dimensions.append(8)
     entry.instructions[0].metadata.op_name = b"net/conv/convolution"
     entry.instructions[0].metadata.op_type = b"Conv2D"
-    return bytes(found.SerializeToString())
+    return bytes(program.SerializeToString())
 
 
 def test_data_types_without_a_graph_are_those_of_xla(xspaces: ModuleType, save: Save) -> None:
@@ -100,8 +100,8 @@ def test_instructions_of_xla_last_until_their_last_thread_is_done(xspaces: Modul
     space.event(xspaces.HOST, "Eigen", "end: convolution.2", 69, 1, _c=2)
     space.event(xspaces.HOST, "Eigen", "unknown.4", 80, 9, hlo_op="unknown.4", _p=4, **of_one)
     space.event(xspaces.HOST, "tf_Compute", "step:XlaLaunch", 0, 100)
-    found = totals(host_threads(parse(save(space)).planes))
-    assert {(one.type, one.name, one.dtype, one.self_time_us) for one in found} == {
+    operations = totals(host_threads(parse(save(space)).planes))
+    assert {(one.type, one.name, one.dtype, one.self_time_us) for one in operations} == {
         ("Conv2D", "net/conv/convolution", "bfloat16", 60.0),
         ("Cast", "wrapped_convert.3", "bfloat16", 8.0),
         ("unknown", "unknown.4", None, 9.0),

@@ -63,27 +63,27 @@ def test_instants_are_shared_by_what_runs_then(tmp_path: Path) -> None:
 
 def test_innermost_operation_of_a_thread_counts(tmp_path: Path) -> None:
     thread = ("tf_Compute/1", [(2, 10.0, 18.0), (3, 12.0, 15.0), (4, 13.0, 14.0), (4, 15.0, 16.0)])
-    found, _ = traced_steps(written(tmp_path / "x", MARKERS, thread))
-    assert found.shares_ms == {a(): 4.0, B: 2.0, C: 2.0}
-    assert found.step_ms == sum(found.shares_ms.values()) + found.host_ms
+    step, _ = traced_steps(written(tmp_path / "x", MARKERS, thread))
+    assert step.shares_ms == {a(): 4.0, B: 2.0, C: 2.0}
+    assert step.step_ms == sum(step.shares_ms.values()) + step.host_ms
 
 
 def test_threads_of_the_input_pipeline_are_told_apart(tmp_path: Path) -> None:
-    found, _ = traced_steps(written(tmp_path / "x", MARKERS, ("tf_data_private_threadpool/1", [(2, 10.0, 12.0)])))
-    assert found.shares_ms == {a(is_input=True): 2.0}
+    step, _ = traced_steps(written(tmp_path / "x", MARKERS, ("tf_data_private_threadpool/1", [(2, 10.0, 12.0)])))
+    assert step.shares_ms == {a(is_input=True): 2.0}
 
 
 def test_operations_are_cut_to_the_steps(tmp_path: Path) -> None:
     """One begins in the step that is left out, one runs over two steps, and one ends behind the last."""
     thread = ("tf_Compute/1", [(2, 8.0, 12.0), (4, 18.0, 23.0), (3, 28.0, 40.0)])
-    found = traced_steps(written(tmp_path / "x", MARKERS, thread))
-    assert [step.shares_ms for step in found] == [{a(): 2.0, C: 2.0}, {C: 3.0, B: 2.0}]
+    steps = traced_steps(written(tmp_path / "x", MARKERS, thread))
+    assert [step.shares_ms for step in steps] == [{a(): 2.0, C: 2.0}, {C: 3.0, B: 2.0}]
 
 
 def test_step_lasts_until_the_next_begins(tmp_path: Path) -> None:
     markers = ("python", [(1, 0.0, 10.0), (1, 10.0, 18.0), (1, 20.0, 30.0)])
-    found = traced_steps(written(tmp_path / "x", markers, ("tf_Compute/1", [(2, 11.0, 12.0)])))
-    assert [(step.step_ms, step.host_ms) for step in found] == [(10.0, 9.0), (10.0, 10.0)]
+    steps = traced_steps(written(tmp_path / "x", markers, ("tf_Compute/1", [(2, 11.0, 12.0)])))
+    assert [(step.step_ms, step.host_ms) for step in steps] == [(10.0, 9.0), (10.0, 10.0)]
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_kernels_of_a_gpu_share_the_instants_of_its_streams(tmp_path: Path) -> N
     derived = plane.lines.add(name=b"TensorFlow Ops", timestamp_ns=10**6)
     derived.events.add(metadata_id=1, offset_ps=0, duration_ps=30 * MS)
     path.write_bytes(space.SerializeToString())
-    found, idle = traced_steps(path)
-    assert found.shares_ms == {
+    step, idle = traced_steps(path)
+    assert step.shares_ms == {
         Operation(
             "Conv2D", "net/conv/Conv2D", "Device", dtype="float16", tensor_core=True, kernel="sm80_xmma_fprop_f16f16"
         ): 4.0 + 1,
         Operation("", "", "Device", kernel="MemcpyH2D"): 1.0 + 2,
     }
-    assert (found.host_ms, idle.host_ms) == (2.0, 10.0)
+    assert (step.host_ms, idle.host_ms) == (2.0, 10.0)
 
 
 PLANTED = """

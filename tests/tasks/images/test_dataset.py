@@ -31,9 +31,9 @@ def batches(
     return [(x.numpy(), y.numpy()) for x, y in dataset.training_batches(split, train, seed, **span)]
 
 
-def assert_equal(found: list[Any], expected: list[Any]) -> None:
-    assert len(found) == len(expected)
-    for (images, labels), (other_images, other_labels) in zip(found, expected, strict=True):
+def assert_equal(actual: list[Any], expected: list[Any]) -> None:
+    assert len(actual) == len(expected)
+    for (images, labels), (other_images, other_labels) in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(images, other_images)
         np.testing.assert_array_equal(labels, other_labels)
 
@@ -54,12 +54,15 @@ def test_batches_do_not_depend_on_the_number_of_threads(split: Split) -> None:
 
 
 def test_epoch_has_each_image_at_most_once_in_full_batches(split: Split) -> None:
-    found = batches(split)
-    assert len(found) == PLAIN.epochs * STEPS
+    training_batches = batches(split)
+    assert len(training_batches) == PLAIN.epochs * STEPS
     for epoch in range(PLAIN.epochs):
-        labels = np.concatenate([y for _, y in found[epoch * STEPS : (epoch + 1) * STEPS]])
+        labels = np.concatenate([y for _, y in training_batches[epoch * STEPS : (epoch + 1) * STEPS]])
         assert len(set(labels.tolist())) == len(labels) == STEPS * BATCH_SIZE
-    orders = {tuple(np.concatenate([y for _, y in found[at : at + STEPS]])) for at in range(0, len(found), STEPS)}
+    orders = {
+        tuple(np.concatenate([y for _, y in training_batches[at : at + STEPS]]))
+        for at in range(0, len(training_batches), STEPS)
+    }
     assert len(orders) == PLAIN.epochs
 
 
@@ -88,10 +91,10 @@ def test_batch_larger_than_the_training_set_is_refused(split: Split) -> None:
 
 
 def test_ordered_batches_have_every_image_in_order(split: Split) -> None:
-    found = [(x.numpy(), y.numpy()) for x, y in dataset.ordered_batches(split, 8, threads=2)]
-    assert [len(y) for _, y in found] == [8, 8, 6]
-    np.testing.assert_array_equal(np.concatenate([x for x, _ in found]), split.images)
-    np.testing.assert_array_equal(np.concatenate([y for _, y in found]), split.labels)
+    ordered_batches = [(x.numpy(), y.numpy()) for x, y in dataset.ordered_batches(split, 8, threads=2)]
+    assert [len(y) for _, y in ordered_batches] == [8, 8, 6]
+    np.testing.assert_array_equal(np.concatenate([x for x, _ in ordered_batches]), split.images)
+    np.testing.assert_array_equal(np.concatenate([y for _, y in ordered_batches]), split.labels)
 
 
 def augmented(images: np.ndarray, seed: tuple[int, int] = (0, 0), **changes: Any) -> np.ndarray:
@@ -100,9 +103,9 @@ def augmented(images: np.ndarray, seed: tuple[int, int] = (0, 0), **changes: Any
 
 def test_flip_mirrors_about_half_of_the_images_exactly() -> None:
     images = np.random.default_rng(1).integers(0, 256, (200, 7, 6, 3), dtype=np.uint8)
-    found = augmented(images, flip=True)
-    same = (found == images).all(axis=(1, 2, 3))
-    mirrored = (found == images[:, :, ::-1]).all(axis=(1, 2, 3))
+    flipped = augmented(images, flip=True)
+    same = (flipped == images).all(axis=(1, 2, 3))
+    mirrored = (flipped == images[:, :, ::-1]).all(axis=(1, 2, 3))
     assert (same ^ mirrored).all()
     assert 70 < mirrored.sum() < 130
 
@@ -130,8 +133,8 @@ def centre_of_mass(image: np.ndarray) -> tuple[float, float]:
 def test_shift_stays_within_its_limit_and_fills_with_black() -> None:
     images = np.zeros((100, 21, 21, 1), dtype=np.uint8)
     images[:, 10, 10] = 255
-    found = [centre_of_mass(image) for image in augmented(images, shift_fraction=0.2)]
-    shifts = np.abs(np.asarray(found) - 10)
+    centres = [centre_of_mass(image) for image in augmented(images, shift_fraction=0.2)]
+    shifts = np.abs(np.asarray(centres) - 10)
     assert shifts.max() <= 0.2 * 21 + 0.5
     assert shifts.max(axis=0).min() > 2  # in both directions, and close to the limit
     assert augmented(np.full((1, 8, 8, 1), 255, np.uint8), shift_fraction=0.5).min() == 0
@@ -140,10 +143,10 @@ def test_shift_stays_within_its_limit_and_fills_with_black() -> None:
 def test_rotation_is_about_the_centre_and_within_its_limit() -> None:
     images = np.zeros((100, 41, 41, 1), dtype=np.uint8)
     images[:, 20, 35:38] = 255  # to the right of the centre
-    found = np.asarray([centre_of_mass(image) for image in augmented(images, rotate_degrees=30)]) - 20
-    angles = np.degrees(np.arctan2(found[:, 0], found[:, 1]))
+    offsets = np.asarray([centre_of_mass(image) for image in augmented(images, rotate_degrees=30)]) - 20
+    angles = np.degrees(np.arctan2(offsets[:, 0], offsets[:, 1]))
     assert 20 < np.abs(angles).max() < 31
-    np.testing.assert_allclose(np.hypot(*found.T), 16, atol=0.5)
+    np.testing.assert_allclose(np.hypot(*offsets.T), 16, atol=0.5)
 
 
 def test_prepared_images_can_be_opened(prepared_template: Path) -> None:

@@ -47,32 +47,32 @@ def rates(**train: Any) -> list[float]:
 
 
 def test_cosine_has_a_linear_warm_up_and_decays_to_zero() -> None:
-    found = rates(warmup_epochs=10.0)
-    assert found[0] == pytest.approx(0.05)
-    np.testing.assert_allclose(np.diff(found[:10], 2), 0, atol=1e-6)
-    assert max(found) == found[10] == pytest.approx(0.5)
-    assert found[25] == pytest.approx(0.25)  # halfway
-    assert found[40] == pytest.approx(0, abs=1e-7)
+    learning_rates = rates(warmup_epochs=10.0)
+    assert learning_rates[0] == pytest.approx(0.05)
+    np.testing.assert_allclose(np.diff(learning_rates[:10], 2), 0, atol=1e-6)
+    assert max(learning_rates) == learning_rates[10] == pytest.approx(0.5)
+    assert learning_rates[25] == pytest.approx(0.25)  # halfway
+    assert learning_rates[40] == pytest.approx(0, abs=1e-7)
 
 
 def test_cosine_without_warm_up_starts_at_the_highest_rate() -> None:
-    found = rates(warmup_epochs=0.0)
-    assert found[0] == max(found) == pytest.approx(0.5)
-    assert found[20] == pytest.approx(0.25)
-    assert found[40] == pytest.approx(0, abs=1e-7)
+    learning_rates = rates(warmup_epochs=0.0)
+    assert learning_rates[0] == max(learning_rates) == pytest.approx(0.5)
+    assert learning_rates[20] == pytest.approx(0.25)
+    assert learning_rates[40] == pytest.approx(0, abs=1e-7)
 
 
 def test_constant_schedule_does_not_decay() -> None:
     assert rates(schedule="constant", warmup_epochs=0.0) == pytest.approx([0.5] * 41)
-    found = rates(schedule="constant", warmup_epochs=5.0)
-    assert found[0] == pytest.approx(0.1)
-    assert found[5:] == pytest.approx([0.5] * 36)
+    learning_rates = rates(schedule="constant", warmup_epochs=5.0)
+    assert learning_rates[0] == pytest.approx(0.1)
+    assert learning_rates[5:] == pytest.approx([0.5] * 36)
 
 
 def test_warm_up_over_the_whole_training_reaches_the_highest_rate() -> None:
-    found = rates(warmup_epochs=40.0)
-    assert found[39] < found[40] == pytest.approx(0.5)
-    assert np.isfinite(found).all()
+    learning_rates = rates(warmup_epochs=40.0)
+    assert learning_rates[39] < learning_rates[40] == pytest.approx(0.5)
+    assert np.isfinite(learning_rates).all()
 
 
 def test_without_a_training_the_steps_are_those_at_the_beginning_of_one() -> None:
@@ -96,9 +96,9 @@ def test_optimizer_is_the_named_one(name: str, kind: Any) -> None:
 
 def test_initial_weights_are_the_same_in_every_precision() -> None:
     weights = {policy: model(policy).get_weights() for policy in ("float32", "mixed_float16", "mixed_bfloat16")}
-    for found in weights.values():
-        assert all(array.dtype == np.float32 for array in found)
-        for array, expected in zip(found, weights["float32"], strict=True):
+    for arrays in weights.values():
+        assert all(array.dtype == np.float32 for array in arrays)
+        for array, expected in zip(arrays, weights["float32"], strict=True):
             np.testing.assert_array_equal(array, expected)
     other = model(seed=1).get_weights()
     assert not all(np.array_equal(a, b) for a, b in zip(other, weights["float32"], strict=True))
