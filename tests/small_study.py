@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,16 +17,15 @@ from numpy.typing import NDArray
 from rich.console import RenderableType
 
 from halfstep import files
+from halfstep.compare.case import Case, Judging
+from halfstep.compare.document import document_of, judged
 from halfstep.compare.explain.account import account_of, with_names
 from halfstep.compare.explain.accounts import Accounts
-from halfstep.compare.explain.evidence import Evidence
 from halfstep.compare.explain.limit import compute_operations
-from halfstep.compare.judge import document_of
-from halfstep.compare.judging import JudgedCandidate, Judging, compare
 from halfstep.compare.report.html import render_report
 from halfstep.compare.report.terminal import render
 from halfstep.compare.stage import write_results
-from halfstep.compare.study import Study, load_study
+from halfstep.compare.study import Study, VariantResult, load_study
 from halfstep.operations.op_kinds import Layers
 from halfstep.params import CompareParams, Variant
 from halfstep.results import comparison as document
@@ -56,6 +55,7 @@ from halfstep.results.training import (
     METRICS,
     PREDICTIONS,
     SCORES,
+    Training,
     TrainingMetrics,
     write_not_trained,
     write_training,
@@ -64,6 +64,7 @@ from halfstep.stats.resampling import metric_scores
 from halfstep.stats.speedup import CONFIDENCE, REPEAT_SD, ProcessTimes, Speedup
 from halfstep.text import TRAIN, inference_measure
 
+_Compared = TypeVar("_Compared", Case, Judging)
 VARIANTS = ("float32", "mixed_float16", "mixed_bfloat16", "float16")
 FAILED = "float16"
 MEASURED = tuple(name for name in VARIANTS if name != FAILED)
@@ -374,7 +375,7 @@ class SmallStudy:
             files.write_manifest(files.profile_dir(name))
 
     def compare_speed_only(self, **params: Any) -> Judging:
-        return compare(self.load(variants=MEASURED), CompareParams(**params))
+        return judged(self.load(variants=MEASURED), CompareParams(**params))
 
     def make_synthetic(self) -> None:
         write_prepared(synthetic=True)
@@ -470,7 +471,7 @@ class SmallStudy:
         return load_study("float32", variants, seeds, BATCH_SIZES)
 
     def compare(self, **params: Any) -> Judging:
-        return compare(self.load(), CompareParams(**params))
+        return judged(self.load(), CompareParams(**params))
 
 
 def _edit(document: type[Document], path: Path, changes: dict[str, Any]) -> None:
@@ -568,28 +569,51 @@ def accounts_between(before: Profile, after: Profile) -> Accounts | None:
     return Accounts(tables[0], tables[1], tuple(calm_ms), tables[2])
 
 
-def accounted(data: Evidence) -> Evidence:
-    """The evidence with an account of the operations of its profiles."""
-    assert data.baseline is not None
-    accounts = accounts_between(data.baseline, data.candidate)
+def given(item: _Compared, **values: Any) -> _Compared:
+    """A copy of a case, or of all cases, of which these values are given and all others follow."""
+    kind = type(item)
+    computed = {name: value for name, value in values.items() if hasattr(kind, name)}
+    copy: _Compared = object.__new__(type(kind.__name__, (kind,), computed))
+    kept = {name: value for name, value in vars(item).items() if not hasattr(kind, name)}
+    vars(copy).update(kept | {name: value for name, value in values.items() if name not in computed})
+    if isinstance(copy, Judging):
+        copy.cases = tuple(given(case, _judging=copy) for case in copy.cases)
+    return copy
+
+
+def case_of(
+    before: Profile | None,
+    after: Profile,
+    speedup: Speedup | None,
+    machine: dict[str, Any],
+    *,
+    trainings: tuple[Training, ...] = (),
+    classes: int | None = None,
+    rejected: Sequence[str] = (),
+    **values: Any,
+) -> Case:
+    """Two profiles side by side as a rule sees them, with a speed-up of training and other values that are given."""
+    result = VariantResult(after.summary.variant, trainings, after)
+    case = Case(result, before, environment=machine, classes=classes, rejected=rejected)
+    return given(case, **{"speedups": {} if speedup is None else {TRAIN: speedup}} | values)
+
+
+def accounted(case: Case) -> Case:
+    """The case with an account of the operations of its profiles."""
+    assert case.baseline is not None
+    accounts = accounts_between(case.baseline, case.candidate)
     if accounts is None:
-        return data
-    factor = accounts.calm[0]["baseline_ms"].iloc[0] / data.speedups[TRAIN].baseline_time_ms
+        return case
+    factor = accounts.calm[0]["baseline_ms"].iloc[0] / case.speedups[TRAIN].baseline_time_ms
     timed = tuple(
         replace(times, baseline_ms=factor * times.baseline_ms, candidate_ms=factor * times.candidate_ms)
-        for times in data.speedups[TRAIN].by_process
+        for times in case.speedups[TRAIN].by_process
     )
-    speedup = replace(data.speedups[TRAIN], by_process=timed)  # as long as the traced steps
+    speedup = replace(case.speedups[TRAIN], by_process=timed)  # as long as the traced steps
     account = account_of(accounts, speedup, None)
     assert account is not None
     account = with_names({"candidate": account})["candidate"]
-    return replace(data, speedups={**data.speedups, TRAIN: speedup}, accounts=accounts, account=account)
-
-
-def with_evidence(candidate: JudgedCandidate, **changes: Any) -> JudgedCandidate:
-    """The candidate with other evidence; verdicts and reasons stay."""
-    assert candidate.evidence is not None
-    return replace(candidate, evidence=replace(candidate.evidence, **changes))
+    return given(case, speedups={**case.speedups, TRAIN: speedup}, accounts=accounts, account=account)
 
 
 def html_of(judging: Judging) -> str:

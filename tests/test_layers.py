@@ -113,7 +113,7 @@ def test_no_modules_import_each_other(root: Path) -> None:
         for name, modules in graph_of(root).items()
     }
     TopologicalSorter(graph).prepare()
-    graph["halfstep.text"].add("halfstep.compare.judge")
+    graph["halfstep.text"].add("halfstep.compare.case")
     with pytest.raises(CycleError):
         TopologicalSorter(graph).prepare()
 
@@ -121,10 +121,10 @@ def test_no_modules_import_each_other(root: Path) -> None:
 def test_report_renders_and_does_not_judge(root: Path) -> None:
     """It shows what the document says: nothing in it can compute another number or sentence."""
     modules = reached(root, "halfstep.compare.report")
-    judging = ("halfstep.stats", "halfstep.compare.judge", "halfstep.compare.judging", "halfstep.compare.explain")
+    judging = ("halfstep.stats", *(f"halfstep.compare.{name}" for name in ("case", "document", "explain", "rules")))
     assert [name for name in modules if name.startswith(judging)] == []
     assert "halfstep.results.comparison" in modules
-    assert "halfstep.stats.speedup" in reached(root, "halfstep.compare.judge")
+    assert "halfstep.stats.speedup" in reached(root, "halfstep.compare.document")
 
 
 def test_only_one_module_imports_tensorflow(root: Path) -> None:

@@ -39,14 +39,13 @@ from typing import Any
 import pandas as pd
 
 from halfstep import files
-from halfstep.compare.explain import explain
-from halfstep.compare.explain.account import account_of, with_names
-from halfstep.compare.explain.accounts import Accounts
-from halfstep.compare.explain.evidence import Evidence
-from halfstep.compare.explain.limit import possible_ratios, train_limit
+from halfstep.compare.case import Case
+from halfstep.compare.document import judged
+from halfstep.compare.explain.limit import train_limit
+from halfstep.compare.study import Study, VariantResult
 from halfstep.errors import HalfstepError
 from halfstep.machine.fingerprint import fingerprint
-from halfstep.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.extras import Wanted
 from halfstep.profile.records import ArmConfig, ArmRecord, Measurement
@@ -56,6 +55,8 @@ from halfstep.profile.stopping_rule import tables
 from halfstep.profile.summary import SummaryContext, summarize
 from halfstep.profile.trace import Operation, Trace, read_trace
 from halfstep.results.profile import TABLES, Profile, ProfileSummary
+from halfstep.results.task import images_task
+from halfstep.results.training import Training, TrainingMetrics
 from halfstep.stats.speedup import Speedup, train_speedup
 from halfstep.tasks.spec import TaskSpec
 from halfstep.text import TRAIN
@@ -296,8 +297,8 @@ def described(measurement: Measurement, traces: Mapping[str, Trace | str]) -> Me
         "arms": [_arm(profile, measurement.records[name], traces.get(name)) for name, profile in profiles.items()],
         "ratios": ratios,
         "reasons": {
-            name: [{"code": reason.code, "text": reason.text, "advice": reason.advice} for reason in reasons]
-            for name, reasons in _reasons(measurement, profiles, environment)
+            case.variant: [{"code": one.code, "text": one.text, "advice": one.advice} for one in case.reasons]
+            for case in _cases(profiles, environment)
         },
     }
 
@@ -381,19 +382,21 @@ def _speedups(measurement: Measurement, over: str) -> dict[str, Speedup]:
     }
 
 
-def _reasons(
-    measurement: Measurement, profiles: Mapping[str, Profile], environment: dict[str, Any]
-) -> Iterator[tuple[str, Sequence[Any]]]:
-    """What the rules of `compare` say about each candidate."""
-    baseline, control = profiles[BASELINE], profiles.get(files.CONTROL)
-    for name, speedup in _speedups(measurement, BASELINE).items():
-        if name != files.CONTROL:
-            candidate = profiles[name]
-            accounts = Accounts.of(baseline, candidate, control)
-            account = account_of(accounts, speedup, possible_ratios(baseline, candidate, environment))
-            account = with_names({name: account})[name] if account is not None else None
-            data = Evidence(baseline, candidate, (), {TRAIN: speedup}, environment, accounts=accounts, account=account)
-            yield name, explain(data)
+def _cases(profiles: Mapping[str, Profile], environment: dict[str, Any]) -> tuple[Case, ...]:
+    """Each candidate against the baseline, by the rules of `compare`; nothing was trained."""
+    metrics = TrainingMetrics(status="not_trained", batch_size=1, data_sha256="", environment="")
+    results = {name: VariantResult(name, (Training(0, metrics),), profile) for name, profile in profiles.items()}
+    baseline, control = results.pop(BASELINE), results.pop(files.CONTROL, None)
+    study = Study(
+        baseline,
+        tuple(results.values()),
+        control.profile if control else None,
+        task=images_task(1),
+        data=None,
+        environment=environment,
+        inference_batch_sizes=(),
+    )
+    return judged(study, CompareParams()).cases
 
 
 def describe_machine(out: Path, *, on_cpu: bool) -> Measured:

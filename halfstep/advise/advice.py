@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from halfstep.compare.explain.layer_sets import MOST_SETS
+from halfstep.compare.rules.layer_sets import MOST_SETS
 from halfstep.params import Params, Variant
 from halfstep.params.rules import broken_rules
 from halfstep.results.comparison import Comparison, Reason, Remedy

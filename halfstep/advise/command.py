@@ -17,8 +17,8 @@ from halfstep.advise.advice import Advice, advice_of, alternatives, with_variant
 from halfstep.advise.serving import serving_lines, try_formats
 from halfstep.advise.trial import Trial, best_of
 from halfstep.cli import cli_entry
-from halfstep.compare.explain.layer_sets import MOST_SETS
 from halfstep.compare.report.answer import no_help
+from halfstep.compare.rules.layer_sets import MOST_SETS
 from halfstep.errors import AdviceError
 from halfstep.params import Params
 from halfstep.results.comparison import COMPARISON, Comparison

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from halfstep.compare.case import Judging
 from halfstep.compare.explain.waiting import measured_wait
-from halfstep.compare.judging import JudgedCandidate, Judging, is_traced
-from halfstep.results.profile import Profile, differing_settings, largest_move
+from halfstep.results.profile import Profile, largest_move
 from halfstep.stats.speedup import RUN_SD, Error, final_confidence, smallest_above
-from halfstep.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text, yaml_text
+from halfstep.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text
 
 CONTROL_NAME = "the second copy of the baseline"
 
@@ -68,14 +68,14 @@ def _independence_texts(judging: Judging) -> Iterator[str]:
 
 def _unsteady_texts(judging: Judging) -> Iterator[str]:
     """A line on each measure whose latency still fell in a turn, where that moves a speed-up."""
-    baseline = judging.study.baseline.profile
+    baseline = judging.baseline
     if baseline is None:
         return
     for measure in baseline.summary.protocol.unsteady:
         ratios = {
             item.variant: (_latency_ratio(measure, baseline, profile), _latency_ratio(measure, baseline, profile, 0.5))
-            for item in judging.candidates
-            if (profile := item.result.profile) is not None and measure in item.speedups
+            for item in judging.cases
+            if (profile := item.profile) is not None and measure in item.speedups
         }
         if (name := largest_move(ratios)) is not None:
             whole, late = ratios[name]
@@ -99,15 +99,15 @@ def _latency_ratio(measure: str, before: Profile, after: Profile, skipped: float
 def _occasion_texts(judging: Judging) -> Iterator[str]:
     """On how many occasions the speed-ups rest, and those that do not count for a measure."""
     earlier = judging.study.earlier
-    if not earlier.by_word or judging.study.baseline.profile is None:
+    if not earlier.by_word or judging.baseline is None:
         return
-    measures = list(dict.fromkeys(measure for item in judging.candidates for measure in item.speedups))
+    measures = list(dict.fromkeys(measure for item in judging.cases for measure in item.speedups))
     count = [word for word in earlier.by_word if any(word not in earlier.left_out(measure) for measure in measures)]
     if count:
         words = joined([_occasion_name(word) for word in count])
         yield (
-            f"Speed-ups are means over this measurement, {_occasion_name(_occasion_of(judging))}, and {words}: their "
-            "intervals contain what the measurements differ by. All times are of this one."
+            f"Speed-ups are means over this measurement, {_occasion_name(judging.baseline.summary.protocol.occasion)}, "
+            f"and {words}: their intervals contain what the measurements differ by. All times are of this one."
         )
     for measure in measures:
         if left_out := [_occasion_name(word) for word in earlier.left_out(measure)]:
@@ -118,11 +118,6 @@ def _occasion_texts(judging: Judging) -> Iterator[str]:
             )
 
 
-def _occasion_of(judging: Judging) -> str | None:
-    profile = judging.study.baseline.profile
-    return profile.summary.protocol.occasion if profile else None
-
-
 def _occasion_name(word: str | None) -> str:
     return "the one without a name" if word is None else f"`{word}`"
 
@@ -130,7 +125,7 @@ def _occasion_name(word: str | None) -> str:
 def _run_texts(judging: Judging) -> Iterator[str]:
     """What whole runs differ by, and the smallest speed-ups that would be enough in spite of it, where open."""
     required, smallest = judging.params.min_speedup, dict[str, float]()
-    for candidate in judging.candidates:
+    for candidate in judging.cases:
         for measure, speedup in candidate.speedups.items():
             if candidate.verdicts[measure] == "inconclusive" and measure not in judging.void:
                 needed_ratio = required * speedup.ratio / speedup.low if speedup.low else math.inf
@@ -162,16 +157,8 @@ def _missing_texts(judging: Judging) -> Iterator[str]:
     """A line on traces that are missing; no reason rests on those."""
     study = judging.study
     profiles = {item.variant: item.profile for item in study.variants} | {CONTROL_NAME: study.control}
-    missing = [name for name, profile in profiles.items() if profile is not None and not is_traced(profile)]
+    missing = [
+        name for name, profile in profiles.items() if profile and not any("profiler/" in key for key in profile.metrics)
+    ]
     if missing:
         yield f"{joined(missing)} {'has' if len(missing) == 1 else 'have'} no trace, so no reasons come from one."
-
-
-def settings_text(candidate: JudgedCandidate, judging: Judging) -> str:
-    """The settings in force beside the policy that differ from the baseline's, such as `` `onednn: false` ``."""
-    before, after = judging.study.baseline.profile, candidate.result.profile
-    if before is None or after is None:
-        return ""
-    device = before.summary.configuration.device
-    settings = differing_settings(before.summary.in_force, after.summary.in_force, device)
-    return joined([f"`{name}: {yaml_text(value)}`" for name, value in settings.items()])

@@ -1,10 +1,10 @@
-"""The verdict rules: what each verdict of a report rests on, and how the verdicts share the error."""
+"""The rules of the verdicts: what each rests on, and how those of a report share the error."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TypeVar
 
 import pandas as pd
 
@@ -20,18 +20,17 @@ from halfstep.text import TRAIN, inference_measure
 
 CONTROL_ERROR = 0.01  # how often the control may differ from 1 by chance, over all measures of a report together
 MAX_THROTTLED = 0.1  # of the rounds of a measure; a GPU that cools down after throttling is not as it was before
-
-Key = tuple[str, str]  # a candidate and a measure
+_Key = TypeVar("_Key", bound=tuple[str, str])  # a candidate and a measure
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What one verdict rests on.
+class Claim:
+    """What one verdict rests on; all parts must hold.
 
     Attributes:
         speedup: of the measure.
         precision: the factor of it that the precision brings; None where no other setting differs.
-        quality: for training that of two trainings, for inference that of the same weights.
+        quality: for training that of two trainings, for inference that of the same weights; None for speed only.
         margin: largest loss of quality that counts as the same, in units of the score.
         lacks_precision: whether other settings differ, and that factor is not known: then nothing is adopted.
         bound: speed-up that no precision can exceed, because a step waits for input; None if there is no bound.
@@ -39,41 +38,70 @@ class Parts:
     """
 
     speedup: Speedup
-    precision: Speedup | None
-    quality: QualityChange
-    margin: float
+    precision: Speedup | None = None
+    quality: QualityChange | None = None
+    margin: float = 0.0
     lacks_precision: bool = False
     bound: float | None = None
     classes: tuple[RecallChange, ...] = ()
 
     @property
     def ratios(self) -> tuple[Speedup, ...]:
-        """The ratios that must be worth having."""
+        """Those that must be worth having."""
         return (self.speedup,) if self.precision is None else (self.speedup, self.precision)
 
     def p_value(self, params: CompareParams) -> float:
-        """One-sided p-value that one of the parts does not hold, so that `adopt` is wrong: the largest of theirs."""
-        if self.lacks_precision:
+        """One-sided p-value that a part does not hold, so that `adopt` is wrong: the largest of theirs."""
+        if self.lacks_precision or self.quality is None:
             return 1.0
-        p_slow = (ratio.p_below(params.min_speedup) for ratio in self.ratios)
         margin = params.class_margin  # all classes must hold it, so that none pays for the others
         p_lost = () if margin is None else (item.change.p_loss(margin) for item in self.classes)
+        p_slow = (ratio.p_below(params.min_speedup) for ratio in self.ratios)
         return max(self.quality.p_loss(self.margin), *p_slow, *p_lost)
 
-    def _class_outcomes(self, params: CompareParams) -> set[Outcome | None]:
-        return {class_outcome(item, params) for item in self.classes}
+    def verdict(self, p_adjusted: float, params: CompareParams) -> Verdict:
+        """With quality: `adopt` if the adjusted p-value is at most 5 % and the 95 % intervals show all parts too, which
+        matters where one verdict has the 5 % for itself. `reject` if the interval of one part refutes it.
 
-    def is_shown(self, params: CompareParams) -> bool:
-        """Whether the 95 % intervals of all parts show them."""
-        is_fast = all(ratio.side(params.min_speedup) == "above" for ratio in self.ratios)
-        is_kept = self._class_outcomes(params) <= {"shown", None}
-        return is_fast and is_kept and self.quality.outcome(self.margin) == "shown"
+        On speed only, by the plain 95 % intervals, looks paid: `faster` if those of all ratios reach `min_speedup`;
+        `slower` if that of the speed-up ends below 1. A speed-up that is shown to be between the two is neither. Each
+        word is wrong in at most 2.5 % of the measurements; unlike `adopt`, they share no error: of six, at least one
+        `faster` is wrong in up to 15 % of the reports.
+        """
+        sides = [ratio.side(params.min_speedup) for ratio in self.ratios]
+        is_fast = set(sides) == {"above"}
+        if self.quality is None:
+            return "faster" if is_fast and not self.lacks_precision else self._slower
+        outcomes = {self.quality.outcome(self.margin), *(class_outcome(item, params) for item in self.classes)} - {None}
+        if p_adjusted <= 1 - CONFIDENCE and is_fast and outcomes == {"shown"}:
+            return "adopt"
+        is_refuted = "below" in sides or "refuted" in outcomes or is_bounded(self.speedup, self.bound, params)
+        return "reject" if is_refuted else "inconclusive"
 
-    def is_refuted(self, params: CompareParams) -> bool:
-        """Whether the 95 % interval of one of the parts refutes it, or that of the wait for input."""
-        too_slow = any(ratio.side(params.min_speedup) == "below" for ratio in self.ratios)
-        too_slow = too_slow or is_bounded(self.speedup, self.bound, params)
-        return too_slow or "refuted" in self._class_outcomes(params) or self.quality.outcome(self.margin) == "refuted"
+    @property
+    def _slower(self) -> Verdict:
+        return "slower" if self.speedup.side(1.0) == "below" else "inconclusive"
+
+
+def judge(
+    claims: Mapping[_Key, Claim], void: Collection[str], params: CompareParams
+) -> dict[_Key, tuple[Verdict, VerdictTest | None]]:
+    """All verdicts of a report, with the tests that share the 5 % by Holm's method; none on speed only.
+
+    Args:
+        claims: by candidate and measure.
+        void: measures that decide nothing: their verdict is `inconclusive`.
+        params: section `compare`.
+    """
+    p_values = {key: claim.p_value(params) for key, claim in claims.items() if claim.quality is not None}
+    tests = {key: VerdictTest(p=p_values[key], p_adjusted=adjusted) for key, adjusted in holm(p_values).items()}
+    return {
+        key: (
+            "inconclusive" if key[1] in void else claim.verdict(tests[key].p_adjusted if key in tests else 1.0, params),
+            tests.get(key),
+        )
+        for key, claim in claims.items()
+    }
 
 
 def class_outcome(item: RecallChange, params: CompareParams) -> Outcome | None:
@@ -88,61 +116,6 @@ def class_outcome(item: RecallChange, params: CompareParams) -> Outcome | None:
 def is_bounded(speedup: Speedup, bound: float | None, params: CompareParams) -> bool:
     """Whether a step waits for input so long that no precision brings `min_speedup`, and the timing shows none."""
     return bound is not None and bound < params.min_speedup and speedup.side(params.min_speedup) != "above"
-
-
-def run_tests(parts: Mapping[Key, Parts], params: CompareParams) -> dict[Key, VerdictTest]:
-    """The tests of all verdicts of a report, which share the 5 % by Holm's method."""
-    p_values = {key: part.p_value(params) for key, part in parts.items()}
-    return {key: VerdictTest(p=p_values[key], p_adjusted=adjusted) for key, adjusted in holm(p_values).items()}
-
-
-def decide(parts: Parts, p_adjusted: float, params: CompareParams, *, void: bool = False) -> Verdict:
-    """One verdict.
-
-    `adopt` if the adjusted p-value is at most 5 %, and the 95 % intervals say so too, which matters where one verdict
-    has the 5 % for itself: that of the quality excludes the margin, and the low ends of the ratios are at least
-    `min_speedup`. `reject` if a part is refuted. Otherwise, and for a void measure, `inconclusive`.
-    """
-    if void:
-        return "inconclusive"
-    if p_adjusted <= 1 - CONFIDENCE and parts.is_shown(params):
-        return "adopt"
-    return "reject" if parts.is_refuted(params) else "inconclusive"
-
-
-def decide_speed(
-    speedup: Speedup,
-    precision: Speedup | None,
-    params: CompareParams,
-    *,
-    void: bool = False,
-    lacks_precision: bool = False,
-) -> Literal["faster", "slower", "inconclusive"]:
-    """One verdict on speed only, by the plain 95 % intervals, looks paid.
-
-    `faster` if the low end of the speed-up reaches `min_speedup`, and so does that of the precision's factor where
-    there is one; `slower` if the high end of the speed-up is below 1. Otherwise, and for a void measure,
-    `inconclusive`. That includes a speed-up that is shown to be below `min_speedup` and not below 1, and one whose
-    precision is shown to bring less: `slower` would be false of both, and the sentence on the candidate says what is
-    known. `lacks_precision` as of `Parts`.
-
-    Each word is wrong in at most 2.5 % of the measurements. Unlike `adopt`, the verdicts of a report do not share that
-    error: of six, at least one `faster` is wrong in up to 15 % of the reports.
-    """
-    if void:
-        return "inconclusive"
-    if not lacks_precision and all(
-        ratio.side(params.min_speedup) == "above" for ratio in (speedup, precision) if ratio is not None
-    ):
-        return "faster"
-    return "slower" if speedup.side(1.0) == "below" else "inconclusive"
-
-
-def verdicts(
-    parts: Mapping[Key, Parts], tests: Mapping[Key, VerdictTest], void: Collection[str], params: CompareParams
-) -> dict[Key, Verdict]:
-    """All verdicts of a report; `void` are the measures that decide nothing."""
-    return {key: decide(parts[key], test.p_adjusted, params, void=key[1] in void) for key, test in tests.items()}
 
 
 def void_measures(control: Mapping[str, Speedup]) -> frozenset[str]:
@@ -160,17 +133,17 @@ def throttled_measures(profile: Profile, inference_batch_sizes: Iterable[int]) -
     Too many are more than `MAX_THROTTLED` of those in the steady state, or all of one process. A round is one of all
     arms, so any of them may be asked.
     """
+    return dict(_throttled(profile, inference_batch_sizes))
+
+
+def _throttled(profile: Profile, inference_batch_sizes: Iterable[int]) -> Iterator[tuple[str, float]]:
     calls = profile.calls
-    tables = {TRAIN: profile.rounds} | {
-        inference_measure(size): calls[calls["batch_size"] == size] for size in inference_batch_sizes
-    }
-    shares = {measure: _throttled_share(table) for measure, table in tables.items() if THROTTLED in table}
-    return {measure: share for measure, share in shares.items() if share is not None}
-
-
-def _throttled_share(table: pd.DataFrame) -> float | None:
-    """Share of the steady rounds in which the GPU was throttled, if it is too large, or if one of them counts."""
-    counted, throttled = table["counted"].astype(bool), table[THROTTLED].eq(True)
-    steady = table["round"] >= table.loc[counted, "round"].min()
-    share = float(throttled[steady].groupby([table["process"], table["round"]]).any().mean())
-    return share if share > MAX_THROTTLED or (counted & throttled).any() else None
+    tables = {inference_measure(size): calls[calls["batch_size"] == size] for size in inference_batch_sizes}
+    for measure, table in ({TRAIN: profile.rounds} | tables).items():
+        if THROTTLED not in table:
+            continue
+        counted, throttled = table["counted"].astype(bool), table[THROTTLED].eq(True)
+        steady: pd.Series[bool] = table["round"] >= table.loc[counted, "round"].min()
+        share = float(throttled[steady].groupby([table["process"], table["round"]]).any().mean())
+        if share > MAX_THROTTLED or (counted & throttled).any():
+            yield measure, share

@@ -42,7 +42,7 @@ STARTS: Mapping[str, tuple[str, ...]] = {
         "params/measures",
     ),
     "compare": (
-        "compare/judge",
+        "compare/document",
         "compare/metrics",
         "compare/report/html",
         "compare/report/tables",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from halfstep import files
-from halfstep.compare.judge import document_of
+from halfstep.compare.document import document_of
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.errors import ComparisonError
 from halfstep.results.comparison import Candidate

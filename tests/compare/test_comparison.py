@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from halfstep import files
-from halfstep.compare.judging import JudgedCandidate, Judging, compare
+from halfstep.compare.case import Case, Judging
+from halfstep.compare.document import judged
 from halfstep.compare.study import load_study
 from halfstep.errors import ComparisonError
 from halfstep.params import CompareParams, Variant
@@ -25,7 +26,7 @@ from tests.small_study import (
 )
 
 
-def _codes(candidate: JudgedCandidate) -> list[str]:
+def _codes(candidate: Case) -> list[str]:
     return [reason.code for reason in candidate.reasons]
 
 
@@ -34,9 +35,9 @@ def test_xla_that_is_requested_but_not_in_force_is_a_reason(project: SmallStudy)
     project.add_bridge("_bridge_xla_off")
     for name, policy in (("float32", "float32"), ("_control", "float32"), ("mixed_bfloat16", "mixed_bfloat16")):
         project.edit_profile(name, entry=Variant(policy=policy, xla=True), in_force=settings_in_force(policy, xla=True))
-    assert "xla_differs" not in _codes(project.compare().candidates[1])
+    assert "xla_differs" not in _codes(project.compare().cases[1])
     project.edit_profile("mixed_bfloat16", in_force=settings_in_force("mixed_bfloat16"))
-    candidate = project.compare().candidates[1]
+    candidate = project.compare().cases[1]
     (reason,) = [reason for reason in candidate.reasons if reason.code == "xla_differs"]
     assert reason.text == "XLA is off although the entry of variants requests it on."
     assert reason.evidence == {"requested_xla": True, "candidate_xla": False}
@@ -44,15 +45,15 @@ def test_xla_that_is_requested_but_not_in_force_is_a_reason(project: SmallStudy)
 
 def test_onednn_that_is_off_in_all_variants_does_not_differ(project: SmallStudy) -> None:
     """TF_ENABLE_ONEDNN_OPTS=0 switches it off for the baseline too, whose entry requests it."""
-    assert "onednn_differs" in _codes(project.compare().candidates[0])
+    assert "onednn_differs" in _codes(project.compare().cases[0])
     project.edit_profile("float32", in_force=settings_in_force("float32", onednn=False))
     project.edit_profile("mixed_bfloat16", in_force=settings_in_force("mixed_bfloat16", onednn=False))
-    assert "onednn_differs" not in _codes(project.compare().candidates[0])
+    assert "onednn_differs" not in _codes(project.compare().cases[0])
 
 
 def test_real_difference_of_onednn_is_a_reason_whatever_the_entries_request(project: SmallStudy) -> None:
     project.edit_profile("mixed_bfloat16", in_force=settings_in_force("mixed_bfloat16", onednn=False))
-    candidate = project.compare().candidates[1]
+    candidate = project.compare().cases[1]
     reasons = [reason for reason in candidate.reasons if reason.code == "onednn_differs"]
     assert [reason.measure for reason in reasons] == ["train", "inference_b1", "inference_b32"]
     assert reasons[0].evidence["baseline_onednn"] is True
@@ -70,7 +71,7 @@ def test_intervals_have_the_confidence_of_their_measure(project: SmallStudy) -> 
     wide = project.compare()
     for variant in (0, 1):
         for measure in ("train", "inference_b1"):
-            before, after = (judging.candidates[variant].speedups[measure] for judging in (narrow, wide))
+            before, after = (judging.cases[variant].speedups[measure] for judging in (narrow, wide))
             assert after.ratio == before.ratio
             assert (after.high > before.high) is (after.low < before.low) is ((variant, measure) == (1, "train"))
     assert {speedup.confidence for speedup in wide.control.values()} == {0.95}
@@ -78,9 +79,9 @@ def test_intervals_have_the_confidence_of_their_measure(project: SmallStudy) -> 
 
 def test_arms_that_did_not_take_turns_are_not_paired(project: SmallStudy) -> None:
     """The processes of all arms become slower together, which only turns can show."""
-    paired = project.compare().candidates[1]
+    paired = project.compare().cases[1]
     project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"interleaved": False}))
-    alone = project.compare().candidates[1]
+    alone = project.compare().cases[1]
     assert alone.speedups["train"].ratio == paired.speedups["train"].ratio
     assert alone.speedups["train"].half_width > 5 * paired.speedups["train"].half_width
 
@@ -92,8 +93,8 @@ def test_noise_of_the_control_changes_no_interval_and_is_no_threshold(project: S
     after = project.compare()
     assert after.void == frozenset()
     assert after.control["inference_b1"].noise_floor > 0.6
-    assert after.candidates[1].speedups == before.candidates[1].speedups
-    assert after.candidates[1].verdicts == {"train": "adopt", "inference_b1": "adopt", "inference_b32": "adopt"}
+    assert after.cases[1].speedups == before.cases[1].speedups
+    assert after.cases[1].verdicts == {"train": "adopt", "inference_b1": "adopt", "inference_b32": "adopt"}
 
 
 def test_control_that_was_measured_in_one_repeat_decides_nothing(project: SmallStudy) -> None:
@@ -104,7 +105,7 @@ def test_control_that_was_measured_in_one_repeat_decides_nothing(project: SmallS
         files.write_manifest(path.parent)
     judging = project.compare()
     assert judging.control == {}
-    assert judging.candidates[1].verdict == "adopt"
+    assert judging.cases[1].verdict == "adopt"
 
 
 def test_control_that_differs_voids_the_verdicts_of_its_measure(project: SmallStudy) -> None:
@@ -113,7 +114,7 @@ def test_control_that_differs_voids_the_verdicts_of_its_measure(project: SmallSt
     judging = project.compare()
     assert judging.void == {"train"}
     assert judging.control["train"].high < 1
-    slow, fast = judging.candidates[:2]
+    slow, fast = judging.cases[:2]
     assert slow.verdicts == {"train": "inconclusive", "inference_b1": "reject", "inference_b32": "reject"}
     assert fast.verdicts == {"train": "inconclusive", "inference_b1": "adopt", "inference_b32": "adopt"}
     assert fast.tests["train"].p_adjusted < 0.05  # the ratio alone would adopt
@@ -122,65 +123,63 @@ def test_control_that_differs_voids_the_verdicts_of_its_measure(project: SmallSt
 def test_control_is_no_second_baseline(project: SmallStudy) -> None:
     project.scale_times("_control", "inference.csv", 1.01)
     judging = project.compare()
-    assert judging.candidates[1].speedups["inference_b1"].ratio == pytest.approx(1.6)
-    assert judging.candidates[0].factors["inference_b1"].settings.ratio == pytest.approx(0.8)
+    assert judging.cases[1].speedups["inference_b1"].ratio == pytest.approx(1.6)
+    assert judging.cases[0].factors["inference_b1"].settings.ratio == pytest.approx(0.8)
     assert judging.control["inference_b1"].ratio == pytest.approx(1 / 1.01)
 
 
 def test_factors_are_there_only_where_other_settings_differ(comparison: Judging) -> None:
-    slow, fast, failed = comparison.candidates
+    slow, fast, failed = comparison.cases
     assert list(slow.factors) == ["train", "inference_b1", "inference_b32"]
     assert fast.factors == failed.factors == {}
     for measure, factors in slow.factors.items():
         assert factors.settings.ratio == pytest.approx(0.8)
         assert factors.precision.ratio == pytest.approx(0.3125)
         assert factors.settings.ratio * factors.precision.ratio == pytest.approx(slow.speedups[measure].ratio)
-        assert slow.precision(measure) is factors.precision
-    assert fast.precision("train") is None
 
 
 def test_candidate_that_is_fast_by_its_other_settings_is_rejected(project: SmallStudy) -> None:
     """Training takes 1/1.6 of the time, and without oneDNN float32 takes 1/2: the precision costs a fifth."""
     project.scale_times("mixed_float16", "rounds.csv", 0.25 / 1.6)
-    assert project.compare().candidates[0].verdict == "adopt"
+    assert project.compare().cases[0].verdict == "adopt"
     project.scale_times(BRIDGE, "rounds.csv", 0.8 / 2.0)
-    candidate = project.compare().candidates[0]
+    candidate = project.compare().cases[0]
     assert candidate.speedups["train"].ratio == pytest.approx(1.6)
     assert candidate.factors["train"].precision.ratio == pytest.approx(0.8)
     assert candidate.verdict == "reject"
     project.scale_times(BRIDGE, "rounds.csv", 2.0 / 1.1)
-    candidate = project.compare().candidates[0]
+    candidate = project.compare().cases[0]
     assert candidate.factors["train"].precision.ratio == pytest.approx(1.6 / 1.1)
     assert candidate.verdict == "adopt"
 
 
 def test_candidate_with_the_policy_of_the_baseline_has_no_factors(project: SmallStudy) -> None:
     project.edit_profile("mixed_float16", in_force=settings_in_force("float32", onednn=False))
-    assert project.compare().candidates[0].factors == {}
+    assert project.compare().cases[0].factors == {}
 
 
 def test_training_asks_the_quality_of_trainings_and_inference_that_of_the_same_weights(project: SmallStudy) -> None:
-    candidate = project.compare().candidates[1]
+    candidate = project.compare().cases[1]
     assert candidate.quality is not None
-    assert candidate.quality_same_weights is not None
+    assert candidate.same_weights is not None
     assert candidate.quality.delta == pytest.approx(-3 / IMAGES)
-    assert candidate.quality_same_weights.delta == pytest.approx(-1 / IMAGES)
+    assert candidate.same_weights.delta == pytest.approx(-1 / IMAGES)
     assert candidate.quality_of("train") is candidate.quality
-    assert candidate.quality_of("inference_b1") is candidate.quality_same_weights
+    assert candidate.quality_of("inference_b1") is candidate.same_weights
     for seed in SEEDS:
         path = same_weights_file("mixed_bfloat16", seed)
         np.save(path, predictions(124, seed))
         files.write_manifest(path.parent)
-    verdicts = project.compare().candidates[1].verdicts
+    verdicts = project.compare().cases[1].verdicts
     assert verdicts == {"train": "adopt", "inference_b1": "reject", "inference_b32": "reject"}
 
 
 def test_verdicts_of_a_report_share_the_error(project: SmallStudy) -> None:
     """Six verdicts; a failed candidate has none. The three that are sure count 6, 5 and 4 times."""
     judging = project.compare()
-    tests = {(item.variant, measure): test for item in judging.candidates for measure, test in item.tests.items()}
+    tests = {(item.variant, measure): test for item in judging.cases for measure, test in item.tests.items()}
     assert len(tests) == 6
-    assert judging.candidates[2].tests == {}
+    assert judging.cases[2].tests == {}
     assert judging.alpha == pytest.approx(0.05 / 6)
     ordered = sorted(test.p for test in tests.values())
     factors = {p: 6 - rank for rank, p in reversed(list(enumerate(ordered)))}
@@ -195,7 +194,7 @@ def test_more_verdicts_ask_more(project: SmallStudy) -> None:
     verdicts, p_values = {}, {}
     for variants in (("float32", "mixed_bfloat16"), ("float32", "mixed_float16", "mixed_bfloat16")):
         params = CompareParams(min_speedup=1.405)
-        candidate = compare(load_study("float32", variants, SEEDS, BATCH_SIZES), params).candidates[-1]
+        candidate = judged(load_study("float32", variants, SEEDS, BATCH_SIZES), params).cases[-1]
         verdicts[len(variants)], p_values[len(variants)] = candidate.verdict, candidate.tests["train"]
     assert p_values[2].p == p_values[3].p == p_values[2].p_adjusted
     assert p_values[3].p_adjusted == pytest.approx(4 * p_values[3].p)  # three of the other one are slow
@@ -209,11 +208,11 @@ def test_minutes_follow_from_the_seconds_of_a_process(comparison: Judging) -> No
 def test_batch_size_that_was_not_measured_is_named(project: SmallStudy) -> None:
     study = load_study("float32", ("float32", "mixed_float16"), (1,), (1, 64))
     with pytest.raises(ComparisonError, match="batch size 64: two variants have no round in common"):
-        compare(study, CompareParams())
+        judged(study, CompareParams())
 
 
 def test_inference_need_not_be_measured(project: SmallStudy) -> None:
     project.remove_inference()
     study = load_study("float32", ("float32", "mixed_bfloat16"), (1, 2, 3), ())
-    (candidate,) = compare(study, CompareParams()).candidates
+    (candidate,) = judged(study, CompareParams()).cases
     assert list(candidate.speedups) == list(candidate.verdicts) == ["train"]

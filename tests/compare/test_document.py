@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from halfstep import files
-from halfstep.compare.judge import document_of
-from halfstep.compare.judging import Judging
+from halfstep.compare.case import Judging
+from halfstep.compare.document import document_of, judged
 from halfstep.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
+from halfstep.params import CompareParams
 from halfstep.results.profile import same_weights_file
 from tests.small_study import IMAGES, SEEDS, SmallStudy
 
@@ -170,7 +171,7 @@ def test_failed_baseline_decides_nothing(project: SmallStudy) -> None:
 
 
 def test_baseline_alone_has_no_candidates(project: SmallStudy) -> None:
-    document = document_of(Judging(project.load(variants=("float32",)), project.compare().params, {}, frozenset(), ()))
+    document = document_of(judged(project.load(variants=("float32",)), CompareParams()))
     assert document.candidates == {}
 
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from halfstep.compare.case import Judging
+from halfstep.compare.document import document_of
 from halfstep.compare.gate import check_gate, gate_of
-from halfstep.compare.judge import document_of
-from halfstep.compare.judging import Judging
 from halfstep.compare.metrics import tracking_tags
 from halfstep.errors import GateError
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Candidate
-from tests.small_study import SmallStudy
+from tests.small_study import SmallStudy, given
 
 
 def _only(project: SmallStudy, variant: str, *, gate: bool = True) -> Judging:
     """The comparison with one candidate."""
     judging = project.compare(gate=gate)
-    candidates = tuple(item for item in judging.candidates if item.variant == variant)
-    return Judging(
-        project.load(variants=("float32", variant)), judging.params, judging.control, judging.void, candidates
-    )
+    cases = tuple(case for case in judging.cases if case.variant == variant)
+    return given(judging, study=project.load(variants=("float32", variant)), cases=cases)
 
 
 def test_gate_passes_when_a_candidate_is_adopted(project: SmallStudy) -> None:
@@ -35,7 +31,7 @@ def test_gate_fails_when_nothing_is_adopted(project: SmallStudy) -> None:
 
 
 def test_gate_fails_when_a_training_failed(comparison: Judging) -> None:
-    judging = replace(comparison, params=CompareParams(gate=True))
+    judging = given(comparison, params=CompareParams(gate=True))
     with pytest.raises(GateError, match="a training of float16 failed"):
         check_gate(document_of(judging))
 

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from halfstep import files
+from halfstep.compare.document import document_of
 from halfstep.compare.gate import check_gate
-from halfstep.compare.judge import document_of
 from halfstep.compare.report.html import render_report
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.errors import GateError

@@ -15,8 +15,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from halfstep import files
-from halfstep.compare.judge import document_of
-from halfstep.compare.judging import Judging
+from halfstep.compare.case import Judging
+from halfstep.compare.document import document_of
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.results import comparison as document
 from halfstep.results.comparison import COMPARISON

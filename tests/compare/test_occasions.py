@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from halfstep.compare.judge import document_of
-from halfstep.compare.judging import Judging, found_ratios
+from halfstep.compare.case import Judging
+from halfstep.compare.document import document_of
 from halfstep.compare.next_steps import next_steps
 from halfstep.errors import CorruptFileError
 from halfstep.results import occasions
@@ -22,7 +22,7 @@ def measured(project: SmallStudy, word: str | None, measurement: str = "one", fa
     project.edit_profile("float32", protocol=protocol)
     project.scale_times(MINE, "rounds.csv", factor)
     comparison = project.compare()
-    occasions.write_occasion(protocol, comparison.void, found_ratios(comparison))
+    occasions.write_occasion(protocol, comparison.void, comparison.found_ratios())
     project.scale_times(MINE, "rounds.csv", 1 / factor)
     return comparison
 
@@ -30,11 +30,11 @@ def measured(project: SmallStudy, word: str | None, measurement: str = "one", fa
 def test_occasions_are_averaged_with_what_they_differ_by(project: SmallStudy) -> None:
     first, second = measured(project, None), measured(project, "monday", factor=1.2)
     third = measured(project, "tuesday")
-    one, two, three = (comparison.candidates[1].speedups["train"] for comparison in (first, second, third))
+    one, two, three = (comparison.cases[1].speedups["train"] for comparison in (first, second, third))
     assert (one.occasions, two.occasions, three.occasions) == (1, 2, 3)
     assert two.ratio == pytest.approx(one.ratio / math.sqrt(1.2))
     assert two.high - two.low > 5 * (one.high - one.low)  # by 18 %, more than noise and whole runs
-    same = first.candidates[1].speedups["inference_b1"], third.candidates[1].speedups["inference_b1"]
+    same = first.cases[1].speedups["inference_b1"], third.cases[1].speedups["inference_b1"]
     assert same[1].high - same[1].low < 0.8 * (same[0].high - same[0].low)  # three that agree
     assert [comparison.control["train"].occasions for comparison in (first, third)] == [1, 1]
 
@@ -50,14 +50,14 @@ def test_document_says_how_many_occasions_there_are(project: SmallStudy) -> None
 def test_word_that_is_measured_again_replaces_what_it_found(project: SmallStudy) -> None:
     measured(project, "monday", factor=1.2)
     again = measured(project, "monday")
-    assert again.candidates[1].speedups["train"].occasions == 1
+    assert again.cases[1].speedups["train"].occasions == 1
     assert len(list((occasions.FOLDER / "one").iterdir())) == 1
 
 
 def test_other_measurements_are_kept_apart(project: SmallStudy) -> None:
     measured(project, "monday", measurement="one")
     other = measured(project, "tuesday", measurement="two")
-    assert other.candidates[1].speedups["train"].occasions == 1
+    assert other.cases[1].speedups["train"].occasions == 1
     assert sorted(path.name for path in occasions.FOLDER.iterdir()) == ["one", "two"]
 
 
@@ -66,7 +66,7 @@ def test_occasion_whose_copies_differ_is_left_out_and_named(project: SmallStudy)
     assert measured(project, "loud").void == {"train"}
     project.scale_times("_control", "rounds.csv", 1 / 1.3)
     comparison = measured(project, "quiet")
-    speedups = comparison.candidates[1].speedups
+    speedups = comparison.cases[1].speedups
     assert (speedups["train"].occasions, speedups["inference_b1"].occasions) == (1, 2)
     notes = document_of(comparison).notes or ()
     assert any(note.startswith("In training, `loud` is left out: the two copies of float32 differed") for note in notes)
@@ -74,7 +74,7 @@ def test_occasion_whose_copies_differ_is_left_out_and_named(project: SmallStudy)
 
 def test_factors_of_a_bridging_arm_are_averaged_too(project: SmallStudy) -> None:
     measured(project, "monday")
-    factors = measured(project, "tuesday").candidates[0].factors
+    factors = measured(project, "tuesday").cases[0].factors
     assert {speedup.occasions for pair in factors.values() for speedup in (pair.settings, pair.precision)} == {2}
 
 
@@ -87,7 +87,7 @@ def test_words_have_files_of_their_own(project: SmallStudy, words: tuple[str, st
 
 def test_results_that_name_no_measurement_have_no_other_occasions(project: SmallStudy) -> None:
     comparison = project.compare()
-    occasions.write_occasion(PROTOCOL, comparison.void, found_ratios(comparison))
+    occasions.write_occasion(PROTOCOL, comparison.void, comparison.found_ratios())
     assert list(occasions.FOLDER.iterdir()) == []
 
 
@@ -100,8 +100,8 @@ def test_damaged_file_is_named(project: SmallStudy) -> None:
 
 
 def test_next_step_says_how_many_occasions_it_takes(project: SmallStudy) -> None:
-    low = project.compare().candidates[1].speedups["train"].low
+    low = project.compare().cases[1].speedups["train"].low
     comparison = project.compare(min_speedup=low - 1e-6)
-    step = next(text for text in next_steps(comparison.candidates[1], comparison) if "profile.occasion" in text)
+    step = next(text for text in next_steps(comparison.cases[1]) if "profile.occasion" in text)
     assert "after one run" in step
     assert "runs in all could" in step

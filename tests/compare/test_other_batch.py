@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfstep.compare.judge import document_of
+from halfstep.compare.document import document_of
 from halfstep.compare.report.html import render_report
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.report.tables import at_equal_batch, batch_table

@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 
 from halfstep import files
-from halfstep.compare.judge import document_of
-from halfstep.compare.judging import Judging
+from halfstep.compare.case import Judging
+from halfstep.compare.document import document_of
 from halfstep.compare.metrics import tracking_metrics
 from halfstep.compare.next_steps import next_steps
 from halfstep.compare.report.markdown import render_markdown
-from halfstep.compare.sentences import verdict_sentence
+from halfstep.compare.words import verdict_sentence
 from halfstep.errors import ComparisonError, CorruptFileError, DataError, ParameterError
 from halfstep.results import comparison as document
 from halfstep.results.comparison import COMPARISON
@@ -51,15 +51,15 @@ def test_study_has_scores_and_nothing_of_images(own: SmallStudy) -> None:
 
 
 def test_change_is_that_of_the_scores(comparison: Judging) -> None:
-    candidate = comparison.candidates[1]
+    candidate = comparison.cases[1]
     assert isinstance(candidate.quality, MetricChange if comparison.study.task.score_kind == "metric" else ScoreChange)
     assert candidate.quality.seeds == 3
     assert candidate.quality.examples == IMAGES
     means = [item.mean_test_score for item in (comparison.study.baseline, candidate.result)]
     assert (candidate.quality.baseline, candidate.quality.candidate) == pytest.approx(tuple(means))
     assert candidate.quality.delta == pytest.approx(-0.002, abs=0.002)
-    assert candidate.quality_same_weights is not None
-    assert candidate.quality_same_weights.delta == pytest.approx(-0.001, abs=0.002)
+    assert candidate.same_weights is not None
+    assert candidate.same_weights.delta == pytest.approx(-0.001, abs=0.002)
     assert candidate.verdict == "adopt"
 
 
@@ -95,7 +95,7 @@ def test_texts_are_in_units_of_the_score(comparison: Judging) -> None:
             assert word not in text, text[max(0, text.find(word) - 200) : text.find(word) + 100]
     assert "<h2>Quality: iou</h2>" in page
     assert "mine:build: 1,200 test examples" in page
-    change = comparison.candidates[1].quality
+    change = comparison.cases[1].quality
     assert change is not None
     assert f"−{abs(change.delta):.4f}" in page
 
@@ -121,13 +121,13 @@ def test_task_without_epochs_of_its_score(own: SmallStudy) -> None:
 
 def test_margin_must_be_declared(own: SmallStudy) -> None:
     with pytest.raises(ParameterError, match=r"compare\.quality_margin is null, which only accuracy may leave so"):
-        own.compare()
+        document_of(own.compare())
 
 
 def test_margin_need_not_be_declared_where_nothing_was_trained(own: SmallStudy) -> None:
     own.make_speed_only()
     comparison = own.compare_speed_only()
-    assert comparison.speed_only
+    assert comparison.study.speed_only
     write_results_of(comparison)
 
 
@@ -137,15 +137,15 @@ def test_too_few_examples_are_named_wherever_the_outcome_stands(own: SmallStudy)
         pytest.skip("the array of a metric is not cut")
     own.shorten_test_set(400)
     comparison = own.compare(quality_margin=MARGIN)
-    candidate = comparison.candidates[1]
+    candidate = comparison.cases[1]
     reason = "a score that is not 0 or 1 takes at least 1,000 test examples, and there are 400"
     assert candidate.verdict == "inconclusive"
     quality = write_results_of(comparison).candidates[FAST].quality
     assert quality is not None
     assert (quality.outcome, quality.reason) == ("not established", reason)
-    assert reason in verdict_sentence(candidate, comparison)
+    assert reason in verdict_sentence(candidate)
     assert reason in (files.COMPARE / "report.html").read_text()
-    assert any("test examples instead of 400" in text for text in next_steps(candidate, comparison))
+    assert any("test examples instead of 400" in text for text in next_steps(candidate))
 
 
 def test_scores_of_0_and_1_are_shown_as_a_share(project: SmallStudy) -> None:
@@ -155,7 +155,7 @@ def test_scores_of_0_and_1_are_shown_as_a_share(project: SmallStudy) -> None:
         files.write_manifest(path.parent)
     comparison = project.compare(quality_margin=0.1)
     assert comparison.is_fraction
-    sentence = verdict_sentence(comparison.candidates[1], comparison)
+    sentence = verdict_sentence(comparison.cases[1])
     assert "the hit_rate is the same within 10 percentage points" in sentence
 
 

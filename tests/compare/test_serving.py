@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from halfstep import files
-from halfstep.compare.judge import document_of
+from halfstep.compare.document import document_of
 from halfstep.compare.metrics import dvc_metrics
 from halfstep.compare.report import serving as report
 from halfstep.compare.report.markdown import render_markdown

@@ -15,14 +15,14 @@ from mlflow import MlflowClient
 from rich.console import Console
 
 from halfstep import files
+from halfstep.compare.case import Judging
+from halfstep.compare.document import document_of
 from halfstep.compare.gate import gate_of
-from halfstep.compare.judge import document_of
-from halfstep.compare.judging import Judging
 from halfstep.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
 from halfstep.compare.next_steps import next_steps
 from halfstep.compare.report.markdown import render_markdown
-from halfstep.compare.sentences import verdict_sentence
 from halfstep.compare.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE
+from halfstep.compare.words import verdict_sentence
 from halfstep.errors import ComparisonError
 from halfstep.params import CompareParams
 from stages.compare import main
@@ -61,10 +61,10 @@ def training_at(speed_only: SmallStudy, ratio: float, spread: float = 1.0, **par
 
 
 def test_verdicts_are_faster_and_slower(speed_only: SmallStudy) -> None:
-    slow, fast = speed_only.compare_speed_only().candidates
+    slow, fast = speed_only.compare_speed_only().cases
     assert set(slow.verdicts.values()) == {"slower"}
     assert set(fast.verdicts.values()) == {"faster"}
-    assert (fast.quality, fast.quality_same_weights, fast.tests) == (None, None, {})
+    assert (fast.quality, fast.same_weights, fast.tests) == (None, None, {})
     assert fast.speedups["train"].ratio == pytest.approx(RATIO)
 
 
@@ -104,8 +104,8 @@ def test_every_verdict_stands_beside_the_words_speed_only(speed_only: SmallStudy
     assert re.findall(r"\*\*mixed\\_\w*: ([^*]*)\.\*\*", markdown) == ["slower, speed only", "faster, speed only"]
     assert "| change | verdict, speed only |" in markdown
     assert "verdict, speed" in terminal(comparison)
-    for candidate in comparison.candidates:
-        assert verdict_sentence(candidate, comparison).startswith(f"Speed only: {candidate.variant} is ")
+    for candidate in comparison.cases:
+        assert verdict_sentence(candidate).startswith(f"Speed only: {candidate.variant} is ")
 
 
 def test_texts_note_that_nothing_was_trained_and_claim_no_quality(speed_only: SmallStudy) -> None:
@@ -129,7 +129,7 @@ def test_note_replaces_that_on_synthetic_images(speed_only: SmallStudy) -> None:
 
 def test_sentence_recommends_nothing(speed_only: SmallStudy) -> None:
     comparison = speed_only.compare_speed_only()
-    slow, fast = (verdict_sentence(candidate, comparison) for candidate in comparison.candidates)
+    slow, fast = (verdict_sentence(candidate) for candidate in comparison.cases)
     assert re.fullmatch(
         r"Speed only: mixed_bfloat16 is faster: a training step takes 38 % less time \(speed-up 1\.60×, .*\)\. "
         r"Inference is faster too\.",
@@ -142,59 +142,59 @@ def test_sentence_recommends_nothing(speed_only: SmallStudy) -> None:
 def test_void_measure_decides_nothing(speed_only: SmallStudy) -> None:
     speed_only.scale_times("_control", "rounds.csv", 1.2)
     comparison = speed_only.compare_speed_only()
-    fast = comparison.candidates[1]
+    fast = comparison.cases[1]
     assert fast.verdicts == {"train": "inconclusive", "inference_b1": "faster", "inference_b32": "faster"}
-    sentence = verdict_sentence(fast, comparison)
+    sentence = verdict_sentence(fast)
     assert "is undecided: the two copies of float32 differ" in sentence
     assert sentence.endswith("Inference: faster at batch size 1 and 32.")
-    (again,) = next_steps(fast, comparison)
+    (again,) = next_steps(fast)
     assert "measure again" in again
 
 
 def test_speedup_below_the_required_one_is_not_called_slower(speed_only: SmallStudy) -> None:
     comparison = training_at(speed_only, 1.05, min_speedup=1.1)
-    fast = comparison.candidates[1]
+    fast = comparison.cases[1]
     assert 1 < fast.speedups["train"].low < fast.speedups["train"].high < 1.1
     assert fast.verdict == "inconclusive"
-    assert "is not faster as required: a training step takes 5 % less time" in verdict_sentence(fast, comparison)
-    assert ", so it cannot reach the 1.1× you asked for. " in verdict_sentence(fast, comparison)
-    assert next_steps(fast, comparison) == ()
+    assert "is not faster as required: a training step takes 5 % less time" in verdict_sentence(fast)
+    assert ", so it cannot reach the 1.1× you asked for. " in verdict_sentence(fast)
+    assert tuple(next_steps(fast)) == ()
 
 
 def test_gain_of_the_settings_is_not_called_faster(speed_only: SmallStudy) -> None:
     speed_only.scale_times("mixed_float16", "rounds.csv", SPEEDUPS["mixed_float16"] / 1.4)
     speed_only.scale_times("_bridge_onednn_off", "rounds.csv", SPEEDUPS["_bridge_onednn_off"] / 1.5)
     comparison = speed_only.compare_speed_only()
-    candidate = comparison.candidates[0]
+    candidate = comparison.cases[0]
     assert candidate.verdict == "inconclusive"
-    sentence = verdict_sentence(candidate, comparison)
+    sentence = verdict_sentence(candidate)
     assert "is not faster as required: of its speed-up of 1.40×" in sentence
     assert (
         "In training, `onednn: false` alone makes a step 1.50× as fast; the precision adds nothing measurable"
         in sentence
     )
-    assert next_steps(candidate, comparison) == ()
+    assert tuple(next_steps(candidate)) == ()
 
 
 def test_open_speedup_names_processes_and_minutes(speed_only: SmallStudy) -> None:
     comparison = training_at(speed_only, 1.12, spread=1.07)
-    fast = comparison.candidates[1]
+    fast = comparison.cases[1]
     assert fast.speedups["train"].low < 1.05 < fast.speedups["train"].high
     assert fast.verdict == "inconclusive"
-    assert "is undecided: its speed-up, 1.12×" in verdict_sentence(fast, comparison)
-    cost, how = next_steps(fast, comparison)
+    assert "is undecided: its speed-up, 1.12×" in verdict_sentence(fast)
+    cost, how = next_steps(fast)
     assert "times as long (about " in cost
     assert " min) would probably settle it." in cost
     assert how.startswith("To measure that long, set profile.processes to ")
 
 
 def test_speedup_is_open_exactly_where_its_low_end_misses_the_required_one(speed_only: SmallStudy) -> None:
-    low = speed_only.compare_speed_only().candidates[1].speedups["train"].low
+    low = speed_only.compare_speed_only().cases[1].speedups["train"].low
     for required, verdict in ((low - 1e-9, "faster"), (low + 1e-9, "inconclusive")):
         comparison = speed_only.compare_speed_only(min_speedup=required)
-        fast = comparison.candidates[1]
+        fast = comparison.cases[1]
         assert fast.verdict == verdict
-        is_open = any(sentence.startswith("Training step") for sentence in next_steps(fast, comparison))
+        is_open = any(sentence.startswith("Training step") for sentence in next_steps(fast))
         assert is_open == (verdict == "inconclusive")
 
 
@@ -252,12 +252,12 @@ def test_releases_of_another_interpreter_are_named(project: SmallStudy) -> None:
     in_force = settings_in_force("mixed_bfloat16", python="Python 3.11.7, TensorFlow 2.20.0")
     project.edit_profile("mixed_bfloat16", in_force=in_force)
     judging = project.compare()
-    sentence = verdict_sentence(judging.candidates[1], judging)
+    sentence = verdict_sentence(judging.cases[1])
     assert sentence.startswith("mixed_bfloat16 (in Python 3.11.7, TensorFlow 2.20.0) is undecided: ")
 
 
 def test_layers_that_refuse_16_bits_are_named(project: SmallStudy) -> None:
-    plain = verdict_sentence(project.compare().candidates[1], project.compare())
+    plain = verdict_sentence(project.compare().cases[1])
     assert plain.startswith("Use mixed_bfloat16")
     for layers, clause in (
         (("norm",), " (with norm in float32; it refuses bfloat16)"),
@@ -265,5 +265,5 @@ def test_layers_that_refuse_16_bits_are_named(project: SmallStudy) -> None:
     ):
         project.edit_task(refusals={"mixed_bfloat16": layers})
         judging = project.compare()
-        sentence = verdict_sentence(judging.candidates[1], judging)
+        sentence = verdict_sentence(judging.cases[1])
         assert sentence == plain.replace("mixed_bfloat16", f"mixed_bfloat16{clause}", 1)

@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 
 from halfstep import files
-from halfstep.compare.judge import document_of
-from halfstep.compare.judging import Judging
+from halfstep.compare.case import Judging
+from halfstep.compare.document import document_of
 from halfstep.compare.next_steps import next_steps
 from halfstep.compare.report.html import _protocol
 from halfstep.compare.report.markdown import render_markdown
-from halfstep.compare.sentences import verdict_sentence
 from halfstep.compare.verdict import throttled_measures
+from halfstep.compare.words import verdict_sentence
 from halfstep.results.profile import GpuConditions, read_profile
 from tests.small_study import PROTOCOL, SmallStudy, html_of, profile, terminal_of
 
@@ -59,15 +59,13 @@ def on_gpu(project: SmallStudy) -> SmallStudy:
 
 def test_few_throttled_rounds_are_left_out(on_gpu: SmallStudy) -> None:
     """One of the 20 rounds in the steady state."""
-    before = on_gpu.compare().candidates[1].speedups["train"]
+    before = on_gpu.compare().cases[1].speedups["train"]
     throttle("rounds.csv", lambda table: (table["process"] == 1) & (table["round"] == 3))
     comparison = on_gpu.compare()
     assert comparison.void == frozenset()
-    assert comparison.candidates[1].verdict == "adopt"
-    assert comparison.candidates[1].speedups["train"].rounds == before.rounds - 1
-    assert [
-        reason.code for item in comparison.candidates for reason in item.reasons if reason.code == "throttled"
-    ] == []
+    assert comparison.cases[1].verdict == "adopt"
+    assert comparison.cases[1].speedups["train"].rounds == before.rounds - 1
+    assert [reason.code for item in comparison.cases for reason in item.reasons if reason.code == "throttled"] == []
 
 
 def test_rounds_before_the_steady_state_do_not_matter(on_gpu: SmallStudy) -> None:
@@ -93,14 +91,14 @@ def test_many_throttled_rounds_void_their_measure(throttled: Judging) -> None:
     assert throttled.throttled == {"train": pytest.approx(0.6)}
     assert throttled.void == {"train"}
     assert throttled.differing == frozenset()
-    slow, fast = throttled.candidates[:2]
+    slow, fast = throttled.cases[:2]
     assert slow.verdicts == {"train": "inconclusive", "inference_b1": "reject", "inference_b32": "reject"}
     assert fast.verdicts == {"train": "inconclusive", "inference_b1": "adopt", "inference_b32": "adopt"}
     assert "adopt" not in (slow.verdict, fast.verdict)
 
 
 def test_reason_has_the_share_and_what_was_seen(throttled: Judging) -> None:
-    for candidate in throttled.candidates[:2]:
+    for candidate in throttled.cases[:2]:
         reason = next(reason for reason in candidate.reasons if reason.measure == "train")  # it comes first
         assert reason.code == "throttled"
         assert f"the GPU was throttled in 60 % of the rounds ({SEEN})" in reason.text
@@ -111,10 +109,10 @@ def test_reason_has_the_share_and_what_was_seen(throttled: Judging) -> None:
 
 
 def test_every_report_says_so(throttled: Judging) -> None:
-    fast = throttled.candidates[1]
-    sentence = verdict_sentence(fast, throttled)
+    fast = throttled.cases[1]
+    sentence = verdict_sentence(fast)
     assert "is undecided: the GPU was throttled in 60 % of the rounds, so its times decide nothing" in sentence
-    (step,) = next_steps(fast, throttled)
+    (step,) = next_steps(fast)
     assert step.startswith("The GPU was throttled in too many rounds of training: look at its cooling")
     terminal = Console(file=StringIO(), width=200)
     terminal.print(terminal_of(throttled))
@@ -138,7 +136,7 @@ def test_measure_may_be_void_for_both_causes(on_gpu: SmallStudy) -> None:
     throttle("rounds.csv", lambda table: table["round"] > 2)
     comparison = on_gpu.compare()
     assert comparison.void == comparison.differing == {"train"}
-    codes = [reason.code for reason in comparison.candidates[1].reasons if reason.measure == "train"]
+    codes = [reason.code for reason in comparison.cases[1].reasons if reason.measure == "train"]
     assert set(codes[:2]) == {"throttled", "control_differs"}
     assert document_of(comparison).control["train"].differs
 
@@ -147,7 +145,7 @@ def test_throttled_inference_voids_its_batch_size(on_gpu: SmallStudy) -> None:
     throttle("inference.csv", lambda table: (table["round"] > 2) & (table["batch_size"] == 1))
     comparison = on_gpu.compare()
     assert comparison.void == {"inference_b1"}
-    assert comparison.candidates[1].verdicts == {
+    assert comparison.cases[1].verdicts == {
         "train": "adopt",
         "inference_b1": "inconclusive",
         "inference_b32": "adopt",

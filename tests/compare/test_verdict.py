@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from halfstep.compare.verdict import Parts, decide, decide_speed, run_tests, verdicts, void_measures
+from halfstep.compare.verdict import Claim, judge, void_measures
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Verdict
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.speedup import Speedup
+from halfstep.text import TRAIN
 from tests.small_study import measured_speedup, speedup_between
 
 MARGIN = 0.01
@@ -61,9 +62,8 @@ def _quality(kind: str) -> BinaryChange:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_verdict(case: Case) -> None:
     precision = None if case.precision is None else speedup_between(*case.precision)
-    parts = Parts(speedup_between(*case.speed), precision, _quality(case.quality), MARGIN)
-    assert decide(parts, case.p_adjusted, PARAMS) == case.verdict
-    assert decide(parts, case.p_adjusted, PARAMS, void=True) == "inconclusive"
+    claim = Claim(speedup_between(*case.speed), precision, _quality(case.quality), MARGIN)
+    assert claim.verdict(case.p_adjusted, PARAMS) == case.verdict
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,9 @@ def test_verdict_on_speed_only(
 ) -> None:
     speedup, factor = speedup_between(*speed), None if precision is None else speedup_between(*precision)
     params = CompareParams(min_speedup=speedup.low) if speed[0] == PARAMS.min_speedup else PARAMS
-    assert decide_speed(speedup, factor, params) == verdict
-    assert decide_speed(speedup, factor, params, void=True) == "inconclusive"
+    claims = {("a", TRAIN): Claim(speedup, factor)}
+    assert judge(claims, (), params) == {("a", TRAIN): (verdict, None)}
+    assert judge(claims, [TRAIN], params) == {("a", TRAIN): ("inconclusive", None)}
 
 
 def test_helper_makes_the_requested_interval() -> None:
@@ -100,35 +101,38 @@ def test_p_is_the_largest_of_its_parts() -> None:
     same, unknown = _quality("same"), _quality("open")
     p_fast, p_slower, p_unknown = fast.p_below(1.05), slower.p_below(1.05), unknown.p_loss(0.01)
     assert same.p_loss(0.01) < p_fast < p_slower < p_unknown
-    assert Parts(fast, None, same, MARGIN).p_value(PARAMS) == p_fast
+    assert Claim(fast, None, same, MARGIN).p_value(PARAMS) == p_fast
     assert (
-        Parts(fast, slower, same, MARGIN).p_value(PARAMS)
-        == Parts(slower, fast, same, MARGIN).p_value(PARAMS)
+        Claim(fast, slower, same, MARGIN).p_value(PARAMS)
+        == Claim(slower, fast, same, MARGIN).p_value(PARAMS)
         == p_slower
     )
-    assert Parts(fast, slower, unknown, MARGIN).p_value(PARAMS) == p_unknown
+    assert Claim(fast, slower, unknown, MARGIN).p_value(PARAMS) == p_unknown
 
 
 def test_p_is_at_most_a_half_of_the_error_where_all_intervals_allow_it() -> None:
     at_the_edge = measured_speedup(1.2, -0.02, 0.02, 0.01, -0.01)
     params = CompareParams(min_speedup=at_the_edge.low)
-    assert Parts(at_the_edge, None, _quality("same"), MARGIN).p_value(params) == pytest.approx(0.025)
+    assert Claim(at_the_edge, None, _quality("same"), MARGIN).p_value(params) == pytest.approx(0.025)
 
 
 def test_verdicts_of_a_report_share_the_error() -> None:
     """p = 0.02 is enough alone, and not beside two verdicts that fail; a void measure still counts as a test."""
     speedup = measured_speedup(1.2, -0.1, 0.1, 0.05, -0.05)
     params = CompareParams(min_speedup=_threshold(speedup, 0.02))
-    parts = {("a", "train"): Parts(speedup, None, _quality("same"), MARGIN)}
-    tests = run_tests(parts, params)
-    assert (tests["a", "train"].p, tests["a", "train"].p_adjusted) == pytest.approx((0.02, 0.02))
-    assert verdicts(parts, tests, (), params) == {("a", "train"): "adopt"}
-    assert verdicts(parts, tests, ["train"], params) == {("a", "train"): "inconclusive"}
+    claims = {("a", "train"): Claim(speedup, None, _quality("same"), MARGIN)}
+    ((verdict, test),) = judge(claims, (), params).values()
+    assert test is not None
+    assert verdict == "adopt"
+    assert (test.p, test.p_adjusted) == pytest.approx((0.02, 0.02))
+    assert judge(claims, ["train"], params) == {("a", "train"): ("inconclusive", test)}
     for name in "bc":
-        parts[name, "inference_b1"] = Parts(measured_speedup(1.2, -0.1, 0.1), None, _quality("same"), MARGIN)
-    tests = run_tests(parts, params)
-    assert tests["a", "train"].p_adjusted == pytest.approx(0.06)
-    assert verdicts(parts, tests, ["inference_b1"], params) == dict.fromkeys(parts, "inconclusive")
+        claims[name, "inference_b1"] = Claim(measured_speedup(1.2, -0.1, 0.1), None, _quality("same"), MARGIN)
+    judged = judge(claims, ["inference_b1"], params)
+    _, test = judged["a", "train"]
+    assert test is not None
+    assert test.p_adjusted == pytest.approx(0.06)
+    assert {verdict for verdict, _ in judged.values()} == {"inconclusive"}
 
 
 def _threshold(speedup: Speedup, p: float) -> float:

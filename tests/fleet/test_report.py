@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from halfstep import files
-from halfstep.compare.judge import document_of
+from halfstep.compare.document import document_of
 from halfstep.errors import HalfstepError
 from halfstep.fleet.driving import Job, Outcome
 from halfstep.fleet.profile import _bring_home, alike

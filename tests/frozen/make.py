@@ -18,7 +18,7 @@ import yaml
 
 from halfstep import files
 from tests.frozen import FOLDER, pack
-from tests.frozen.test_frozen import judged, texts_of
+from tests.frozen.test_frozen import compared, texts_of
 from tools.benchmarks.checkout import cloned, resolved
 
 _SHORT = {"train.epochs": 2, "profile.max_seconds": 6, "profile.processes": 3}
@@ -92,7 +92,7 @@ def _leave_out(root: Path) -> None:
 def say(name: str) -> None:
     """Writes what this commit says of a frozen study: the document, the terminal, the page and the Markdown."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        comparison, study = judged(name, Path(folder))
+        comparison, study = compared(name, Path(folder))
         (FOLDER / f"{name}.txt").write_text(texts_of(comparison, study), encoding="utf-8")
     comparison.write(FOLDER / f"{name}.json")
 

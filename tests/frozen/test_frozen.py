@@ -10,7 +10,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from halfstep.compare.judge import judge
+from halfstep.compare.document import document_of, judged
 from halfstep.compare.report.html import render_report
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.report.terminal import render
@@ -22,14 +22,14 @@ from tests.frozen import COLUMNS, FOLDER, text_of_page, unpack
 STUDIES = sorted(path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz"))
 
 
-def judged(name: str, folder: Path) -> tuple[Comparison, Study]:
+def compared(name: str, folder: Path) -> tuple[Comparison, Study]:
     """A frozen study, compared again; `folder` is the working folder."""
     unpack(name, folder)
     params: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.params.yaml").read_text(encoding="utf-8"))
     settings = CompareParams(**params["compare"])
     train, sizes = params["train"], params["profile"]["inference_batch_sizes"]
     study = load_study(settings.baseline, train["variants"], train["seeds"], sizes)
-    return judge(study, settings), study
+    return document_of(judged(study, settings)), study
 
 
 def texts_of(comparison: Comparison, study: Study) -> str:
@@ -74,7 +74,7 @@ def test_there_are_nine_studies() -> None:
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_key_and_sentence_is_as_it_was(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    comparison, study = judged(name, tmp_path)
+    comparison, study = compared(name, tmp_path)
     frozen = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     assert differences(frozen, comparison.as_json()) == []
     assert lost((FOLDER / f"{name}.txt").read_text(encoding="utf-8"), texts_of(comparison, study)) == []

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from halfstep.compare.verdict import Parts, run_tests, verdicts, void_measures
+from halfstep.compare.verdict import Claim, judge, void_measures
 from halfstep.params import CompareParams, quality_margin_for
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.speedup import RUN_SD, Speedup
@@ -120,9 +120,9 @@ class Tally:
         for speedup in measurement.speedups.values():
             self.holds.append(speedup.low <= MIN_SPEEDUP <= speedup.high)
             self.halves.append(speedup.half_width / MIN_SPEEDUP)
-        parts = {key: Parts(speedup, None, SAME_QUALITY, MARGIN) for key, speedup in measurement.speedups.items()}
+        claims = {key: Claim(speedup, None, SAME_QUALITY, MARGIN) for key, speedup in measurement.speedups.items()}
         void = void_measures(measurement.control)
-        self.adopts.append("adopt" in verdicts(parts, run_tests(parts, PARAMS), void, PARAMS).values())
+        self.adopts.append(any(verdict == "adopt" for verdict, _ in judge(claims, void, PARAMS).values()))
         self.voids.append(bool(void))
 
     def percent(self) -> dict[str, float]:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from halfstep.compare.explain import arm_failed, explain, explain_profile
-from halfstep.compare.explain.evidence import Evidence, time_by_type
-from halfstep.compare.judging import Judging, compare
+from halfstep.compare.case import Case, Judging
+from halfstep.compare.document import judged
+from halfstep.compare.reason import time_by_type
+from halfstep.compare.rules.explain import explain
+from halfstep.compare.rules.training import arm_failed
 from halfstep.compare.study import VariantResult
 from halfstep.params import CompareParams
+from halfstep.results.comparison import Reason
 from halfstep.results.profile import AccountRow, Profile
 from halfstep.results.training import Training
-from halfstep.text import TRAIN
-from tests.small_study import SmallStudy, accounted, environment, measured_speedup, operation, profile, training_metrics
+from tests.small_study import (
+    SmallStudy,
+    accounted,
+    case_of,
+    environment,
+    given,
+    measured_speedup,
+    operation,
+    profile,
+    training_metrics,
+)
 
 A100 = environment(gpu={"name": "NVIDIA A100-SXM4-40GB", "compute_capability": "8.0"})
 GPU_OF_UNKNOWN_CAPABILITY = environment(gpu={"name": "unknown"})
@@ -31,18 +42,24 @@ MEASURED = {
 }
 
 
-def _evidence(before: Profile, after: Profile, machine: dict[str, Any], **changes: Any) -> Evidence:
-    return Evidence(before, after, (), {TRAIN: measured_speedup(1.01, 0.001, -0.001)}, machine, **changes)
+def _case(before: Profile, after: Profile, machine: dict[str, Any], **changes: Any) -> Case:
+    return case_of(before, after, measured_speedup(1.01, 0.001, -0.001), machine, **changes)
 
 
-def _slow_evidence(before: Profile, after: Profile, machine: dict[str, Any]) -> Evidence:
+def _slow_case(before: Profile, after: Profile, machine: dict[str, Any]) -> Case:
     """A candidate that takes 5.6 times as long, in the timing and in the traces."""
-    return accounted(Evidence(before, after, (), {TRAIN: SLOW}, machine))
+    return accounted(case_of(before, after, SLOW, machine))
+
+
+def _explain_alone(
+    profile: Profile, machine: dict[str, Any], rejected: tuple[str, ...] = (), classes: int | None = None
+) -> tuple[Reason, ...]:
+    return explain(Case.alone(profile, machine, rejected, classes))
 
 
 @pytest.mark.parametrize("machine", [A100, GPU_OF_UNKNOWN_CAPABILITY])
 def test_step_of_631_ms_without_16_bit(machine: dict[str, Any]) -> None:
-    reasons = {reason.code: reason for reason in explain_profile(profile(MEASURED, device="GPU"), machine)}
+    reasons = {reason.code: reason for reason in _explain_alone(profile(MEASURED, device="GPU"), machine)}
     assert list(reasons) == ["no_16bit_ops", "kernel_launch_moderate"]
     assert reasons["no_16bit_ops"].evidence["speedup_if_compute_faster"] == {
         "3_times": pytest.approx(2.65, abs=0.006),
@@ -56,7 +73,7 @@ def test_step_of_631_ms_without_16_bit(machine: dict[str, Any]) -> None:
 
 def test_candidate_whose_policy_has_no_effect() -> None:
     before, after = profile(MEASURED, device="GPU"), profile(MEASURED, policy="mixed_float16", device="GPU")
-    reasons = explain(_evidence(before, after, A100))
+    reasons = explain(_case(before, after, A100))
     assert [reason.code for reason in reasons] == ["no_16bit_ops", "kernel_launch_moderate"]
     assert "although the policy is mixed_float16" in reasons[0].text
 
@@ -65,23 +82,23 @@ def test_thread_mode_is_advised_only_on_a_gpu_that_does_not_use_it() -> None:
     launch = {"profiler/step_time_ms": 100.0, "profiler/kernel_launch_ms": 20.0}
     private = A100 | {"settings": {"TF_GPU_THREAD_MODE": "gpu_private"}}
     for device, machine in (("GPU", private), ("CPU", CPU)):
-        (reason,) = explain_profile(profile(launch, device=device), machine)
+        (reason,) = _explain_alone(profile(launch, device=device), machine)
         assert "TF_GPU_THREAD_MODE" not in reason.advice
         assert "train.batch_size" in reason.advice
 
 
 def test_bfloat16_is_advised_only_on_a_cpu_that_has_it() -> None:
     measured = profile({"profiler/compute_16bit_percent": 0.0})
-    (reason,) = explain_profile(measured, environment("avx2", "avx512_bf16"))
+    (reason,) = _explain_alone(measured, environment("avx2", "avx512_bf16"))
     assert "mixed_bfloat16" in reason.advice
-    assert explain_profile(measured, CPU) == ()
+    assert _explain_alone(measured, CPU) == ()
 
 
 @pytest.mark.parametrize(("instructions", "named"), [("avx512_fp16", True), ("avx2", False)])
 def test_emulation_names_float16_instructions_of_the_cpu(instructions: str, named: bool) -> None:
     before = profile(operations=[operation("Conv2D", 10.0, "float32")])
     after = profile(operations=[operation("Conv2D", 50.0, "float16")], policy="mixed_float16")
-    (reason,) = explain(_slow_evidence(before, after, environment(instructions)))
+    (reason,) = explain(_slow_case(before, after, environment(instructions)))
     assert ("although it has float16 instructions" in reason.text) is named
 
 
@@ -97,7 +114,7 @@ def test_32bit_time_is_given_by_part_of_the_network() -> None:
     ]
     shares = {"profiler/compute_16bit_percent": 30.0, "profiler/compute_32bit_percent": 70.0}
     metrics = {"profiler/step_time_ms": 25.0, "profiler/host_compute_ms": 20.0, **shares}
-    (reason,) = explain(_evidence(profile(), profile(metrics, rows, policy="mixed_bfloat16"), CPU))
+    (reason,) = explain(_case(profile(), profile(metrics, rows, policy="mixed_bfloat16"), CPU))
     assert reason.code == "mostly_32bit_ops"
     assert reason.time_ms == pytest.approx(14.0)
     assert {row["type"]: row["time_ms"] for row in reason.evidence["operations"]} == {
@@ -115,7 +132,7 @@ def test_idle_tensor_cores_are_told_by_operation() -> None:
         operation("DepthwiseConv2dNative", 20.0, "float16", name="model/b/depthwise", tensor_core=False),
     ]
     after = profile(operations=rows, policy="mixed_float16", device="GPU")
-    (reason,) = explain(_evidence(profile(device="GPU"), after, A100))
+    (reason,) = explain(_case(profile(device="GPU"), after, A100))
     assert reason.code == "tensor_cores_idle"
     assert reason.evidence["idle_ms"] == reason.time_ms == 20.0
     assert reason.evidence["matrix_ms"] == 50.0
@@ -125,22 +142,22 @@ def test_idle_tensor_cores_are_told_by_operation() -> None:
 def test_odd_batch_size_is_named_with_the_next_multiple_of_8() -> None:
     widths = {"layer_widths": (20, 32, 20)}
     odd = profile(policy="mixed_float16", device="GPU", configuration=widths, in_force={"batch_size": 6})
-    (reason,) = explain_profile(odd, A100)
+    (reason,) = _explain_alone(odd, A100)
     assert reason.evidence == {"batch_size": 6, "layer_widths": [20]}
     assert "train.batch_size to 8." in reason.advice
 
 
 def test_number_of_classes_is_no_odd_size() -> None:
     odd = profile(policy="mixed_float16", device="GPU", configuration={"layer_widths": (10, 32)})
-    assert [reason.code for reason in explain_profile(odd, A100)] == ["sizes_not_multiple_of_8"]
-    assert explain_profile(odd, A100, classes=10) == ()
+    assert [reason.code for reason in _explain_alone(odd, A100)] == ["sizes_not_multiple_of_8"]
+    assert _explain_alone(odd, A100, classes=10) == ()
 
 
 def test_limit_below_min_speedup_is_named() -> None:
     work = {"profiler/device_compute_ms": 10.0, "profiler/matrix_percent": 50.0, "profiler/memory_bound_percent": 0.0}
     before = profile({"profiler/step_time_ms": 100.0, **work}, device="GPU")
     after = profile(policy="mixed_float16", device="GPU")
-    (reason,) = explain(_evidence(before, after, A100, min_speedup=1.05))
+    (reason,) = explain(_case(before, after, A100, min_speedup=1.05))
     assert reason.evidence["limit"] == pytest.approx(100 / (95 + 5 / 16))
     assert "you asked for 1.05×" in reason.text
     assert "compare.min_speedup" in reason.advice
@@ -167,7 +184,7 @@ def test_times_add_up_by_type_whichever_library_computes() -> None:
 def test_fused_operations_of_two_libraries_count_as_moved_to_float16() -> None:
     before = profile(operations=[operation("_MklNativeFusedMatMul", 10.0, "float32")])
     after = profile(operations=[operation("_FusedMatMul", 50.0, "float16")], policy="mixed_float16")
-    (reason,) = explain(_slow_evidence(before, after, CPU))
+    (reason,) = explain(_slow_case(before, after, CPU))
     assert reason.code == "emulated_float16"
     assert reason.evidence["operations"] == [{"type": "MatMul", "baseline_ms": 10.0, "candidate_ms": 50.0}]
 
@@ -175,7 +192,7 @@ def test_fused_operations_of_two_libraries_count_as_moved_to_float16() -> None:
 def test_comparison_explains_its_baseline_and_its_candidates(comparison: Judging) -> None:
     of_baseline = [reason.code for reason in comparison.baseline_reasons]
     assert of_baseline == ["step_overhead"]  # mixed_bfloat16 need not be advised: it is one of the candidates
-    codes = {item.variant: [reason.code for reason in item.reasons] for item in comparison.candidates}
+    codes = {item.variant: [reason.code for reason in item.reasons] for item in comparison.cases}
     assert codes == {
         "mixed_float16": ["emulated_float16", "onednn_differs", "cast_overhead", "onednn_differs", "onednn_differs"],
         "mixed_bfloat16": ["at_limit", "step_overhead"],
@@ -184,7 +201,7 @@ def test_comparison_explains_its_baseline_and_its_candidates(comparison: Judging
 
 
 def test_comparison_passes_on_the_required_speedup(project: SmallStudy) -> None:
-    fast = project.compare(min_speedup=1.8).candidates[1]
+    fast = project.compare(min_speedup=1.8).cases[1]
     assert fast.limit == pytest.approx(10 / (4.5 + 5.5 / 2))
     assert "you asked for 1.8×" in fast.reasons[0].text
 
@@ -211,12 +228,12 @@ def test_bfloat16_is_advised_only_where_it_may_pay(
     )
     slow = measured_speedup(0.2, 0.0005, -0.0005)
     trainings = (Training(0, training_metrics(loss_scale=0.5)),)
-    data = accounted(Evidence(before, after, trainings, {TRAIN: slow}, machine, 1.05))
-    advice = {reason.code: reason.advice for reason in explain(replace(data, rejected=rejected))}
+    case = accounted(case_of(before, after, slow, machine, trainings=trainings, min_speedup=1.05))
+    advice = {reason.code: reason.advice for reason in explain(given(case, rejected=rejected))}
     assert ("mixed_bfloat16" in advice["emulated_float16"]) is advised
     assert ("mixed_bfloat16" in advice["loss_scale_collapse"]) is advised
     alone = profile({"profiler/compute_16bit_percent": 0.0})
-    assert ("no_16bit_ops" in [item.code for item in explain_profile(alone, machine, rejected)]) is advised
+    assert ("no_16bit_ops" in [item.code for item in _explain_alone(alone, machine, rejected)]) is advised
 
 
 def test_rejected_policy_of_the_report_is_no_advice(project: SmallStudy) -> None:
@@ -226,11 +243,11 @@ def test_rejected_policy_of_the_report_is_no_advice(project: SmallStudy) -> None
 
 
 def _advice_on_float16(project: SmallStudy) -> str:
-    (advice,) = (item.advice for item in project.compare().candidates[0].reasons if item.code == "emulated_float16")
+    (advice,) = (item.advice for item in project.compare().cases[0].reasons if item.code == "emulated_float16")
     return advice
 
 
 def test_policy_that_is_no_candidate_is_advised(project: SmallStudy) -> None:
-    judging = compare(project.load(variants=("float32", "mixed_float16")), CompareParams())
+    judging = judged(project.load(variants=("float32", "mixed_float16")), CompareParams())
     reason = next(reason for reason in judging.baseline_reasons if reason.code != "step_overhead")
     assert (reason.code, reason.advice) == ("no_16bit_ops", "Try a variant with policy: mixed_bfloat16.")

@@ -7,14 +7,14 @@ from dataclasses import asdict, replace
 import pandas as pd
 import pytest
 
+from halfstep.compare.case import Case
 from halfstep.compare.explain.accounts import Accounts
-from halfstep.compare.explain.evidence import Evidence
-from halfstep.compare.explain.layer_sets import casting_sets, slower_sets
+from halfstep.compare.rules.layer_sets import casting_sets, slower_sets
 from halfstep.results.audit import LayerAudit, ModelAudit, Totals
 from halfstep.results.comparison import LayerClassChange
 from halfstep.results.profile import AccountRow, read_profile
 from halfstep.stats.speedup import CONFIDENCE, ProcessTimes, Speedup
-from tests.small_study import SmallStudy, environment
+from tests.small_study import SmallStudy, case_of, environment, given
 
 # By path: class, dtype, operations of matrix products, and milliseconds in the baseline and in the candidate.
 LAYERS: dict[str, tuple[str, str, int, float, float]] = {
@@ -37,7 +37,7 @@ def account(of: int) -> pd.DataFrame:
 
 
 @pytest.fixture
-def data(project: SmallStudy) -> Evidence:
+def case(project: SmallStudy) -> Case:
     """Of a candidate whose step takes 48 ms."""
     layers = tuple(
         LayerAudit(path=path, type=name, compute_dtype=dtype, variable_dtype="float32", parameters=64, flops=flops)
@@ -48,11 +48,11 @@ def data(project: SmallStudy) -> Evidence:
     candidate = replace(read_profile("mixed_bfloat16"), account=account(1), audit=audit)
     speedups = {"train": Speedup((ProcessTimes(1, 45.0, 48.0, 0.0, 2),) * 2, CONFIDENCE)}
     accounts = Accounts.of(baseline, candidate)
-    return Evidence(baseline, candidate, (), speedups, environment(), accounts=accounts)
+    return case_of(baseline, candidate, None, environment(), speedups=speedups, accounts=accounts)
 
 
-def test_slower_classes_come_first_and_a_matrix_product_stays_in_16_bits(data: Evidence) -> None:
-    changes = {change.to: change for change in slower_sets(data)}
+def test_slower_classes_come_first_and_a_matrix_product_stays_in_16_bits(case: Case) -> None:
+    changes = {change.to: change for change in slower_sets(case)}
     assert list(changes) == [("norm", "norm_1"), ("norm",), ("slow",)]  # not both Dense layers: that is float32
     assert changes["norm", "norm_1"].layers == "all LayerNormalization"
     assert changes["slow",].layers is None
@@ -60,7 +60,7 @@ def test_slower_classes_come_first_and_a_matrix_product_stays_in_16_bits(data: E
     assert changes["norm",].at_most == pytest.approx(48 / (48 - 4))
 
 
-def test_classes_with_casts_are_kept_in_float32(data: Evidence) -> None:
+def test_classes_with_casts_are_kept_in_float32(case: Case) -> None:
     casts = {"LayerNormalization": 3.0, "Dense": 2.0, "Conv2D": 1.0, "Activation": -1.0}
     classes = [
         LayerClassChange(
@@ -68,11 +68,11 @@ def test_classes_with_casts_are_kept_in_float32(data: Evidence) -> None:
         )
         for name, delta in casts.items()
     ]
-    (change,) = casting_sets(data, classes)
+    (change,) = casting_sets(case, classes)
     assert (change.to, change.layers) == (("norm", "norm_1"), "all LayerNormalization")
     assert change.at_most == pytest.approx(48 / (48 - 3))
 
 
-def test_without_an_audit_or_a_mixed_policy_there_is_none(data: Evidence) -> None:
-    assert slower_sets(replace(data, candidate=replace(data.candidate, audit=None))) == []
-    assert slower_sets(replace(data, accounts=None)) == []
+def test_without_an_audit_or_a_mixed_policy_there_is_none(case: Case) -> None:
+    assert slower_sets(given(case, profile=replace(case.candidate, audit=None))) == []
+    assert slower_sets(given(case, accounts=None)) == []

@@ -6,7 +6,7 @@ import pytest
 
 from halfstep import files
 from halfstep.advise.advice import advice_of
-from halfstep.compare.judge import document_of
+from halfstep.compare.document import document_of
 from halfstep.compare.report.html import render_report
 from halfstep.compare.study import Study
 from halfstep.params import Params, Variant

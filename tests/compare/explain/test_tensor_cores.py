@@ -9,18 +9,16 @@ from typing import Any
 
 import pytest
 
-from halfstep.compare.explain import explain
-from halfstep.compare.explain.evidence import Evidence
 from halfstep.compare.explain.hardware import peak_ratios
 from halfstep.compare.explain.limit import compute_operations, train_limit
+from halfstep.compare.rules.explain import explain
 from halfstep.policies import FLOAT16
 from halfstep.profile.trace import Operation as TracedOperation
 from halfstep.profile.trace import Trace
 from halfstep.profile.trace.kernels import kernel_dtype, uses_tensor_cores
 from halfstep.results.comparison import Reason
 from halfstep.results.profile import AccountRow, Profile
-from halfstep.text import TRAIN
-from tests.small_study import environment, measured_speedup, operation, profile
+from tests.small_study import case_of, environment, measured_speedup, operation, profile
 
 NAMES = Path(__file__).parents[2] / "profile/trace/kernel_names.txt"  # with their sources
 MEMORY = "Mul_GPU_DT_HALF_DT_HALF_kernel"
@@ -194,8 +192,8 @@ def _operation(number: int, kernel: TracedOperation) -> AccountRow:
 def reasons(generation: Generation, candidate: Profile, baseline: Profile) -> dict[str, Reason]:
     """The reasons of a candidate on this GPU, by code."""
     gpu = {"name": generation.gpu, "compute_capability": generation.capability}
-    evidence = Evidence(baseline, candidate, (), {TRAIN: measured_speedup(2.0, 0.0005, -0.0005)}, environment(gpu=gpu))
-    return {reason.code: reason for reason in explain(evidence)}
+    case = case_of(baseline, candidate, measured_speedup(2.0, 0.0005, -0.0005), environment(gpu=gpu))
+    return {reason.code: reason for reason in explain(case)}
 
 
 def of_candidate(

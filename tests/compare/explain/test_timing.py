@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from halfstep.compare.explain import explain, explain_profile
-from halfstep.compare.explain.evidence import Evidence, SpeedupFactors
+from halfstep.compare.case import Case, SpeedupFactors
+from halfstep.compare.rules.explain import explain
 from halfstep.results.comparison import Reason
 from halfstep.results.profile import Profile
 from halfstep.stats.speedup import Speedup, train_speedup
 from halfstep.text import TRAIN
-from tests.small_study import environment, measured_speedup, profile, speedup_between
+from tests.small_study import case_of, environment, measured_speedup, profile, speedup_between
 
 CPU = environment("avx2", "avx512_bf16")
 B1, B32 = "inference_b1", "inference_b32"
@@ -36,11 +36,11 @@ def _rounds(step_times_ms: NDArray[np.float64]) -> pd.DataFrame:
     )
 
 
-def _evidence(
+def _case(
     speedups: dict[str, Speedup], candidate: Profile | None = None, policy: str = "mixed_bfloat16", **changes: Any
-) -> Evidence:
+) -> Case:
     after = candidate or profile(policy=policy)
-    return Evidence(profile(), after, (), speedups, CPU, **{"min_speedup": 1.05} | changes)
+    return case_of(profile(), after, None, CPU, speedups=speedups, **{"min_speedup": 1.05} | changes)
 
 
 def _only(reasons: tuple[Reason, ...], code: str) -> Reason:
@@ -48,8 +48,8 @@ def _only(reasons: tuple[Reason, ...], code: str) -> Reason:
     return only_reason
 
 
-def _codes(data: Evidence) -> list[tuple[str, str]]:
-    return [(reason.measure, reason.code) for reason in explain(data)]
+def _codes(case: Case) -> list[tuple[str, str]]:
+    return [(reason.measure, reason.code) for reason in explain(case)]
 
 
 def _stalling(seed: int, share: float, arm: int) -> Speedup:
@@ -64,7 +64,7 @@ def _stalling(seed: int, share: float, arm: int) -> Speedup:
 def test_candidate_that_is_faster_but_stalls() -> None:
     """The middle half of the rounds shows 1.11, and the true throughput is 0.855."""
     speedup = _stalling(1, 0.15, arm=1)
-    reason = _only(explain(_evidence({TRAIN: speedup})), "stalls")
+    reason = _only(explain(_case({TRAIN: speedup})), "stalls")
     assert reason.evidence["arm"] == "variant"
     assert reason.evidence["ratio"] == pytest.approx(10 / 9 / 1.3, rel=0.01)
     assert reason.evidence["typical_ratio"] == pytest.approx(10 / 9, rel=0.02)
@@ -74,31 +74,31 @@ def test_candidate_that_is_faster_but_stalls() -> None:
 
 
 def test_baseline_that_stalls() -> None:
-    reason = _only(explain(_evidence({B1: _stalling(2, 0.15, arm=0)})), "stalls")
+    reason = _only(explain(_case({B1: _stalling(2, 0.15, arm=0)})), "stalls")
     assert (reason.measure, reason.evidence["arm"]) == (B1, "baseline")
     assert reason.evidence["low"] > 1
 
 
 def test_stalls_that_may_be_noise_are_no_reason() -> None:
-    assert _codes(_evidence({TRAIN: _stalling(1, 0.0, arm=1)})) == []
+    assert _codes(_case({TRAIN: _stalling(1, 0.0, arm=1)})) == []
     rng = np.random.default_rng(4)
     arms = [np.full((4, 20), 10.0), np.full((4, 20), 9.0)]
     arms[1][0, rng.choice(20, 6, replace=False)] *= 3  # in one process only
     speedup = train_speedup(*map(_rounds, arms))
     assert speedup.ratio / speedup.typical_ratio < 0.98
     assert speedup.stall_interval[1] > 1
-    assert _codes(_evidence({TRAIN: speedup})) == []
+    assert _codes(_case({TRAIN: speedup})) == []
 
 
 def test_control_that_differs_voids_what_was_timed_for_its_measure() -> None:
     stalling, control = _stalling(1, 0.15, arm=1), {TRAIN: measured_speedup(1.1, 0.01, -0.01, 0.0, 0.0), B1: None}
     speedups = {TRAIN: stalling, B1: stalling}
-    void = _evidence(speedups, void={TRAIN}, control=control)
+    void = _case(speedups, void={TRAIN}, control=control)
     assert _codes(void) == [(TRAIN, "control_differs"), (B1, "stalls")]
     reason = _only(explain(void), "control_differs")
     assert reason.evidence["confidence"] == pytest.approx(0.995)  # 1 % over two measures
     assert 1 < reason.evidence["low"] < 1.1 < reason.evidence["high"]
-    assert _codes(_evidence(speedups, control=control)) == [(TRAIN, "stalls"), (B1, "stalls")]
+    assert _codes(_case(speedups, control=control)) == [(TRAIN, "stalls"), (B1, "stalls")]
 
 
 def _factors(settings: tuple[float, float], precision: tuple[float, float]) -> SpeedupFactors:
@@ -112,7 +112,7 @@ def test_speedup_that_comes_from_the_settings() -> None:
     """float16 at batch 1 is faster because oneDNN is off."""
     after = profile(policy="mixed_float16", entry=WITHOUT_ONEDNN)
     factors = {B1: _factors((1.33, 1.43), (0.95, 1.01))}
-    reasons = explain(_evidence({B1: speedup_between(1.30, 1.40)}, after, factors=factors))
+    reasons = explain(_case({B1: speedup_between(1.30, 1.40)}, after, factors=factors))
     reason = _only(reasons, "settings_not_precision")
     assert reason.measure == B1
     assert reason.evidence["settings"] == WITHOUT_ONEDNN
@@ -136,8 +136,8 @@ def test_settings_are_named_with_their_factor_otherwise(
     whole: tuple[float, float], settings: tuple[float, float], precision: tuple[float, float]
 ) -> None:
     after = profile(policy="mixed_float16", entry=WITHOUT_ONEDNN)
-    data = _evidence({B1: speedup_between(*whole)}, after, factors={B1: _factors(settings, precision)})
-    (reason,) = (reason for reason in explain(data) if reason.measure == B1)
+    case = _case({B1: speedup_between(*whole)}, after, factors={B1: _factors(settings, precision)})
+    (reason,) = (reason for reason in explain(case) if reason.measure == B1)
     assert reason.code == "onednn_differs"
     assert f"({settings[0]:.2f} to {settings[1]:.2f})" in reason.text
     assert f"({precision[0]:.2f} to {precision[1]:.2f})" in reason.text
@@ -147,14 +147,14 @@ def test_setting_without_an_effect_is_no_reason() -> None:
     factors, whole = {B1: _factors((0.99, 1.43), (0.95, 1.01))}, {B1: speedup_between(1.30, 1.40)}
     for policy, data in (("mixed_float16", factors), ("float32", {})):
         after, ratios = profile(policy=policy, entry=WITHOUT_ONEDNN), whole if data else {B1: speedup_between(0.9, 1.1)}
-        assert [item for item in explain(_evidence(ratios, after, factors=data)) if item.measure == B1] == []
+        assert [item for item in explain(_case(ratios, after, factors=data)) if item.measure == B1] == []
 
 
 @pytest.mark.parametrize(("low", "high", "better"), [(1.30, 1.40, "plain"), (0.70, 0.80, "float32")])
 def test_setting_is_what_is_compared_where_the_policy_is_the_same(low: float, high: float, better: str) -> None:
     after = profile(policy="float32", entry=WITHOUT_ONEDNN)
     after = replace(after, summary=after.summary.model_copy(update={"variant": "plain"}))
-    reasons = explain(_evidence({B1: speedup_between(low, high)}, after))
+    reasons = explain(_case({B1: speedup_between(low, high)}, after))
     (reason,) = (reason for reason in reasons if reason.measure == B1)
     assert reason.text.endswith(f"({low:.2f} to {high:.2f}) comes from oneDNN off.")
     assert reason.advice == f"To predict faster, take onednn as in {better}."
@@ -173,7 +173,7 @@ def _input_rounds(*rounds: tuple[float, float]) -> pd.DataFrame:
 
 def _input_reasons(rounds: pd.DataFrame, metrics: dict[str, float] | None = None) -> list[Reason]:
     measured = replace(profile(metrics), input_rounds=rounds, rounds=_rounds(np.ones((4, 2))))
-    return [reason for reason in explain_profile(measured, CPU) if reason.code == "input_bound"]
+    return [reason for reason in explain(Case.alone(measured, CPU)) if reason.code == "input_bound"]
 
 
 def test_few_noisy_rounds_are_no_reason() -> None:
@@ -214,10 +214,10 @@ def test_input_that_may_not_matter_is_no_reason(rounds: list[tuple[float, float]
 
 def test_trace_of_another_program_shows_input_by_itself() -> None:
     foreign = profile({"profiler/step_time_ms": 100.0, "profiler/input_ms": 20.0})
-    assert [reason.code for reason in explain_profile(foreign, CPU)] == ["input_bound"]
-    assert explain_profile(profile({"profiler/step_time_ms": 100.0, "profiler/input_ms": 19.9}), CPU) == ()
+    assert [reason.code for reason in explain(Case.alone(foreign, CPU))] == ["input_bound"]
+    assert explain(Case.alone(profile({"profiler/step_time_ms": 100.0, "profiler/input_ms": 19.9}), CPU)) == ()
     measured = replace(foreign, rounds=_rounds(np.ones((4, 2))))
-    assert explain_profile(measured, CPU) == ()
+    assert explain(Case.alone(measured, CPU)) == ()
 
 
 def _with_calls(*by_process: tuple[float, float]) -> Profile:
@@ -242,7 +242,7 @@ def test_fixed_time_of_a_call() -> None:
     """0.5 ms and 0.05 ms an image: at batch size 1, 91 % of a call does not grow with the batch size."""
     after = _with_calls((0.55, 2.1), (0.56, 2.11), (0.54, 2.09), (0.55, 2.1))
     same = speedup_between(0.99, 1.03)
-    reasons = explain(_evidence({B1: same, B32: same}, after))
+    reasons = explain(_case({B1: same, B32: same}, after))
     (reason,) = reasons
     assert (reason.measure, reason.code) == (B1, "fixed_overhead")
     assert reason.evidence["share"] == pytest.approx(0.5 / 0.55, rel=0.01)
@@ -264,10 +264,10 @@ def test_fixed_time_of_a_call() -> None:
 )
 def test_fixed_time_that_explains_nothing(calls: list[tuple[float, float]], interval: tuple[float, float]) -> None:
     same = speedup_between(*interval)
-    assert explain(_evidence({B1: same, B32: same}, _with_calls(*calls))) == ()
+    assert explain(_case({B1: same, B32: same}, _with_calls(*calls))) == ()
 
 
 def test_reasons_of_training_come_first() -> None:
     after = profile({"profiler/step_time_ms": 100.0, "profiler/other_ms": 80.0}, policy="mixed_bfloat16")
     speedups = {TRAIN: _stalling(1, 0.15, arm=1), B32: _stalling(2, 0.15, arm=1)}
-    assert _codes(_evidence(speedups, after)) == [(TRAIN, "model_too_small"), (TRAIN, "stalls"), (B32, "stalls")]
+    assert _codes(_case(speedups, after)) == [(TRAIN, "model_too_small"), (TRAIN, "stalls"), (B32, "stalls")]

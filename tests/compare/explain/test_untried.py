@@ -7,10 +7,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from halfstep.compare.explain.evidence import Evidence
-from halfstep.compare.explain.untried import onednn_off, step_overhead
+from halfstep.compare.case import Case
+from halfstep.compare.rules.overhead import step_overhead
+from halfstep.compare.rules.settings import onednn_off
 from halfstep.results.profile import HOST, AccountRow, Profile, Round
-from tests.small_study import profile
+from tests.small_study import given, profile
 
 
 def accounted(idle_ms: float, *, noise: float = 0.02, repeats: int = 4, profiler_ms: float = 0.0) -> Profile:
@@ -26,8 +27,8 @@ def accounted(idle_ms: float, *, noise: float = 0.02, repeats: int = 4, profiler
     return replace(profile(), account=tables[0], rounds=tables[1])
 
 
-def evidence(candidate: Profile) -> Evidence:
-    return Evidence(None, candidate, (), {}, {"gpus": []})
+def alone(candidate: Profile) -> Case:
+    return Case.alone(candidate, {"gpus": []})
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def evidence(candidate: Profile) -> Evidence:
     ],
 )
 def test_steps_in_which_nothing_runs_are_a_reason_for_larger_ones(found: Profile, is_given: bool) -> None:
-    reason = step_overhead(evidence(found))
+    reason = step_overhead(alone(found))
     assert (reason is not None) is is_given
     if reason is not None:
         assert reason.evidence["share"] == pytest.approx(0.4, abs=0.01)
@@ -59,9 +60,9 @@ def test_steps_in_which_nothing_runs_are_a_reason_for_larger_ones(found: Profile
 def test_onednn_that_is_off_is_a_reason_by_itself_only() -> None:
     rounds = pd.DataFrame({"process": [0]})
     off = replace(profile(entry={"onednn": False}), rounds=rounds)
-    reason = onednn_off(evidence(off))
+    reason = onednn_off(alone(off))
     assert reason is not None
     assert reason.change is not None
     assert (reason.change.key, reason.change.before, reason.change.to) == ("variants.float32.onednn", False, True)
-    assert onednn_off(evidence(replace(profile(), rounds=rounds))) is None
-    assert onednn_off(replace(evidence(off), baseline=profile())) is None  # then the difference itself is a reason
+    assert onednn_off(alone(replace(profile(), rounds=rounds))) is None
+    assert onednn_off(given(alone(off), baseline=profile())) is None  # then the difference itself is a reason

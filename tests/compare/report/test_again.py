@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from halfstep.compare.judging import Judging
+from halfstep.compare.case import Judging
 from halfstep.compare.report.command import main
 from halfstep.compare.report.html import NO_STUDY_NOTE
 from halfstep.compare.report.markdown import render_markdown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfstep.compare.judge import document_of
-from halfstep.compare.judging import Judging
+from halfstep.compare.case import Judging
+from halfstep.compare.document import document_of
 from halfstep.compare.report.answer import answers, next_step
 from halfstep.compare.report.head import question, what_was_compared
 from halfstep.compare.report.markdown import render_markdown

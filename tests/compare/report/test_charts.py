@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfstep.compare.judging import Judging
+from halfstep.compare.case import Judging
 from halfstep.compare.report.charts import Axis, loss_scale_chart, score_chart
 from halfstep.compare.report.tables import score_by_epoch
 

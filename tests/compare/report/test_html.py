@@ -9,14 +9,14 @@ from html.parser import HTMLParser
 import pytest
 
 from halfstep import files
-from halfstep.compare.explain.evidence import Evidence
-from halfstep.compare.judging import Judging, compare
-from halfstep.compare.sentences import verdict_sentence
+from halfstep.compare.case import Judging
+from halfstep.compare.document import judged
 from halfstep.compare.text import SYNTHETIC_NOTE
+from halfstep.compare.words import verdict_sentence
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Change, Reason, VerdictTest
 from halfstep.results.profile import read_profile
-from tests.small_study import ENDING, PROTOCOL, SEEDS, STEP_MS, SmallStudy, html_of, with_evidence
+from tests.small_study import ENDING, PROTOCOL, SEEDS, STEP_MS, SmallStudy, given, html_of
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -64,7 +64,7 @@ def test_report_opens_offline(comparison: Judging) -> None:
 
 def test_report_starts_with_the_verdicts(comparison: Judging) -> None:
     text = _text(comparison)
-    sentence = verdict_sentence(comparison.candidates[1], comparison)
+    sentence = verdict_sentence(comparison.cases[1])
     assert sentence in text
     assert text.index(sentence) < text.index("Time of float32")
 
@@ -100,12 +100,11 @@ def test_warnings_are_escaped(project: SmallStudy) -> None:
 
 
 def test_names_of_layers_are_escaped(comparison: Judging) -> None:
-    candidate = comparison.candidates[1]
-    assert candidate.evidence is not None
-    assert candidate.evidence.accounts is not None
-    rows = candidate.evidence.accounts.candidate.assign(layer="<b>layer", dtype="<i>half")
-    accounts = replace(candidate.evidence.accounts, candidate=rows)
-    html = html_of(replace(comparison, candidates=(with_evidence(candidate, accounts=accounts),)))
+    case = comparison.cases[1]
+    assert case.accounts is not None
+    rows = case.accounts.candidate.assign(layer="<b>layer", dtype="<i>half")
+    accounts = replace(case.accounts, candidate=rows)
+    html = html_of(given(comparison, cases=(given(case, accounts=accounts, account=case.account),)))
     assert "&lt;b&gt;layer" in html
     assert "<i>half" not in html
 
@@ -150,7 +149,7 @@ def test_missing_trace_is_named(project: SmallStudy) -> None:
         remove_account(name)
     comparison = project.compare()
     assert "mixed_bfloat16 and the second copy of the baseline have no trace, so" in _text(comparison)
-    assert comparison.candidates[1].verdict == "adopt"
+    assert comparison.cases[1].verdict == "adopt"
 
 
 def test_measurement_is_described_as_it_went(project: SmallStudy) -> None:
@@ -166,7 +165,7 @@ def test_measurement_is_described_as_it_went(project: SmallStudy) -> None:
 
 def test_one_seed_applies_to_two_trainings_only(project: SmallStudy) -> None:
     study = project.load(seeds=(1,), variants=("float32", "mixed_bfloat16"))
-    text = _text(compare(study, CompareParams()))
+    text = _text(judged(study, CompareParams()))
     assert "One seed: the answer applies to these two trainings." in text
     assert "0 images are right only in mixed_bfloat16, 1 only in float32 (McNemar's exact test: p = 1)." in text
 
@@ -176,8 +175,8 @@ def test_baselines_weights_in_the_precision_of_a_candidate_are_shown(comparison:
     expected = "The weights of float32 in the precision of mixed_bfloat16: accuracy changes by −0.08 (−0.33 to +0.17)"
     assert f"{expected} points on the same 1,200 test images; the loss is at most 1 percentage point" in text
     assert "Inference is judged by this accuracy" in text
-    without = replace(comparison.candidates[1], quality_same_weights=None)
-    assert "The weights of float32" not in _text(replace(comparison, candidates=(without,)))
+    without = given(comparison.cases[1], same_weights=None)
+    assert "The weights of float32" not in _text(given(comparison, cases=(without,)))
 
 
 def test_variants_that_were_compiled_with_xla_are_named(project: SmallStudy) -> None:
@@ -194,12 +193,12 @@ def test_factors_are_below_their_speedup(comparison: Judging) -> None:
     expected = "mixed_float16 0.25× (0.24 to 0.26) = settings 0.80× (0.77 to 0.83) × precision 0.31× (0.30 to 0.32)"
     assert text.count(expected) == 3
     assert "is the product of two factors" in text
-    assert "is the product of two factors" not in _text(replace(comparison, candidates=comparison.candidates[1:]))
+    assert "is the product of two factors" not in _text(given(comparison, cases=comparison.cases[1:]))
 
 
 def test_tests_of_the_verdicts_are_shown(comparison: Judging) -> None:
     test = VerdictTest(p=0.0123, p_adjusted=0.0492)
-    text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], tests={"train": test}),)))
+    text = _text(given(comparison, cases=(given(comparison.cases[1], tests={"train": test}),)))
     assert "mixed_bfloat16 training step adopt 13.0 ms 8.12 ms 1.60× (1.55 to 1.65) 1.60× 0.012 0.049" in text
     assert "all 1 verdicts of this report share an error of 5 %" in text
     assert "The intervals are plain 95 %" in text
@@ -209,21 +208,20 @@ def test_control_and_void_measures_are_shown(comparison: Judging) -> None:
     text = _text(comparison)
     assert "Inference, batch 1 two equal copies: 1.00× (0.97 to 1.04), so noise is up to" in text
     assert "decides nothing" not in text
-    assert _text(replace(comparison, void=frozenset({"inference_b1"}))).count("This measurement decides nothing") == 1
+    assert (
+        _text(given(comparison, differing=frozenset({"inference_b1"}))).count("This measurement decides nothing") == 1
+    )
 
 
 def test_ratio_of_typical_steps_is_shown_beside_stalls(comparison: Judging) -> None:
     stalls = Reason(code="stalls", text="It stalls.", evidence={}, advice="")
-    text = _text(replace(comparison, candidates=(replace(comparison.candidates[1], reasons=(stalls,)),)))
+    text = _text(given(comparison, cases=(given(comparison.cases[1], reasons=(stalls,)),)))
     assert "1.60× counts stalls. The ratio of typical steps, which stalls do not change, is 1.60×." in text
     assert "counts stalls" not in _text(comparison)
 
 
-def test_account_is_a_waterfall_from_step_to_step_and_to_the_limit(
-    comparison: Judging, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Evidence, "limit", 1.75)
-    text = _text(replace(comparison, candidates=(with_evidence(comparison.candidates[1]),)))
+def test_account_is_a_waterfall_from_step_to_step_and_to_the_limit(comparison: Judging) -> None:
+    text = _text(given(comparison, cases=(given(comparison.cases[1], limit=1.75),)))
     section = text[text.index("What changed in a training step") :]
     rows = ["float32 13.0 ms", "convolutions −", "casts +", "disturbances of the machine", "unexplained"]
     rows += [
@@ -239,13 +237,12 @@ def test_account_is_a_waterfall_from_step_to_step_and_to_the_limit(
 
 
 def test_void_account_is_named(comparison: Judging) -> None:
-    candidate = comparison.candidates[1]
-    assert candidate.evidence is not None
-    assert candidate.evidence.account is not None
+    case = comparison.cases[1]
+    assert case.account is not None
     control = Change(value=1.0, low=0.5, high=1.5)
-    account = candidate.evidence.account.model_copy(update={"void": True, "control": control})
-    void = with_evidence(candidate, account=account)
-    text = _text(replace(comparison, candidates=(void,)))
+    account = case.account.model_copy(update={"void": True, "control": control})
+    void = given(case, account=account)
+    text = _text(given(comparison, cases=(void,)))
     assert "The two copies of float32, which are equal, differ by more than noise in these traces" in text
     assert "The traces cannot say why: by them, the two copies of the baseline, which are equal, differ by +1" in text
     assert "Operations before and after" not in text
@@ -285,7 +282,7 @@ def test_report_describes_the_measurement(project: SmallStudy, ended_by: str, te
 
 
 def test_loss_scale_is_drawn_if_a_training_has_one(project: SmallStudy) -> None:
-    assert "Loss scaling" not in _text(compare(project.load(variants=("float32", "mixed_bfloat16")), CompareParams()))
+    assert "Loss scaling" not in _text(judged(project.load(variants=("float32", "mixed_bfloat16")), CompareParams()))
     comparison = project.compare()
     assert "Loss scale at the end of each epoch" not in html_of(comparison)  # it never changed
     assert (
@@ -294,13 +291,12 @@ def test_loss_scale_is_drawn_if_a_training_has_one(project: SmallStudy) -> None:
     )
 
 
-def test_report_contains_the_largest_batch_and_the_limit(project: SmallStudy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Evidence, "limit", 1.89)
+def test_report_contains_the_largest_batch_and_the_limit(project: SmallStudy) -> None:
     for name, size in (("float32", 512.0), ("mixed_bfloat16", 1024.0)):
         largest = {"memory/max_batch_size": size, "memory/max_batch_examples_per_s": 10 * size}
         project.edit_profile(name, metrics=read_profile(name).metrics | largest)
     judging = project.compare()
-    text = _text(replace(judging, candidates=judging.candidates[1:2]))
+    text = _text(given(judging, cases=(given(judging.cases[1], limit=1.89),)))
     assert (
         "The largest batch that fits, by doubling, is 1,024 images with mixed_bfloat16 (10,200 a second), 512 with "
         "float32 (5,120 a second)." in text

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from halfstep.compare.judge import document_of
-from halfstep.compare.judging import Judging
+from halfstep.compare.case import Judging
+from halfstep.compare.document import document_of
 from halfstep.compare.report.markdown import MAX_DESCRIPTION, description, render_markdown
 from halfstep.results import comparison as document
-from tests.small_study import PROTOCOL, SEEDS, SmallStudy
+from tests.small_study import PROTOCOL, SEEDS, SmallStudy, given
 
 
 def _with_candidate(result: document.Comparison, name: str, **changes: object) -> document.Comparison:
@@ -38,7 +36,7 @@ def test_factors_and_both_accuracies_have_rows(comparison: Judging) -> None:
 
 def test_void_measures_are_named(comparison: Judging) -> None:
     assert "which therefore decides nothing" not in render_markdown(document_of(comparison))
-    void = document_of(replace(comparison, void=frozenset({"inference_b1"})))
+    void = document_of(given(comparison, differing=frozenset({"inference_b1"})))
     expected = "The two copies of float32 differ by more than noise in inference at batch size 1, which"
     assert expected in render_markdown(void)
 

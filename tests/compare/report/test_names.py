@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from halfstep.compare.judging import JudgedCandidate, Judging
+from halfstep.compare.case import Case, Judging
 from halfstep.compare.study import VariantResult
 from halfstep.errors import printable
 from tests.compare.report.test_html import _Balance
 from tests.hostile_names import NAMES
-from tests.small_study import SmallStudy, html_of, terminal_of, with_evidence
+from tests.small_study import SmallStudy, given, html_of, terminal_of
 
 
 class _Page(_Balance):
@@ -40,19 +40,22 @@ def _renamed(comparison: Judging, name: str) -> Judging:
         return replace(result, variant=name) if result.variant == "mixed_bfloat16" else result
 
     study = replace(comparison.study, candidates=tuple(map(named, comparison.study.candidates)))
-    candidates = tuple(replace(item, result=named(item.result)) for item in comparison.candidates)
-    return replace(comparison, study=study, candidates=candidates)
+    cases = tuple(
+        given(case, result=(result := named(case.result)), variant=result.variant, speedups=case.speedups)
+        for case in comparison.cases
+    )
+    return given(comparison, study=study, cases=cases)
 
 
-def _named(item: JudgedCandidate) -> JudgedCandidate:
+def _named(item: Case) -> Case:
     """The candidate with a layer, a class and an operation of each of `NAMES`."""
-    if item.evidence is None or item.evidence.accounts is None:
+    if item.accounts is None:
         return item
-    rows = item.evidence.accounts.candidate
+    rows = item.accounts.candidate
     repeats = rows[["process"]].drop_duplicates()
     own = dict.fromkeys(("layer", "layer_class", "operation", "dtype"))
     more = [repeats.assign(kind="memory", time_ms=1.0, **dict.fromkeys(own, name)) for name in NAMES]
-    return with_evidence(item, accounts=replace(item.evidence.accounts, candidate=pd.concat([rows, *more])))
+    return given(item, accounts=replace(item.accounts, candidate=pd.concat([rows, *more])), account=item.account)
 
 
 def test_page_shows_any_name_as_text(project: SmallStudy) -> None:
@@ -63,10 +66,10 @@ def test_page_shows_any_name_as_text(project: SmallStudy) -> None:
         "device": NAMES[0],
         "settings": {f"A{n}": x for n, x in enumerate(NAMES)},
     }
-    comparison = replace(
+    comparison = given(
         comparison,
         study=replace(comparison.study, environment=environment),
-        candidates=tuple(map(_named, comparison.candidates)),
+        cases=tuple(map(_named, comparison.cases)),
     )
     html = html_of(_renamed(comparison, "".join(NAMES)))
     page = _Page(html)

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from halfstep import files
-from halfstep.compare.judge import document_of
-from halfstep.compare.judging import Judging
+from halfstep.compare.case import Judging
+from halfstep.compare.document import document_of
 from halfstep.compare.report import tables
 from halfstep.profile.trace.model import PART_NAMES
 from tests.small_study import SmallStudy

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from halfstep.compare.judging import Judging
+from halfstep.compare.case import Judging
 from halfstep.compare.text import SYNTHETIC_NOTE
 from halfstep.results.comparison import Reason
-from tests.small_study import SmallStudy, terminal_of
+from tests.small_study import SmallStudy, given, terminal_of
 
 
 def _lines(comparison: Judging, width: int) -> list[str]:
@@ -28,10 +28,13 @@ def _lines(comparison: Judging, width: int) -> list[str]:
 
 def _with_candidates(comparison: Judging, number: int) -> Judging:
     """The comparison with `number` candidates like its second one, called `variant_<n>`."""
-    first = comparison.candidates[1]
-    candidates = tuple(replace(first, result=replace(first.result, variant=f"variant_{n}")) for n in range(number))
-    study = replace(comparison.study, candidates=tuple(candidate.result for candidate in candidates))
-    return replace(comparison, study=study, candidates=candidates)
+    first = comparison.cases[1]
+    results = [replace(first.result, variant=f"variant_{n}") for n in range(number)]
+    cases = tuple(
+        given(first, result=result, variant=result.variant, speedups=first.speedups, verdicts=first.verdicts)
+        for result in results
+    )
+    return given(comparison, study=replace(comparison.study, candidates=tuple(results)), cases=cases)
 
 
 def test_tables_of_any_number_of_candidates_fit_into_80_columns(comparison: Judging) -> None:
@@ -81,8 +84,8 @@ def test_factors_are_rows_of_their_own(comparison: Judging) -> None:
 def test_typical_rounds_are_told_where_stalls_are(comparison: Judging) -> None:
     assert "typical rounds" not in "\n".join(_lines(comparison, 120))
     stalls = Reason(code="stalls", text="", evidence={}, advice="")
-    candidates = (comparison.candidates[0], replace(comparison.candidates[1], reasons=(stalls,)))
-    assert _cells(_lines(replace(comparison, candidates=candidates), 120), "  typical rounds") == [["1.60×"]]
+    cases = (comparison.cases[0], given(comparison.cases[1], reasons=(stalls,)))
+    assert _cells(_lines(given(comparison, cases=cases), 120), "  typical rounds") == [["1.60×"]]
 
 
 def test_synthetic_images_are_noted(project: SmallStudy) -> None:
@@ -99,7 +102,7 @@ def test_small_test_set_is_noted(project: SmallStudy) -> None:
 
 def test_void_measures_are_noted(comparison: Judging) -> None:
     assert "decides nothing" not in "\n".join(_lines(comparison, 200))
-    noted = "\n".join(_lines(replace(comparison, void=frozenset({"train", "inference_b32"})), 200))
+    noted = "\n".join(_lines(given(comparison, differing=frozenset({"train", "inference_b32"})), 200))
     assert (
         "Note: The two copies of float32 differ by more than noise in training and inference at batch size 32, which"
         in noted

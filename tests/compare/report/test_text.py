@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfstep.compare.judging import Judging
-from halfstep.compare.notes import notes, settings_text
+from halfstep.compare.case import Judging
+from halfstep.compare.notes import notes
 from halfstep.compare.text import p_text, ratio_text, time_text
 from halfstep.text import signed
 from tests.small_study import SmallStudy
@@ -37,14 +37,14 @@ def test_small_p_is_cut_off() -> None:
 
 
 def test_settings_beside_the_policy_are_named(comparison: Judging) -> None:
-    assert [settings_text(item, comparison) for item in comparison.candidates] == ["`onednn: false`", "", ""]
+    assert [case.settings_text for case in comparison.cases] == ["`onednn: false`", "", ""]
 
 
 def test_repeats_that_disagree_have_an_interval_that_can_be_read(project: SmallStudy) -> None:
     project.scale_times("mixed_bfloat16", "rounds.csv", 0.01)
     project.spread_processes("mixed_bfloat16", "rounds.csv", 30.0)
     judging = project.compare(min_speedup=1.5)
-    speedup = judging.candidates[1].speedups["train"]
+    speedup = judging.cases[1].speedups["train"]
     assert speedup.high > 100
     assert ratio_text(speedup) == f"{speedup.ratio:.2f}× ({speedup.low:.2f} to {speedup.high:,.0f})"
     (note,) = [line for line in notes(judging) if line.startswith("Two runs of the same program")]

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from halfstep.compare.judging import JudgedCandidate, Judging, compare
-from halfstep.compare.sentences import verdict_sentence
+from halfstep.compare.case import Case, Judging
+from halfstep.compare.document import judged
+from halfstep.compare.words import verdict_sentence
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Reason, VerdictTest
 from halfstep.stats.proportions import BinaryChange
-from tests.small_study import BRIDGE, SmallStudy
+from tests.small_study import BRIDGE, SmallStudy, given
 
 
 def _sentence(comparison: Judging, number: int = 1, **changes: Any) -> str:
-    return verdict_sentence(replace(comparison.candidates[number], **changes), comparison)
+    return verdict_sentence(given(comparison.cases[number], **changes))
 
 
 def _with_measured(project: SmallStudy, *, settings: float, precision: float) -> Judging:
@@ -36,7 +37,7 @@ def _with_measured(project: SmallStudy, *, settings: float, precision: float) ->
     ],
 )
 def test_training_and_inference_may_differ(comparison: Judging, verdicts: tuple[str, ...], clause: str) -> None:
-    sentence = _sentence(comparison, verdicts=dict(zip(comparison.candidates[1].verdicts, verdicts, strict=True)))
+    sentence = _sentence(comparison, verdicts=dict(zip(comparison.cases[1].verdicts, verdicts, strict=True)))
     assert sentence.endswith(clause)
     assert sentence.startswith(
         f"Use mixed_bfloat16{' for training' if len(set(verdicts)) > 1 else ''}: a training step takes 38 %"
@@ -51,13 +52,13 @@ def test_sentence_of_an_adoption_is_about_the_time(comparison: Judging) -> None:
 
 
 def test_one_seed_does_not_make_the_accuracy_the_same(project: SmallStudy) -> None:
-    judging = compare(project.load(seeds=(1,), variants=("float32", "mixed_bfloat16")), CompareParams())
+    judging = judged(project.load(seeds=(1,), variants=("float32", "mixed_bfloat16")), CompareParams())
     sentence = _sentence(judging, 0)
-    assert judging.candidates[0].verdict == "adopt"
+    assert judging.cases[0].verdict == "adopt"
     assert "the same" not in sentence
     assert "and with one seed the accuracy changes by −0.25 (−0." in sentence
     assert ") percentage points, within the margin of 1. Use it for inference too." in sentence
-    assert "the accuracy is the same within" in _sentence(compare(project.load(seeds=(1, 2)), CompareParams()))
+    assert "the accuracy is the same within" in _sentence(judged(project.load(seeds=(1, 2)), CompareParams()))
 
 
 def test_sentence_of_an_inconclusive_verdict_names_what_is_open(project: SmallStudy) -> None:
@@ -85,7 +86,7 @@ def test_parts_that_are_shown_by_themselves_may_be_open_together(comparison: Jud
 
 
 def test_void_training_is_undecided(comparison: Judging) -> None:
-    void = replace(comparison, void=frozenset({"train"}))
+    void = given(comparison, differing=frozenset({"train"}))
     sentence = _sentence(void, verdicts={"train": "inconclusive"})
     assert "the two copies of float32 differ by more than noise, 1.00× (" in sentence
     assert "so these times decide nothing" in sentence
@@ -106,7 +107,7 @@ def test_sentence_of_a_slower_candidate(comparison: Judging) -> None:
 
 
 def test_sentence_of_a_rejection_names_the_lost_accuracy(comparison: Judging) -> None:
-    quality = comparison.candidates[1].quality
+    quality = comparison.cases[1].quality
     assert isinstance(quality, BinaryChange)
     correct = quality.candidate_correct.copy()
     correct[:, :120] = False
@@ -127,9 +128,9 @@ def test_gain_of_the_settings_is_no_gain_of_the_precision(project: SmallStudy) -
 
 def test_factor_that_is_open_is_named(project: SmallStudy) -> None:
     comparison = _with_measured(project, settings=1.34, precision=1.05)
-    candidate: JudgedCandidate = comparison.candidates[0]
+    candidate: Case = comparison.cases[0]
     assert candidate.verdict == "inconclusive"
-    sentence = verdict_sentence(candidate, comparison)
+    sentence = verdict_sentence(candidate)
     assert "what the precision itself brings, 1.05× (" in sentence
     assert "makes a step 1.34× as fast; whether the precision adds to it is not clear (1.05×)." in sentence
 
