@@ -618,7 +618,7 @@ def accounted(case: Case) -> Case:
 
 def html_of(judging: Judging) -> str:
     """The page."""
-    return render_report(document_of(judging), judging.study)
+    return render_report(document_of(judging))
 
 
 def terminal_of(judging: Judging) -> RenderableType:

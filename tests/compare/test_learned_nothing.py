@@ -44,7 +44,7 @@ def test_baseline_that_has_learned_nothing_adopts_nothing(project: SmallStudy, p
     )
     with pytest.raises(GateError):
         check_gate(comparison)
-    for page in (render_report(comparison, project.load()), render_markdown(comparison)):
+    for page in (render_report(comparison), render_markdown(comparison)):
         assert "has hardly learned anything" in page
 
 

@@ -53,7 +53,7 @@ def test_other_batch_stands_in_a_table_of_its_own(project: SmallStudy) -> None:
     assert "over float32 at 32" in row["speed-up"]
     note = "mixed_bfloat16 trains on batches of 64 with a largest learning rate of 0.01, in proportion to its batch"
     assert any(text.startswith(note) for text in result.notes or ())
-    page, markdown = render_report(result, project.load()), render_markdown(result)
+    page, markdown = render_report(result), render_markdown(result)
     assert "At other batches" in page
     assert "| mean | float32 | mixed\\_bfloat16 |" not in markdown
     assert "| mean | float32 | mixed\\_float16 |" in markdown
@@ -63,7 +63,7 @@ def test_other_batch_stands_in_a_table_of_its_own(project: SmallStudy) -> None:
 def test_all_at_equal_batch_have_no_such_table(project: SmallStudy) -> None:
     result = compared(project)
     assert batch_table(result) == ([], [])
-    assert "At other batches" not in render_report(result, project.load())
+    assert "At other batches" not in render_report(result)
 
 
 def test_better_batch_is_a_reason_with_a_change(project: SmallStudy) -> None:

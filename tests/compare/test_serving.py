@@ -217,7 +217,6 @@ def test_reports_show_every_format_and_the_terminal_the_best(project: SmallStudy
         assert "LiteRT int8 weights" in text
         assert "not judged" in text
         assert "types bfloat16 and float16 meet in Mul" in text
-    assert 'class="points"' in page
     assert f"data/serve/models/litert (sha256 {'e' * 64})" in page
     rows = report.cells(document, best_only=True)
     assert [row[:2] for row in rows] == [("float32", "Keras"), ("mixed_bfloat16", "LiteRT")]
@@ -231,17 +230,6 @@ def test_what_disturbed_the_timing_of_the_formats_stands_below_their_table(proje
     assert document.serving is not None
     assert document.serving.warnings == (text,)
     assert f"{text}." in render_markdown(document)
-
-
-def test_formats_at_one_place_of_the_picture_share_a_label(project: SmallStudy) -> None:
-    write_served({"litert_int8": 20.2}, {"litert_int8": 24})
-    view = report.view(document_of(project.compare()))
-    assert view is not None
-    labels = [point["label"] for point in view["picture"]["points"] if point["label"]]
-    assert [sorted(label.split(", ")) for label in labels] == [
-        ["Keras", "SavedModel"],
-        ["LiteRT", "LiteRT int8 weights"],
-    ]
 
 
 def test_damaged_file_is_named(project: SmallStudy) -> None:

@@ -1,4 +1,4 @@
-"""The loss scale of trainings, and the time until an accuracy that all trainings reach."""
+"""The time until an accuracy that all trainings reach."""
 
 from __future__ import annotations
 
@@ -6,34 +6,12 @@ import pandas as pd
 import pytest
 
 from halfstep.compare.study import VariantResult
-from halfstep.compare.training_curves import loss_scaling, time_to_score
+from halfstep.compare.training_curves import time_to_score
 from halfstep.results.training import Training
 from tests.small_study import training_metrics
 
 SCALES = pd.DataFrame({"epoch": [0, 1, 2], "loss_scale": [32768.0, 65536.0, 16384.0], "skipped_steps": [0, 1, 2]})
 NAN = float("nan")
-
-
-def _texts(*trainings: Training) -> list[str]:
-    return [item.text for item in loss_scaling((VariantResult("half", trainings, None),))]
-
-
-def test_loss_scale_and_skipped_steps() -> None:
-    assert _texts(Training(3, training_metrics(), SCALES)) == [
-        "half, seed 3: the loss scale was 32,768 after the first epoch and 16,384 after the last; "
-        "3 steps skipped for overflow."
-    ]
-
-
-def test_first_loss_that_is_not_finite_is_located() -> None:
-    failed = training_metrics(status="failed", reason="the loss is nan", epoch=2, step=17, loss_scale=1.0)
-    (text,) = _texts(Training(0, failed))
-    assert text.endswith("the first loss that is not finite occurred at epoch 2, step 17, loss scale 1.")
-
-
-def test_training_without_loss_scaling_is_left_out() -> None:
-    failed = training_metrics(status="failed", reason="the probabilities are not finite")
-    assert _texts(Training(0, training_metrics(), SCALES[["epoch"]]), Training(1, failed)) == []
 
 
 def _training(seed: int, accuracies: list[float], seconds: list[float], **metrics: str) -> Training:

@@ -92,8 +92,8 @@ def _leave_out(root: Path) -> None:
 def say(name: str) -> None:
     """Writes what this commit says of a frozen study: the document, the terminal, the page and the Markdown."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        comparison, study = compared(name, Path(folder))
-        (FOLDER / f"{name}.txt").write_text(texts_of(comparison, study), encoding="utf-8")
+        comparison = compared(name, Path(folder))
+        (FOLDER / f"{name}.txt").write_text(texts_of(comparison), encoding="utf-8")
     comparison.write(FOLDER / f"{name}.json")
 
 

@@ -14,7 +14,7 @@ from halfstep.compare.document import document_of, judged
 from halfstep.compare.report.html import render_report
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.report.terminal import render
-from halfstep.compare.study import Study, load_study
+from halfstep.compare.study import load_study
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Comparison
 from tests.frozen import COLUMNS, FOLDER, text_of_page, unpack
@@ -22,24 +22,24 @@ from tests.frozen import COLUMNS, FOLDER, text_of_page, unpack
 STUDIES = sorted(path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz"))
 
 
-def compared(name: str, folder: Path) -> tuple[Comparison, Study]:
+def compared(name: str, folder: Path) -> Comparison:
     """A frozen study, compared again; `folder` is the working folder."""
     unpack(name, folder)
     params: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.params.yaml").read_text(encoding="utf-8"))
     settings = CompareParams(**params["compare"])
     train, sizes = params["train"], params["profile"]["inference_batch_sizes"]
     study = load_study(settings.baseline, train["variants"], train["seeds"], sizes)
-    return document_of(judged(study, settings)), study
+    return document_of(judged(study, settings))
 
 
-def texts_of(comparison: Comparison, study: Study) -> str:
+def texts_of(comparison: Comparison) -> str:
     """What the terminal, the page and the Markdown say, one after the other."""
     console = Console(width=COLUMNS, color_system=None)
     with console.capture() as capture:
         console.print(render(comparison))
     parts = {
         "terminal": capture.get(),
-        "page": text_of_page(render_report(comparison, study)),
+        "page": text_of_page(render_report(comparison)),
         "Markdown": render_markdown(comparison),
     }
     return "\n".join(f"======== {name} ========\n{text}" for name, text in parts.items())
@@ -74,10 +74,10 @@ def test_there_are_nine_studies() -> None:
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_key_and_sentence_is_as_it_was(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    comparison, study = compared(name, tmp_path)
+    comparison = compared(name, tmp_path)
     frozen = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     assert differences(frozen, comparison.as_json()) == []
-    assert lost((FOLDER / f"{name}.txt").read_text(encoding="utf-8"), texts_of(comparison, study)) == []
+    assert lost((FOLDER / f"{name}.txt").read_text(encoding="utf-8"), texts_of(comparison)) == []
 
 
 def test_difference_is_found() -> None:

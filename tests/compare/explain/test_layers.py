@@ -1,16 +1,12 @@
-"""Reasons that name layers, and carry `float32_layers` as their change; the layers in the report."""
+"""Reasons that name layers, and carry `float32_layers` as their change."""
 
 from __future__ import annotations
 
 import pytest
 
-from halfstep import files
 from halfstep.advise.advice import advice_of
 from halfstep.compare.document import document_of
-from halfstep.compare.report.html import render_report
-from halfstep.compare.study import Study
 from halfstep.params import Params, Variant
-from halfstep.results.audit import AUDIT, Finding, LayerAudit, ModelAudit, Totals
 from halfstep.results.comparison import Comparison, Reason
 from halfstep.results.training import Overflow
 from tests.small_study import FAILED, SmallStudy
@@ -73,30 +69,3 @@ def test_layers_join_those_that_the_entry_keeps_already(project: SmallStudy) -> 
     assert advice[0].entry is not None
     assert advice[0].entry.float32_layers == ("norm", "first")
     assert advice[0].variant == "mixed_float16_first_in_float32"
-
-
-def test_layers_are_in_the_report(project: SmallStudy) -> None:
-    assert "<summary>Layers</summary>" not in render_report(*_compared(project))
-    finding = Finding(code="casts", text="2 casts between float32 and 16 bits")
-    layer = LayerAudit(
-        path="net/conv",
-        type="Conv2D",
-        compute_dtype="float16",
-        variable_dtype="float32",
-        parameters=1234,
-        flops=5_000_000,
-        bytes=2_000_000,
-        findings=(finding,),
-    )
-    audit = ModelAudit(layers=(layer,), totals=Totals(parameters=1234, flops=5_000_000, bytes=2_000_000, casts=2))
-    audit.write(files.profile_dir("mixed_float16") / AUDIT)
-    files.write_manifest(files.profile_dir("mixed_float16"))
-    report = render_report(*_compared(project))
-    assert "<summary>Layers</summary>" in report
-    assert "1,234 parameters, 5 MFLOP in a forward pass of one example, 2 casts" in report
-    assert "net/conv: 2 casts between float32 and 16 bits" in report
-
-
-def _compared(project: SmallStudy) -> tuple[Comparison, Study]:
-    judging = project.compare()
-    return document_of(judging), judging.study

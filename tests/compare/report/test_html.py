@@ -16,7 +16,7 @@ from halfstep.compare.words import verdict_sentence
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Change, Reason, VerdictTest
 from halfstep.results.profile import read_profile
-from tests.small_study import ENDING, PROTOCOL, SEEDS, STEP_MS, SmallStudy, given, html_of
+from tests.small_study import ENDING, PROTOCOL, STEP_MS, SmallStudy, given, html_of
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
@@ -74,18 +74,14 @@ def test_report_starts_with_the_verdicts(comparison: Judging) -> None:
     [
         "1.60× (1.55 to 1.65)",
         "Conv2D",
-        "emulated_float16",
-        "peak memory",
-        "so noise is up to 3.5 %, by 10 rounds where a variant has up to 20",
+        "This CPU emulates float16",
+        "float32 against itself: 1.00× (0.97 to 1.04)",
         "Test CPU 9000",
         "tensorflow",
-        "mixed_bfloat16 needs 30.0 MiB less, 14 % of that of float32.",
-        "Time to accuracy",
         "3 seeds: the answer applies to other test images and to other seeds",
         "the loss is at most 1 percentage point",
         "mixed_float16: lost",
         "float32 → float16",
-        "times that an interval was looked at at most 2; it is 95 % over all of them together",
     ],
 )
 def test_report_contains(comparison: Judging, expected: str) -> None:
@@ -109,34 +105,12 @@ def test_names_of_layers_are_escaped(comparison: Judging) -> None:
     assert "<i>half" not in html
 
 
-def test_training_steps_and_trainings_are_told_apart(project: SmallStudy) -> None:
-    for seed in SEEDS:
-        project.edit_training("mixed_bfloat16", seed, train_time_s=1306.4, train_images_per_s=5.5)
-    text = _text(project.compare())
-    assert "throughput of training steps images/s 2,460 615 3,940" in text
-    assert "wall time of a training s 12.0 12.0 1,310" in text
-    assert "processor time to start s 6.50 26.0 4.06" in text
-    assert "training takes" not in text
-    assert "e+0" not in text
-
-
-def test_small_differences_of_memory_are_not_listed(project: SmallStudy) -> None:
-    metrics = read_profile("mixed_bfloat16").metrics
-    for peak_mib, shown in ((210 * 0.951, ""), (210 * 0.949, "10.7 MiB less, 5 %"), (210 * 1.06, "12.6 MiB more, 6 %")):
-        project.edit_profile("mixed_bfloat16", metrics=metrics | {"memory/peak_mib": peak_mib})
-        text = _text(project.compare())
-        assert (f"mixed_bfloat16 needs {shown}" in text) is bool(shown)
-        assert "peak memory of training steps MiB 210 180" in text
-
-
 def test_latency_that_still_falls_is_not_called_steady(project: SmallStudy) -> None:
     assert "still getting faster" not in _text(project.compare())
     project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"unsteady": ("inference_b1",)}))
     assert "was still getting faster" not in _text(project.compare())  # it fell in all arms alike
     project.scale_times("mixed_bfloat16", "inference.csv", 0.8, first_call=2)
     text = _text(project.compare())
-    assert text.count("still getting faster at the end of each measurement") == 1
-    assert "Batch size 1 still getting faster at the end of each measurement" in text
     assert "Inference at batch size 1 was still getting faster when each measurement ended" in text
     assert "In the later half of the calls, mixed_bfloat16 is 2.0" in text
 
@@ -154,12 +128,11 @@ def test_missing_trace_is_named(project: SmallStudy) -> None:
 
 def test_measurement_is_described_as_it_went(project: SmallStudy) -> None:
     text = _text(project.compare())
-    assert "Each repeat is a new process that builds the model again, forked from one interpreter." in text
-    assert "Runs of the whole measurement differ by more than their intervals" in text
-    assert "The variants take turns in each round" in text
+    assert "Whole runs differ by more than their intervals" in text
+    assert "The variants take turns, each in its own process" in text
     project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"interleaved": False}))
     text = _text(project.compare())
-    assert "take turns in each round" not in text
+    assert "take turns, each" not in text
     assert "One variant is measured at a time" in text
 
 
@@ -167,14 +140,14 @@ def test_one_seed_applies_to_two_trainings_only(project: SmallStudy) -> None:
     study = project.load(seeds=(1,), variants=("float32", "mixed_bfloat16"))
     text = _text(judged(study, CompareParams()))
     assert "One seed: the answer applies to these two trainings." in text
-    assert "0 images are right only in mixed_bfloat16, 1 only in float32 (McNemar's exact test: p = 1)." in text
+    assert "0 images are right only in mixed_bfloat16, 3 only in float32 (McNemar's exact test: p = 0.25)." in text
 
 
 def test_baselines_weights_in_the_precision_of_a_candidate_are_shown(comparison: Judging) -> None:
     text = _text(comparison)
-    expected = "The weights of float32 in the precision of mixed_bfloat16: accuracy changes by −0.08 (−0.33 to +0.17)"
-    assert f"{expected} points on the same 1,200 test images; the loss is at most 1 percentage point" in text
-    assert "Inference is judged by this accuracy" in text
+    section = text[text.index("The weights of float32 in each precision") :]
+    assert "Inference is judged by this accuracy" in section
+    assert "mixed_bfloat16 −0.08 (−0.33 to +0.17)" in section
     without = given(comparison.cases[1], same_weights=None)
     assert "The weights of float32" not in _text(given(comparison, cases=(without,)))
 
@@ -199,14 +172,14 @@ def test_factors_are_below_their_speedup(comparison: Judging) -> None:
 def test_tests_of_the_verdicts_are_shown(comparison: Judging) -> None:
     test = VerdictTest(p=0.0123, p_adjusted=0.0492)
     text = _text(given(comparison, cases=(given(comparison.cases[1], tests={"train": test}),)))
-    assert "mixed_bfloat16 training step adopt 13.0 ms 8.12 ms 1.60× (1.55 to 1.65) 1.60× 0.012 0.049" in text
+    assert "mixed_bfloat16 training step adopt 13.0 ms 8.12 ms 0.012 0.049" in text
     assert "all 1 verdicts of this report share an error of 5 %" in text
     assert "The intervals are plain 95 %" in text
 
 
 def test_control_and_void_measures_are_shown(comparison: Judging) -> None:
     text = _text(comparison)
-    assert "Inference, batch 1 two equal copies: 1.00× (0.97 to 1.04), so noise is up to" in text
+    assert "Inference, batch 1 float32 against itself: 1.00× (0.97 to 1.04)" in text
     assert "decides nothing" not in text
     assert (
         _text(given(comparison, differing=frozenset({"inference_b1"}))).count("This measurement decides nothing") == 1
@@ -222,7 +195,7 @@ def test_ratio_of_typical_steps_is_shown_beside_stalls(comparison: Judging) -> N
 
 def test_account_is_a_waterfall_from_step_to_step_and_to_the_limit(comparison: Judging) -> None:
     text = _text(given(comparison, cases=(given(comparison.cases[1], limit=1.75),)))
-    section = text[text.index("What changed in a training step") :]
+    section = text[text.index("mixed_bfloat16 4 repeats") :]
     rows = ["float32 13.0 ms", "convolutions −", "casts +", "disturbances of the machine", "unexplained"]
     rows += [
         "mixed_bfloat16 8.12 ms",
@@ -233,7 +206,6 @@ def test_account_is_a_waterfall_from_step_to_step_and_to_the_limit(comparison: J
     places = [section.index(row) for row in rows]
     assert places == sorted(places)
     assert "; the two copies of float32 differ by " in section
-    assert "repeats; tracing costs " in section
 
 
 def test_void_account_is_named(comparison: Judging) -> None:
@@ -246,12 +218,6 @@ def test_void_account_is_named(comparison: Judging) -> None:
     assert "The two copies of float32, which are equal, differ by more than noise in these traces" in text
     assert "The traces cannot say why: by them, the two copies of the baseline, which are equal, differ by +1" in text
     assert "Operations before and after" not in text
-
-
-def test_times_of_the_table_of_metrics_have_their_ratio(comparison: Judging) -> None:
-    text = _text(comparison)
-    assert "training step, mean ms 13.0 52.0 0.25× (0.24 to 0.26) 8.12 1.60× (1.55 to 1.65)" in text
-    assert "latency, batch 1, first call ms" in text
 
 
 @pytest.mark.parametrize(
@@ -270,7 +236,6 @@ def test_report_describes_the_measurement(project: SmallStudy, ended_by: str, te
         "timing_seconds": 31.6,
         "endings": endings,
         "other_load_cores": 0.25,
-        "bridge_seconds": 7.4,
     }
     project.edit_profile("float32", protocol=PROTOCOL.model_copy(update=changes))
     shown = _text(project.compare())
@@ -278,29 +243,11 @@ def test_report_describes_the_measurement(project: SmallStudy, ended_by: str, te
     assert "seconds of timing 31.6" in shown
     assert "cores used by other programs 0.250" in shown
     assert "seconds from the start of profile to the end of the timing 60.0" in shown
-    assert "seconds of it for the baseline with other settings 7.40" in shown
 
 
-def test_loss_scale_is_drawn_if_a_training_has_one(project: SmallStudy) -> None:
-    assert "Loss scaling" not in _text(judged(project.load(variants=("float32", "mixed_bfloat16")), CompareParams()))
-    comparison = project.compare()
-    assert "Loss scale at the end of each epoch" not in html_of(comparison)  # it never changed
-    assert (
-        "mixed_float16, seed 1: the loss scale was 32,768 after the first epoch and 32,768 after the last; "
-        "5 steps skipped for overflow." in _text(comparison)
-    )
-
-
-def test_report_contains_the_largest_batch_and_the_limit(project: SmallStudy) -> None:
-    for name, size in (("float32", 512.0), ("mixed_bfloat16", 1024.0)):
-        largest = {"memory/max_batch_size": size, "memory/max_batch_examples_per_s": 10 * size}
-        project.edit_profile(name, metrics=read_profile(name).metrics | largest)
+def test_report_contains_the_limit(project: SmallStudy) -> None:
     judging = project.compare()
     text = _text(given(judging, cases=(given(judging.cases[1], limit=1.89),)))
-    assert (
-        "The largest batch that fits, by doubling, is 1,024 images with mixed_bfloat16 (10,200 a second), 512 with "
-        "float32 (5,120 a second)." in text
-    )
     assert "1.60× (1.55 to 1.65) of at most 1.89×" in text
 
 
@@ -313,13 +260,8 @@ def test_synthetic_images_are_named_at_the_top(project: SmallStudy) -> None:
 
 def test_sections_without_measurements_are_left_out(project: SmallStudy) -> None:
     for name in ("float32", "mixed_float16", "mixed_bfloat16"):
-        metrics = {f"step_time_ms/{key}": STEP_MS for key in ("p50", "p95", "mean")}
-        latencies = {f"inference/b{size}/{key}_ms": 1.0 for size in (1, 32) for key in ("p50", "p95", "mean")}
-        project.edit_profile(name, metrics=metrics | latencies)
+        project.edit_profile(name, metrics={f"step_time_ms/{key}": STEP_MS for key in ("p50", "p95", "mean")})
         remove_account(name)
     text = _text(project.compare())
-    assert "Memory" not in text
-    assert "Where a training step spends its time" not in text
     assert "Operations before" not in text
     assert "What changed in a training step" not in text
-    assert "Latency of inference" in text

@@ -1,4 +1,4 @@
-"""The rows of metrics and plots."""
+"""The rows of plots."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
 from halfstep.compare.report import tables
 from halfstep.profile.trace.model import PART_NAMES
-from tests.small_study import SmallStudy
-
-
-def _rows(judging: Judging) -> list[tables.MetricRow]:
-    return tables.metric_rows(judging.study, document_of(judging).score)
 
 
 def test_score_by_epoch(comparison: Judging) -> None:
@@ -53,30 +48,6 @@ def test_speedups_are_the_quotient_of_their_times_and_the_product_of_their_facto
         factored["ratio"].tolist(), rel=0.01
     )
     assert rows[rows["variant"] == "mixed_bfloat16"][["settings", "precision"]].isna().all(axis=None)
-
-
-def test_control_is_not_in_the_times_of_the_baseline(project: SmallStudy) -> None:
-    labels = ("training step, mean", "latency, batch 1, mean")
-    before = {row.label: row.values["float32"] for row in _rows(project.compare()) if row.label in labels}
-    for name in ("rounds.csv", "inference.csv"):
-        project.scale_times("_control", name, 1.01)
-    after = {row.label: row.values["float32"] for row in _rows(project.compare()) if row.label in labels}
-    assert set(before) == set(labels)
-    assert after == before
-    assert before["training step, mean"] == pytest.approx(13.0)
-
-
-def test_throughput_is_that_of_the_mean_step(comparison: Judging) -> None:
-    rows = {row.label: row.values for row in _rows(comparison)}
-    assert rows["throughput of training steps"]["mixed_bfloat16"] == pytest.approx(32e3 / 8.125)
-    mean_ms = rows["latency, batch 32, mean"]["float32"]
-    assert rows["inference throughput, batch 32"]["float32"] == pytest.approx(32e3 / mean_ms)
-
-
-def test_metric_that_no_variant_has_is_left_out(comparison: Judging) -> None:
-    labels = [row.label for row in _rows(comparison)]
-    assert "peak memory of training steps" in labels
-    assert "compute time on tensor cores" not in labels
 
 
 def test_step_parts_are_those_of_a_trace() -> None:
