@@ -26,6 +26,7 @@ REMOVED = {
     "train.batch_norm": _ONE_DEVICE,
     "fleet.hosts_per_training": _ONE_DEVICE,
     "compare.register": "0.4: MLflow's model page registers a model",
+    "serve.own_precision": "0.4: weights are served in float32, which every runtime takes",
 }
 
 

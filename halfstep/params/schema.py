@@ -424,11 +424,6 @@ class ServeParams(Section):
         description="batch sizes at which they are timed, of which the first decides; `null`: "
         "`profile.inference_batch_sizes`",
     )
-    own_precision: bool = Field(
-        False,
-        description="time and test the models of 16-bit variants in their own precision, too, in the formats that "
-        "take them",
-    )
 
     @property
     def exported(self) -> tuple[str, ...]:

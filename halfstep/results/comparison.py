@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from halfstep import files
 from halfstep.outcomes import Outcome, Side, side_of
 from halfstep.results.artifact import Document, Record
 from halfstep.results.prepared import PreparedInfo
 from halfstep.results.profile import Configuration, Protocol, Setting
-from halfstep.results.serving import ExportedFile
+from halfstep.results.serving import ExportedFile, in_float32
 from halfstep.results.task import TaskInfo
 from halfstep.text import TRAIN, end_text, ms_text, number_text
 
@@ -552,7 +552,7 @@ class Serving(Record):
         keras_ms: by measure, mean time of a prediction by the baseline's Keras function.
         control: the ratio of that to its second copy, by measure.
         on_cpu: formats that predict on the CPU where Keras predicts on a GPU.
-        rows: by variant and format; those of a model in 16 bits only with `serve.own_precision`.
+        rows: by variant and format.
         warnings: about the timing of the formats.
         best: the format to serve with; None where none is shown to be faster with the same score.
         sentence: what to serve with.
@@ -564,7 +564,7 @@ class Serving(Record):
     keras_ms: dict[str, float] = Field(default_factory=dict)
     control: dict[str, Control] = Field(default_factory=dict)
     on_cpu: tuple[str, ...] | None = None
-    rows: tuple[ServedRow, ...] = ()
+    rows: Annotated[tuple[ServedRow, ...], BeforeValidator(in_float32)] = ()
     warnings: tuple[str, ...] | None = None
     best: str | None = None
     sentence: str

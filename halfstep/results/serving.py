@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from dataclasses import fields
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from halfstep import files
 from halfstep.formats import FORMATS
@@ -37,23 +37,18 @@ class ExportedFile(Record):
     """The weights of one variant in one format.
 
     Attributes:
-        policy: in which the model computes, where that is not float32.
         timed_as: the arm with its times, where that is not the one with the name of its format: the arm of another
-            graph than the baseline's in float32.
+            graph than the baseline's.
         file: below `data/serve`; None where they could not be exported or predicted with, for which `refusal` has the
             reason.
         sha256: of the file; of a folder that of the names and contents of its files.
         kib: size in KiB.
         export_s: seconds that the export took.
-        difference: largest absolute difference of a prediction from that of Keras in the same precision, on the test
-            data.
-        refused_in: the policy that was trained in, where the model in that precision cannot be exported or run.
-        own_refusal: why it cannot.
+        difference: largest absolute difference of a prediction from that of Keras in float32, on the test data.
     """
 
     variant: str
     format: str
-    policy: str | None = None
     timed_as: str | None = None
     file: str | None = None
     sha256: str | None = None
@@ -61,24 +56,29 @@ class ExportedFile(Record):
     export_s: float | None = None
     difference: float | None = None
     refusal: str | None = None
-    refused_in: str | None = None
-    own_refusal: str | None = None
 
-    @property
-    def name(self) -> str:
-        """That of a row, a run and a file: the format and, where that is not float32, the policy."""
-        return self.format if self.policy is None else f"{self.format}-{self.policy}"
+    @model_validator(mode="before")
+    @classmethod
+    def _without_16_bits(cls, content: Any) -> Any:
+        """Results of before 0.4 say what a format refused of the same model in 16 bits."""
+        return {name: value for name, value in content.items() if name not in ("refused_in", "own_refusal")}
 
     @property
     def label(self) -> str:
         """As people say it."""
-        label = FORMATS[self.format].label
-        return label if self.policy is None else f"{label} in {self.policy}"
+        return FORMATS[self.format].label
 
     @property
     def arm(self) -> str:
         """The arm with its times."""
         return self.timed_as or self.format
+
+
+def in_float32(entries: Any) -> Any:
+    """Those of the entries of a file that are in float32; before 0.4 there were models in 16 bits, too."""
+    if not isinstance(entries, list):
+        return entries
+    return [entry for entry in entries if not (isinstance(entry, dict) and "policy" in entry)]
 
 
 class Export(ExportedFile):
@@ -89,7 +89,7 @@ class Export(ExportedFile):
     @property
     def path(self) -> Path:
         """Where its file or folder is, below `data/serve`."""
-        return Path("models") / f"{self.variant}-{self.seed}" / f"{self.name}{FORMATS[self.format].suffix}"
+        return Path("models") / f"{self.variant}-{self.seed}" / f"{self.format}{FORMATS[self.format].suffix}"
 
 
 class Served(Document):
@@ -113,21 +113,21 @@ class Served(Document):
     weights: str | None = None
     threads: int | None = None
     timed: tuple[str, ...] = ()
-    exports: tuple[Export, ...] = Field(default=())
+    exports: Annotated[tuple[Export, ...], BeforeValidator(in_float32)] = Field(default=())
     why_none: str | None = None
 
     @property
     def by_row(self) -> dict[tuple[str, str], list[Export]]:
-        """The exports of all seeds, by variant and name."""
+        """The exports of all seeds, by variant and format."""
         exports_by_row: dict[tuple[str, str], list[Export]] = {}
         for item in self.exports:
-            exports_by_row.setdefault((item.variant, item.name), []).append(item)
+            exports_by_row.setdefault((item.variant, item.format), []).append(item)
         return exports_by_row
 
 
-def outputs_file(variant: str, seed: int, name: str) -> Path:
+def outputs_file(variant: str, seed: int, format_name: str) -> Path:
     """What an export predicts on the test data, below `data/serve`: what `train` stores of a test."""
-    return Path("outputs") / f"{variant}-{seed}-{name}.npy"
+    return Path("outputs") / f"{variant}-{seed}-{format_name}.npy"
 
 
 def timing_dir(name: str) -> Path:
@@ -175,13 +175,13 @@ def read_served() -> Served | None:
 
 
 def read_served_scores(
-    variant: str, seed: int, name: str, task: TaskInfo, labels: NDArray[np.int64] | None
+    variant: str, seed: int, format_name: str, task: TaskInfo, labels: NDArray[np.int64] | None
 ) -> NDArray[np.float64]:
     """The score of each test example in a format, as those of a training.
 
     Args:
         variant, seed: of the training.
-        name: of the export.
+        format_name: of the export.
         task: what was trained.
         labels: true classes of images, int64 `(test images,)`; None for other tasks.
 
@@ -189,7 +189,7 @@ def read_served_scores(
         DataError, CorruptFileError: as of `read_array`.
         ComparisonError: the predictions are of another test set.
     """
-    path = files.SERVE / outputs_file(variant, seed, name)
+    path = files.SERVE / outputs_file(variant, seed, format_name)
     if labels is None:
         return read_scores(path, task)
     probabilities = read_array(path, dimensions=2, may_overflow=True)

@@ -63,10 +63,6 @@ def export(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
         TaskError, ModelError: the model cannot be built.
         DataError, CorruptFileError: the training's files are missing or damaged.
     """
-    if request.in_own:
-        policy = {"policy": request.entry.policy, "float32_layers": request.entry.float32_layers}
-        task = building.ready(spec, variant.model_copy(update=policy), request.seed)
-        return _exported_in_own(task, request) if request.keeps_own else _tried_in_own(task, request)
     float32 = variant.model_copy(update={"policy": "float32", "float32_layers": ()})
     task = building.ready(spec, float32, request.seed)
     if own := [layer for layer in _layers(task.model) if layer.compute_dtype in SIXTEEN_BIT]:
@@ -82,16 +78,14 @@ def export(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
     )
 
 
-def _exports(
-    task: ReadyTask, inputs: Sequence[NDArray[Any]], request: Request, policy: str | None = None
-) -> tuple[Export, ...]:
+def _exports(task: ReadyTask, inputs: Sequence[NDArray[Any]], request: Request) -> tuple[Export, ...]:
     """The trained weights in each format, tested beside Keras; without a training, new weights on these inputs."""
     if request.trained is not None:
         _load_weights(task.model, request.trained)
     tester = _Tester(task, compiled_prediction(task.model), None if request.trained else inputs)
     with tempfile.TemporaryDirectory() as scratch:
         exporter = _Exporter(task, inputs, Path(scratch))
-        return tuple(_one(name, exporter, tester, request, policy) for name in request.formats)
+        return tuple(_one(name, exporter, tester, request) for name in request.formats)
 
 
 def _layers(model: keras.Model) -> list[Any]:
@@ -244,9 +238,9 @@ class _Exporter:
                     return
 
 
-def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request, policy: str | None = None) -> Export:
+def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request) -> Export:
     """The export to one format, tested; with the reason where that does not work."""
-    export = Export(variant=request.variant, seed=request.seed, format=name, policy=policy)
+    export = Export(variant=request.variant, seed=request.seed, format=name)
     path, began_s = request.folder / export.path, time.monotonic()
     try:
         with runtimes.quiet():
@@ -257,7 +251,7 @@ def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request, poli
         _remove(path)
         return export.model_copy(update={"refusal": f"{FORMATS[name].label}: {_reason(error)}"})
     if outputs is not None:
-        write_array(request.folder / outputs_file(request.variant, request.seed, export.name), outputs)
+        write_array(request.folder / outputs_file(request.variant, request.seed, name), outputs)
     parts = _parts(path)
     return export.model_copy(
         update={
@@ -270,39 +264,6 @@ def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request, poli
             "difference": difference,
         }
     )
-
-
-def _exported_in_own(task: ReadyTask, request: Request) -> Exported:
-    """The trained weights in the precision of their training; of a format that refuses them, the reason alone."""
-    inputs = keras.tree.flatten(task.inputs(request.examples))
-    exports = _exports(task, inputs, request, request.entry.policy)
-    return Exported(exports=tuple(item if item.refusal is None else _refused_own(item) for item in exports))
-
-
-def _refused_own(item: Export) -> Export:
-    return Export(
-        variant=item.variant, seed=item.seed, format=item.format, refused_in=item.policy, own_refusal=item.refusal
-    )
-
-
-def _tried_in_own(task: ReadyTask, request: Request) -> Exported:
-    """What becomes of the model in the precision that it was trained in: exported with new weights, and run once."""
-    inputs = keras.tree.flatten(task.inputs(1))
-    exports = []
-    with tempfile.TemporaryDirectory() as scratch:
-        exporter = _Exporter(task, inputs, Path(scratch))
-        for name in request.formats:
-            item = Export(variant=request.variant, seed=request.seed, format=name)
-            path = Path(scratch) / "own" / f"{name}{FORMATS[name].suffix}"
-            try:
-                with runtimes.quiet():
-                    exporter.write(name, path)
-                    runtimes.load(name, path, request.threads)(inputs)
-            except Exception as error:  # of a converter or a runtime
-                reason = f"{FORMATS[name].label}: {_reason(error)}"
-                item = item.model_copy(update={"refused_in": request.entry.policy, "own_refusal": reason})
-            exports.append(item)
-    return Exported(exports=tuple(exports))
 
 
 def _parts(path: Path) -> list[Path]:

@@ -19,8 +19,6 @@ from halfstep.serve.process import EXPORTING, export_training
 from halfstep.serve.records import Exported, Request
 from halfstep.tasks.spec import TaskSpec
 
-_Job = tuple[tuple[str, int], bool]  # a variant and a seed, and whether it is exported in its own precision
-
 
 def batch_sizes_of(settings: Params) -> tuple[int, ...]:
     """The batch sizes at which formats are timed."""
@@ -55,41 +53,21 @@ def exports_of(settings: Params, folder: Path, threads: int, prepared: str) -> d
     trainings = list(trainings_of(settings))
     kept = {one: Exported.kept(folder_of(folder, *one)) for one in trainings}
     exports = {one: exported for one, exported in kept.items() if exported is not None}
-    missing = [one for one in trainings if one not in exports]
-    left = [(one, in_own) for one in missing for in_own in (False, True) if not in_own or _is_tried(settings, *one)]
-    answers, running = dict[_Job, Exported](), dict[Any, tuple[_Job, Child]]()
+    left = [one for one in trainings if one not in exports]
+    running = dict[Any, tuple[tuple[str, int], Child]]()
     with ExitStack() as stack:
         while left or running:
             while left and len(running) < fingerprint.usable_cores():
-                one, in_own = job = left.pop(0)
-                child = stack.enter_context(_export(settings, *one, folder, threads, prepared, in_own=in_own))
-                running[child.connection] = (job, child)
+                one = left.pop(0)
+                child = stack.enter_context(_export(settings, *one, folder, threads, prepared))
+                running[child.connection] = (one, child)
             for connection in wait(list(running)):
-                job, child = running.pop(connection)
-                answers[job] = _answer(child, *job[0], settings)
-            unfinished = {one for one, _ in (*left, *(job for job, _ in running.values()))}
-            for one in (one for one in missing if one not in unfinished and one not in exports):
-                exports[one] = _with_own(answers[one, False], answers.get((one, True)))
+                one, child = running.pop(connection)
+                exports[one] = _answer(child, *one, settings)
                 _say(*one, exports[one])
                 if not exports[one].has_died:
                     exports[one].keep(folder_of(folder, *one))
     return {one: exports[one] for one in trainings}
-
-
-def _is_tried(settings: Params, name: str, seed: int) -> bool:
-    """Whether the model is also exported in the precision of its training, to see what the formats say of it."""
-    is_asked = settings.serve.own_precision or seed == settings.train.seeds[0]
-    return is_asked and settings.variants[name].policy != "float32"
-
-
-def _with_own(exported: Exported, own: Exported | None) -> Exported:
-    """The exports with those in the precision of the training, and with what the formats say of that."""
-    if own is None or own.has_died:
-        return exported
-    said = {item.format: {"refused_in": item.refused_in, "own_refusal": item.own_refusal} for item in own.exports}
-    exports = tuple(item.model_copy(update=said.get(item.format, {})) for item in exported.exports)
-    kept = tuple(item for item in own.exports if item.file is not None)
-    return exported.model_copy(update={"exports": (*exports, *kept)})
 
 
 def folder_of(folder: Path, name: str, seed: int) -> Path:
@@ -97,25 +75,19 @@ def folder_of(folder: Path, name: str, seed: int) -> Path:
     return folder / f"{name}-{seed}"
 
 
-def _export(
-    settings: Params, name: str, seed: int, folder: Path, threads: int, prepared: str, *, in_own: bool
-) -> Child:
+def _export(settings: Params, name: str, seed: int, folder: Path, threads: int, prepared: str) -> Child:
     """Starts the process that exports a training."""
     mine = folder_of(folder, name, seed)
-    if not in_own:
-        shutil.rmtree(mine, ignore_errors=True)
-        mine.mkdir(parents=True)
+    shutil.rmtree(mine, ignore_errors=True)
+    mine.mkdir(parents=True)
     request = Request(
         variant=name,
-        entry=settings.variants[name],
         seed=seed,
         trained=None if read_metrics(name, seed).not_trained else files.train_dir(name, seed).absolute(),
         folder=mine,
         formats=settings.serve.exported,
         examples=max(batch_sizes_of(settings)),
         threads=threads,
-        in_own=in_own,
-        keeps_own=settings.serve.own_precision,
     )
     baseline = settings.variants[settings.compare.baseline]
     spec = TaskSpec.of(settings, name, prepared)

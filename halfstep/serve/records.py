@@ -10,7 +10,6 @@ from typing import ClassVar, Self
 from halfstep import files
 from halfstep.errors import CorruptFileError, DataError
 from halfstep.formats import KERAS
-from halfstep.params import Variant
 from halfstep.profile.records import ArmConfig
 from halfstep.results.artifact import Document
 from halfstep.results.serving import Export
@@ -25,27 +24,21 @@ class Request:
 
     Attributes:
         variant: name of the variant whose training it is.
-        entry: of that variant.
         seed: of the training.
         trained: the folder of the training, absolute; None where nothing was trained.
         folder: to which the paths of `results.serving` are relative, absolute.
         formats: to export to, without Keras.
         examples: rows of the inputs that are written for the timing.
         threads: of each runtime.
-        in_own: whether the model is exported in the precision of its training, to see whether that works.
-        keeps_own: of `in_own`, whether it has the trained weights, and is tested and kept.
     """
 
     variant: str
-    entry: Variant
     seed: int
     trained: Path | None
     folder: Path
     formats: tuple[str, ...]
     examples: int
     threads: int
-    in_own: bool = False
-    keeps_own: bool = False
 
 
 class Exported(Document):
@@ -85,8 +78,7 @@ class ServedConfig(ArmConfig):
 
     Attributes:
         format: of its file.
-        policy: in which the file computes; Keras computes in that of `variant`.
-        file: what it predicts with, absolute; None for Keras, which builds the model.
+        file: what it predicts with in float32, absolute; None for Keras, which builds the model.
         inputs: the file with the flat inputs, absolute.
         threads: of the runtime.
         parameters: number of the model's weights.
@@ -94,7 +86,6 @@ class ServedConfig(ArmConfig):
     """
 
     format: str = KERAS
-    policy: str = "float32"
     file: Path | None = None
     inputs: Path = Path()
     threads: int = 1

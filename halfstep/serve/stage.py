@@ -126,7 +126,7 @@ def timed_graphs(settings: Params, exported: Trainings) -> dict[_Graph, tuple[st
         for item in of_one.exports:
             if item.refusal is None and (graph := _graph_of(item, settings, exported)) not in graphs:
                 is_baseline = variant == settings.compare.baseline
-                graphs[graph] = (item.name if is_baseline else f"{item.name}.{variant}", item)
+                graphs[graph] = (item.format if is_baseline else f"{item.format}.{variant}", item)
     return graphs
 
 
@@ -141,8 +141,7 @@ def _arm(
 def _graph_of(item: Export, settings: Params, exported: Trainings) -> _Graph:
     """What decides about the latency of an export, beside the machine."""
     entry = settings.variants[item.variant]
-    own = () if item.policy is None else (item.policy, entry.float32_layers)
-    return (item.format, entry.task_path, exported[item.variant, item.seed].graph, *own)
+    return (item.format, entry.task_path, exported[item.variant, item.seed].graph)
 
 
 def _measured(
@@ -170,7 +169,6 @@ def _measured(
         name: replace(
             keras,
             format=item.format,
-            policy=item.policy or "float32",
             file=folder_of(folder, item.variant, item.seed) / item.path,
             inputs=folder_of(folder, item.variant, item.seed) / INPUTS,
             parameters=exported[item.variant, item.seed].parameters,

@@ -77,7 +77,7 @@ class FormatWorker(worker.InferenceWorker):
         )
         variant = self._config.variant
         in_force = InForce(
-            policy=variant.policy if self._config.file is None else self._config.policy,
+            policy=variant.policy if self._config.file is None else "float32",
             xla=bool(variant.xla) and self._config.file is None,
             tf32=variant.tf32,
             onednn=precision.onednn_is_on(),

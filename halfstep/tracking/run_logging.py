@@ -136,7 +136,7 @@ def log_served(run: ActiveRun, served: Served, variant: str, name: str, result_s
     """
     exports = served.by_row[variant, name]
     first = exports[0]
-    run.params({"serve.format": first.format, "serve.weights": variant, "serve.policy": first.policy or "float32"})
+    run.params({"serve.format": first.format, "serve.weights": variant})
     if (refusal := first.refusal) is not None:
         run.tags({FAILURE_TAG: refusal})
         run.describe(f"Not served: {markdown_text(refusal)}.")

@@ -124,32 +124,6 @@ def test_fast_format_with_the_same_score_is_adopted_and_the_others_are_rejected(
     assert serving.sentence.endswith("; the precision of the training does not matter for it.")
 
 
-def test_model_in_its_own_precision_is_timed_apart_and_not_judged(project: SmallStudy) -> None:
-    """It has an arm of its own, twice as fast as that of the same format in float32, which is judged."""
-    write_served({"saved_model-mixed_bfloat16.mixed_bfloat16": 2.0})
-    document = Served.read(SERVING)
-    own = [
-        item.model_copy(update={"policy": "mixed_bfloat16", "timed_as": "saved_model-mixed_bfloat16.mixed_bfloat16"})
-        for item in document.exports
-        if (item.variant, item.format) == ("mixed_bfloat16", "saved_model")
-    ]
-    document.model_copy(update={"exports": (*document.exports, *own)}).write(SERVING)
-    for item in own:
-        write_array(files.SERVE / outputs_file(item.variant, item.seed, item.name), predictions(24, item.seed))
-    files.write_manifest(files.SERVE)
-    judged = project.compare()
-    serving = document_of(judged).serving
-    assert serving is not None
-    rows = {(row.variant, row.name): row for row in serving.rows}
-    in_own = rows["mixed_bfloat16", "saved_model-mixed_bfloat16"]
-    assert in_own.timed["inference_b1"].ratio == pytest.approx(2, rel=0.02)
-    assert rows["mixed_bfloat16", "saved_model"].timed["inference_b1"].ratio == pytest.approx(1, rel=0.02)
-    assert in_own.quality is not None
-    assert in_own.verdict is None
-    assert verdicts(serving)["mixed_bfloat16", "saved_model"] == "reject"
-    assert "SavedModel in mixed_bfloat16" in html_of(judged)
-
-
 def test_slow_format_is_rejected(project: SmallStudy) -> None:
     write_served({"litert": 0.2})
     serving = served(project)

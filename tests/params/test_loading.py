@@ -70,6 +70,7 @@ ONE_ERROR = {
     "of batch normalization": ("train: {batch_norm: global}", "train.batch_norm was removed in 0.4: one device trains"),
     "of the registry": ("compare: {register: null}", "compare.register was removed in 0.4: MLflow's model page"),
     "of several hosts": ("fleet: {hosts_per_training: 1}", "fleet.hosts_per_training was removed in 0.4: one device"),
+    "of served 16 bits": ("serve: {own_precision: true}", "serve.own_precision was removed in 0.4: weights are served"),
     "below the range": ("train: {epochs: -1}", "train.epochs is -1; it must be an integer", "at least 0"),
     "above the range": ("train: {batch_size: 65537}", "train.batch_size is 65537", "at most 65,536"),
     "equal to an excluded limit": (

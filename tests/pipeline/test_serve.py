@@ -55,13 +55,7 @@ def test_without_formats_an_empty_table_is_written_and_tensorflow_is_not_importe
 @pytest.mark.slow
 def test_formats_are_exported_timed_judged_and_logged_also_after_kills(copied: Checkout, tmp_path: Path) -> None:
     """Killed after the first export, and after the first repeat: what was finished is taken over."""
-    copied.configure(
-        {
-            "serve.formats": ["keras", "litert", "saved_model"],
-            "serve.batch_sizes": [1, 4],
-            "serve.own_precision": True,
-        }
-    )
+    copied.configure({"serve.formats": ["keras", "litert", "saved_model"], "serve.batch_sizes": [1, 4]})
     copied.check_output("python", "-m", "stages.environment")
 
     def kept(pattern: str) -> list[Path]:
@@ -70,7 +64,7 @@ def test_formats_are_exported_timed_judged_and_logged_also_after_kills(copied: C
     kill_when(copied, lambda: bool(kept(".exports/float32-0/manifest.json")), tmp_path / "first")
     second = kill_when(copied, lambda: bool(kept("repeat-000.json")), tmp_path / "second")
     assert "serve: float32, seed 0: exported" not in second
-    assert "serve: mixed_bfloat16, seed 0: exported to LiteRT, SavedModel, SavedModel in mixed_bfloat16" in second
+    assert "serve: mixed_bfloat16, seed 0: exported to LiteRT, SavedModel in " in second
 
     output = copied.check_output("dvc", "repro")
     assert "Running stage 'train" not in output
@@ -79,13 +73,9 @@ def test_formats_are_exported_timed_judged_and_logged_also_after_kills(copied: C
     assert "exported to" not in output
 
     served = copied.json("data/serve/serving.json")
-    own = "saved_model-mixed_bfloat16"
-    assert served["timed"] == ["keras", "litert", "saved_model", f"{own}.mixed_bfloat16"]
-    rows = {(item["variant"], item["format"], item.get("policy")) for item in served["exports"]}
-    assert rows == {
-        *((variant, name, None) for variant in VARIANTS for name in ("litert", "saved_model")),
-        ("mixed_bfloat16", "saved_model", "mixed_bfloat16"),
-    }
+    assert served["timed"] == ["keras", "litert", "saved_model"]
+    rows = {(item["variant"], item["format"]) for item in served["exports"]}
+    assert rows == {(variant, name) for variant in VARIANTS for name in ("litert", "saved_model")}
     for item in served["exports"]:
         assert (copied.root / "data/serve" / item["file"]).exists()
     serving = copied.json("data/compare/comparison.json")["serving"]
@@ -95,15 +85,10 @@ def test_formats_are_exported_timed_judged_and_logged_also_after_kills(copied: C
         "saved_model": True,
     }
     assert "For inference, " in serving["sentence"]
-    in_own = next(row for row in serving["rows"] if "policy" in row)
-    assert set(in_own["latency"]) == {"inference_b1", "inference_b4"}
-    assert "verdict" not in in_own
     runs = {run.info.run_name: run for run in copied.runs()}
     assert {name for name in runs if name.startswith("serve ")} == {
-        *(f"serve {variant} {name}" for variant in VARIANTS for name in ("litert", "saved_model")),
-        f"serve mixed_bfloat16 {own}",
+        f"serve {variant} {name}" for variant in VARIANTS for name in ("litert", "saved_model")
     }
-    assert runs[f"serve mixed_bfloat16 {own}"].data.params["serve.policy"] == "mixed_bfloat16"
     logged = runs["serve float32 litert"].data
     assert logged.params["serve.format"] == "litert"
     assert {"inference/b1/p50_ms", "inference/b4/p50_ms", "file_kib", "export_s", "test_accuracy"} <= set(

@@ -67,18 +67,16 @@ def trained(folder: Path, policy: str, seed: int = 0) -> Path:
     return target
 
 
-def request(folder: Path, target: Path, policy: str, formats: tuple[str, ...], *, in_own: bool = False) -> Request:
+def request(folder: Path, target: Path, policy: str, formats: tuple[str, ...]) -> Request:
     target.mkdir(parents=True)
     return Request(
         variant=policy,
-        entry=Variant(policy=policy),
         seed=0,
         trained=trained(folder, policy),
         folder=target,
         formats=formats,
         examples=3,
         threads=1,
-        in_own=in_own,
     )
 
 
@@ -127,36 +125,10 @@ def test_weights_are_those_of_the_training_and_not_new_ones(
     np.testing.assert_allclose(np.load(target / outputs_file("float32", 0, "litert")), expected, atol=1e-5)
 
 
-def test_what_was_trained_in_16_bits_is_exported_in_float32_and_refused_in_its_own(
-    folder: Path,
-    exported: dict[str, tuple[Exported, Path]],
-) -> None:
+def test_what_was_trained_in_16_bits_is_exported_in_float32(exported: dict[str, tuple[Exported, Path]]) -> None:
     (item,) = exported["mixed_bfloat16"][0].exports
     assert item.refusal is None
     assert item.difference < 1e-5  # type: ignore[operator]
-    asked = request(folder, folder / "out" / "own", "mixed_bfloat16", ("litert",), in_own=True)
-    (item,) = export(spec(), FLOAT32, asked).exports
-    assert item.refused_in == "mixed_bfloat16"
-    assert item.own_refusal is not None
-    assert item.own_refusal.startswith("LiteRT: ")
-    assert "\n" not in item.own_refusal
-
-
-def test_trained_weights_are_kept_in_their_own_precision_where_a_format_takes_it(folder: Path) -> None:
-    asked = request(folder, folder / "out" / "kept", "mixed_bfloat16", ("saved_model", "litert"), in_own=True)
-    saved, litert = export(spec(), FLOAT32, replace(asked, keeps_own=True)).exports
-    assert (saved.name, saved.policy, saved.refusal) == ("saved_model-mixed_bfloat16", "mixed_bfloat16", None)
-    assert (litert.policy, litert.file, litert.refused_in) == (None, None, "mixed_bfloat16")
-    assert saved.difference == pytest.approx(0, abs=1e-2)
-    outputs = np.load(asked.folder / outputs_file("mixed_bfloat16", 0, saved.name))
-    pixels = np.load(files.PREPARED / "test_images.npy")
-    made = keras.models.load_model(folder / "trained-mixed_bfloat16" / MODEL)
-    np.testing.assert_allclose(outputs, np.asarray(made(pixels, training=False)), atol=1e-2)
-    in_float32 = keras.models.clone_model(
-        made, clone_function=lambda layer: type(layer).from_config(layer.get_config() | {"dtype": "float32"})
-    )
-    in_float32.set_weights(made.get_weights())
-    assert np.abs(outputs - np.asarray(in_float32(pixels, training=False))).max() > 1e-6, "it is not in 16 bits"
 
 
 def test_runtime_takes_batches_of_any_size(exported: dict[str, tuple[Exported, Path]]) -> None:
@@ -193,7 +165,7 @@ def test_ranges_of_int8_from_other_data_than_those_of_the_training_cost_quality_
     if dark:
         noise = np.random.default_rng(0).integers(0, 4, (200, *pixels.shape[1:]), dtype=np.uint8)
         monkeypatch.setattr(_Exporter, "_examples", lambda _: iter([{"x0": image[None]} for image in noise]))
-    asked = Request("float32", FLOAT32, 0, target, tmp_path, ("saved_model", "litert_int8_full"), 3, 1)
+    asked = Request("float32", 0, target, tmp_path, ("saved_model", "litert_int8_full"), 3, 1)
     assert [item.refusal for item in export(spec(), FLOAT32, asked).exports] == [None, None]
     true = np.load(files.PREPARED / "test_labels.npy")
     scores = [correct(np.load(tmp_path / outputs_file("float32", 0, name)), true)[None] for name in asked.formats]

@@ -22,7 +22,6 @@ TRAIN = TrainParams(batch_size=8, epochs=1)
 FLOAT32 = Variant(policy="float32")
 REQUEST = Request(
     variant="float32",
-    entry=FLOAT32,
     seed=0,
     trained=None,
     folder=Path(),
