@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from halfstep import files
-from halfstep.advise import experiment
-from halfstep.errors import AdviceError
 from halfstep.gallery import results
-from halfstep.params import Params
+from halfstep.gallery.results import GalleryError
 from halfstep.results.comparison import Comparison
 from tests.gallery.conftest import Make, frozen
-from tools.gallery import __main__, page, running, studies
+from tools.gallery import __main__, experiment, page, running, studies
 
 Main = Callable[..., int]
 DAY = "2026-01-31"
@@ -28,18 +26,18 @@ def started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@localhost", *command], check=True)
     names: list[str] = []
 
-    def run(settings: Params, name: str, overrides: Iterable[str]) -> None:
-        assert f'++profile.occasion="{settings.profile.occasion}"' in list(overrides)
+    def run(name: str, overrides: Iterable[str]) -> None:
+        (occasion,) = (text for text in overrides if text.startswith("++profile.occasion="))
+        assert name.endswith(occasion.partition("=")[2].strip('"'))
         names.append(name)
         if "lstm" in name:
-            raise AdviceError(f"the experiment {name} failed, as shown above; the workspace is as before")
+            raise GalleryError(f"the experiment {name} failed, as shown above; the workspace is as before")
 
     def comparison_of(name: str) -> Comparison:
         return frozen("default").model_copy(update={"environment": results.environment()})
 
     monkeypatch.setattr(experiment, "run", run)
     monkeypatch.setattr(experiment, "comparison_of", comparison_of)
-    monkeypatch.setattr(experiment, "remove_clones", lambda: None)
     monkeypatch.setattr(running, "_STARTED", folder / "started.json")
     return names
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import argparse
 
-from halfstep.advise import experiment
 from halfstep.cli import cli_entry
 from halfstep.gallery import results
 from halfstep.gallery.results import GalleryError
-from tools.gallery import publishing, running, studies
+from halfstep.locking import stage_lock
+from tools.gallery import experiment, publishing, running, studies
 from tools.gallery.studies import MEASURED, Study, read_results
 
 
@@ -61,8 +61,7 @@ def _measure(known: dict[str, Study], wanted: list[Study], arguments: argparse.N
     planned = running.missing(wanted, here, machine, arguments.occasion)
     if not planned:
         print("gallery: all of it has been measured here; --occasion WORD measures it again")
-    with experiment.alone():
-        experiment.remove_clones()  # of an earlier start that was killed
+    with stage_lock("gallery"):
         failed = running.measure(planned, machine, occasion, arguments.minutes, arguments.load)
     running.ended()
     return failed

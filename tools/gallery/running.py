@@ -11,7 +11,6 @@ from datetime import date
 from typing import Any
 
 from halfstep import files, params
-from halfstep.advise import experiment
 from halfstep.compare.text import ratio_text
 from halfstep.errors import HalfstepError, one_line
 from halfstep.gallery import results
@@ -19,6 +18,7 @@ from halfstep.gallery.results import GalleryError, Result, Results
 from halfstep.text import TRAIN
 from halfstep.tracking.provenance import git_tags
 from tools.benchmarks.load import other_load
+from tools.gallery import experiment
 from tools.gallery.studies import MEASURED, Study, overrides
 
 _STARTED = files.WORK_DIR / "gallery.json"  # the day on which a run began that was killed
@@ -113,7 +113,7 @@ def run(study: Study, machine: Mapping[str, Any], occasion: str, load_cores: flo
     started_s, settings = time.monotonic(), study.settings(machine, occasion)
     name = re.sub(r"[^a-z0-9]+", "-", f"gallery-{study.name}-{occasion}".lower())
     tags = git_tags()
-    experiment.run(settings, name, overrides(params.load(), settings))
+    experiment.run(name, overrides(params.load(), settings))
     comparison = results.public(experiment.comparison_of(name))
     result = Result(
         study=study.name,
