@@ -11,7 +11,7 @@ import click
 
 # The programs, with what they do. A program is imported when it is called: `--help` takes no libraries.
 PROGRAMS = {
-    "advise": ("halfstep.advise.command", "List what the reasons advise, or try it as DVC experiments."),
+    "advise": ("halfstep.advise.command", "List what the reasons advise, each change as a line to paste."),
     "audit": ("halfstep.audit.command", "Show what stands in a model, without a training."),
     "fleet": ("halfstep.fleet.command", "Train and measure on the machines of a Ray cluster."),
     "init": ("halfstep.init", "Add the pipeline to your own repository, for `dvc repro`."),

@@ -96,9 +96,7 @@ class AuditError(HalfstepError):
 
 
 class AdviceError(HalfstepError):
-    """Advice that cannot be carried out, or an experiment that failed."""
-
-    exit_status = 2
+    """A change that cannot be tried."""
 
 
 class WorkspaceError(HalfstepError):

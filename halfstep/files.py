@@ -37,9 +37,9 @@ MODEL_FILE = KEYS / "model"
 TASK_FILE = KEYS / "task"
 WORK_DIR = Path(".halfstep")  # kept when DVC reruns a stage; ignored by git and DVC
 JUDGE = WORK_DIR / "judge"  # the workspace of `halfstep judge`
+JUDGE_CALL = WORK_DIR / "judge.json"  # in that workspace: the arguments of the last call
 JUDGE_REPORT = WORK_DIR / "report.html"  # the copy of its report, in the folder in which it was called
 CONTROL = "_control"  # the second copy of the baseline, for the A/A comparison
-ORIGINAL = "HALFSTEP_ORIGINAL"  # environment variable: the folder of params.yaml of which this checkout is a copy
 BRIDGE_PREFIX = "_bridge_"  # of arms with the baseline's policy and a candidate's other settings
 MANIFEST = "manifest.json"
 _FLEET_PROFILE = "python -m halfstep fleet profile"
@@ -76,9 +76,7 @@ _below_dvc_root = _folder_in_repository() if os.environ.get("DVC_ROOT") else Pat
 
 
 def original_root() -> Path:
-    """The folder of the user's `params.yaml`, also in a copy of the repository that DVC or `advise` has made."""
-    if original := os.environ.get(ORIGINAL):
-        return Path(original)
+    """The folder of the user's `params.yaml`, also in a copy of the repository that DVC has made."""
     return (Path(os.environ.get("DVC_ROOT") or ".") / _below_dvc_root).resolve()
 
 

@@ -47,7 +47,8 @@ def main() -> None:
         WorkspaceError: the workspace cannot be made, or a stage failed; it says so above.
         GateError: the comparison does not pass `compare.gate`.
     """
-    arguments, own = _arguments(sys.argv[1:])
+    known, own = split_at_dashes(sys.argv[1:])
+    arguments = _arguments(known)
     here = Path.cwd()
     workspace = here / files.JUDGE
     values = {"tracking.uri": _STORE, **dict(values_of(arguments, own, here, workspace))}
@@ -59,6 +60,8 @@ def main() -> None:
     _make(workspace)
     files.write_text(workspace / PARAMS_FILE, text)
     files.write_text(workspace / _WRITTEN, parameters(values))
+    decides = [text for text in known if text != "--json"]  # which says only how the answer is printed
+    files.write_json(workspace / files.JUDGE_CALL, {"known": decides, "own": own})
     _run(workspace, to_stderr=arguments.json)
     shutil.copyfile(workspace / files.REPORT, here / files.JUDGE_REPORT)
     if arguments.json:
@@ -67,16 +70,14 @@ def main() -> None:
         print(f"The same command again does what an edit requires. The workspace: {files.JUDGE}")
 
 
-def _arguments(given: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The arguments, and after `--` those of the script."""
+def _arguments(known: Sequence[str]) -> argparse.Namespace:
     described = "Judges a training in any folder: is lower precision faster, at the same quality?"
     parser = parser_of("judge", described, "%(prog)s [options] WHAT [-- arguments of the script]")
     parser.add_argument("--json", action="store_true", help="print comparison.json alone; the rest to standard error")
-    known, own = split_at_dashes(given)
     arguments = parser.parse_args(known)
     if [arguments.what, arguments.module, arguments.images].count(None) != 2:
         parser.error("name one thing to judge: a script, -m MODULE, module:function, or --images FOLDER")
-    return arguments, own
+    return arguments
 
 
 def _make(workspace: Path) -> None:

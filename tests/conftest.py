@@ -56,7 +56,7 @@ def root() -> Path:
 @pytest.fixture(autouse=True)
 def unset_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Removes environment variables of the user's shell or of DVC that would change a test, and proxies."""
-    of_dvc = ("DVC_ROOT", "HALFSTEP_ORIGINAL", "DVC_EXP_NAME")
+    of_dvc = ("DVC_ROOT", "DVC_EXP_NAME")
     of_mlflow = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID")
     for name in (*of_dvc, *of_mlflow, "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)

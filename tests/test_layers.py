@@ -20,7 +20,7 @@ LAYERS = (
     {"fork_server", "params"},
     {"child", "inputs", "stats", "tensorflow_import"},
     {"results"},
-    {"tracking", "precision"},
+    {"tracking", "precision", "remedies"},
     {"tasks"},
     {"environment", "prepare", "train", "profile", "compare"},
     {"serve"},

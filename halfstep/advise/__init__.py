@@ -1,1 +1,1 @@
-"""Lists what the reasons advise, carries it out as DVC experiments, and says what each change brought."""
+"""Lists what the reasons advise, each change as a line to paste."""

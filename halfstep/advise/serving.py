@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from halfstep.advise import experiment
-from halfstep.errors import AdviceError
 from halfstep.formats import FORMATS, KERAS
 from halfstep.params import Params
+from halfstep.remedies import command_line
 from halfstep.results.comparison import Comparison
 from halfstep.text import joined
 
@@ -41,27 +40,6 @@ def untried(settings: Params) -> list[str]:
     return [name for name in FORMATS if name not in known and not FORMATS[name].missing]
 
 
-def try_formats(settings: Params) -> str:
-    """Tries them in a DVC experiment beside those of the parameters; nothing is trained or profiled again.
-
-    Returns:
-        The name of the experiment.
-
-    Raises:
-        AdviceError: there are none, or the experiment failed.
-    """
-    if not (others := untried(settings)):
-        raise AdviceError("all formats that can be tried here are in serve.formats")
-    formats = tuple(dict.fromkeys((KERAS, *settings.serve.formats, *others)))
-    print(f"advise: tries {joined([FORMATS[name].label for name in others])}", flush=True)
-    together = settings.model_copy(update={"serve": settings.serve.model_copy(update={"formats": formats})})
-    name = experiment.name_of("formats")
-    experiment.run(together, name, [f"serve.formats=[{','.join(formats)}]"])
-    serving = experiment.comparison_of(name).serving
-    print(f"advise: {serving.sentence if serving else 'nothing was served'} Experiment {name}.", flush=True)
-    return name
-
-
 def serving_lines(comparison: Comparison, settings: Params) -> Iterator[str]:
     """What `python -m halfstep advise` says of formats.
 
@@ -71,8 +49,9 @@ def serving_lines(comparison: Comparison, settings: Params) -> Iterator[str]:
     """
     if others := untried(settings):
         labels = joined([FORMATS[name].label for name in others])
+        formats = dict.fromkeys((KERAS, *settings.serve.formats, *others))
         yield f"Serving: {labels} {'was' if len(others) == 1 else 'were'} not tried. Nothing is trained again by"
-        yield "    python -m halfstep advise formats"
+        yield f"    {command_line({'serve.formats': list(formats)})}"
     if comparison.serving is not None and (best := comparison.serving.best) is not None:
         yield f"To export your own model to {FORMATS[best].label}, as is advised:"
         yield '    keras.config.set_dtype_policy("float32")  # before the model is built'

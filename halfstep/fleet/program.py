@@ -25,7 +25,7 @@ LOST = 75  # EX_TEMPFAIL of sysexits.h: the status of a program that can be trie
 NODE_FAULT = 74  # EX_IOERR: the status of a program that this node cannot run
 STOP_S = 60.0  # for a program to save its checkpoint
 # Ray's own; those of a stage; and what would make a training take the job that started Ray for its hosts.
-_NOT_PASSED_ON = ("RAY_", "DVC_ROOT", "DVC_STAGE", "HALFSTEP_ORIGINAL", "SLURM_", "TF_CONFIG", "PYTHONPATH")
+_NOT_PASSED_ON = ("RAY_", "DVC_ROOT", "DVC_STAGE", "SLURM_", "TF_CONFIG", "PYTHONPATH")
 
 
 class Program:

@@ -64,6 +64,9 @@ def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder
     assert again.returncode == 0
     assert json.loads(again.stdout) == comparison.as_json()
     assert "Running stage 'train" not in again.stderr
+    advised = folder.halfstep("advise")
+    line = f"    halfstep judge train.py --variants=float32,mixed_bfloat16 '{layers}'"
+    assert line in advised.stdout, advised.stdout + advised.stderr
     shown = folder.halfstep("report")
     assert shown.returncode == 0, shown.stderr
     assert "mixed_bfloat16" in shown.stdout

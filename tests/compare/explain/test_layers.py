@@ -66,6 +66,6 @@ def test_layers_join_those_that_the_entry_keeps_already(project: SmallStudy) -> 
     advice = [
         item for item in advice_of(document_of(project.compare()), settings) if item.reason.code == "gradient_underflow"
     ]
-    assert advice[0].entry is not None
-    assert advice[0].entry.float32_layers == ("norm", "first")
-    assert advice[0].variant == "mixed_float16_first_in_float32"
+    assert advice[0].trial is not None
+    assert advice[0].trial.entry.float32_layers == ("norm", "first")
+    assert advice[0].trial.name == "mixed_float16_first_in_float32"
