@@ -18,7 +18,7 @@ PROGRAMS = {
     "judge": ("halfstep.judge", "Judge a script, a function or pictures, in any folder."),
     "params": ("halfstep.params.command", "Print the table of all parameters."),
     "report": ("halfstep.compare.report.command", "Print any comparison.json, or write its page."),
-    "trace": ("halfstep.profile.trace.command", "Print a TensorFlow profiler trace, or what differs between two."),
+    "trace": ("halfstep.profile.trace.command", "Print a TensorFlow profiler trace as JSON."),
     "ui": ("halfstep.tracking.command", "Open MLflow's page on the runs of this folder."),
 }
 

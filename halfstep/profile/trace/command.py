@@ -1,13 +1,10 @@
-"""Prints the trace at PATH as one JSON object, or compares two traces, BEFORE and AFTER.
-
-`python -m halfstep trace PATH`, or `python -m halfstep trace BEFORE AFTER [--json]`.
-"""
+"""Prints the trace at PATH as one JSON object: `python -m halfstep trace PATH`."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,43 +12,20 @@ from typing import Any
 from halfstep.cli import cli_entry
 from halfstep.errors import TraceError
 from halfstep.profile.trace import Operation, Trace, read_trace
-from halfstep.profile.trace.difference import Difference, OperationChange, difference
-from halfstep.profile.trace.table import render
-from halfstep.terminal import wide_console
 
 TOP = 20
 
 
 @cli_entry
 def main() -> None:
-    """Reads the trace at the path of the command line and prints it, or compares two."""
+    """Reads the trace at the path of the command line and prints it."""
     parser = argparse.ArgumentParser(prog="halfstep trace", description=__doc__)
     parser.add_argument("path", type=Path, help="an .xplane.pb file or a log directory")
-    parser.add_argument("after", type=Path, nargs="?", help="another trace, to compare with the first")
-    parser.add_argument("--json", action="store_true", help="print a comparison as JSON; a single trace always is")
-    parser.add_argument(
-        "--graph",
-        type=Path,
-        action="append",
-        default=[],
-        help="JSON file: data type of each node of the traced graph, by name; once for each trace",
-    )
-    arguments = parser.parse_intermixed_args()  # paths may stand before and after options
-    paths = [path for path in (arguments.path, arguments.after) if path]
-    traces = [read_trace(path, graph) for path, graph in zip(paths, _graphs(arguments.graph, paths), strict=True)]
-    if len(traces) == 1:
-        _print_json(report(traces[0]))
-        return
-    comparison = difference(*traces)
-    if arguments.json:
-        _print_json(difference_report(comparison))
-    else:
-        wide_console().print(render(comparison, (str(paths[0]), str(paths[1]))))
-
-
-def _print_json(document: dict[str, Any]) -> None:
+    parser.add_argument("--graph", type=Path, help="JSON file: data type of each node of the traced graph, by name")
+    arguments = parser.parse_args()
+    trace = read_trace(arguments.path, None if arguments.graph is None else _graph_dtypes(arguments.graph))
     # In ASCII: the names in a trace of someone else may contain commands to the terminal.
-    print(json.dumps(document, indent=2, allow_nan=False))
+    print(json.dumps(report(trace), indent=2, allow_nan=False))
 
 
 def report(trace: Trace) -> dict[str, Any]:
@@ -64,24 +38,6 @@ def report(trace: Trace) -> dict[str, Any]:
         "top_operations": [_fields(item) for item in _top(trace)],
         "warnings": list(trace.warnings),
     }
-
-
-def difference_report(comparison: Difference) -> dict[str, Any]:
-    """The difference of two traces as a JSON object: each trace as in `report`, and what differs."""
-    before, after = comparison.metrics
-    return {
-        "before": report(comparison.before),
-        "after": report(comparison.after),
-        "metric_deltas": {name: after[name] - before[name] for name in before if name in after},
-        "operations_per_step": comparison.per_step,
-        "operations_gained": [_as_fields(change) for change in comparison.gained[:TOP]],
-        "operations_lost": [_as_fields(change) for change in comparison.lost[:TOP]],
-        "notes": list(comparison.notes),
-    }
-
-
-def _as_fields(change: OperationChange) -> dict[str, Any]:
-    return _without_none(asdict(change)) | {"delta_ms": change.delta_ms}
 
 
 def _top(trace: Trace) -> Iterable[Operation]:
@@ -100,14 +56,6 @@ def _fields(item: Operation) -> dict[str, Any]:
 
 def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _graphs(graphs: Sequence[Path], paths: Sequence[Path]) -> list[dict[str, str] | None]:
-    if graphs and len(graphs) != len(paths):
-        raise TraceError(
-            f"--graph is given {len(graphs)} times for {len(paths)} traces: give it once for each, in order"
-        )
-    return [_graph_dtypes(path) for path in graphs] or [None] * len(paths)
 
 
 def _graph_dtypes(path: Path) -> dict[str, str]:

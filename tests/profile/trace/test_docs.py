@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from halfstep.profile.trace import read_trace
-from halfstep.profile.trace.difference import difference
 
 MODEL = """
 import numpy as np
@@ -50,10 +49,3 @@ def test_steps_are_found(folder: Path, name: str, marked: int, steps: int) -> No
     assert len(trace.steps) == steps
     assert trace.metrics()["profiler/step_time_ms"] > 0
     assert not any("step markers" in warning for warning in trace.warnings)
-
-
-def test_traces_of_the_page_can_be_compared(folder: Path) -> None:
-    comparison = difference(read_trace(folder / "logs" / "before"), read_trace(folder / "logs" / "after"))
-    assert comparison.per_step
-    paired = {change.operation for change in comparison.operations if change.before_ms and change.after_ms}
-    assert "MatMul" in paired

@@ -57,65 +57,6 @@ def test_names_in_a_trace_send_nothing_to_the_terminal(
     assert json.loads(done.stdout)["top_operations"][0]["name"] == hidden
 
 
-def two_traces(xspaces: ModuleType, save: Callable[..., Path], operation: str = "dense/MatMul:MatMul") -> list[Path]:
-    kernels = {"before": ("ampere_sgemm_128x64_tn", 300), "after": ("ampere_h16816gemm_128x128", 100)}
-    return [save(xspaces.gpu_space([xspaces.Kernel(*kernel, operation)]), name) for name, kernel in kernels.items()]
-
-
-def test_two_traces_are_compared_in_a_table(xspaces: ModuleType, save: Callable[..., Path]) -> None:
-    before, after = two_traces(xspaces, save)
-    done = run(before, after)
-    assert (done.returncode, done.stderr) == (0, "")
-    for fragment in ("before.xplane.pb", "step time, ms", "tensor core, %", "MatMul", "noise of unknown size"):
-        assert fragment in done.stdout
-
-
-def test_two_traces_are_compared_as_json(xspaces: ModuleType, save: Callable[..., Path]) -> None:
-    before, after = two_traces(xspaces, save)
-    done = run("--json", before, after)
-    assert (done.returncode, done.stderr) == (0, "")
-    printed = json.loads(done.stdout)
-    assert printed["before"] == json.loads(run(before).stdout)
-    assert printed["after"] == json.loads(run(after).stdout)
-    assert printed["metric_deltas"]["profiler/compute_16bit_percent"] == 100
-    assert printed["metric_deltas"]["profiler/step_time_ms"] == pytest.approx(-0.2)
-    (change,) = printed["operations_gained"]
-    assert change == {
-        "layer": "dense", "operation": "MatMul", "before_ms": pytest.approx(0.3), "after_ms": pytest.approx(0.1),
-        "before_dtype": "float32", "after_dtype": "float16", "delta_ms": pytest.approx(-0.2),
-    }  # fmt: skip
-    assert printed["operations_lost"] == []
-    assert printed["operations_per_step"] is True
-    assert "noise of unknown size" in printed["notes"][0]
-
-
-def test_names_in_a_comparison_send_nothing_to_the_terminal(xspaces: ModuleType, save: Callable[..., Path]) -> None:
-    paths = two_traces(xspaces, save, "\x1b[2J/x/MatMul:MatMul")
-    for arguments in (paths, ["--json", *paths]):
-        assert run(*arguments).stdout.replace("\n", "").isprintable()
-
-
-def test_graph_of_each_trace(xspaces: ModuleType, save: Callable[..., Path], tmp_path: Path) -> None:
-    arguments: list[str | Path] = ["--json"]
-    for dtype in ("float32", "bfloat16"):
-        arguments.append(save(xspaces.cpu_space([xspaces.HostOperation("dense/MatMul:MatMul", 300)]), dtype))
-        (tmp_path / f"{dtype}.json").write_text(json.dumps({"dense/MatMul": dtype}))
-        arguments += ["--graph", tmp_path / f"{dtype}.json"]
-    printed = json.loads(run(*arguments).stdout)
-    assert printed["metric_deltas"]["profiler/compute_16bit_percent"] == 100
-
-
-def test_errors_of_a_comparison_are_one_line_with_status_2(
-    xspaces: ModuleType, save: Callable[..., Path], tmp_path: Path
-) -> None:
-    before, after = two_traces(xspaces, save)
-    graph = tmp_path / "graph.json"
-    graph.write_text("{}")
-    for done in (run(before, tmp_path / "nowhere"), run(before, after, "--graph", graph)):
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.count("\n") == 1
-
-
 def test_errors_are_one_line_with_status_2(tmp_path: Path) -> None:
     missing = run(tmp_path / "nowhere")
     broken = tmp_path / "graph.json"
@@ -125,3 +66,9 @@ def test_errors_are_one_line_with_status_2(tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
         assert "Traceback" not in done.stderr
     assert str(tmp_path / "nowhere") in missing.stderr
+
+
+def test_one_trace_is_read_at_a_time(tmp_path: Path) -> None:
+    done = run(tmp_path, tmp_path / "after")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "unrecognized arguments" in done.stderr
