@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from halfstep import fork_server
-from halfstep.prepare import script_task
+from halfstep.prepare import trying
 
-MODULES = [*fork_server.PRELOADED, script_task._MODULE]  # the latter imports that of tasks, too
+MODULES = [*fork_server.PRELOADED, trying._PROGRAM]
 THREADS = """
 import importlib, sys
 from pathlib import Path

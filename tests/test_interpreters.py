@@ -81,7 +81,7 @@ def test_what_is_no_interpreter_is_refused_with_one_line(tmp_path: Path) -> None
     assert line.startswith(f"variants.old.python is '{tmp_path}', which is not a program")
 
 
-_TIMED = ("profile.worker", "profile.max_batch", "prepare.try_task", "prepare.try_script")
+_TIMED = ("profile.worker", "profile.max_batch", "prepare.inspection")
 
 
 @pytest.mark.parametrize(

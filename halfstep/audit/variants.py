@@ -5,7 +5,7 @@ from __future__ import annotations
 from halfstep.errors import AuditError
 from halfstep.params import Params
 from halfstep.prepare.images.sources import image_form, open_source
-from halfstep.prepare.trials import run_trial, servers
+from halfstep.prepare.trying import run_trial, servers
 from halfstep.results.audit import ModelAudit
 from halfstep.tasks.spec import TaskSpec
 

@@ -19,10 +19,8 @@ from halfstep.inputs.closure import Imports, Module, needed_files
 STARTS: Mapping[str, tuple[str, ...]] = {
     "prepare": (
         "prepare/images/pipeline",
-        "prepare/own_task",
-        "prepare/script_task",
-        "prepare/try_script",
-        "prepare/try_task",
+        "prepare/trying",
+        "prepare/inspection",
     ),
     "train": ("train/training", "train/saving", "train/not_trained", "params/derived"),
     "profile": (

@@ -213,6 +213,15 @@ def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
     fit_call = FitCall(captured(spec, variant, seed, spec.script_log(seed)), spec.train.batch_size)
     fit_call.build()
     split = _split(fit_call, info, directory, spec.task.score)
+    return _ready_task(fit_call, info.steps_per_epoch or 1, split, digest)
+
+
+def untested_task(fit_call: FitCall, steps: int) -> ReadyTask:
+    """The model and the batches of a call, without a test."""
+    return _ready_task(fit_call, steps, _Split(None, untested(fit_call.first_batch), "none", _no_score))
+
+
+def _ready_task(fit_call: FitCall, steps: int, split: _Split, digest: str = "") -> ReadyTask:
     task = Task(
         model=fit_call.call.model,
         compile={},
@@ -223,7 +232,7 @@ def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
     )
     return ReadyTask(
         task=task,
-        training=training_of(fit_call, info.steps_per_epoch or 1),
+        training=training_of(fit_call, steps),
         validation=split.validation,
         test=split.test,
         keeps_predictions=False,

@@ -9,6 +9,7 @@ from halfstep import files
 from halfstep.inputs.own_model import OWN_MODEL
 from halfstep.params import ModelParams, Params, TaskParams, TrainParams
 
+SCRIPT_LOGS = files.WORK_DIR / "script"  # what scripts print
 FITS = "fits"  # in the folder of the prepared data: what a script trains before the call of `fit` that is judged
 
 
@@ -71,7 +72,7 @@ class TaskSpec:
 
     def script_log(self, seed: int, prefix: str = "") -> Path:
         """The file for what a script prints in this process."""
-        return (files.WORK_DIR / "script" / f"{prefix}{self.name}-{seed}.txt").absolute()
+        return (SCRIPT_LOGS / f"{prefix}{self.name}-{seed}.txt").absolute()
 
     @property
     def runs_own_code(self) -> bool:

@@ -16,7 +16,7 @@ from tests import warm
 # The stages that run again after an edit of the file. Each package is here: one without a stage changes no result.
 EDITS = {
     "prepare/images/splitting.py": {"prepare"},
-    "prepare/try_script.py": {"prepare"},
+    "prepare/inspection.py": {"prepare"},
     "train/fitting.py": {"train"},
     "train/numerics.py": {"train"},
     "profile/turns.py": {"profile", "serve"},
@@ -29,7 +29,7 @@ EDITS = {
     "compare/verdict.py": {"compare"},
     "compare/serving.py": {"compare"},
     "compare/explain/why.py": {"compare"},
-    "compare/report/sections.py": {"compare"},
+    "compare/report/charts.py": {"compare"},
     "compare/report/templates/style.css": {"compare"},
     "tasks/scoring.py": {"prepare", "train", "profile", "serve"},
     "tasks/images/models/parts.py": {"train", "profile", "serve"},

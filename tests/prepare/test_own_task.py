@@ -7,7 +7,7 @@ import pytest
 from halfstep import files
 from halfstep.errors import TaskError
 from halfstep.params import Params, TaskParams, TrainParams, Variant
-from halfstep.prepare.own_task import prepare_task
+from halfstep.prepare.trying import prepare_task
 from halfstep.results.task import TASK_INFO, TaskInfo, left_out, resolved
 from tests.tasks.conftest import Own
 from tests.tasks.conftest import own as own

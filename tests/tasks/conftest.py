@@ -12,7 +12,8 @@ import pytest
 
 from halfstep import files
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
-from halfstep.prepare import try_task
+from halfstep.prepare.inspection import inspect
+from halfstep.prepare.trying import Inspection
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import SCORES, WEIGHTS
 from halfstep.tasks.spec import TaskSpec
@@ -67,10 +68,19 @@ Own = Callable[..., TaskParams]
 def prepare_task(task: TaskParams, train: TrainParams, directory: Path) -> TaskInfo:
     """What `prepare` does for a float32 baseline, in this process."""
     spec = TaskSpec(task, ModelParams(), train, directory=directory)
-    info = try_task.describe(spec, Variant(policy="float32"), train.seeds[0])
+    seen = inspect(spec, Variant(policy="float32"), train.seeds[0])
+    for line in seen.lines:
+        print(f"prepare: {line}")
+    info = seen.info
     info.write(directory / TASK_INFO.name)
     files.write_manifest(directory)
     return info
+
+
+def tried(spec: TaskSpec, policy: str) -> Inspection:
+    """What `prepare` does for a candidate, in this process."""
+    first = Inspection(TaskInfo(name="own", score_name="none", score_kind="score", examples=1))
+    return inspect(spec, Variant(policy=policy), 0, first)
 
 
 def with_weights(spec: TaskSpec, folder: Path) -> TrainedTask:

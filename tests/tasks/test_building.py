@@ -11,13 +11,14 @@ import pytest
 from halfstep import files, precision
 from halfstep.errors import HalfstepError, PrecisionError, TaskError
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
-from halfstep.prepare import trials, try_task
+from halfstep.prepare import trying
 from halfstep.results.prepared import TEST_CLASSES
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.tasks import building
 from halfstep.tasks.ready import ReadyTask
 from halfstep.tasks.scoring import NotFiniteError
 from halfstep.tasks.spec import TaskSpec
+from tests.tasks import conftest
 from tests.tasks.conftest import Own, prepare_task
 
 TRAIN = TrainParams(batch_size=8, epochs=2)
@@ -32,8 +33,8 @@ def ready(task: TaskParams, policy: str = "float32", seed: int = 0) -> ReadyTask
     return building.ready(TaskSpec(task, ModelParams(), TRAIN), variant, seed)
 
 
-def tried(task: TaskParams, policy: str) -> trials.Tried:
-    return try_task.try_candidate(TaskSpec(task, ModelParams(), TRAIN), Variant(policy=policy), 0)
+def tried(task: TaskParams, policy: str) -> trying.Inspection:
+    return conftest.tried(TaskSpec(task, ModelParams(), TRAIN), policy)
 
 
 def test_prepare_describes_the_task(own: Own) -> None:
@@ -222,8 +223,8 @@ def test_optimizer_that_is_wrapped_by_hand_scales_where_the_policy_does(own: Own
 def test_inputs_that_16_bits_round_are_named_once(own: Own) -> None:
     changes = "train=(np.round(X * 1e4), Y)"
     task = own(f"def build(*, batch_size, seed):\n    return changed({changes})\n")
-    assert "rounds those above 256" in tried(task, "mixed_bfloat16").lost_inputs[0]
-    assert tried(task, "float32").lost_inputs == ()
+    assert "rounds those above 256" in tried(task, "mixed_bfloat16").lines[0]
+    assert tried(task, "float32").lines == ()
 
 
 OWN_STEP = """

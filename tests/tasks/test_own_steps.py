@@ -10,13 +10,12 @@ import pytest
 from halfstep import files
 from halfstep.errors import TaskError
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
-from halfstep.prepare import try_task
 from halfstep.profile.records import ArmConfig
 from halfstep.profile.worker import Worker
 from halfstep.tasks import building
 from halfstep.tasks.spec import TaskSpec
 from halfstep.train.training import train
-from tests.tasks.conftest import Own, prepare_task
+from tests.tasks.conftest import Own, prepare_task, tried
 from tests.tasks.conftest import own as own
 
 TRAIN = TrainParams(batch_size=8, epochs=2)
@@ -77,9 +76,9 @@ def test_model_with_a_step_of_its_own_needs_no_call_and_no_targets_for_speed_onl
 
 def test_only_float16_is_left_out_where_the_loss_is_not_scaled(own: Own) -> None:
     task = own(GAN)
-    try_task.try_candidate(spec(task, SPEED), Variant(policy="mixed_bfloat16"), 0)
+    tried(spec(task, SPEED), "mixed_bfloat16")
     with pytest.raises(TaskError, match="does not scale its loss"):
-        try_task.try_candidate(spec(task, SPEED), Variant(policy="mixed_float16"), 0)
+        tried(spec(task, SPEED), "mixed_float16")
 
 
 def test_model_without_call_cannot_be_tested(own: Own) -> None:
@@ -93,7 +92,7 @@ def test_model_without_call_and_test_data_is_compared_for_speed(own: Own) -> Non
     task = own(code)
     info = prepare_task(task, SPEED, files.PREPARED)
     assert (info.can_infer, info.speed_only) == (False, "train.epochs is 0")
-    try_task.try_candidate(spec(task, SPEED), Variant(policy="mixed_bfloat16"), 0)
+    tried(spec(task, SPEED), "mixed_bfloat16")
 
 
 UNBUILT = """

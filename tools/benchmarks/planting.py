@@ -22,7 +22,7 @@ from halfstep.compare.explain.accounts import Accounts, calm_steps_ms, part_chan
 from halfstep.fork_server import stop_servers
 from halfstep.locking import machine_lock
 from halfstep.params import ModelParams, Params, TaskParams, TrainParams, Variant
-from halfstep.prepare.own_task import prepare_task
+from halfstep.prepare.trying import prepare_task
 from halfstep.profile.extras import account_rows
 from halfstep.profile.plan import TURN_MS
 from halfstep.profile.records import ArmConfig, TracedStretch

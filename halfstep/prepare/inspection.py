@@ -1,0 +1,457 @@
+"""One process that inspects a task of the user's own under one variant: builds it, tests it, and trains one step.
+
+A function is called, and by the baseline's process twice; a script is run up to its call of `fit`. All that follows is
+the same for both. Imports TensorFlow; the stage itself does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain, islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfstep import files
+from halfstep.errors import HalfstepError, TaskError, one_line
+from halfstep.params import Variant
+from halfstep.prepare.trying import Inspection, TrialFailure
+from halfstep.results.artifact import write_array
+from halfstep.results.prepared import TEST_CLASSES
+from halfstep.results.task import ScriptInfo, TaskInfo
+from halfstep.stats.resampling import check_metric
+from halfstep.tasks import compiling, examples, fit_call, own, scoring, script, script_files, script_score, user_code
+from halfstep.tasks.classes import classes_of
+from halfstep.tasks.examples import Batch
+from halfstep.tasks.fit_call import FitCall
+from halfstep.tasks.layer_calls import failed_layer
+from halfstep.tasks.ready import ReadyTask, first_weights, from_task
+from halfstep.tasks.spec import CallSite, TaskSpec
+from halfstep.tasks.step_call import StepModel
+from halfstep.tasks.task import Task
+from halfstep.tasks.traced_types import lost_inputs
+from halfstep.tasks.variables import random_state_kept
+from halfstep.tensorflow_import import keras, tf
+
+COMPARED_BATCHES = 8  # of each part of the data, to see whether the same seed gives the same data
+RELATIVE = 1e-5  # of weights and scores
+_AGAIN = (
+    "when it is built again with the same seed; use `seed` where it shuffles, draws and initializes, so that all "
+    "variants are trained from the same start"
+)
+_CURE = '; what cannot compute in this type needs dtype="float32", in plain Keras, too'
+_MISSING = (FileNotFoundError, NotADirectoryError, ImportError, tf.errors.NotFoundError)
+
+
+def serve(connection: Connection, variant: Variant, spec: TaskSpec, seed: int, first: Inspection | None) -> None:
+    """What the process runs: sends what `inspect` returns, or what ended it."""
+    try:
+        answer: Inspection | TrialFailure = inspect(spec, variant, seed, first)
+    except (HalfstepError, tf.errors.OpError) as error:
+        answer = _failure(error, spec, variant)
+    connection.send(answer)
+
+
+def _failure(error: Exception, spec: TaskSpec, variant: Variant) -> TrialFailure:
+    """What the user's code has raised, with a cure if the variant's type may be the cause."""
+    cause = None if spec.task.script is None or script.has_called_fit() else error.__cause__
+    text = str(error) if isinstance(error, HalfstepError) else f"{spec.subject}: {user_code.describe(error)}"
+    is_users = not isinstance(error, HalfstepError) or error.__cause__ is not None
+    return TrialFailure(
+        text + (_CURE if is_users and variant.dtype_policy.compute.bits < 32 else ""),
+        raised="" if cause is None else user_code.describe(cause),
+        is_missing=isinstance(cause, _MISSING),
+        layer=failed_layer(error),
+    )
+
+
+def inspect(spec: TaskSpec, variant: Variant, seed: int, first: Inspection | None = None) -> Inspection:
+    """Inspects a task.
+
+    Args:
+        spec: the task.
+        variant: under which it is inspected.
+        seed: of the training.
+        first: what the baseline's process has found; None in that process, which writes what the others read.
+
+    Raises:
+        TaskError: the task, its data or its model cannot be used; the message says why.
+        PrecisionError: the variant is not in force.
+    """
+    if spec.task.script is not None:
+        return _ScriptInspector(spec, variant, seed, first).run()
+    return _FunctionInspector(spec, variant, seed, first).run()
+
+
+class _Inspector:
+    """Inspects a task; what it differs in by kind is in the classes below.
+
+    Attributes:
+        subject: names the task in messages.
+    """
+
+    is_script = False
+
+    def __init__(self, spec: TaskSpec, variant: Variant, seed: int, first: Inspection | None) -> None:
+        self.spec, self.variant, self.seed, self.first = spec, variant, seed, first
+        self.subject, self.directory = spec.subject, spec.directory.absolute()
+        self.depends = [files.resolve_data_path(name).absolute() for name in spec.task.depends]
+
+    def explained(self, failure: str) -> Any:
+        """As `user_code.explained`."""
+        return user_code.explained(self.subject, failure, TaskError, is_script=self.is_script)
+
+    def compiled(self, ready: ReadyTask, batches: Iterable[Any]) -> tuple[ReadyTask, list[str]]:
+        """The task with the variant in force, and what its type cannot hold of the inputs of these batches."""
+        compiling.put_in_force(ready, self.spec, self.variant)
+        types = compiling.verify_types(ready, self.variant)
+        ready = compiling.with_input_of(ready, self.variant)
+        return ready, [] if types is None else list(lost_inputs(types, batches, ready.model))
+
+    def can_infer(self, ready: ReadyTask) -> bool:
+        """Whether the model has outputs for inputs alone."""
+        try:
+            with random_state_kept(), self.explained(f"cannot be {'evaluated' if self.is_script else 'tested'}"):
+                x, _ = next(scoring.pairs(ready.test))
+                ready.model(x, training=False)
+        except TaskError as error:
+            if not isinstance(error.__cause__, NotImplementedError):
+                raise
+            return False
+        return True
+
+    def train_a_step(self, ready: ReadyTask, fit: Callable[..., Any]) -> None:
+        """Errors show here, not after a training."""
+        with self.explained("cannot be trained"):
+            fit(ready.model, ready.training.batches(0, 1), steps_per_epoch=1, verbose=0, shuffle=False)
+
+    def lines(self, ready: ReadyTask, *others: Iterable[str]) -> tuple[str, ...]:
+        """What the user should know; of the first process also what is the same in each."""
+        steps, own_lines = int(ready.model.steps_per_execution), list[str]()
+        if self.first is None and steps > 1:
+            own_lines.append(f"timed with one step a call, not with {steps}")
+        name = self.spec.task.shown
+        return tuple(f"{name}: {line}" for line in chain(own_lines, *others))
+
+
+class _FunctionInspector(_Inspector):
+    """A function that returns a `Task`. The baseline's process calls it twice: both calls must give the same."""
+
+    def run(self) -> Inspection:
+        """What is found."""
+        if self.first is None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            own.prepare(self.spec.task, self.directory)
+        compiling.activate(self.spec, self.variant)
+        ready, lost = self._built(quiet=self.first is not None)
+        can_infer = self._can_be_tested(ready)
+        is_tested = can_infer and ready.task.test is not None
+        test_examples, digest = 1, ""
+        if self.first is None:
+            with self.explained("has data that cannot be read"):
+                test_examples = self._test_examples(ready)
+            before, created = self._described(ready, is_tested), _created(ready.task)
+            del ready  # one model is alive at a time
+            ready, _ = self._built(quiet=True, beside=created)
+            again = _created(ready.task)
+            shared = {name for name in created.keys() & again.keys() if created[name]() is again[name]()}
+            self._require_same(before, self._described(ready, is_tested), shared)
+            digest = hashlib.sha256("".join(before[0].values()).encode()).hexdigest()
+        elif is_tested:
+            self._first_scores(ready)
+        if is_tested:
+            with self.explained("cannot be tested"):
+                scoring.check_metric_of(ready.task, ready.test, lambda x: ready.model(x, training=False))
+        self.train_a_step(ready, type(ready.model).fit)
+        info = TaskInfo(
+            name=self.spec.task.name,
+            score_name=ready.task.score_name or "none",
+            score_kind="score" if ready.task.metric is None else "metric",
+            examples=test_examples,
+            steps_per_epoch=ready.training.steps_per_epoch,
+            data_sha256=digest,
+            speed_only=None if is_tested and ready.task.score_name else "train.epochs is 0",
+            can_infer=can_infer,
+            restarts=bool(ready.task.callbacks),
+        )
+        return Inspection(info, lines=self.lines(ready, lost))
+
+    def _built(self, *, quiet: bool, beside: dict[str, weakref.ref[Any]] | None = None) -> tuple[ReadyTask, list[str]]:
+        keras.utils.set_random_seed(self.seed)
+        task = own.build(self.spec.task, batch_size=self.spec.train.batch_size, seed=self.seed, quiet=quiet)
+        if beside and "model" in beside and beside["model"]() is task.model:
+            raise TaskError(f"{self.subject} returns the same Task.model in every call; create it inside the function")
+        with self.explained("has data that cannot be read"):
+            ready, asked = from_task(task, self.spec.train, self.seed), self.variant.batch_size
+            size = None if asked is None else ready.training.examples_per_step(asked)
+        if size != asked:
+            raise TaskError(
+                f"{self.subject} makes batches of {size} and not of {asked}, the batch_size of this entry of variants; "
+                "make them of its argument batch_size"
+            )
+        return self.compiled(ready, ready.training.from_step(0, COMPARED_BATCHES))
+
+    def _can_be_tested(self, ready: ReadyTask) -> bool:
+        can_infer = self.can_infer(ready)
+        if not can_infer and self.spec.train.epochs:
+            raise TaskError(
+                f"{self.subject}: Task.model has no call(), which the test needs; write one, or set train.epochs to 0 "
+                "to compare the speed alone"
+            )
+        return can_infer
+
+    def _test_examples(self, ready: ReadyTask) -> int:
+        """Number of test examples, whose classes it writes, if they have some; 1 for a task without any."""
+        if ready.task.test is None:
+            return 1
+        targets = [y for _, y in scoring.pairs(ready.test)]
+        _write_classes(self.directory, targets)
+        return sum(len(keras.tree.flatten(y)[0]) for y in targets)
+
+    def _first_scores(self, ready: ReadyTask) -> NDArray[np.float64]:
+        """Those of the first batch of test data; empty for a task without a score of each example."""
+        with self.explained("cannot be tested"):
+            return scoring.first_scores(ready.task, ready.test, lambda x: ready.model(x, training=False))
+
+    def _described(self, ready: ReadyTask, is_tested: bool) -> tuple[dict[str, str], dict[str, Any], NDArray[Any]]:
+        """What must be the same in a second call: sha256 of each part of the data, initial weights, first scores."""
+        first = ready.training.from_step(0, COMPARED_BATCHES)
+        parts = {"train": first, "validation": ready.validation, "test": ready.test}
+        with self.explained("has data that cannot be read"):
+            data = {name: _digest_of(name, part) for name, part in parts.items() if part is not None}
+            if data["test"] != _digest_of("test", ready.test):
+                raise TaskError(
+                    f"{self.subject} gives Task.test in another order when it is read again; do not shuffle it"
+                )
+        weights = {weight.path: keras.ops.convert_to_numpy(weight) for weight in ready.model.weights}
+        return data, weights, self._first_scores(ready) if is_tested else np.empty(0)
+
+    def _require_same(self, first: Any, again: Any, shared: set[str]) -> None:
+        (data, weights, scores), (other_data, other_weights, other_scores) = first, again
+        pairs = zip(weights.items(), other_weights.values(), strict=False)
+        problem: str | None = None
+        if changed := [name for name in data if data[name] != other_data[name]]:
+            problem = f"gives other data in Task.{changed[0]} {_AGAIN}"
+            if changed[0] in shared:
+                problem = (
+                    f"returns the same Task.{changed[0]} in every call, with other data each time; create it inside "
+                    "the function"
+                )
+        elif list(map(np.shape, weights.values())) != list(map(np.shape, other_weights.values())):
+            problem = f"has a model with other weights {_AGAIN}"
+        elif other := [path for (path, before), after in pairs if not _close(before, after)]:
+            problem = f"has other initial weights ({other[0]}) {_AGAIN}"
+        elif not _close(scores, other_scores):
+            problem = f"gives another score with the same weights {_AGAIN}"
+        if problem:
+            raise TaskError(f"{self.subject} {problem}")
+
+
+class _ScriptInspector(_Inspector):
+    """A script up to its call of `fit`. What later processes see is compared with what the first one has."""
+
+    is_script = True
+
+    def run(self) -> Inspection:
+        """What is found."""
+        compiling.activate(self.spec, self.variant)
+        no_strategy = tf.distribute.get_strategy()  # not at the import: it starts a thread; then nothing is forked
+        call = fit_call.captured(self.spec, self.variant, self.seed, self.spec.script_log(self.seed))
+        assert call.site is not None, "it is the judged one"
+        self.subject = f"{self.spec.subject}, line {call.site.line},"
+        if type(strategy := call.model.distribute_strategy) is not type(no_strategy):
+            raise TaskError(
+                f"{self.subject} trains under {type(strategy).__name__}, which halfstep cannot measure: leave the "
+                "strategy out, and train on one device"
+            )
+        fit = self._data(call)
+        with self.explained("cannot be built"):
+            fit.build()
+        weights = first_weights(call.model)
+        with self.explained("has data that cannot be read"):
+            first_batches = fit.first_batches(COMPARED_BATCHES)  # before the validation data, as `fit` does
+            steps = fit.steps_per_epoch()
+        ready = fit_call.untested_task(fit, steps)
+        with self.explained("cannot be evaluated"):
+            can_infer = self.can_infer(ready)
+            quality = self._quality(fit) if can_infer else {"speed_only": _without_outputs(call.model)}
+        scaled = compiling.scales_its_loss(call.model)
+        ready, lost = self.compiled(ready, first_batches)
+        self.train_a_step(ready, call.fit)
+        unscaled = scaled and not compiling.scales_its_loss(call.model)
+        size = len(keras.tree.flatten(fit.first_batch)[0])
+        return Inspection(
+            TaskInfo(
+                name=self.spec.task.shown,
+                **{"score_name": "none", "score_kind": "score", "examples": 1} | quality,
+                steps_per_epoch=steps,
+                data_sha256=examples.sha256(first_batches),
+                script=ScriptInfo(line=call.site.line, epochs=fit.epochs, batch_size=size),
+                can_infer=can_infer,
+                restarts=True,
+            ),
+            weights=weights,
+            compared=self._compared,
+            lines=(
+                *self._site_lines(call.site, fit),
+                *self.lines(ready, self._scaling(call.model, unscaled), lost),
+            ),
+            seconds=call.site.seconds,
+        )
+
+    def _data(self, call: script.Call) -> FitCall:
+        """The call's data; errors as of `inspect`."""
+        with self.explained("has data that cannot be read"):
+            fit, size = FitCall(call, self.spec.train.batch_size), self.spec.train.batch_size
+            own_size = len(keras.tree.flatten(fit.first_batch)[0])
+        if size is not None and not fit.takes_batch_size:
+            raise TaskError(
+                f"train.batch_size is {size}, and {self.subject} makes its own batches, of {own_size}: set "
+                "train.batch_size to null"
+            )
+        return fit
+
+    _compared = ("", "")
+
+    def _quality(self, fit: FitCall) -> dict[str, Any]:
+        """What the quality is judged by, as fields of `TaskInfo`. The first process writes the examples.
+
+        All of them are read also where the first ones are not as expected.
+        """
+        if fit.validation is None:
+            return {"speed_only": "it gives fit no validation data"}
+        read: list[Batch] = []
+        try:
+            with random_state_kept():
+                batches = fit.validation_batches()
+                read += islice(batches, COMPARED_BATCHES)
+                digest = examples.sha256(batch.parts() for batch in read)
+                is_as_expected = self.first is not None and digest == self.first.compared[0]
+                read += () if is_as_expected else batches
+        except TaskError as error:
+            return {"speed_only": f"it {error}"}
+        self._compared = digest, "" if is_as_expected else examples.set_sha256(read)
+        total = sum(map(len, read))
+        if total < 2 or read[0].y is None:
+            return {"speed_only": "its data have no targets" if total else "its validation data are empty"}
+        name, kind = self._score(fit, read)
+        if kind is None:
+            return {"speed_only": name}
+        return {"score_name": name, "score_kind": kind, "examples": total - total // 2}
+
+    def _score(self, fit: FitCall, read: list[Batch]) -> tuple[str, str | None]:
+        """Name and kind of the score, which is computed once; or why there is none, and None."""
+        model, given = fit.call.model, self.spec.task.score
+        is_metric = given is not None and ":" not in given
+        subject = "its loss" if given is None else f"task.score = {given}"
+        scored: Any = (
+            script_score.metric_of(model, given) if is_metric and given else fit_call.score(fit, read[0], given)
+        )
+        if scored is None:
+            return "its model has no loss that depends on outputs and targets", None
+        read = [Batch(*batch.parts()[:3], fit_call.mask_of(model, batch.x)) for batch in read]
+        scored_batches = read if is_metric else read[:1]
+        pairs = [(script_score.targets(batch), model.predict_on_batch(batch.x)) for batch in scored_batches]
+        y, predicted = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *pairs)
+        failure = "cannot be computed" if is_metric else "cannot be computed for single examples"
+        with user_code.explained(subject, failure, TaskError, is_script=True):
+            shape = () if is_metric else np.shape(scored[1](y, predicted))
+            if is_metric:
+                check_metric(scored[1], y, predicted)
+        if not is_metric and shape != (size := (len(read[0]),)):
+            if given is None:
+                return "its loss is not a number for each example", None
+            raise TaskError(
+                f"{subject} returns shape {shape} for {size[0]} examples; it must return one number for each, shape "
+                f"{size}"
+            )
+        if self.first is None:
+            examples.write(self.directory, read)
+            if not is_metric:
+                _, test = examples.halves([Batch(batch.y, batch.y) for batch in read])
+                _write_classes(self.directory, [batch.y for batch in test])
+        return scored[0], "metric" if is_metric else "score"
+
+    def _scaling(self, model: keras.Model, unscaled: bool) -> Iterator[str]:
+        scales_loss = self.variant.dtype_policy.scales_loss
+        if isinstance(model, StepModel) and scales_loss and not model.scales_loss:
+            yield (
+                f"its step scales no loss in {self.spec.name}, so that small gradients are lost: this variant shows "
+                "the speed alone"
+            )
+        if unscaled:
+            yield "its LossScaleOptimizer is used where the policy is mixed_float16, and nowhere else"
+
+    def _site_lines(self, site: CallSite, fit: FitCall) -> Iterator[str]:
+        """What is known of the call; the first process says it."""
+        name, step = self.spec.task.shown, self.spec.task.step
+        if self.first is not None:
+            return
+        lines = ", ".join(map(str, site.later_lines))
+        later = f"; later ones (line {lines}) are not: task.fit names another, or last" if lines else ""
+        taken = "the call of fit" if step is None else f"the first call of {step}"
+        yield f"{name}: {taken} in line {site.line} is taken{later}"
+        if site.number > 1:
+            before = "1 before it is" if site.number == 2 else f"{site.number - 1} before it are"
+            yield f"{name}: {before} trained once, and all variants go on from there"
+        if site.is_in_loop:
+            yield f"{name} calls fit in a loop: one training of several is judged"
+        yield from (f"{name}: replaces {text}" for text in site.replaced)
+        if fit.held_out:
+            yield (
+                f"{name} has no validation data: the last fifth of its training arrays is held out, which changes the "
+                "script"
+            )
+        named = [path.resolve() for path in self.depends]
+        read = sorted(path for path in script_files.files_read() if not any(map(Path(path).is_relative_to, named)))
+        if read:
+            others = f" and {len(read) - 1:,} more files" if read[1:] else ""
+            yield (
+                f"{name} reads {one_line(read[0], 200)}{others}, which task.depends does not name: add it, or its "
+                "folder, so that a change of it runs the stages again"
+            )
+
+
+def _without_outputs(model: keras.Model) -> str:
+    """Why the quality of a model that gives no outputs is not compared."""
+    if not isinstance(model, StepModel):
+        return "its model has no call()"
+    alone = ", and one batch is timed again and again, without its input pipeline" if model.without_input else ""
+    return f"its training step is a function of its own{alone}"
+
+
+def _write_classes(directory: Path, targets: Sequence[Any]) -> None:
+    """Writes the classes of the test examples, if they have some."""
+    if (classes := classes_of(targets)) is not None:
+        write_array(directory / TEST_CLASSES, classes)
+
+
+def _created(task: Task) -> dict[str, weakref.ref[Any]]:
+    """What each call of the function should create, by its name in the task. Arrays have no state."""
+    references = {}
+    for name in ("model", "train", "validation", "test"):
+        with suppress(TypeError):  # of a tuple
+            references[name] = weakref.ref(getattr(task, name))
+    return references
+
+
+def _close(before: NDArray[Any], after: NDArray[Any]) -> bool:
+    """Whether arrays are equal but for what `adapt` computes in another order."""
+    if before.dtype.kind not in "fV":
+        return np.array_equal(before, after)
+    numbers, others = before.astype(np.float64), after.astype(np.float64)
+    scale = float(np.max(np.abs(numbers), initial=0.0))
+    return np.allclose(numbers, others, rtol=RELATIVE, atol=RELATIVE * scale, equal_nan=True)
+
+
+def _digest_of(name: str, data: tf.data.Dataset) -> str:
+    digest = examples.sha256(data.take(COMPARED_BATCHES))
+    if not digest:
+        raise TaskError(f"Task.{name} is empty; give at least one batch")
+    return digest

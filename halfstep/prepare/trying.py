@@ -1,0 +1,304 @@
+"""Tries a task of the user's own before any training, under every variant, each in a process of its own.
+
+A script is also run with every seed. What the processes answer is defined here: this module, which reads it, does not
+import TensorFlow, and `halfstep.prepare.inspection`, which they run, does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from halfstep import files
+from halfstep.child import Child, ChildDiedError
+from halfstep.errors import ALL_OF_IT, TaskError
+from halfstep.fork_server import start_server, stop_servers
+from halfstep.params import Params, Variant
+from halfstep.prepare.plain_python import raised_in_plain_python
+from halfstep.results.task import TASK_INFO, TaskInfo
+from halfstep.tasks.spec import FITS, SCRIPT_LOGS, TaskSpec
+from halfstep.text import joined
+
+MOST_REFUSALS = 3  # layers of a candidate that are tried in float32, one after the other
+WAIT_S = 300  # between the lines that say so; while the user's code runs, `explained` says it more often
+SLOW_S = 5.0  # before `fit`, from which on it is said
+_PROGRAM = "halfstep.prepare.inspection"
+
+
+@dataclass(frozen=True)
+class TrialFailure:
+    """What ended a process.
+
+    Attributes:
+        message: for the user.
+        raised: what a script raised before it called `fit`, in one line, without what halfstep says of it; else empty.
+        is_missing: whether it did not find a file or a module.
+        layer: path of the layer that has failed; None if none has.
+    """
+
+    message: str
+    raised: str = ""
+    is_missing: bool = False
+    layer: str | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a process has found of a task, of which it has trained a step.
+
+    Attributes:
+        info: what the task is.
+        weights: the first initial weights of the largest variable.
+        compared: a sha256 of the first examples that a script is compared on, and one of all of them in any order; the
+            second is empty where the first is that of the baseline's process.
+        lines: what the user should know.
+        seconds: until a script called `fit`.
+    """
+
+    info: TaskInfo
+    weights: str = ""
+    compared: tuple[str, str] = ("", "")
+    lines: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+def prepare_task(settings: Params, directory: Path) -> TaskInfo:
+    """Builds, tests and trains the task for one step in each process, and writes `task.json` and the manifest.
+
+    A candidate under which it fails is left out, and said so.
+
+    Args:
+        settings: all parameters.
+        directory: folder of the prepared data, which a task's own `prepare` fills first, where there is one.
+
+    Raises:
+        TaskError: the task cannot be used; the message says why.
+    """
+    shutil.rmtree(directory / FITS, ignore_errors=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    with servers(_PROGRAM, (settings.variants[name] for name in settings.train.variants)):
+        inspections = _Inspections(settings, directory)
+    for line in inspections.lines():
+        print(f"prepare: {line}", flush=True)
+    info = inspections.info()
+    info.write(directory / TASK_INFO.name)
+    files.write_manifest(directory)
+    return info
+
+
+@contextmanager
+def servers(module: str, variants: Iterable[Variant]) -> Iterator[None]:
+    """In the block, processes start quickly: `module`, which imports TensorFlow, is imported once for all of them."""
+    try:
+        for variant in variants:  # they import it at the same time
+            start_server(variant.variables, module, variant.python)
+        yield
+    finally:
+        stop_servers()
+
+
+def run_trial(name: str, module: str, variant: Variant, spec: TaskSpec, *arguments: Any) -> Any:
+    """Calls `serve(connection, variant, spec, *arguments)` of a module in a new process, which `name` names.
+
+    Returns:
+        What it sends.
+    """
+    whole = (module, variant, spec, *arguments)
+    with Child(
+        name, _serve, whole, variant.variables, preload=module, python=variant.python, may_have_children=True
+    ) as child:
+        waited_s = 0
+        while not child.connection.poll(WAIT_S):
+            waited_s += WAIT_S
+            print(f"{name}: its process has run for {waited_s} s", file=sys.stderr, flush=True)
+        try:
+            return child.receive()
+        except ChildDiedError as error:
+            return TrialFailure(f"{spec.subject}: the process of {name}: {error}")
+
+
+def _serve(connection: Connection, module: str, variant: Variant, *arguments: Any) -> None:
+    importlib.import_module(module).serve(connection, variant, *arguments)
+
+
+class _Inspections:
+    """What the processes have found of the task."""
+
+    def __init__(self, settings: Params, directory: Path) -> None:
+        self._settings, self._directory, self._is_script = settings, directory, settings.task.script is not None
+        self._subject, self._name = settings.task.subject, settings.task.shown
+        self._baseline, self._seed = settings.compare.baseline, settings.train.seeds[0]
+        self._folder: str | None = None  # in which a script runs, if not its own
+        self._first: Inspection | None = None
+        self._first = self._inspect_baseline()
+        self._by_variant = {self._baseline: self._first}
+        self._differing: dict[str, None] = {}  # the kinds of data that differ from process to process
+        self._left_out: dict[str, str] = {}
+        self._refusals: dict[str, tuple[str, ...]] = {}
+        for name in settings.train.variants:
+            if name != self._baseline:
+                self._try(name)
+        for seed in settings.train.seeds[1:] if self._is_script else ():
+            self._compare_seeds(seed, self._required(self._inspect(self._baseline, seed)))
+
+    @property
+    def first(self) -> Inspection:
+        """The baseline's."""
+        assert self._first is not None, "it comes first"
+        return self._first
+
+    def info(self) -> TaskInfo:
+        """The content of `task.json`."""
+        size = self._spec(self._baseline).train.batch_size
+        steps = {
+            self._spec(name).train.batch_size: inspection.info.steps_per_epoch
+            for name, inspection in self._by_variant.items()
+            if not self._is_script and self._spec(name).train.batch_size != size
+        }
+        script = self.first.info.script
+        changes = {
+            "script": script and script.model_copy(update={"folder": self._folder}),
+            "speed_only": self._speed_only,
+            "steps_by_batch": steps,
+            "left_out": self._left_out,
+            "refusals": self._refusals,
+        }
+        return self.first.info.model_copy(update=changes)
+
+    @property
+    def _speed_only(self) -> str | None:
+        """Why the quality is not compared; None if it is."""
+        differs = "its validation data differ from run to run" if "validation" in self._differing else None
+        return self.first.info.speed_only or differs
+
+    def lines(self) -> Iterator[str]:
+        """What the user should know."""
+        if self._folder is not None:
+            yield f"{self._name} runs in {self._folder}: it does not find its files in its own folder"
+        yield from dict.fromkeys(line for inspection in self._by_variant.values() for line in inspection.lines)
+        if self._differing and not self._settings.task.step:  # which trains nothing
+            noise = "" if self._speed_only else ", which moves the quality of each variant"
+            yield (
+                f"{self._name} gives other {' and '.join(sorted(self._differing))} data in each run{noise}: seed each "
+                "generator that it makes, such as np.random.default_rng(), read records in a fixed order, and augment "
+                "without threads"
+            )
+        if self.first.seconds > SLOW_S:
+            yield (
+                f"{self._name} takes {self.first.seconds:.0f} s to reach {self._settings.task.step or 'fit'}, in each "
+                f"of at least {self._processes()} processes that run it"
+            )
+        if self._is_script:
+            yield f"what {self._name} prints is in {SCRIPT_LOGS}/"
+
+    def _processes(self) -> int:
+        """The fewest that run the script: here, for each training, and in each of two repeats of the timing."""
+        train, is_trained = self._settings.train, self._speed_only is None and self._settings.train.epochs != 0
+        variants, seeds = len(train.variants), len(train.seeds)
+        return variants + seeds - 1 + variants * seeds * is_trained + 2 * (variants + 1)
+
+    def _spec(self, variant: str) -> TaskSpec:
+        return TaskSpec.of(self._settings, variant, directory=self._directory)
+
+    def _inspect(self, variant: str, seed: int, entry: Variant | None = None) -> Inspection | TrialFailure:
+        """What a new process finds, or what ended it."""
+        entry = entry or self._settings.variants[variant]
+        name, spec = f"{variant}-{seed}", self._spec(variant)
+        result: Inspection | TrialFailure = run_trial(name, _PROGRAM, entry, spec, seed, self._first)
+        return result
+
+    def _inspect_baseline(self) -> Inspection:
+        """The baseline's: of a script in its own folder, or in its repository's root if it finds something there."""
+        settings, task = self._settings, self._settings.task
+        result = self._inspect(self._baseline, self._seed)
+        if isinstance(result, TrialFailure) and result.is_missing and not task.folder and len(task.import_folders) > 1:
+            self._folder = str(task.import_folders[1])
+            self._settings = settings.model_copy(update={"task": task.model_copy(update={"folder": self._folder})})
+            again = self._inspect(self._baseline, self._seed)
+            if not (isinstance(again, TrialFailure) and again.is_missing and again.raised == result.raised):
+                return self._required(again)  # it gets further there
+            self._settings, self._folder = settings, None
+        return self._required(result)
+
+    def _required(self, result: Inspection | TrialFailure) -> Inspection:
+        if isinstance(result, TrialFailure):
+            raise TaskError(self._message(result, self._baseline))
+        return result
+
+    def _message(self, failure: TrialFailure, variant: str) -> str:
+        """The message; of a script with whether it fails in plain Python, too."""
+        if not failure.raised:
+            return failure.message
+        policy = self._settings.variants[variant].policy
+        message = str(failure) if self._folder is None else f"{failure}; it ran in {self._folder}"
+        raised = raised_in_plain_python(self._settings.task, policy, SCRIPT_LOGS)
+        if raised is None or raised.partition(ALL_OF_IT)[0] != failure.raised.partition(ALL_OF_IT)[0]:
+            return message
+        return f"{message}; in plain Python{'' if policy == 'float32' else ' with this policy'}, too"
+
+    def _try(self, variant: str) -> None:
+        """Tries a candidate, without the layers that refuse 16 bits where it fails in them."""
+        entry, refusals, messages = self._settings.variants[variant], list[str](), list[str]()
+        result = self._inspect(variant, self._seed)
+        while isinstance(result, TrialFailure):
+            messages.append(self._message(result, variant))
+            layer = result.layer
+            may_go_on = entry.policy.startswith("mixed_") and len(refusals) < MOST_REFUSALS
+            if layer is None or layer in refusals or not may_go_on:
+                tried = f"; with {joined(refusals)} in float32: {messages[-1]}" if refusals else ""
+                self._left_out[variant] = f"{messages[0]}{tried}"
+                print(f"prepare: {variant} is left out: {messages[0]}{tried}", file=sys.stderr, flush=True)
+                return
+            refusals.append(layer)
+            print(f"prepare: {variant}: {layer} fails in 16 bits; it is tried in float32", flush=True)
+            result = self._inspect(variant, self._seed, entry.with_float32(refusals))
+        self._by_variant[variant] = result
+        self._refusals |= {variant: tuple(refusals)} if refusals else {}
+        if self._is_script:
+            self._compare(variant, result)
+
+    def _compare(self, variant: str, inspection: Inspection) -> None:
+        """Notes which data differ from those of the baseline's process.
+
+        Raises:
+            TaskError: the initial weights differ.
+        """
+        self._note_data(inspection)
+        if inspection.info.data_sha256 != self.first.info.data_sha256:
+            self._differing["training"] = None
+        keeps_float32 = self._settings.variants[variant].dtype_policy.variables.name == "float32"
+        if (
+            keeps_float32 and not self._settings.task.step and inspection.weights != self.first.weights
+        ):  # a step has run once
+            raise TaskError(
+                f"{self._subject} gives other initial weights when it runs again with the same seed: seed what it "
+                "draws, so that all variants are trained from the same start"
+            )
+
+    def _compare_seeds(self, seed: int, inspection: Inspection) -> None:
+        """Notes whether the validation data depend on the seed.
+
+        Raises:
+            TaskError: the initial weights do not.
+        """
+        self._note_data(inspection)
+        if self._settings.task.step is None and inspection.weights == self.first.weights:
+            raise TaskError(
+                f"{self._subject} gives the same initial weights with the seeds {self._seed} and {seed}: its layers "
+                "have seeds of their own; remove those, or give train.seeds one seed"
+            )
+
+    def _note_data(self, inspection: Inspection) -> None:
+        """Examples in another order are the same ones: they are stored once."""
+        if all(there != here for there, here in zip(inspection.compared, self.first.compared, strict=True)):
+            self._differing["validation"] = None
