@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from halfstep import files
 from halfstep.fork_server import stop_servers
 from halfstep.machine.gpus import visible
 from halfstep.params import ProfileParams
-from halfstep.profile.arms import Arms
+from halfstep.profile.arms import Arms, order_of_arms
 from halfstep.profile.extras import Extras, Wanted
 from halfstep.profile.gpu_conditions import GpuMonitor
 from halfstep.profile.machine_load import OtherLoad
@@ -29,9 +29,8 @@ from halfstep.profile.repeats import Repeats, asks_for_more
 from halfstep.profile.schedule import Schedule
 from halfstep.profile.steady_state import mark_counted
 from halfstep.profile.stopping_rule import StoppingRule, Target
-from halfstep.profile.turns import order_of_arms, use_rounds_as_steps
 from halfstep.profile.worker_process import Serve, serve_worker
-from halfstep.results.profile import Protocol
+from halfstep.results.profile import Protocol, Step
 from halfstep.text import TRAIN
 
 
@@ -91,7 +90,7 @@ def measure(
         stack.enter_context(gpus.opened())
         runner = _Runner(configs, baseline, profile, context, repeats, serve, gpus)
         if visible_gpus.gpus and runner.arms.device() == "GPU":
-            runner.arms.on_gpu, runner.arms.turns.is_throttled = True, gpus.round_ended
+            runner.arms.on_gpu, runner.arms.is_throttled = True, gpus.round_ended
         runner.interleaved = not runner.arms.on_gpu if profile.interleave is None else profile.interleave
         return runner.run()
 
@@ -113,7 +112,7 @@ class _Runner:
         self._measurement = repeats.measurement
         self._records = self._measurement.records
         self.arms = Arms(configs, baseline, profile, self._measurement, serve, trains=context.trains)
-        self._extras = Extras(baseline, context.wanted, repeats)
+        self._extras = Extras(self.arms, context.wanted, repeats)
         self._gpus, self._load = gpus, OtherLoad(context.stage)
         self._measurement.resumed, self._earlier_s = self._measurement.repeats, self._measurement.stage_s
         self.interleaved = True
@@ -138,7 +137,7 @@ class _Runner:
         if measurement.finished or asks_for_more(self._repeats.asked, measurement.asked):
             measurement.reopen()
         measurement.finished, measurement.asked = False, self._repeats.asked
-        self._ready(measurement.plan)
+        self._adopt_plan(measurement.plan)
         print(
             f"{self._context.stage}: goes on after {measurement.resumed} repeats of an earlier measurement", flush=True
         )
@@ -147,7 +146,7 @@ class _Runner:
     def _goes_on(self) -> bool:
         return self._measurement.plan is None or (self._rule.has_open and self._schedule.out_of() is None)
 
-    def _ready(self, plan: Plan) -> None:
+    def _adopt_plan(self, plan: Plan) -> None:
         """Makes the schedule and the rule for a plan."""
         sizes = self._profile.inference_batch_sizes
         self.arms.drained_batches = plan.drained_batches
@@ -166,51 +165,40 @@ class _Runner:
         )
 
     def _run_repeat(self) -> None:
+        """Measures all arms that are needed: together in turns, or each in a process that has the machine for itself.
+
+        Of those that are measured one at a time, all run as many rounds.
+        """
         number = self._measurement.repeats
+        done, rounds = set[str](), None
         self._gpus.between_processes()
-        if self.interleaved:
-            self._in_turns(number)
-        else:
-            self._one_at_a_time(number)
-
-    def _in_turns(self, number: int) -> None:
-        with self.arms.repeat(number):
-            self.arms.start(self._needed())
-            if self._measurement.plan is None:
-                self._plan()
-                needed, running = self._rule.needed(with_control=True), {worker.name for worker in self.arms.workers}
-                self.arms.start({name: needed[name] for name in needed if name not in running})  # bridging arms
-            with self._load.counted(), self._gpus.measuring():
-                self._rounds()
-            self._beside(number)
-            self._end_repeat()
-            self._extras.run(self.arms, self._schedule.plan)
-            self._save()
-
-    def _one_at_a_time(self, number: int) -> None:
-        """Measures each arm in a process that has the machine for itself; all run as many rounds."""
-        rounds: tuple[int, int] | None = None
-        done: list[str] = []
-        while left := [name for name in self._order(number) if name not in done]:
+        while self._measurement.repeats == number:
+            needed = self._needed()
+            left = [name for name in self._order([*needed]) if name not in done][: None if self.interleaved else 1]
             with self.arms.repeat(number):
-                self.arms.start({left[0]: self._needed()[left[0]]})
-                self.arms.calibrate()
+                self.arms.start({name: needed[name] for name in left})
                 if self._measurement.plan is None:
                     self._plan()
-                rounds = rounds or self._schedule.fixed_rounds()
+                if not self.interleaved:
+                    self.arms.calibrate()
+                    rounds = rounds or self._schedule.fixed_rounds()
                 with self._load.counted(), self._gpus.measuring():
-                    self._rounds(*rounds)
-                self._beside(number)
-                self._extras.run(self.arms, self._schedule.plan)
-            done.append(left[0])
-        self._end_repeat()
+                    self._rounds(*rounds or (None, None))
+                left_s = self._schedule.most_account_s - self._measurement.account_s
+                self._extras.beside(self._schedule.plan, number, left_s)
+                done |= {*left}
+                if self.interleaved or done >= self._needed().keys():
+                    self._end_repeat(number)
+                self._extras.run(self._schedule.plan)
+        self._save()
 
-    def _order(self, number: int) -> list[str]:
+    def _order(self, names: list[str]) -> Sequence[str]:
         """The arms of a repeat; the first one begins with the baseline, by which it is planned, and is reversed next.
 
         A bridging arm follows when it is known that it is needed.
         """
-        names = sorted(self._needed(), key=lambda name: name.startswith(files.BRIDGE_PREFIX))
+        number = self._measurement.repeats
+        names.sort(key=lambda name: name.startswith(files.BRIDGE_PREFIX))
         if number > 1 or self._baseline not in names:
             return order_of_arms(names, number, self._profile.order_seed)
         others = [name for name in names if name != self._baseline]
@@ -220,20 +208,17 @@ class _Runner:
         """The measures by arm; before all arms are known, all measures of all arms but bridging ones."""
         if self._measurement.plan is None or not self._records.keys() >= set(self.arms.names):
             return {name: set(self.arms.measures(name)) for name in self.arms.names}
-        return self._rule.needed(with_control=self._takes_control)
+        control_s = self._measurement.seconds.get(files.CONTROL, 0.0)
+        takes_control = self._schedule.takes_control(control_s, self._schedule.spent_s + self._earlier_s)
+        return self._rule.needed(with_control=takes_control)
 
     @property
     def _spent_s(self) -> float:
         """Seconds since the stage began."""
         return time.monotonic() - self._context.began_s
 
-    @property
-    def _takes_control(self) -> bool:
-        control_s = self._measurement.seconds.get(files.CONTROL, 0.0)
-        return self._schedule.takes_control(control_s, self._schedule.spent_s + self._earlier_s)
-
     def _plan(self) -> None:
-        """Makes the plan from what the arms that run cost alone."""
+        """Makes the plan from what the arms that run cost alone, and starts the bridging arms that they need."""
         self.arms.calibrate()
         calibrations = {name: item.calibration for name, item in self._records.items() if item.calibration is not None}
         sizes = self._profile.inference_batch_sizes
@@ -255,49 +240,44 @@ class _Runner:
         )
         plan = make_plan(self._profile, costs, interleaved=self.interleaved)
         self._measurement.plan = plan
-        self._ready(plan)
+        self._adopt_plan(plan)
         self._progress.begin()
+        if self.interleaved:
+            needed, running = self._rule.needed(with_control=True), {worker.name for worker in self.arms.workers}
+            self.arms.start({name: needed[name] for name in needed if name not in running})
 
     def _rounds(self, training: int | None = None, inference: int | None = None) -> None:
         """The rounds of the processes that live: training first, then inference; of a given number, or of a time."""
-        turns, plan = self.arms.turns, self._schedule.plan
+        plan = self._schedule.plan
         measures = {measure for worker in self.arms.workers for measure in worker.measures}
         training_s, inference_s = self._schedule.seconds(training=TRAIN in measures, inference=measures != {TRAIN})
         if TRAIN in measures:
             for number in self._schedule.rounds_until(training_s, training):
-                turns.train(number, plan)
+                self.arms.train(number, plan)
                 self._progress.tick()
             if max(plan.steps_by_batch.values()) > 1:
-                turns.train_single_steps(plan)
+                self.arms.train_single_steps(plan)
         if measures != {TRAIN}:
             for number in self._schedule.rounds_until(inference_s, inference):
-                turns.infer(number, plan)
+                self.arms.infer(number, plan)
                 self._progress.tick()
 
-    def _beside(self, number: int) -> None:
-        """What is measured beside the timing in every repeat."""
-        self._extras.separate_input(self.arms, self._schedule.plan)
-        left_s = self._schedule.most_account_s - self._measurement.account_s
-        self._extras.account(self.arms, self._schedule.plan, number, left_s)
+    def _end_repeat(self, number: int) -> None:
+        """Counts the repeat, looks at the intervals, and writes it.
 
-    def _end_repeat(self) -> None:
-        """Counts the repeat, writes it, and looks at the intervals."""
-        number = self._measurement.repeats
+        If the time is up and some measures may still be settled, it is lengthened.
+        """
         self._measurement.repeats = number + 1
         mark_counted(self._records)
-        self._look()
-        self._schedule.learn(self._rule.speedups().values())
-        self._measurement.stage_s = self._schedule.spent_s + self._earlier_s
-        self._repeats.add(number)
-        self._progress.after_repeat(self._rule, goes_on=self._goes_on())
-
-    def _look(self) -> None:
-        """Ends measures; if the time is up and some may still be settled, it is lengthened."""
         out_of = self._schedule.out_of()
         self._rule.look(out_of, self._schedule.narrowing(out_of))
         if out_of is not None and self._rule.has_open:
             self._schedule.go_on()
             self._progress.goes_on(len(self._rule.open()))
+        self._schedule.learn(self._rule.speedups().values())
+        self._measurement.stage_s = self._schedule.spent_s + self._earlier_s
+        self._repeats.add(number)
+        self._progress.after_repeat(self._rule, goes_on=self._goes_on())
 
     def _save(self) -> None:
         self._measurement.stage_s = self._schedule.spent_s + self._earlier_s
@@ -306,20 +286,21 @@ class _Runner:
     def _finish(self) -> None:
         """Starts the arms once more that lack a trace, or the evaluation of the baseline's weights."""
         missing = self._extras.missing()
-        together = [missing] if missing and self.interleaved else [{name: missing[name]} for name in missing]
-        for names in together:
+        for names in [[*missing]] if self.interleaved and missing else [[name] for name in missing]:
             with self.arms.repeat(self._measurement.repeats):
-                self.arms.start(names)
-                self._extras.run(self.arms, self._schedule.plan)
+                self.arms.start({name: missing[name] for name in names})
+                self._extras.run(self._schedule.plan)
         self._save()
 
     def _protocol(self) -> Protocol:
-        use_rounds_as_steps(self._records)
+        for times in (record.times for record in self._records.values()):
+            single = [row for row in times.rounds if row.counted and row.steps == 1]  # each is synchronised and timed
+            times.steps = [Step(row.process, row.round, 0, row.round_time_ms) for row in single] or times.steps
         return protocol_of(
             self._measurement,
             self._baseline,
             drifting=mark_counted(self._records),
             load=self._load,
             gpus=self._gpus.conditions(),
-            repeated=tuple(self.arms.turns.warnings()),
+            repeated=tuple(self.arms.warnings()),
         )

@@ -15,10 +15,12 @@ import pynvml
 import pytest
 
 from halfstep.machine.gpus import visible
+from halfstep.params import ProfileParams
 from halfstep.profile import gpu_conditions
+from halfstep.profile.arms import Arms
 from halfstep.profile.gpu_conditions import GpuMonitor, warnings
 from halfstep.profile.records import ArmRecord, Measurement
-from halfstep.profile.turns import Turns
+from halfstep.profile.worker_process import serve_worker
 from halfstep.results.profile import GpuConditions
 from tests.fake_nvml import Device, FakeNvml, error
 from tests.nvml_recordings import HOST_PIDS, a100, capped_geforce, mixed, partitioned_a100, t4
@@ -318,9 +320,12 @@ class FakeWorker:
         return {"times_continued": 0, "train_round": 10.0, "infer": [1.0, 2.0]}[method]
 
 
-def turns_of(*answers: bool | None) -> tuple[Turns, dict[str, ArmRecord]]:
+def turns_of(*answers: bool | None) -> tuple[Arms, dict[str, ArmRecord]]:
     records = {name: arm_record() for name in ("float32", "mixed_float16")}
-    turns, workers = Turns(Measurement({}, records=records), "0"), cast(Any, [FakeWorker(name) for name in records])
+    turns, workers = (
+        Arms({}, "float32", ProfileParams(), Measurement({}, records=records), serve_worker),
+        cast(Any, [FakeWorker(name) for name in records]),
+    )
     turns.begin(0, workers, workers, 0.0)
     turns.is_throttled = itertools.chain(answers).__next__
     return turns, records

@@ -19,11 +19,11 @@ from halfstep.errors import ProfileError
 from halfstep.machine.gpus import cuda
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from halfstep.profile import extras, runner
+from halfstep.profile.arms import CONTROL_PAIRS, LEAST_ROUNDS, Arms, control_takes_part, order_of_arms
 from halfstep.profile.extras import Wanted
 from halfstep.profile.records import ArmConfig, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
-from halfstep.profile.turns import CONTROL_PAIRS, LEAST_ROUNDS, Turns, control_takes_part, order_of_arms
 from halfstep.profile.worker_process import Serve
 from halfstep.tasks.spec import TaskSpec
 from tests.fake_nvml import FakeNvml
@@ -147,7 +147,7 @@ def test_interpreter_is_started_once_for_each_set_of_variables(folder: Path, mon
 def test_order_differs_between_occasions() -> None:
     def orders(occasion: str | None) -> list[list[str]]:
         seed = ProfileParams(occasion=occasion).order_seed
-        return [order_of_arms("abcd", repeat, seed) for repeat in range(0, 10, 2)]
+        return [list(order_of_arms("abcd", repeat, seed)) for repeat in range(0, 10, 2)]
 
     assert orders("monday") == orders("monday")
     assert orders("monday") != orders("tuesday")
@@ -209,15 +209,15 @@ def test_control_has_a_round_that_counts_wherever_the_steady_state_begins() -> N
 
 def test_arms_that_are_not_in_turn_stand_still(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, tuple[str, ...]]] = []
-    original = Turns._turn
+    original = Arms._turn
 
-    def turn(self: Turns, worker: Any, method: str, *arguments: Any) -> Any:
+    def turn(self: Arms, worker: Any, method: str, *arguments: Any) -> Any:
         result = original(self, worker, method, *arguments)
-        others = [other for other in self._workers if other is not worker]
+        others = [other for other in self._started if other is not worker]
         seen.append((method, tuple(status(other._process.pid) for other in others)))
         return result
 
-    monkeypatch.setattr(Turns, "_turn", turn)
+    monkeypatch.setattr(Arms, "_turn", turn)
     measurement = measured(folder, profile_params(processes=2, rounds=2))
     assert {method for method, _ in seen} >= {"train_round", "train_steps", "infer", "train_round_cached"}
     assert {status for _, statuses in seen for status in statuses} == {psutil.STATUS_STOPPED}

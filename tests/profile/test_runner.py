@@ -509,13 +509,13 @@ with arms.repeat(0):
     print(arms.workers[0]._process.pid, flush=True)
     ends_s, number = time.monotonic() + 6, 0
     while time.monotonic() < ends_s:
-        arms.turns.train(number, planned)
-        arms.turns.infer(number, planned)
+        arms.train(number, planned)
+        arms.infer(number, planned)
         number += 1
     times = measurement.records["float32"].times
     times_ms = [row.round_time_ms for row in times.rounds] + [row.latency_ms for row in times.calls]
-    warning = next(arms.turns.warnings(), "")
-    print(max(times_ms), arms.turns.repeated, max(Counter(row.round for row in times.rounds).values()), repr(warning))
+    warning = next(arms.warnings(), "")
+    print(max(times_ms), arms.repeated, max(Counter(row.round for row in times.rounds).values()), repr(warning))
 """
 
 

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from halfstep import files
 from halfstep.params import CompareParams, ProfileParams, Variant
 from halfstep.profile import schedule as schedule_module
+from halfstep.profile.arms import control_takes_part
 from halfstep.profile.plan import Costs, make_plan
 from halfstep.profile.records import ArmRecord, ArmSettings, Calibration, Measurement
 from halfstep.profile.schedule import Schedule
 from halfstep.profile.steady_state import first_steady
 from halfstep.profile.stopping_rule import Key, StoppingRule, Target
-from halfstep.profile.turns import control_takes_part
 from halfstep.results.profile import InForce
 from halfstep.stats.speedup import ProcessTimes, Speedup, times_alone, times_of_rounds
 from halfstep.text import TRAIN, inference_measure
