@@ -12,7 +12,6 @@ import click
 # The programs, with what they do. A program is imported when it is called: `--help` takes no libraries.
 PROGRAMS = {
     "advise": ("halfstep.advise.command", "List what the reasons advise, each change as a line to paste."),
-    "audit": ("halfstep.audit.command", "Show what stands in a model, without a training."),
     "fleet": ("halfstep.fleet.command", "Train and measure on the machines of a Ray cluster."),
     "init": ("halfstep.init", "Add the pipeline to your own repository, for `dvc repro`."),
     "judge": ("halfstep.judge", "Judge a script, a function or pictures, in any folder."),
@@ -22,9 +21,9 @@ PROGRAMS = {
     "ui": ("halfstep.tracking.command", "Open MLflow's page on the runs of this folder."),
 }
 
-_WITH_GATE = ("audit", "judge")  # they end with 1 where they have answered, and the answer does not pass
+_WITH_GATE = ("judge",)  # it ends with 1 where it has answered, and the answer does not pass
 _COULD_NOT = 2
-_OF_RESULTS = ("advise", "audit", "report", "ui")  # where `judge` has worked, they work in its workspace
+_OF_RESULTS = ("advise", "report", "ui")  # where `judge` has worked, they work in its workspace
 
 
 @click.group(help=f"{__doc__}\n\nThe pipeline itself is `dvc repro`.")

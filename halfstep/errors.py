@@ -91,10 +91,6 @@ class CommandError(HalfstepError):
     """git or DVC, run as a program, failed."""
 
 
-class AuditError(HalfstepError):
-    """The audit of a model failed, or found errors."""
-
-
 class AdviceError(HalfstepError):
     """A change that cannot be tried."""
 

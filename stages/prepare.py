@@ -1,4 +1,7 @@
-"""`python -m stages.prepare`: prepares the data of the task in `data/prepared/`, and checks the task."""
+"""`python -m stages.prepare`: prepares the data of the task in `data/prepared/`, and checks the task.
+
+With `--layers` it prints the paths of the layers, for `float32_layers`, and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ supervise(__name__)  # before anything large is imported
 from halfstep.imports import quick_imports
 
 with quick_imports():
+    import argparse
+
     from halfstep import files, params
     from halfstep.cli import cli_entry, run
     from halfstep.inputs.snapshot import Snapshot
@@ -22,8 +27,14 @@ with quick_imports():
 @cli_entry
 def main() -> None:
     """Prepares the images that `params.yaml` names, or checks a task of the user's own, and prints a summary."""
+    parser = argparse.ArgumentParser(prog="stages.prepare", description=__doc__)
+    parser.add_argument("--layers", action="store_true", help="only print the path and the class of each layer")
+    only_layers = parser.parse_args().layers
     inputs = Snapshot("prepare")
     settings = params.load()
+    if only_layers:
+        stage.print_layers(settings)
+        return
     with stage_lock("prepare"):
         with Tracker(settings.tracking).run(run_logging.preparation(), settings) as run:
             with kept_if_inputs_change(settings, inputs) as is_there:

@@ -25,7 +25,7 @@ LAYERS = (
     {"environment", "prepare", "train", "profile", "compare"},
     {"serve"},
     {"gallery", "workspace"},
-    {"advise", "audit", "fleet", "init", "judge"},
+    {"advise", "fleet", "init", "judge"},
     {"__main__"},
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}

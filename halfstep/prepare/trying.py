@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from halfstep import files
 from halfstep.child import Child, ChildDiedError
 from halfstep.errors import ALL_OF_IT, TaskError
 from halfstep.fork_server import start_server, stop_servers
 from halfstep.params import Params, Variant
+from halfstep.prepare.images.sources import image_form, open_source
 from halfstep.prepare.plain_python import raised_in_plain_python
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.tasks.spec import FITS, SCRIPT_LOGS, TaskSpec
@@ -29,7 +30,8 @@ from halfstep.text import joined
 MOST_REFUSALS = 3  # layers of a candidate that are tried in float32, one after the other
 WAIT_S = 300  # between the lines that say so; while the user's code runs, `explained` says it more often
 SLOW_S = 5.0  # before `fit`, from which on it is said
-_PROGRAM = "halfstep.prepare.inspection"
+_PROGRAM, _LAYERS = "halfstep.prepare.inspection", "halfstep.prepare.layers"  # they import TensorFlow
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,32 @@ class Inspection:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class LayerList:
+    """The path and the class of each layer of a model, in its order."""
+
+    layers: tuple[tuple[str, str], ...]
+
+
+def layers_of(settings: Params) -> LayerList:
+    """The layers of the model, which is built without prepared data.
+
+    Raises:
+        TaskError: it cannot be built.
+        DataError: the folder of the images cannot be listed.
+    """
+    shape, classes, name = None, 0, settings.compare.baseline
+    if settings.task.uses_data_and_model:
+        form = image_form(settings.data)
+        shape, classes = form.shape, len(open_source(settings.data, form).classes)
+    spec, entry, seed = TaskSpec.of(settings, name), settings.variants[name], settings.train.seeds[0]
+    with servers(_LAYERS, [entry]):
+        answer = run_trial(LayerList, f"{name}-{seed}", _LAYERS, entry, spec, seed, shape, classes)
+    if isinstance(answer, TrialFailure):
+        raise TaskError(answer.message)
+    return answer
+
+
 def prepare_task(settings: Params, directory: Path) -> TaskInfo:
     """Builds, tests and trains the task for one step in each process, and writes `task.json` and the manifest.
 
@@ -107,11 +135,13 @@ def servers(module: str, variants: Iterable[Variant]) -> Iterator[None]:
         stop_servers()
 
 
-def run_trial(name: str, module: str, variant: Variant, spec: TaskSpec, *arguments: Any) -> Any:
+def run_trial(
+    kind: type[_Answer], name: str, module: str, variant: Variant, spec: TaskSpec, *arguments: Any
+) -> _Answer | TrialFailure:
     """Calls `serve(connection, variant, spec, *arguments)` of a module in a new process, which `name` names.
 
     Returns:
-        What it sends.
+        What it sends, of this type, or what ended it.
     """
     whole = (module, variant, spec, *arguments)
     with Child(
@@ -122,9 +152,11 @@ def run_trial(name: str, module: str, variant: Variant, spec: TaskSpec, *argumen
             waited_s += WAIT_S
             print(f"{name}: its process has run for {waited_s} s", file=sys.stderr, flush=True)
         try:
-            return child.receive()
+            answer = child.receive()
         except ChildDiedError as error:
             return TrialFailure(f"{spec.subject}: the process of {name}: {error}")
+        assert isinstance(answer, kind | TrialFailure), f"{module} sends something else"
+        return answer
 
 
 def _serve(connection: Connection, module: str, variant: Variant, *arguments: Any) -> None:
@@ -214,8 +246,7 @@ class _Inspections:
         """What a new process finds, or what ended it."""
         entry = entry or self._settings.variants[variant]
         name, spec = f"{variant}-{seed}", self._spec(variant)
-        result: Inspection | TrialFailure = run_trial(name, _PROGRAM, entry, spec, seed, self._first)
-        return result
+        return run_trial(Inspection, name, _PROGRAM, entry, spec, seed, self._first)
 
     def _inspect_baseline(self) -> Inspection:
         """The baseline's: of a script in its own folder, or in its repository's root if it finds something there."""

@@ -342,7 +342,7 @@ class Worker(InferenceWorker):
 
     def audit(self) -> ModelAudit:
         """The layers of the model, their types, sizes and work."""
-        return audit(self._model, self._task.inputs(1), self._task.float32.paths)
+        return audit(self._model, self._task.inputs(1))
 
     def same_weights(self, trained: Path) -> np.ndarray:
         """What the weights of another variant's training give in this variant's precision, on the test data.

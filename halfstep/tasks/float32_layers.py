@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halfstep.errors import PrecisionError
+from halfstep.imports import stages_package
 from halfstep.operations.layer_scopes import innermost_layer
 from halfstep.tasks.layers import is_named, layer_paths, recorded_scopes, with_model
 from halfstep.tasks.traced_types import SIXTEEN_BITS, computes_in_16_bits, trace
@@ -134,7 +135,7 @@ def kept_paths(model: keras.Model, patterns: Iterable[str]) -> list[str]:
             raise PrecisionError(
                 f"float32_layers: no layer matches '{pattern}'"
                 + (f"; did you mean '{hint[0]}'?" if hint else "")
-                + "; `python -m halfstep audit` lists the paths"
+                + f"; `python -m {stages_package()}.prepare --layers` lists the paths"
             )
     return [path for path in known if any(path in named for named in matches.values())]
 

@@ -21,7 +21,7 @@ from halfstep.profile.records import (
     TracedStretch,
     TraceRecord,
 )
-from halfstep.results.audit import ModelAudit, Totals
+from halfstep.results.audit import ModelAudit
 from halfstep.results.profile import AccountRow, Configuration, InForce
 
 GIB = 2**30
@@ -112,7 +112,7 @@ class FakeWorker:
         return [TracedStretch(step_ms, [AccountRow(0, "host", time_ms=step_ms)])]
 
     def audit(self) -> ModelAudit:
-        return ModelAudit(layers=(), totals=Totals(parameters=1))
+        return ModelAudit(layers=())
 
     def same_weights(self, trained: Path) -> Any:
         return np.zeros(3)

@@ -201,7 +201,7 @@ def test_layer_that_casts_by_itself_is_refused_by_name() -> None:
 
 
 def test_pattern_that_names_no_layer_is_refused() -> None:
-    with pytest.raises(PrecisionError, match=r"no layer matches 'frist'; did you mean 'first'\?; .*halfstep.audit"):
+    with pytest.raises(PrecisionError, match=r"no layer matches 'frist'; did you mean 'first'\?; .*prepare --layers"):
         verified(compiled(functional), ["first", "frist"], BATCH)
 
 

@@ -10,7 +10,7 @@ import pytest
 from halfstep.compare.case import Case
 from halfstep.compare.explain.accounts import Accounts
 from halfstep.compare.rules.layer_sets import casting_sets, slower_sets
-from halfstep.results.audit import LayerAudit, ModelAudit, Totals
+from halfstep.results.audit import LayerAudit, ModelAudit
 from halfstep.results.comparison import LayerClassChange
 from halfstep.results.profile import AccountRow, read_profile
 from halfstep.stats.speedup import CONFIDENCE, ProcessTimes, Speedup
@@ -40,10 +40,10 @@ def account(of: int) -> pd.DataFrame:
 def case(project: SmallStudy) -> Case:
     """Of a candidate whose step takes 48 ms."""
     layers = tuple(
-        LayerAudit(path=path, type=name, compute_dtype=dtype, variable_dtype="float32", parameters=64, flops=flops)
+        LayerAudit(path=path, type=name, compute_dtype=dtype, multiplies=flops > 0)
         for path, (name, dtype, flops, *_) in LAYERS.items()
     )
-    audit = ModelAudit(layers=layers, totals=Totals(parameters=320))
+    audit = ModelAudit(layers=layers)
     baseline = replace(read_profile("float32"), account=account(0))
     candidate = replace(read_profile("mixed_bfloat16"), account=account(1), audit=audit)
     speedups = {"train": Speedup((ProcessTimes(1, 45.0, 48.0, 0.0, 2),) * 2, CONFIDENCE)}

@@ -1,1 +1,0 @@
-"""Looks at the model under each variant: layers, types, sizes and work, without training."""
