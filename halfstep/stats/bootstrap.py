@@ -151,12 +151,3 @@ class MetricChange(PairedArrays):
         """Lower end of the interval over examples at a normal quantile; an upper end at a negative one."""
         unseen = unseen_loss(self.largest_loss, self.examples, z) if self.is_few else 0.0
         return self.bootstrap.end(z) - unseen
-
-    def standard_error(self, seeds: int) -> float:
-        """Standard error over the test examples, of the mean over so many seeds."""
-        replicates = self.difference.replicates
-        of_mean = float(replicates.mean(axis=0).var())
-        if self.seeds == 1:
-            return math.sqrt(of_mean)
-        within = (float(replicates.var(axis=1).mean()) - of_mean) * self.seeds / (self.seeds - 1)
-        return math.sqrt(max(of_mean - within / self.seeds, 0.0) + max(within, 0.0) / seeds)

@@ -93,22 +93,6 @@ class BinaryChange(QualityChange):
             return tango_p(self.gained, self.lost, self.examples, margin)
         return examples_p(self.difference.mean(axis=0), margin)
 
-    def standard_error(self, seeds: int) -> float:
-        """Standard error over the test examples, of the mean over so many seeds; a gain that was seen may be luck."""
-        between, within = variances(self.difference)
-        mean = min(self.delta, 0.0)
-        return adjusted_moments(mean, between + within / seeds + mean**2, self.examples)[1]
-
-
-def variances(difference: NDArray[np.float64]) -> tuple[float, float]:
-    """Variance of the examples' true means and that of one seed around them, from differences `(seeds, examples)`.
-
-    Averaging over seeds reduces the second part only. With one seed it cannot be told apart, and is 0.
-    """
-    seeds = len(difference)
-    within = float(difference.var(axis=0, ddof=1).mean()) if seeds > 1 else 0.0
-    return max(float(difference.mean(axis=0).var()) - within / seeds, 0.0), within
-
 
 def mcnemar_p(gained: int, lost: int) -> float:
     """Two-sided p-value of McNemar's exact test that gains and losses are equally likely; 1 if there are none.

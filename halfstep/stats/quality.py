@@ -68,10 +68,6 @@ class QualityChange(ABC):
     def examples_p(self, margin: float) -> float:
         """One-sided p-value over the test examples of the hypothesis that `margin` or more is lost."""
 
-    @abstractmethod
-    def standard_error(self, seeds: int) -> float:
-        """Standard error over the test examples, of the mean over so many seeds."""
-
     @property
     def delta(self) -> float:
         """The change of the score."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from halfstep.stats.proportions import BinaryChange, variances
+from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import PairedArrays, unseen_loss
 
 FEWEST_EXAMPLES = 1000
@@ -122,11 +122,6 @@ class ScoreChange(PairedArrays):
     def end(self, z: float) -> float:
         """Lower end of the interval over examples at a normal quantile; an upper end at a negative one."""
         return johnson_end(self.by_example, self.skewness, z) - unseen_loss(self.unseen, self.examples, z)
-
-    def standard_error(self, seeds: int) -> float:
-        """Standard error over the test examples, of the mean over so many seeds."""
-        between, within = variances(self.difference)
-        return math.sqrt((between + within / seeds) / self.examples)
 
 
 def score_change(baseline: NDArray[np.float64], candidate: NDArray[np.float64]) -> BinaryChange | ScoreChange:

@@ -59,7 +59,7 @@ def comparison() -> RunIdentity:
 
 
 def log_preparation(run: ActiveRun, directory: Path, result_sha256: str) -> None:
-    """Logs the description of the task and, of images, their numbers, the sample grid and the rejected files."""
+    """Logs the description of the task and, of images, their numbers and the rejected files."""
     task = TaskInfo.read(directory / TASK_INFO.name)
     if task.has_classes:
         _log_images(run, directory)
@@ -73,7 +73,7 @@ def _log_images(run: ActiveRun, directory: Path) -> None:
     info = PreparedInfo.read(directory / "info.json")
     run.metrics({f"images/{split}": count for split, count in info.images.items()})
     run.metrics({"images/rejected": info.rejected, "classes": len(info.classes)})
-    for name in ("sample_grid.png", "class_counts.csv", "rejected.csv", "info.json"):
+    for name in ("class_counts.csv", "rejected.csv", "info.json"):
         if (directory / name).exists():  # the grid is absent if it could not be drawn
             run.artifact(directory / name)
     if info.synthetic:

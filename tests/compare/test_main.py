@@ -49,7 +49,7 @@ def test_failed_baseline_has_a_report(project: SmallStudy) -> None:
 def configure(project: SmallStudy, store_template: Path, write_params: Callable[..., Path]) -> Callable[..., None]:
     """Gives an empty store, and writes parameters for one candidate that is rejected."""
     shutil.copy(store_template, "mlflow.db")
-    for name in ("sample_grid.png", "class_counts.csv", "rejected.csv"):
+    for name in ("class_counts.csv", "rejected.csv"):
         (files.PREPARED / name).write_bytes(b"")
     files.write_manifest(files.PREPARED)
 

@@ -70,7 +70,7 @@ def stages(
 
     def study() -> None:
         shutil.copytree(complete_data, files.DATA)
-        for name in ("sample_grid.png", "class_counts.csv", "rejected.csv"):
+        for name in ("class_counts.csv", "rejected.csv"):
             (files.PREPARED / name).write_bytes(b"")
         files.write_manifest(files.PREPARED)
 

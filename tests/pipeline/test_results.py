@@ -226,7 +226,7 @@ def test_artifacts_are_next_to_the_store(finished: Checkout, runs: dict[str, Run
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("prepare", {"sample_grid.png", "class_counts.csv", "rejected.csv"}),
+        ("prepare", {"class_counts.csv", "rejected.csv"}),
         ("train float32 seed 0", {"history.csv", "confusion_matrix.png"}),
         ("float32", {"trace", "timings", "summary.json"}),
         ("compare", {"report.html", "comparison.json", "plots"}),

@@ -151,15 +151,6 @@ def test_loss_at_the_margin_is_rarely_shown_as_the_same(kind: str) -> None:
     assert shown / runs < 0.06
 
 
-def test_standard_error_of_more_seeds() -> None:
-    """Averaging reduces what differs between seeds, not what examples have in common."""
-    generator = np.random.default_rng(0)
-    common = generator.normal(0, 0.3, (1, 20_000))
-    change = change_of(common + generator.normal(0, 0.4, (4, 20_000)))
-    for seeds in (4, 16):
-        assert change.standard_error(seeds) == pytest.approx(np.sqrt((0.09 + 0.16 / seeds) / 20_000), rel=0.02)
-
-
 @pytest.mark.parametrize(
     ("seeds", "seed_sd"),
     [

@@ -45,7 +45,7 @@ def prepare(data: DataParams, directory: Path) -> PreparedInfo:
     """Reads the images of `data.source`, splits them, and writes them packed to `directory`.
 
     Writes `<split>_images.npy` (n, height, width, channels) uint8 and `<split>_labels.npy` (n,) int32 for train,
-    validation and test, `info.json`, `class_counts.csv`, `rejected.csv`, `class_conflicts.csv`, `sample_grid.png`
+    validation and test, `info.json`, `class_counts.csv`, `rejected.csv`, `class_conflicts.csv`
     and, last, `manifest.json`. The same images and parameters give the same bytes. Nothing of an interrupted run stays.
 
     Raises:
