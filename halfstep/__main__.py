@@ -12,7 +12,7 @@ import click
 # The programs, with what they do. A program is imported when it is called: `--help` takes no libraries.
 PROGRAMS = {
     "advise": ("halfstep.advise.command", "List what the reasons advise, each change as a line to paste."),
-    "fleet": ("halfstep.fleet.command", "Train and measure on the machines of a Ray cluster."),
+    "fleet": ("halfstep.fleet.command", "Train on the machines of a Ray cluster."),
     "init": ("halfstep.init", "Add the pipeline to your own repository, for `dvc repro`."),
     "judge": ("halfstep.judge", "Judge a script, a function or pictures, in any folder."),
     "params": ("halfstep.params.command", "Print the table of all parameters."),

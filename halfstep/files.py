@@ -25,7 +25,6 @@ TRAIN = DATA / "train"
 PROFILE = DATA / "profile"
 SERVE = DATA / "serve"
 COMPARE = DATA / "compare"
-FLEET = DATA / "fleet"  # the results that `python -m halfstep fleet profile` collects; ignored by git and DVC
 REPORT = COMPARE / "report.html"
 ENVIRONMENT_FILE = DATA / "environment.json"
 KEYS = (
@@ -42,7 +41,6 @@ JUDGE_REPORT = WORK_DIR / "report.html"  # the copy of its report, in the folder
 CONTROL = "_control"  # the second copy of the baseline, for the A/A comparison
 BRIDGE_PREFIX = "_bridge_"  # of arms with the baseline's policy and a candidate's other settings
 MANIFEST = "manifest.json"
-_FLEET_PROFILE = "python -m halfstep fleet profile"
 
 
 def train_dir(variant: str, seed: int) -> Path:
@@ -277,12 +275,12 @@ def stage_of(path: Path) -> str:
 
 def command_of(path: Path) -> str:
     """The command that writes a file or folder below `data/` again."""
-    return _FLEET_PROFILE if path.is_relative_to(FLEET) else f"dvc repro -f -s {stage_of(path)}"
+    return f"dvc repro -f -s {stage_of(path)}"
 
 
 def _pipeline_of(path: Path) -> str:
     """The command that writes a file if it is missing."""
-    return _FLEET_PROFILE if path.is_relative_to(FLEET) else "dvc repro"
+    return "dvc repro"
 
 
 def _check(directory: Path, name: str, digest: str | None) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 
 ASKED = {"HALFSTEP_TELL": "1"}  # in the environment of a stage that should tell
-MEASURES = "measures"  # `profile` when it begins to measure
 _KEY = "halfstep"
 
 

@@ -24,7 +24,7 @@ LAYERS = (
     {"tasks"},
     {"environment", "prepare", "train", "profile", "compare"},
     {"serve"},
-    {"gallery", "workspace"},
+    {"workspace"},
     {"advise", "fleet", "init", "judge"},
     {"__main__"},
 )

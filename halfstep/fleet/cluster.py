@@ -181,17 +181,12 @@ def require_resources(fleet: FleetParams) -> list[Node]:
     return fitting
 
 
-def program(cpus: float, gpus: float, node_id: str | None, left_out: Sequence[str]) -> Any:
-    """An actor `Program` with these resources, on a node of its own or on any that is not left out."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
+def program(cpus: float, gpus: float, left_out: Sequence[str]) -> Any:
+    """An actor `Program` with these resources, on any node that is not left out."""
     options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "max_concurrency": 2, "max_restarts": 0}
-    if node_id is not None:
-        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    else:
-        options["scheduling_strategy"] = "SPREAD"
-        if left_out:
-            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(left_out)})"}
+    options["scheduling_strategy"] = "SPREAD"
+    if left_out:
+        options["label_selector"] = {"ray.io/node-id": f"!in({','.join(left_out)})"}
     return library().remote(**options)(on_node.Program).remote()
 
 

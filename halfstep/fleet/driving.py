@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from halfstep.errors import FleetError, one_line
 from halfstep.fleet import cluster
-from halfstep.fleet.program import LOST, NODE_FAULT, STOP_S
+from halfstep.fleet.program import LOST, STOP_S
 from halfstep.telling import ASKED, told
 
 NO_NODE_S = 120.0  # for a machine with enough resources to come back
@@ -25,9 +25,7 @@ class Job:
     Attributes:
         name: shown to the user; unique among the jobs of one call.
         arguments: of `python -m halfstep.fleet.node`.
-        cpus, gpus: of the node; for whole-node jobs all of them.
-        node_id: the node; None for any.
-        collect: files, relative to the checkout, whose content comes home.
+        cpus, gpus: of the node.
         threads: limit of TensorFlow's threads on larger nodes; None for none.
     """
 
@@ -35,20 +33,17 @@ class Job:
     arguments: tuple[str, ...] = ()
     cpus: float = 1
     gpus: float = 0
-    node_id: str | None = None
-    collect: tuple[str, ...] = ()
     threads: int | None = None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended: the status of the program, and why it is not 0. `files` has contents by path."""
+    """How a job ended: the status of the program, and why it is not 0."""
 
     job: Job
     host: str
     status: int
     reason: str
-    files: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -109,7 +104,7 @@ class Driving:
 
     def _start(self, job: Job) -> _Attempt:
         left_out = [node for node, why in self._strikes.items() if len(why) >= STRIKES]
-        actor = cluster.program(job.cpus, job.gpus, job.node_id, left_out)
+        actor = cluster.program(job.cpus, job.gpus, left_out)
         order = {**asdict(job), "variables": ASKED, "checkout": self._checkout}
         stream = actor.run.options(num_returns="streaming").remote(order, self._contents, self._versions)
         return _Attempt(job, actor, stream)
@@ -141,9 +136,6 @@ class Driving:
 
     def _fault(self, attempt: _Attempt, why: str) -> None:
         """The node cannot run it: another one may, and after some faults this one gets nothing more."""
-        if attempt.job.node_id is not None:
-            self._end(attempt, NODE_FAULT, why)
-            return
         strikes = self._strikes.setdefault(attempt.node_id, [])
         strikes.append(f"{attempt.host}: {why}")
         self._say(f"cannot run there: {why}", attempt)
@@ -167,9 +159,9 @@ class Driving:
         self._open.remove(attempt)
         attempt.actor = attempt.stream = None  # Ray ends the actor, and its cores are free
 
-    def _end(self, attempt: _Attempt, status: int, reason: str, files: dict[str, bytes] | None = None) -> None:
+    def _end(self, attempt: _Attempt, status: int, reason: str) -> None:
         self._close(attempt)
-        self._outcomes[attempt.job.name] = Outcome(attempt.job, attempt.host, status, reason, files or {})
+        self._outcomes[attempt.job.name] = Outcome(attempt.job, attempt.host, status, reason)
         self._say(f"failed: {reason}" if status else "done", attempt)
 
     def _look_at_nodes(self) -> None:

@@ -1,4 +1,4 @@
-"""`python -m halfstep.fleet.node train --variant V --seed S` or `measure`: what a node does in its copy of the tree.
+"""`python -m halfstep.fleet.node --variant V --seed S`: what a node does in its copy of the tree.
 
 The last line that it prints says why it failed. Its status is 75 if it can be tried again, and 74 if this node cannot
 run it.
@@ -13,15 +13,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from halfstep import files, params
+from halfstep import files
 from halfstep.cli import cli_entry
 from halfstep.commands import dvc_error
 from halfstep.errors import HalfstepError, one_line
 from halfstep.fleet.program import LOST, NODE_FAULT
-from halfstep.fleet.unfinished import unfinished_trainings
-from halfstep.results.comparison import COMPARISON
 from halfstep.supervision import die_with_parent
-from halfstep.telling import MEASURES, tell, told
+from halfstep.telling import told
 
 _STATUS = re.compile(r"exited with (-?\d+)")
 _BY_SIGNAL = {128 + signal.SIGKILL, 128 + signal.SIGTERM}  # how a shell reports it; Python reports a negative number
@@ -41,74 +39,41 @@ def main() -> int:
     """Entry point."""
     die_with_parent(signal.SIGTERM)
     parser = argparse.ArgumentParser(prog="python -m halfstep.fleet.node", description=__doc__)
-    parser.add_argument("what", choices=["describe", "train", "measure"])
-    parser.add_argument("--variant")
-    parser.add_argument("--seed", type=int)
+    parser.add_argument("--variant", required=True)
+    parser.add_argument("--seed", type=int, required=True)
     arguments = parser.parse_args()
-    if arguments.what == "describe":
-        return cli_entry(describe)()
-    return cli_entry(measure if arguments.what == "measure" else lambda: train(arguments.variant, arguments.seed))()
-
-
-def describe() -> None:
-    """Describes the machine, with the head's digests of the inputs.
-
-    Raises:
-        StepError: a check failed, which is the node's fault: the head has passed them.
-    """
-    status, lines = _run("stages.environment")
-    if status:
-        raise StepError(lines[-1] if lines else f"stages.environment failed with status {status}", NODE_FAULT)
+    return cli_entry(lambda: train(arguments.variant, arguments.seed))()
 
 
 def train(variant: str, seed: int) -> None:
-    """Fetches the prepared data, trains, and pushes the result.
+    """Describes the machine, with the head's digests, fetches the prepared data, trains, and pushes the result.
 
     Raises:
-        StepError: a command failed.
+        StepError: a command failed. A check of `environment` is the node's fault: the head has passed them.
     """
     stage = f"train@{files.train_dir(variant, seed).name}"
-    describe()
+    status, lines = _run("stages.environment")
+    if status:
+        raise StepError(lines[-1] if lines else f"stages.environment failed with status {status}", NODE_FAULT)
     dvc("pull", str(files.PREPARED))
     dvc("repro", "--single-item", stage)
     dvc("push", "--run-cache", stage)
 
 
-def measure() -> None:
-    """Fetches the data and the trainings, measures, compares, and pushes the results.
-
-    Raises:
-        StepError: a command failed, or a training would have to run.
-    """
-    settings = params.load()
-    describe()
-    dvc("pull", str(files.PREPARED))
-    if missing := unfinished_trainings(settings.train):
-        raise StepError(f"{', '.join(missing)} would have to run here, and `profile` trains nothing", 1)
-    try:
-        if MEASURES not in dvc("repro", "--pull"):
-            tell("was measured before")
-    except StepError:
-        if not (settings.compare.gate and COMPARISON.is_file()):  # a gate that is not passed here is a result
-            raise
-    dvc("push", "--run-cache", "profile", "serve", "compare")
-
-
-def dvc(*arguments: str) -> list[str]:
-    """Runs DVC and passes its output on. Returns what its stages told of their progress.
+def dvc(*arguments: str) -> None:
+    """Runs DVC and passes its output on.
 
     Raises:
         StepError: with the message of the stage, or else of DVC, whose own failure is the node's fault.
     """
     status, printed = _run("dvc", *arguments)
-    lines = [line for line in printed if told(line) is None]
     if status:
+        lines = [line for line in printed if told(line) is None]
         own = [line for line in lines if not line.startswith(_DVC_ERRORS)]
         match = _STATUS.search("\n".join(lines))
         if match is not None and own:
             raise StepError(own[-1], int(match[1]))
         raise StepError(f"dvc {arguments[0]}: {dvc_error(chr(10).join(lines))}", NODE_FAULT)
-    return [text for line in printed if (text := told(line)) is not None]
 
 
 def _run(module: str, *arguments: str) -> tuple[int, Sequence[str]]:

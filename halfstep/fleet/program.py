@@ -81,13 +81,11 @@ class Program:
                         os.killpg(self._process.pid, 0)
                         time.sleep(0.1)
 
-    def _run(
-        self, work: Path, order: dict[str, Any]
-    ) -> Generator[tuple[Any, ...], None, tuple[int, str, dict[str, bytes]]]:
+    def _run(self, work: Path, order: dict[str, Any]) -> Generator[tuple[Any, ...], None, tuple[int, str]]:
         command = [sys.executable, "-u", "-m", "halfstep.fleet.node", *order["arguments"]]
         with self._starts:
             if self._stopped:
-                return LOST, "it was ended", {}
+                return LOST, "it was ended"
             self._process = subprocess.Popen(
                 command,
                 cwd=work,
@@ -106,8 +104,7 @@ class Program:
         status = self._process.wait()
         if status == NODE_FAULT:
             raise _NodeError(last)
-        files = {} if status else {name: (work / name).read_bytes() for name in order["collect"]}
-        return LOST if status < 0 else status, last if status else "", files
+        return LOST if status < 0 else status, last if status else ""
 
 
 class _NodeError(Exception):

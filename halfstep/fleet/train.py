@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from halfstep import commands, files
 from halfstep.environment.preflight import checked_params
@@ -81,10 +80,10 @@ def checked_settings() -> Params:
 
 
 @contextmanager
-def connected(settings: Params) -> Iterator[Path]:
-    """Connects to the cluster with the tree of this checkout, which is yielded. One fleet command runs at once."""
+def connected(settings: Params) -> Iterator[None]:
+    """Connects to the cluster with the tree of this checkout. One fleet command runs at once."""
     with stage_lock("fleet"), tree.staged(settings) as folder, cluster.connected(folder):
-        yield folder
+        yield
 
 
 def driving(settings: Params) -> Driving:
@@ -105,7 +104,7 @@ def _job(settings: Params, variant: str, seed: int) -> Job:
     fleet = settings.fleet
     return Job(
         name=run_logging.training(variant, seed).name,
-        arguments=("train", "--variant", variant, "--seed", str(seed)),
+        arguments=("--variant", variant, "--seed", str(seed)),
         cpus=fleet.cpus_per_training,
         gpus=fleet.gpus_per_training,
         threads=fleet.cpus_per_training,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -37,13 +36,6 @@ def staged(settings: Params) -> Iterator[Path]:
                 (target := Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(name, target)
         yield Path(folder)
-
-
-def sha256(folder: Path) -> str:
-    """Identifies the content of a staged tree."""
-    named_paths = [(path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file()]
-    lines = [f"{name} {files.sha256_file(path)}" for name, path in sorted(named_paths) if name != "dvc.lock"]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def contents() -> dict[str, bytes]:

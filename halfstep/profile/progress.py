@@ -10,7 +10,6 @@ from halfstep.profile.records import Measurement
 from halfstep.profile.schedule import Schedule
 from halfstep.profile.stopping_rule import StoppingRule
 from halfstep.stats.speedup import CONFIDENCE, Speedup
-from halfstep.telling import MEASURES, tell
 from halfstep.text import joined, measure_label
 
 INTERVAL_S = 15.0
@@ -36,7 +35,6 @@ class Progress:
     def begin(self) -> None:
         """Prints the plan."""
         self._estimate()
-        tell(MEASURES)
         how = "in turns" if self._schedule.plan.interleaved else "one at a time"
         copies = " (twice, as a control)" if files.CONTROL in self._arms else ""
         others = [name for name in self._arms if files.is_variant(name) and name != self._baseline]

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from halfstep import files
-from halfstep.gallery import results
-from halfstep.gallery.results import Result
 from halfstep.results.comparison import Candidate, Comparison
 from tests.frozen import FOLDER
-from tools.gallery import studies
+from tools.gallery import results, studies
+from tools.gallery.results import Result
 
 Make = Callable[..., Result]
 KNOWN = studies.read(Path(__file__).parents[2] / studies.STUDIES)

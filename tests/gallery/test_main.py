@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from halfstep import files
-from halfstep.gallery import results
-from halfstep.gallery.results import GalleryError
 from halfstep.results.comparison import Comparison
 from tests.gallery.conftest import Make, frozen
-from tools.gallery import __main__, experiment, page, running, studies
+from tools.gallery import __main__, experiment, page, results, running, studies
+from tools.gallery.results import GalleryError
 
 Main = Callable[..., int]
 DAY = "2026-01-31"

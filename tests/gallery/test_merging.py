@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from halfstep.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
-from halfstep.gallery.results import Results
 from halfstep.results.comparison import Ratio
 from halfstep.text import TRAIN
 from tests.gallery.conftest import Make
+from tools.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
+from tools.gallery.results import Results
 
 
 def ratio(value: float, half_width: float = 0.02) -> Ratio:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from halfstep.errors import DataError
-from halfstep.gallery.merging import by_machine
-from halfstep.gallery.picture import COLOURS, svg
-from halfstep.gallery.results import Result, Results
 from halfstep.results.comparison import Candidate
 from halfstep.text import TRAIN
 from tests.gallery.conftest import KNOWN, Make, scaled
 from tools.gallery import page, studies
+from tools.gallery.merging import by_machine
+from tools.gallery.picture import COLOURS, svg
+from tools.gallery.results import Result, Results
 from tools.gallery.studies import PUBLISHED, read_results
 
 

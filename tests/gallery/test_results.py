@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from halfstep.gallery import results
-from halfstep.gallery.results import GalleryError
 from halfstep.machine import fingerprint
 from tests.gallery.conftest import KNOWN, Make
-from tools.gallery import studies
+from tools.gallery import results, studies
+from tools.gallery.results import GalleryError
 
 Change = Callable[[dict[str, Any]], Any]
 

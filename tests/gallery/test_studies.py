@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from dvc.utils.hydra import apply_overrides
 
-from halfstep.gallery.results import GalleryError
 from halfstep.params import Params, load
 from tests.gallery.conftest import KNOWN
 from tests.params_file import set_parameters
 from tools.gallery import studies
+from tools.gallery.results import GalleryError
 from tools.gallery.studies import chosen, overrides
 
 CPU: dict[str, Any] = {"cpu": {"instruction_sets": ["avx2", "avx512_bf16"]}, "gpus": []}

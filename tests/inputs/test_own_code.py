@@ -77,7 +77,6 @@ EDITS = {
     "advise/__init__.py": set(),
     "remedies.py": set(),
     "fleet/tree.py": set(),
-    "gallery/__init__.py": set(),
     "prepare/stage.py": set(),
     "train/stage.py": set(),
     "train/leaving.py": set(),

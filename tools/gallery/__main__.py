@@ -18,10 +18,9 @@ from __future__ import annotations
 import argparse
 
 from halfstep.cli import cli_entry
-from halfstep.gallery import results
-from halfstep.gallery.results import GalleryError
 from halfstep.locking import stage_lock
-from tools.gallery import experiment, publishing, running, studies
+from tools.gallery import experiment, publishing, results, running, studies
+from tools.gallery.results import GalleryError
 from tools.gallery.studies import MEASURED, Study, read_results
 
 

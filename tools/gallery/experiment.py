@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from halfstep.commands import dvc, git
 from halfstep.errors import CommandError
-from halfstep.gallery.results import GalleryError
 from halfstep.results.comparison import COMPARISON, Comparison
+from tools.gallery.results import GalleryError
 
 
 def require_commit() -> None:

@@ -7,12 +7,12 @@ from textwrap import fill
 
 from halfstep.errors import DataError
 from halfstep.escaping import markdown_text
-from halfstep.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
-from halfstep.gallery.results import Result, Results, described
-from halfstep.gallery.tables import best_of, table
 from halfstep.results.comparison import Candidate
 from halfstep.text import TRAIN, measure_text, percent_text
+from tools.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
+from tools.gallery.results import Result, Results, described
 from tools.gallery.studies import Study
+from tools.gallery.tables import best_of, table
 
 START, END = "<!-- results:start -->", "<!-- results:end -->"
 COMMAND = "python -m tools.gallery"

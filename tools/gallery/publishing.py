@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from halfstep import files
-from halfstep.gallery import results
-from halfstep.gallery.merging import by_machine
-from halfstep.gallery.results import GalleryError, Results
-from tools.gallery import page
+from tools.gallery import page, results
+from tools.gallery.merging import by_machine
+from tools.gallery.results import GalleryError, Results
 from tools.gallery.studies import MEASURED, PUBLISHED, Study, read_results
 
 DOCS, README = Path("docs"), Path("README.md")
@@ -37,7 +36,7 @@ def _write(all_results: Results, studies: Mapping[str, Study], folder: Path) -> 
         print(f"gallery: {line}", file=sys.stderr)
     files.write_text(folder / PAGE, page.render(all_results, studies))
     if machines:
-        from halfstep.gallery.picture import svg  # takes a second
+        from tools.gallery.picture import svg  # takes a second
 
         files.write_text(folder / page.PICTURE, svg(machines, studies))
 

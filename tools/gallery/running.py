@@ -13,12 +13,11 @@ from typing import Any
 from halfstep import files, params
 from halfstep.compare.text import ratio_text
 from halfstep.errors import HalfstepError, one_line
-from halfstep.gallery import results
-from halfstep.gallery.results import GalleryError, Result, Results
 from halfstep.text import TRAIN
 from halfstep.tracking.provenance import git_tags
 from tools.benchmarks.load import other_load
-from tools.gallery import experiment
+from tools.gallery import experiment, results
+from tools.gallery.results import GalleryError, Result, Results
 from tools.gallery.studies import MEASURED, Study, overrides
 
 _STARTED = files.WORK_DIR / "gallery.json"  # the day on which a run began that was killed

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from halfstep import files
 from halfstep.errors import one_line
-from halfstep.gallery import results
-from halfstep.gallery.results import NAME, GalleryError, Result, Results
 from halfstep.params import Params, parse
 from halfstep.params.reading import dotted, parse_tree
 from halfstep.policies import FLOAT16, FLOAT32, POLICIES
+from tools.gallery import results
+from tools.gallery.results import NAME, GalleryError, Result, Results
 
 STUDIES = Path("gallery/studies.yaml")
 MEASURED = files.DATA / "gallery"  # what was measured here; ignored by git and DVC

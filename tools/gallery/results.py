@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -30,17 +30,6 @@ class GalleryError(HalfstepError):
     exit_status = 2
 
 
-class Subject(Protocol):
-    """What was compared in some results: a study, or what a fleet measured."""
-
-    @property
-    def title(self) -> str:
-        """For people."""
-
-    def lowers_precision(self, variant: str) -> bool:
-        """Whether a variant computes in fewer bits than float32, and changes nothing else of the baseline."""
-
-
 class Result(Document):
     """A study on a machine, on one occasion.
 
@@ -53,8 +42,6 @@ class Result(Document):
         parameters_sha256: identifies the parameters of the study.
         seconds: that it took, trainings and the start of processes included.
         load_cores: share of a core that another program took on purpose; None without.
-        alike: what must be the same where several machines are compared, by its name; None of a study, whose
-            parameters and data are the same everywhere.
         comparison: as in `data/compare/comparison.json`.
     """
 
@@ -70,7 +57,6 @@ class Result(Document):
     parameters_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     seconds: Annotated[float, Field(ge=0)]
     load_cores: Annotated[float, Field(gt=0, le=1)] | None = None
-    alike: dict[str, Any] | None = None
     comparison: Comparison
 
     def as_json(self) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from halfstep.gallery.merging import CandidateRow, mean_of, rows_of
-from halfstep.gallery.results import Result, Subject
 from halfstep.results.comparison import Ratio
 from halfstep.text import TRAIN
+from tools.gallery.merging import CandidateRow, mean_of, rows_of
+from tools.gallery.results import Result
+from tools.gallery.studies import Study
 
 Lines = Sequence[tuple[float, str, CandidateRow]]  # of a panel: its place from the top, its title if new, a candidate
 # Told apart by people who are colour-blind, and in grey by their shape.
@@ -28,7 +29,7 @@ _AXIS = "speed-up of a training step, 95 % interval; solid line: the same time; 
 _ROW_INCHES, _GAP_ROWS, _WIDTH_INCHES = 0.21, 0.5, 9
 
 
-def svg(machines: Mapping[str, Mapping[str, Sequence[Result]]], studies: Mapping[str, Subject]) -> str:
+def svg(machines: Mapping[str, Mapping[str, Sequence[Result]]], studies: Mapping[str, Study]) -> str:
     """The picture as SVG.
 
     Args:
@@ -62,7 +63,7 @@ def _draw_panels(figure: Figure, panels: Sequence[tuple[Lines, Result]]) -> None
 
 
 def _lines(
-    each: Mapping[str, Sequence[Result]], studies: Mapping[str, Subject]
+    each: Mapping[str, Sequence[Result]], studies: Mapping[str, Study]
 ) -> Iterator[tuple[float, str, CandidateRow]]:
     """The candidates in lower precision that were compared."""
     place = 0.0

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from halfstep.compare.text import ratio_text, verdict_text
 from halfstep.escaping import markdown_text
-from halfstep.gallery.merging import CandidateRow, mean_of, rows_of
-from halfstep.gallery.results import Result, Subject
 from halfstep.results.comparison import Candidate
 from halfstep.text import TRAIN, batch_size_of, ms_text, percent_text
+from tools.gallery.merging import CandidateRow, mean_of, rows_of
+from tools.gallery.results import Result
+from tools.gallery.studies import Study
 
 HEAD = ("study", "variant", "training step", "speed-up of training", "change of the score", "verdict", "inference")
 
 
-def table(each: Mapping[str, Sequence[Result]], studies: Mapping[str, Subject], *, best: bool = False) -> list[str]:
+def table(each: Mapping[str, Sequence[Result]], studies: Mapping[str, Study], *, best: bool = False) -> list[str]:
     """A table of the candidates of some studies on one machine; with `best`, a short one of one candidate a study."""
     columns = (0, 1, 3, 5) if best else range(len(HEAD))
     lines = [f"| {' | '.join(HEAD[column] for column in columns)} |", f"|{' --- |' * len(columns)}"]
@@ -79,7 +80,7 @@ def _data(result: Result) -> str:
     )
 
 
-def best_of(occasions: Sequence[Result], study: Subject) -> CandidateRow:
+def best_of(occasions: Sequence[Result], study: Study) -> CandidateRow:
     """The candidate in lower precision with the largest speed-up of training."""
     rows = rows_of(occasions)
     lower = [row for row in rows if study.lowers_precision(row.name)]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from halfstep.gallery.results import Result, Results
 from halfstep.results.comparison import Candidate, Ratio, Verdict
 from halfstep.stats.speedup import CONFIDENCE, Error, Occasion, mean_over_occasions
+from tools.gallery.results import Result, Results
 
 _NO_ERROR = Error(0.0, math.inf)  # the interval of the mean rests on the occasions alone
 
