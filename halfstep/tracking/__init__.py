@@ -4,7 +4,8 @@ import logging
 import os
 
 # MLflow reads these when it is imported or used. By default, a server that does not answer blocks a call for four
-# minutes; with these settings it is 10 s, and a stage makes no more calls after the first one that fails.
+# minutes; with these settings it is 10 s, and a stage makes no more calls after the first one that fails. A server that
+# answers byte by byte may take longer.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
 # A response with status 429 or 503 may ask for a retry after an hour, and MLflow would wait that long.

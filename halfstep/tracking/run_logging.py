@@ -5,16 +5,16 @@ A stage calls these functions at its end, and `compare` calls them for stages th
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from halfstep import files
-from halfstep.escaping import markdown_text, truncated_markdown
+from halfstep.escaping import markdown_text, table_text, truncated_markdown
 from halfstep.results.artifact import read_array
 from halfstep.results.audit import AUDIT
 from halfstep.results.prepared import PREPARED_INFO, TEST_LABELS, PreparedInfo
@@ -22,14 +22,13 @@ from halfstep.results.profile import SUMMARY, TABLES, ProfileSummary
 from halfstep.results.serving import Served, read_served_scores, timing_dir
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_metrics, read_probabilities
-from halfstep.tracking.active_run import FAILURE_TAG, ActiveRun, first_line
-from halfstep.tracking.confusion_matrix import confusion_matrix_png
+from halfstep.tracking.active_run import FAILURE_TAG, ActiveRun
 from halfstep.tracking.tracker import RunIdentity
 
 Logger = Callable[[ActiveRun], None]
 
 GLANCE = "at_a_glance/step_time_ms"  # MLflow's comparison of runs opens on the metric that was logged first
-CONFUSION_MATRIX = "confusion_matrix.png"
+CONFUSION_MATRIX = "confusion_matrix.csv"
 MAX_WARNINGS = 7900  # characters of a description; a tag of MLflow holds 8,000
 
 
@@ -97,7 +96,8 @@ def log_training(run: ActiveRun, directory: Path, result_sha256: str) -> None:
     if (directory / PREDICTIONS).exists():
         predicted = read_probabilities(directory).argmax(axis=1)
         labels = read_array(files.PREPARED / TEST_LABELS, dimensions=1)
-        _log_confusion_matrix(run, directory, predicted, labels, PreparedInfo.read(PREPARED_INFO).classes)
+        matrix = _confusion_matrix(predicted, labels, PreparedInfo.read(PREPARED_INFO).classes)
+        run.file(matrix, CONFUSION_MATRIX)
     run.mark_complete(result_sha256)
 
 
@@ -180,16 +180,9 @@ def score_metrics(score_name: str, scores: Sequence[float]) -> dict[str, float]:
     return metrics | ({f"test_{score_name}_sd": float(values.std(ddof=1))} if len(values) > 1 else {})
 
 
-def _log_confusion_matrix(
-    run: ActiveRun, directory: Path, predicted: np.ndarray, labels: Any, classes: Sequence[str]
-) -> None:
-    try:
-        image = confusion_matrix_png(predicted, labels, classes)
-    except Exception as error:  # of Pillow or its fonts: the results are complete without it
-        reason = first_line(error)
-        print(
-            f"{directory}: {CONFUSION_MATRIX} cannot be drawn ({reason}); MLflow's run has everything else",
-            file=sys.stderr,
-        )
-        return
-    run.file(image, CONFUSION_MATRIX)
+def _confusion_matrix(predicted: NDArray[Any], labels: NDArray[Any], classes: Sequence[str]) -> bytes:
+    """A CSV file: rows are the true classes, columns the predicted ones."""
+    counts = np.zeros((len(classes), len(classes)), np.int64)
+    np.add.at(counts, (labels, predicted), 1)
+    names = [table_text(name) for name in classes]
+    return bytes(pd.DataFrame(counts, pd.Index(names, name="true class"), names).to_csv().encode())

@@ -175,6 +175,11 @@ def path_of(uri: str) -> Path:
     return Path(unquote(urlsplit(uri).path))
 
 
+def is_elsewhere(place: str, folder: str) -> bool:
+    """Whether a place that halfstep has chosen for artifacts is not this folder; both are URIs."""
+    return place.startswith("file:") and place != folder and Path(place).name == Path(folder).name
+
+
 def has_artifacts(artifact_uri: str) -> bool:
     """Whether there is a file at the `file:` URI of a run's artifacts."""
     folder = path_of(artifact_uri)

@@ -16,7 +16,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from halfstep.errors import HalfstepError, TrackingError, printable, without_password
 from halfstep.params import Params, TrackingParams
-from halfstep.tracking import client, moved, provenance, store
+from halfstep.tracking import client, provenance, store
 from halfstep.tracking.active_run import FAILURE_TAG, RESULT_TAG, ActiveRun, StoreState, first_line, http_status
 from halfstep.tracking.run_params import run_params
 
@@ -63,8 +63,6 @@ class Tracker:
         self._state = StoreState()
         with self._store_errors():
             self.client = client.connect(uri)
-            if (path := store.sqlite_path(uri)) and (line := moved.follow(path, tracking.experiment)):
-                print(line, flush=True)
         self._experiment_id = self._experiment(tracking.experiment, uri)
 
     @contextmanager
@@ -137,6 +135,13 @@ class Tracker:
             raise TrackingError(
                 f"tracking.experiment is '{name}', which has been deleted in {self._shown_uri}; restore it with "
                 f"`mlflow experiments restore --experiment-id {number}`, or choose another name"
+            )
+        folder = store.artifact_location(uri)
+        if folder is not None and store.is_elsewhere(str(known.artifact_location), folder):
+            raise TrackingError(
+                f"tracking.experiment is '{name}', whose artifacts {self._shown_uri} keeps in "
+                f"{store.path_of(str(known.artifact_location))}: the project was moved or copied; choose another name, "
+                "or move it back"
             )
         return str(known.experiment_id)
 

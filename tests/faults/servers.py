@@ -123,14 +123,6 @@ def hang(environ: dict[str, Any], _: Any) -> Iterable[bytes]:
     raise ConnectionAbortedError
 
 
-def drip(_: dict[str, Any], start_response: Any) -> Iterator[bytes]:
-    """Responds with one byte at a time, faster than any limit for a single packet."""
-    start_response("200 OK", [("Content-Type", "application/json")])
-    for _number in range(600):
-        yield b" "
-        time.sleep(0.1)
-
-
 def redirect(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
     """Redirects to itself, slowly."""
     time.sleep(0.1)

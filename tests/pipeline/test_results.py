@@ -227,7 +227,7 @@ def test_artifacts_are_next_to_the_store(finished: Checkout, runs: dict[str, Run
     ("name", "expected"),
     [
         ("prepare", {"class_counts.csv", "rejected.csv"}),
-        ("train float32 seed 0", {"history.csv", "confusion_matrix.png"}),
+        ("train float32 seed 0", {"history.csv", "confusion_matrix.csv"}),
         ("float32", {"trace", "timings", "summary.json"}),
         ("compare", {"report.html", "comparison.json", "plots"}),
     ],

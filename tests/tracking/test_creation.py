@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -13,10 +13,9 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from mlflow.store.db.utils import _initialize_tables
-from sqlalchemy import create_engine, event
 
 from halfstep.errors import TrackingError
+from halfstep.files import atomic_path
 from halfstep.params import TrackingParams
 from halfstep.tracking import store
 from halfstep.tracking.active_run import ActiveRun, first_line, logged_name
@@ -46,49 +45,32 @@ def test_three_processes_create_one_store(here: Path, root: Path) -> None:
     assert [path.name for path in here.glob(".*.lock")] == []
 
 
-def spoil(path: Path, statement: int) -> None:
-    """Creates the tables as MLflow does, in a process that is killed before one of its statements."""
+def test_process_that_is_killed_while_it_creates_a_store_leaves_none(here: Path) -> None:
+    path = here / "mlflow.db"
     if process := os.fork():
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
-        return
-    engine, done = create_engine(f"sqlite:///{path}"), itertools.count()
-
-    @event.listens_for(engine, "before_cursor_execute")
-    def kill(*_: object) -> None:
-        if next(done) == statement:
+    else:
+        with atomic_path(path) as temporary_path:
+            temporary_path.write_bytes(b"half of it")
             os.kill(os.getpid(), signal.SIGKILL)
-
-    _initialize_tables(engine)
-    os._exit(1)
-
-
-@pytest.mark.parametrize("statement", [50, 230, 400])
-def test_store_that_was_left_incomplete_is_moved_aside(
-    here: Path, statement: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = here / "mlflow.db"
-    spoil(path, statement)
-    spoiled = path.read_bytes()
-    with pytest.raises(Exception, match=r"duplicate column|already exists"):
-        mlflow.MlflowClient(f"sqlite:///{path}")
+    assert not path.exists()
     tracker = Tracker(TrackingParams())
     assert tracker.client.get_experiment(tracker._experiment_id).name == "mixed-precision"
-    assert capsys.readouterr().out == (
-        f"tracking: {path} was left incomplete by a process that was killed while it created it, and has no runs: "
-        "moved to mlflow.db.incomplete-1, and created anew\n"
-    )
-    assert (here / "mlflow.db.incomplete-1").read_bytes() == spoiled
-    assert {entry.name for entry in here.iterdir()} <= {"mlflow.db", "mlflow.db.incomplete-1", "mlruns"}
 
 
-def test_store_with_runs_is_never_moved(here: Path) -> None:
-    path = here / "mlflow.db"
-    spoil(path, 230)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO runs (run_uuid) VALUES ('a')")
-    with pytest.raises(TrackingError, match="already exists"):
+def test_store_of_a_project_that_was_copied_is_refused(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    Tracker(TrackingParams())
+    elsewhere = tmp_path.with_name(f"{tmp_path.name}-elsewhere")
+    shutil.copytree(project, elsewhere)
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")  # which MLflow sets
+    with pytest.raises(TrackingError, match=rf"keeps in {project / 'mlruns'}: the project was moved or copied; choose"):
         Tracker(TrackingParams())
-    assert [entry.name for entry in here.iterdir()] == ["mlflow.db"]
+    assert Tracker(TrackingParams(experiment="copy"))
 
 
 def test_new_store_is_like_the_one_that_mlflow_makes(here: Path, store_template: Path) -> None:

@@ -51,7 +51,7 @@ def test_training_writes_files_and_logs_a_run(project: Path, capfd: pytest.Captu
     assert set(run.data.metrics) == by_epoch | set(final)
     history = MlflowClient(f"sqlite:///{project}/mlflow.db").get_metric_history(run.info.run_id, "loss")
     assert [entry.step for entry in history] == [0, 1]
-    assert {"history.csv", "metrics.json", "confusion_matrix.png"} <= artifacts(project, run)
+    assert {"history.csv", "metrics.json", "confusion_matrix.csv"} <= artifacts(project, run)
     assert run.inputs is not None
     assert run.inputs.dataset_inputs[0].dataset.name == "digits"
     assert run.outputs is not None
@@ -70,7 +70,7 @@ def test_training_writes_files_and_logs_a_run(project: Path, capfd: pytest.Captu
     assert restored.info.run_id in completed
     assert restored.data.metrics == pytest.approx(run.data.metrics)
     assert restored.info.run_name == run.info.run_name
-    assert {"history.csv", "metrics.json", "confusion_matrix.png"} <= artifacts(project, restored)
+    assert {"history.csv", "metrics.json", "confusion_matrix.csv"} <= artifacts(project, restored)
     assert [prepared.info.run_name for prepared in runs(project, "prepare")] == ["prepare"]
 
 
