@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator
 from halfstep.commands import run_program
 from halfstep.errors import PrecisionError
 from halfstep.machine import gpu_failures, gpus
-from halfstep.machine.gpu_failures import Explanation
 from halfstep.params import Variant
 from halfstep.params.derived import GPU_THREAD_MODE
 from halfstep.policies import PRECISIONS
@@ -79,7 +78,7 @@ def unused_gpu() -> str | None:
     name = listed[0].name
     if gpus.are_hidden(listed):
         return gpu_failures.hidden_text(name)
-    return f"TensorFlow cannot use {name} {_explanation_for_no_gpu()}"
+    return f"TensorFlow cannot use {name} {_why_no_gpu()}"
 
 
 def _unsupported_device() -> str | None:
@@ -98,10 +97,10 @@ def _unsupported_device() -> str | None:
 
 
 @functools.cache
-def _explanation_for_no_gpu() -> Explanation:
+def _why_no_gpu() -> str:
     """Reads the reason from TensorFlow's log in another process: its level must be set before the import."""
     command = [sys.executable, "-c", "import tensorflow as tf; tf.config.list_physical_devices('GPU')"]
-    return gpu_failures.explain(run_program(command, _ASK_S, gpu_failures.LOG_VARIABLES).stderr)
+    return gpu_failures.last_line(run_program(command, _ASK_S, gpu_failures.LOG_VARIABLES).stderr)
 
 
 def loss_scale(model: keras.Model) -> float | None:

@@ -106,25 +106,22 @@ def judge(trial: GpuTrial, name: str, *, required: bool) -> list[str]:
         HalfstepError: it cannot be used although it is `required`, or TensorFlow lists it and it fails.
     """
     step, error = trial.last("step"), trial.last("error")
-    explanation = gpu_failures.explain(f"{trial.log}\n{error or ''}")
+    why = gpu_failures.last_line(f"{trial.log}\n{error or ''}")
     if step is None and trial.status:
         lines = trial.log.strip().splitlines() or [f"status {trial.status}"]
         raise HalfstepError(f"TensorFlow cannot be imported: {one_line(lines[-1], 500)}")
     if trial.status != 0:
-        if explanation.cure == gpu_failures.DOCS and error:
-            explanation = explanation._replace(reason=one_line(error, 300))
         raise HalfstepError(
-            f"{name} does not work: {step or 'the import of TensorFlow'} {_ending(trial.status)} {explanation}; "
+            f"{name} does not work: {step or 'the import of TensorFlow'} {_ending(trial.status)} {why}; "
             f"{_without_xla(step)}{gpu_failures.ON_THE_CPU}"
         )
     if trial.last("devices") == 0:
-        text = f"TensorFlow cannot use {name} {explanation}"
+        text = f"TensorFlow cannot use {name} {why}"
         if required:
             raise HalfstepError(f"train.require_gpu is true, and {text}")
         return [f"{text}; computing on the CPU"]
     if trial.last("traced") is False:
-        trace_explanation = gpu_failures.explain(trial.log, gpu_failures.PROFILER_FAILURES)
-        return [f"{name} is timed, but cannot be traced, so that reasons will be missing {trace_explanation}"]
+        return [f"{name} is timed, but cannot be traced, so that reasons will be missing {why}"]
     return []
 
 

@@ -17,7 +17,6 @@ from halfstep.environment.gpu_preflight import GpuTrial, judge, mode_problem, op
 from halfstep.errors import HalfstepError
 from halfstep.machine import gpu_failures
 from halfstep.params import Params, TrainParams, Variant
-from tests.gpu_logs import LOGS, PROFILER_LOGS
 
 NAME = "NVIDIA GeForce RTX 5090"
 MACHINE: dict[str, Any] = {"gpus": [{"name": NAME}], "sha256": "a" * 64}
@@ -79,28 +78,22 @@ def test_only_what_the_listed_variants_need_is_tried() -> None:
     assert operations(params)[3:] == ["--device", "GPU", "--xla", "float32", "float16", "bfloat16"]
 
 
-@pytest.mark.parametrize("name", LOGS)
-def test_gpu_that_tensorflow_lists_and_that_fails_is_an_error(name: str) -> None:
-    log = LOGS[name]
+def test_gpu_that_tensorflow_lists_and_that_fails_is_an_error() -> None:
     events = ({"devices": 1}, {"step": "a convolution in float32 under XLA"})
-    outcome = run(process(log.text, *events, end="os.abort()"))
+    outcome = run(process("LLVM ERROR: PTX version 8.5 does not support target 'sm_120'", *events, end="os.abort()"))
     with pytest.raises(HalfstepError) as caught:
         judge(outcome, NAME, required=False)
-    message = str(caught.value)
-    assert message.startswith(
-        f"{NAME} does not work: a convolution in float32 under XLA ends the process with SIGABRT ("
+    assert str(caught.value) == (
+        f"{NAME} does not work: a convolution in float32 under XLA ends the process with SIGABRT (LLVM ERROR: PTX "
+        f"version 8.5 does not support target 'sm_120'): {gpu_failures.DOCS}; `xla: false` in the entries of variants "
+        f"avoids XLA; {gpu_failures.ON_THE_CPU}"
     )
-    assert log.reason in message
-    assert log.cure in message
-    assert message.endswith("`xla: false` in the entries of variants avoids XLA; " + gpu_failures.ON_THE_CPU)
-    assert "\n" not in message
 
 
-@pytest.mark.parametrize("name", LOGS)
 @pytest.mark.parametrize("required", [False, True])
-def test_gpu_that_tensorflow_does_not_list_is_an_error_only_if_required(name: str, required: bool) -> None:
-    log = LOGS[name]
-    outcome = run(process(log.text, {"step": "listing the devices"}, {"devices": 0}))
+def test_gpu_that_tensorflow_does_not_list_is_an_error_only_if_required(required: bool) -> None:
+    log = "I0000 1] Could not load dynamic library 'libcusolver.so.11'; dlerror: none"
+    outcome = run(process(log, {"step": "listing the devices"}, {"devices": 0}))
     if required:
         with pytest.raises(HalfstepError, match=r"^train\.require_gpu is true, and TensorFlow cannot use") as caught:
             judge(outcome, NAME, required=True)
@@ -108,29 +101,19 @@ def test_gpu_that_tensorflow_does_not_list_is_an_error_only_if_required(name: st
     else:
         (text,) = judge(outcome, NAME, required=False)
         assert text.endswith("; computing on the CPU")
-    assert log.reason in text
-    assert log.cure in text
+    assert "(missing: libcusolver.so.11)" in text
 
 
-@pytest.mark.parametrize("name", PROFILER_LOGS)
-def test_profiler_that_sees_nothing_is_a_warning(name: str) -> None:
-    log = PROFILER_LOGS[name]
-    (text,) = judge(run(process(log.text, {"devices": 1}, {"traced": False})), NAME, required=True)
-    assert "cannot be traced" in text
-    assert log.reason in text
-    assert log.cure in text
+def test_profiler_that_sees_nothing_is_a_warning() -> None:
+    log = "E0000 1] Insufficient privilege to run libcupti"
+    (text,) = judge(run(process(log, {"devices": 1}, {"traced": False})), NAME, required=True)
+    assert "cannot be traced, so that reasons will be missing (Insufficient privilege to run libcupti)" in text
 
 
-def test_exception_is_the_reason_where_the_log_has_none() -> None:
+def test_exception_is_the_reason() -> None:
     events = ({"step": "a convolution in float16"}, {"error": "No algorithm worked!"})
-    with pytest.raises(HalfstepError, match=r"a convolution in float16 fails \(No algorithm worked!\): see docs/gpus"):
+    with pytest.raises(HalfstepError, match=r"a convolution in float16 fails \(No algorithm worked!\): see docs/tro"):
         judge(GpuTrial(1, events, ""), NAME, required=False)
-
-
-def test_exception_is_recognised() -> None:
-    error = "Status: CUDA driver version is insufficient for CUDA runtime version"
-    with pytest.raises(HalfstepError, match=r"fails \(the NVIDIA driver is too old for this TensorFlow\): install"):
-        judge(GpuTrial(1, ({"step": "a matrix multiplication in float32"}, {"error": error}), ""), NAME, required=False)
 
 
 def test_process_that_hangs_is_ended() -> None:

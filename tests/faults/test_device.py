@@ -7,7 +7,6 @@ import pytest
 from halfstep import precision
 from halfstep.errors import PrecisionError
 from halfstep.machine import fingerprint, gpus
-from halfstep.machine.gpu_failures import Explanation
 from halfstep.params import Variant
 
 PLAIN = Variant(policy="float32")
@@ -19,8 +18,7 @@ def unused_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that reports a GPU that TensorFlow does not find."""
     monkeypatch.setattr(gpus, "installed", lambda: (gpus.Gpu("NVIDIA H200", "GPU-1"),))
     monkeypatch.setattr(precision, "_gpus", list)
-    explanation = Explanation("missing: libcudnn.so.9", "install it")
-    monkeypatch.setattr(precision, "_explanation_for_no_gpu", lambda: explanation)
+    monkeypatch.setattr(precision, "_why_no_gpu", lambda: "(missing: libcudnn.so.9): install it")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -63,4 +61,4 @@ def test_machine_without_a_gpu_gives_no_warning(capfd: pytest.CaptureFixture[str
 @without_gpu
 def test_reason_names_the_library_that_tensorflow_misses() -> None:
     """On a machine without a driver, it is the driver's library."""
-    assert precision._explanation_for_no_gpu().reason == "missing: libcuda.so.1"
+    assert precision._why_no_gpu().startswith("(missing: libcuda.so.1)")
