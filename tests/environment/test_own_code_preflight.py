@@ -122,6 +122,12 @@ def test_paths_that_a_task_cannot_depend_on(project: Path) -> None:
         "task.depends contains '.', which contains results of the pipeline; list only what your task reads",
         "task.depends contains 'data/prepared/..', which does not exist; correct or remove it",
     ]
+    for path in ("/proc/cpuinfo", "/proc", "/sys/kernel"):
+        (line,) = problems(depends=(path,))
+        assert "is part of /proc or /sys, or is /dev: its contents are not fixed" in line
+    assert problems(depends=("/dev/null",)) == [
+        "task.depends contains '/dev/null', which is neither a file nor a folder; remove it"
+    ]
     (project / "data" / "prepared").mkdir()
     for inside in ("data", "data/prepared"):
         (line,) = problems(depends=(inside,))

@@ -56,6 +56,7 @@ def test_known_models_are_accepted(name: str) -> None:
         ("own:", ["model.name is 'own:'; it must be one of"]),
         ("no_such_module:build", ["there is no module 'no_such_module' next to params.yaml"]),
         ("../own:build", ["it must be one of"]),
+        ("x" * 600 + ":build", ["model.name has 606 characters; it must be"]),
     ],
 )
 def test_unknown_models_are_rejected(name: str, fragments: list[str]) -> None:
@@ -89,8 +90,9 @@ def test_invalid_user_model_is_rejected(project: Path, source: str, fragment: st
     assert "\n" not in line
 
 
-def test_user_model_with_a_null_byte_is_rejected(project: Path) -> None:
-    (project / "own.py").write_bytes(b"def build(): ...\0")
+@pytest.mark.parametrize("source", [b"def build(): ...\0", b"\xff\xfe", b"x = " + b"[" * 3000 + b"]" * 3000])
+def test_user_model_that_cannot_be_parsed_is_rejected(project: Path, source: bytes) -> None:
+    (project / "own.py").write_bytes(source)
     (line,) = model_problems("own:build")
     assert "own.py is not valid Python" in line
 
@@ -126,13 +128,15 @@ def test_unusable_directories_are_rejected(project: Path) -> None:
     (project / "hidden" / ".git").mkdir(parents=True)
     expected: dict[str, Any] = {
         "no_such": "which does not exist; create it with a folder of images",
+        "~nosuchuser/x": "which does not exist",
+        "x" * 5000: "which does not exist",
         "file": "which is not a folder",
         "empty": "which holds no folders",
         "hidden": "which holds no folders",
     }
     for name, fragment in expected.items():
         (line,) = folder_problems(name)
-        assert line.startswith(f"data.path is '{name}'")
+        assert line.startswith(f"data.path is '{name[:50]}")
         assert fragment in line
 
 

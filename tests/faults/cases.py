@@ -1,29 +1,18 @@
 """User errors and faults, each with the one line that reports it.
 
-`python -m tests.faults.cases` lists them, and the tests of faults that are not a line of a table: real processes that
-crash, are killed or lose their output, edits while a stage runs, locked stores, servers that fail.
+`python -m tests.faults.cases` lists them.
 """
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-_OF_CASES = "tests/faults/test_bad_input.py"
-_TESTS = (
-    "tests/faults",
-    "tests/inputs/test_snapshot.py",
-    "tests/pipeline/test_edits.py",
-    "tests/pipeline/test_own_code.py",
-    "tests/tracking/test_creation.py",
-)
 Arrange = Callable[[Path, pytest.MonkeyPatch], None]
 
 
@@ -62,41 +51,20 @@ def all_cases() -> list[Case]:
         cases_of_own_code,
         cases_of_params,
         cases_of_results,
-        cases_of_tasks,
     )
 
-    tasks = (cases_of_images, cases_of_models, cases_of_tasks, cases_of_own_code)
+    tasks = (cases_of_images, cases_of_models, cases_of_own_code)
     modules = (cases_of_params, cases_of_gpus, *tasks, cases_of_results, cases_of_locks)
     return [case for module in modules for case in module.CASES]
 
 
-class _Names:
-    """A plugin of pytest that keeps the names of the tests."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Takes the names."""
-        self.names = [item.nodeid for item in session.items]
-
-
-def tests_of_faults() -> list[str]:
-    """Names of the tests of faults outside the table."""
-    plugin = _Names()
-    with redirect_stdout(io.StringIO()):
-        pytest.main(["--collect-only", "-qq", "-m", "", "-n", "0", *_TESTS, f"--ignore={_OF_CASES}"], plugins=[plugin])
-    return plugin.names
-
-
 def main() -> None:
-    """Prints the stage and name of each case, the names of the tests, and the number of both."""
-    cases, tests = all_cases(), tests_of_faults()
+    """Prints the stage and name of each case, and their number."""
+    cases = all_cases()
     for case in cases:
         print(f"{case.command.split()[0]:14} {case.name}")
-    print(*tests, sep="\n")
     counts = ", ".join(f"{count} of {stage}" for stage, count in Counter(c.command.split()[0] for c in cases).items())
-    print(f"{len(cases)} cases: {counts}; {len(tests)} tests of faults")
+    print(f"{len(cases)} cases: {counts}")
 
 
 if __name__ == "__main__":

@@ -89,6 +89,7 @@ def test_hostile_text_gives_one_line_at_once(name: str) -> None:
     assert fragment in str(caught.value)
     (line,) = caught.value.args
     assert len(line) < 200
+    assert line.isprintable()
 
 
 @pytest.mark.parametrize("section", ["train", "variants"])
