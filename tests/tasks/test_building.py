@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from halfstep import files, precision
 from halfstep.errors import HalfstepError, PrecisionError, TaskError
@@ -169,14 +172,117 @@ BAD_TASKS = {
     ),
     "unknown loss": ("return changed(compile={'optimizer': 'adam', 'loss': 'none_such'})", "cannot be trained: "),
     "lower is better": ("return changed(score_name='mae')", "name it 'neg_mae'"),
+    "random weights": (
+        "import os\nrandom = keras.initializers.Constant(int.from_bytes(os.urandom(2), 'big') / 65536)\n"
+        "m = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, kernel_initializer=random)])\n"
+        "return changed(model=m)",
+        r"has other initial weights \(sequential",
+    ),
+    "another layer each second time": (
+        "global BUILT\nBUILT = not globals().get('BUILT')\n"
+        "last = [keras.layers.Dense(1)] if BUILT else []\n"
+        "return changed(model=keras.Sequential([keras.Input((4,)), keras.layers.Dense(1), *last]))",
+        "has a model with other weights when it is built again",
+    ),
+    "random score": (
+        "import os\nreturn changed(score=lambda y, p: np.frombuffer(os.urandom(len(y)), 'uint8').astype(float))",
+        "gives another score with the same weights",
+    ),
+    **{
+        f"changed {name}": (f"{call}\nreturn changed()", re.escape(f"changed {setting}"))
+        for name, setting, call in (
+            ("floatx", "keras.config.floatx from float32 to float16", "keras.config.set_floatx('float16')"),
+            (
+                "image format",
+                "keras.config.image_data_format from channels_last to channels_first",
+                "keras.config.set_image_data_format('channels_first')",
+            ),
+            ("epsilon", "keras.config.epsilon from 1e-07 to 0.001", "keras.config.set_epsilon(1e-3)"),
+            ("seed of Keras", "the seed (keras.utils.set_random_seed)", "keras.utils.set_random_seed(7)"),
+            ("seed of TensorFlow", "the seed (tf.random.set_seed)", "tf.random.set_seed(7)"),
+            ("eager execution", "eager execution", "tf.config.run_functions_eagerly(True)"),
+            (
+                "TensorFloat-32",
+                "TensorFloat-32",
+                "tf.config.experimental.enable_tensor_float_32_execution(False)",
+            ),
+        )
+    },
+    **{
+        f"data raise {error}": (
+            f"def data():\n    yield X, Y\n    {error}\nreturn changed(train=generated(data))",
+            rf"{said} \(own_.*\.py, line 5\d",
+        )
+        for error, said in {
+            "np.load('gone.npy')": r"FileNotFoundError: \[Errno 2\] No such file or directory: 'gone.npy'",
+            "raise ValueError('no such picture')": "ValueError: no such picture",
+            "raise SystemExit('no more')": "SystemExit: no more",
+            "raise KeyboardInterrupt('no more')": "KeyboardInterrupt: no more",
+            "raise StopIteration('no more')": "RuntimeError: generator raised StopIteration",
+            "raise MemoryError('no more')": "MemoryError: no more",
+        }.items()
+    },
+    **{
+        f"{split} calls a function that raises {error}": (
+            f"def lost(x): {error}\n"
+            f"of = lambda x, y: (tf.ensure_shape(tf.{function}(lost, [x], tf.float32), (8, 4)), y)\n"
+            f"return changed({split}=batches().map(of))",
+            rf"{said} \(own_.*\.py, line 5\d",
+        )
+        for split, function, error, said in (
+            ("train", "numpy_function", "return {}['label']", "KeyError: 'label'"),
+            ("train", "numpy_function", "sys.exit(3)", "SystemExit: 3"),
+            ("validation", "py_function", "raise ValueError('no such sound')", "ValueError: no such sound"),
+        )
+    },
+    "PyDataset that raises": (
+        "class Rows(keras.utils.PyDataset):\n    def __len__(self): return 4\n"
+        "    def __getitem__(self, index): raise ValueError('no such row')\nreturn changed(train=Rows())",
+        r"no such row \(own_.*\.py, line 5",
+    ),
+    **{
+        f"{name} that raises": (
+            "def wrong(y, p): raise ValueError('not possible')\n"
+            f"return changed(compile={{'loss': 'mse', 'optimizer': 'sgd'}} | {{'{name}': {given}}})",
+            r"not possible \(own_.*\.py, line 5",
+        )
+        for name, given in (("loss", "wrong"), ("metrics", "[wrong]"))
+    },
 }
+GENERATED = """
+
+def generated(rows):
+    spec = tf.TensorSpec((None, 4), tf.float32), tf.TensorSpec((None, 1), tf.float32)
+    return tf.data.Dataset.from_generator(rows, output_signature=spec)
+
+"""
 
 
+@pytest.fixture
+def restored_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets each setting to what it is; `monkeypatch` does so again at the end, whatever it has become."""
+
+    class Settings:
+        floatx = property(lambda _: keras.config.floatx(), lambda _, value: keras.config.set_floatx(value))
+        epsilon = property(lambda _: keras.config.epsilon(), lambda _, value: keras.config.set_epsilon(value))
+        layout = property(
+            lambda _: keras.config.image_data_format(), lambda _, value: keras.config.set_image_data_format(value)
+        )
+        eager = property(
+            lambda _: tf.config.functions_run_eagerly(), lambda _, value: tf.config.run_functions_eagerly(value)
+        )
+
+    settings = Settings()
+    for name in ("floatx", "epsilon", "layout", "eager"):
+        monkeypatch.setattr(settings, name, getattr(settings, name))
+
+
+@pytest.mark.usefixtures("restored_settings")
 @pytest.mark.parametrize("name", BAD_TASKS)
 def test_task_that_cannot_be_used_is_refused_before_any_training(own: Own, name: str) -> None:
     body, message = BAD_TASKS[name]
     with pytest.raises(TaskError, match=message) as caught:
-        prepared(own(f"def build(*, batch_size, seed):\n    {body}\n"))
+        prepared(own(f"{GENERATED}\ndef build(*, batch_size, seed):\n{textwrap.indent(body, '    ')}\n"))
     assert "\n" not in str(caught.value)
     assert not (files.PREPARED / TASK_INFO.name).exists()
 
