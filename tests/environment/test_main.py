@@ -46,6 +46,18 @@ def test_stage_writes_the_files_that_other_stages_depend_on(
     assert {path.name: path.read_bytes() for path in Path("data/keys").iterdir()} == first
 
 
+def test_stage_imports_neither_tensorflow_nor_mlflow(
+    root: Path, tmp_path: Path, write_params: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_params()
+    program = (
+        "import sys; from stages.environment import main; assert main() == 0;"
+        "assert not {'tensorflow', 'keras', 'mlflow'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | {"PYTHONPATH": str(root)})
+
+
 def test_own_task_does_not_use_data_and_model(run: Callable[[], Any], write_params: Callable[..., Path]) -> None:
     Path("own.py").write_text("def build(*, batch_size, seed, width): ...")
     write_params(

@@ -109,7 +109,6 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     [
         ("environment", "pydantic_core"),
         (TRAIN, "libtensorflow_framework"),
-        ("compare", "scipy"),
     ],
 )
 def test_interrupted_import(command: str, library: str, start: Callable[[str], subprocess.Popen[str]]) -> None:

@@ -93,6 +93,7 @@ def test_directory_with_enough_space_is_accepted(tmp_path: Path) -> None:
         files.require_free_space(tmp_path / "not" / "yet" / "created", 1 << 60, "wait")
 
 
+@pytest.mark.slow
 def test_limit_on_the_size_of_files_gives_one_line(root: Path, tmp_path: Path, store_template: Path) -> None:
     """Every write of the stage meets the limit, in any library; this needs no separate file system."""
     store = shutil.copy(store_template, tmp_path / "mlflow.db")

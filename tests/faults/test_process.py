@@ -82,73 +82,37 @@ def test_limit_of_processor_time(project: Project) -> None:
     assert "the process of float32-0: SIGXCPU ended it: it used more processor time" in done.stderr
 
 
-def test_process_is_who_and_where_it_was(project: Project) -> None:
+def test_variables_keras_json_and_another_folder_change_no_result(project: Project) -> None:
     project.write()
     assert project.run().returncode == 0
     before = project.digest()
     shutil.rmtree(project.root / files.PREPARED)
     project.write(build="os.chdir('/tmp')\nos.fork()")
-    done = project.run()
+    (project.root / "keras").mkdir(exist_ok=True)
+    config = {"image_data_format": "channels_first", "floatx": "float16", "epsilon": 0.1, "backend": "torch"}
+    (project.root / "keras/keras.json").write_text(json.dumps(config))
+    variables = {"TF_USE_LEGACY_KERAS": "1", "MPLBACKEND": "nonsense", "KERAS_BACKEND": "jax", "COLUMNS": "0"}
+    done = project.run(**variables, PYTHONWARNINGS="error")
     assert done.returncode == 0, done.stderr
+    assert "own:build" in done.stdout
     assert project.digest() == before
 
 
-def test_thread_that_stays(project: Project) -> None:
-    project.write(build="import threading, time\nthreading.Thread(target=time.sleep, args=(300,), name='mine').start()")
-    assert project.run().returncode == 0
-    done = project.run("train", "--variant", "float32", "--seed", "0")
-    assert done.returncode == 0, done.stderr
-    assert "train: does not wait for threads that your code started: 'mine'" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("shell", "said"),
-    [
-        (">/dev/full", "standard output cannot be written (No space left on device); the stage goes on without it"),
-    ],
-)
-def test_stage_finishes_whoever_reads(project: Project, shell: str, said: str) -> None:
+def test_stage_finishes_whoever_reads(project: Project) -> None:
     project.write()
-    done = project.run(shell=shell)
+    done = project.run(shell=">/dev/full")
+    said = "standard output cannot be written (No space left on device); the stage goes on without it"
     assert (done.returncode, said in done.stderr) == (0, True), done.stderr
     assert "Traceback" not in done.stderr
     assert project.digest()
 
 
-def test_variables_of_the_user_change_nothing(project: Project) -> None:
+def test_variable_is_refused_before_any_work(project: Project) -> None:
     project.write()
-    variables = {"TF_USE_LEGACY_KERAS": "1", "MPLBACKEND": "nonsense", "KERAS_BACKEND": "jax", "COLUMNS": "0"}
-    done = project.run(**variables, PYTHONWARNINGS="error")
-    assert done.returncode == 0, done.stderr
-    assert "own:build" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("variables", "said"),
-    [
-        ({"PYTHONOPTIMIZE": "2"}, "PYTHONOPTIMIZE is 2: it removes checks"),
-        ({"TF_NUM_INTEROP_THREADS": "99999999999"}, "it must be a number of threads, 0 to 4096"),
-    ],
-    ids=str,
-)
-def test_variable_is_refused_before_any_work(project: Project, variables: dict[str, str], said: str) -> None:
-    project.write()
-    done = project.run("environment", **variables)
+    done = project.run("environment", PYTHONOPTIMIZE="2")
     assert done.returncode == 1
-    assert said in done.stderr
+    assert "PYTHONOPTIMIZE is 2: it removes checks" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_keras_json_changes_no_result(project: Project) -> None:
-    project.write()
-    assert project.run().returncode == 0
-    before = project.digest()
-    (project.root / "keras").mkdir(exist_ok=True)
-    config = {"image_data_format": "channels_first", "floatx": "float16", "epsilon": 0.1, "backend": "torch"}
-    (project.root / "keras/keras.json").write_text(json.dumps(config))
-    done = project.run()
-    assert done.returncode == 0, done.stderr
-    assert project.digest() == before
 
 
 def test_later_epoch_with_other_batches(project: Project) -> None:

@@ -166,6 +166,14 @@ def child_environment(root: Path) -> dict[str, str]:
     }
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs a run of the whole pipeline is slow."""
+    for item in items:
+        if "finished" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """The project's working tree in a new git repository, before any stage has run."""

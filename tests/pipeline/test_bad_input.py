@@ -17,11 +17,3 @@ def test_dvc_repro_stops_before_any_file_is_changed(finished: Checkout) -> None:
     assert "params.yaml: train.epochs is -1; it must be an integer of at least 0" in done.stderr
     assert "Traceback" not in done.stderr
     assert finished.snapshot() == before
-
-
-def test_environment_imports_neither_tensorflow_nor_mlflow(finished: Checkout) -> None:
-    program = (
-        "import sys; from stages.environment import main; main();"
-        "print({'tensorflow', 'keras', 'mlflow'} & set(sys.modules))"
-    )
-    assert finished.check_output("python", "-c", program) == "set()\n"

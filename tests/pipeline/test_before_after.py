@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
 
@@ -19,7 +17,6 @@ def commands(root: Path) -> list[str]:
     return re.split(r"```(?:bash)?\n", section)[1].strip().splitlines()
 
 
-@pytest.mark.slow
 def test_both_results_are_kept(copied: Checkout, root: Path) -> None:
     copied.check_output("git", "rm", "--quiet", "--cached", "dvc.lock")  # as it is after a first `dvc repro`
     copied.check_output("git", "commit", "--quiet", "--message", "No results yet")

@@ -37,7 +37,6 @@ def test_every_bound_is_tried() -> None:
     assert tried | {"max_seconds": JUST_ABOVE_0} == lower_bounds()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bounds", BOUNDS, ids=lambda bounds: ",".join(bounds))
 def test_parameters_at_their_lower_bounds(copied: Checkout, bounds: dict[str, float]) -> None:
     as_needed = {name: None for name in lower_bounds() if ProfileParams.model_fields[name].default is None}

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 SHOWN = {
     "metrics show": ("mixed_bfloat16.speedup_train", "float32.test_accuracy", "mixed_bfloat16.verdict"),
-    "metrics diff HEAD~1": ("mixed_bfloat16.accuracy_delta",),
-    "params diff HEAD~1 --all": ("variants.mixed_bfloat16",),
     "exp show --csv": ("mixed_bfloat16.speedup_train", "train.learning_rate"),
-    "stage list": ("train@mixed_bfloat16-0",),
-    "dag": ("environment", "compare"),
 }
 
 
@@ -46,8 +42,3 @@ def test_plots_show_draws_all_plots(finished: Checkout, tmp_path: Path) -> None:
     )
     assert [title for title in titles if title not in page] == []
     assert "<DVC_METRIC_" not in page
-
-
-def test_plots_diff_draws_two_revisions(finished: Checkout, tmp_path: Path) -> None:
-    finished.check_output("dvc", "plots", "diff", "HEAD", "workspace", "--out", str(tmp_path / "plots"))
-    assert "Latency of inference" in (tmp_path / "plots/index.html").read_text(encoding="utf-8")

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.faults.cases_of_own_code import own_code
 
 if TYPE_CHECKING:
@@ -39,7 +37,6 @@ TASK = {
 }
 
 
-@pytest.mark.slow
 def test_edit_during_each_stage(copied: Checkout) -> None:
     (copied.root / "own.py").write_text(own_code(build=EDIT))
     copied.configure(TASK)

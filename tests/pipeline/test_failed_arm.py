@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
 
@@ -24,7 +22,6 @@ def fragile(input_shape, classes):
 '''
 
 
-@pytest.mark.slow
 def test_failed_training_is_reported_and_not_measured(copied: Checkout) -> None:
     (copied.root / "mymodels.py").write_text(MODEL, encoding="utf-8")
     copied.configure({"model.name": "mymodels:fragile"})

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from halfstep import files
+from halfstep.__main__ import main
 from halfstep.results.comparison import COMPARISON, Comparison
 from tests.pipeline.conftest import PROJECT, SMALL_BY_SET, Checkout, Folder
 
@@ -27,12 +28,21 @@ from tests.pipeline.conftest import PROJECT, SMALL_BY_SET, Checkout, Folder
         (("own.py", "--variants", "float32,float8"), "float8"),
     ],
 )
-def test_mistake_is_named_and_nothing_is_made(folder: Folder, arguments: tuple[str, ...], said: str) -> None:
+def test_mistake_is_named_and_nothing_is_made(
+    folder: Folder,
+    arguments: tuple[str, ...],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     (folder.path / "own.py").write_text("")
-    done = folder.halfstep("judge", *arguments)
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr
-    assert said in done.stderr.splitlines()[-1]
+    monkeypatch.chdir(folder.path)
+    with pytest.raises(SystemExit) as ended:
+        main(["judge", *arguments])
+    stderr = capfd.readouterr().err
+    assert ended.value.code == 2
+    assert "Traceback" not in stderr
+    assert said in stderr.splitlines()[-1]
     assert sorted(path.name for path in folder.path.iterdir()) == [".git", "own.py"]
 
 

@@ -88,7 +88,6 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_task_outside_the_checkout_is_trained_measured_and_compared(copied: Checkout, repository: Path) -> None:
     copied.configure(
         {

@@ -329,7 +329,6 @@ def test_params_of_two_variants_differ_only_in_their_entries(runs: dict[str, Run
     assert not [name for name in before if name.startswith("variants")]
 
 
-@pytest.mark.slow
 def test_model_loads_in_plain_keras(finished: Checkout, tmp_path: Path) -> None:
     program = (
         "import sys, keras, numpy;"

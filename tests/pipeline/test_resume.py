@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,18 +93,6 @@ def killed(copied: Checkout, tmp_path: Path) -> Killed:
     return Killed(copied, tmp_path / "log")
 
 
-def after_s(seconds: float, line: str = "") -> Callable[[Killed], bool]:
-    """So many seconds after it has printed this."""
-    since_s: list[float] = []
-
-    def is_due(killed: Killed) -> bool:
-        if not since_s and line in killed.output:
-            since_s.append(time.monotonic())
-        return bool(since_s) and time.monotonic() > since_s[0] + seconds
-
-    return is_due
-
-
 def goes_on_after(repeats: int) -> str:
     return f"profile: goes on after {repeats} repeats of an earlier measurement" if repeats else ""
 
@@ -122,10 +109,6 @@ def kill_again_and_again(killed: Killed, moments: Sequence[Callable[[Killed], bo
 
 def repeat_counted(number: int) -> Callable[[Killed], bool]:
     return lambda killed: killed.repeats >= number
-
-
-def measured(killed: Killed) -> bool:
-    return "s of timing" in killed.output
 
 
 def results_begun(killed: Killed) -> bool:
@@ -152,16 +135,9 @@ def verdicts(checkout: Checkout) -> dict[str, str]:
     return {name: value for name, value in candidate.items() if name.startswith("verdict")}
 
 
-@pytest.mark.slow
-def test_measurement_that_is_killed_five_times_goes_on(killed: Killed) -> None:
-    """At last before the results were written. A trace without steps is a warning."""
-    moments = [
-        after_s(1.0),  # while TensorFlow is imported
-        repeat_counted(1),
-        lambda killed: bool(killed.kept("traces/*")),
-        results_begun,
-        measured,
-    ]
+def test_measurement_that_is_killed_three_times_goes_on(killed: Killed) -> None:
+    """At last while the results were written. A trace without steps is a warning."""
+    moments = [repeat_counted(1), lambda killed: bool(killed.kept("traces/*")), results_begun]
     kill_again_and_again(killed, moments)
     assert killed.repeats == 3
     (trace,) = killed.kept("traces/mixed_bfloat16/**/*.xplane.pb")
@@ -219,7 +195,6 @@ def begins(lines: Sequence[str], expected: Sequence[tuple[str, str]]) -> bool:
     return len(lines) == len(starts) and all(line.startswith(start) for line, start in zip(lines, starts, strict=True))
 
 
-@pytest.mark.slow
 def test_what_fails_beside_the_timing_is_a_warning(copied: Checkout, tmp_path: Path) -> None:
     """A profiler that cannot start, and weights that are damaged. Another occasion is measured anew, and both stay."""
     (tmp_path / "sitecustomize.py").write_text(PROFILER_RUNS)
@@ -253,29 +228,3 @@ def test_what_fails_beside_the_timing_is_a_warning(copied: Checkout, tmp_path: P
 
 def kept_folders(checkout: Checkout) -> list[Path]:
     return sorted((checkout.root / ".halfstep/profile").iterdir())
-
-
-@pytest.fixture
-def small_disk(copied: Checkout) -> Iterator[Path]:
-    """A file system that has no room for a trace, for what is kept of measurements."""
-    folder = copied.root / ".halfstep/profile"
-    shutil.rmtree(folder)
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
-    if os.getuid() or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("a file system may not be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-@pytest.mark.slow
-def test_full_disk_while_tracing_is_a_warning(copied: Checkout, small_disk: Path) -> None:
-    copied.configure({"profile.trace_steps": 30})  # over 1 MB each
-    done = copied.stage("profile")
-    assert done.returncode == 0, done.stderr
-    lines = warning_lines(done.stdout)
-    assert begins(lines, [(name, extras.TRACE) for name in (*VARIANTS, "_control")]), done.stdout
-    assert all("(the trace cannot be written (No space left on device))" in line for line in lines), lines
-    assert len(list(small_disk.glob("*/repeat-*.json"))) == 2
-    assert copied.stage("compare").returncode == 0
-    assert set(verdicts(copied)) == {"verdict", "verdict_inference_b1"}

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.pipeline.conftest import LIMIT_S, child_environment
 
 if TYPE_CHECKING:
@@ -52,7 +50,6 @@ def test_without_formats_an_empty_table_is_written_and_tensorflow_is_not_importe
     assert finished.check_output("python", "-c", code).splitlines()[-1] == "False"
 
 
-@pytest.mark.slow
 def test_formats_are_exported_timed_judged_and_logged_also_after_kills(copied: Checkout, tmp_path: Path) -> None:
     """Killed after the first export, and after the first repeat: what was finished is taken over."""
     copied.configure({"serve.formats": ["keras", "litert", "saved_model"], "serve.batch_sizes": [1, 4]})

@@ -5,15 +5,12 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.pipeline.conftest import Checkout
 
 
-@pytest.mark.slow
 def test_speed_is_compared_without_a_training(copied: Checkout, tmp_path: Path) -> None:
     output = copied.check_output("dvc", "exp", "run", "-S", "train.epochs=0")
     assert "train mixed_bfloat16 seed 0: not trained (train.epochs is 0)" in output

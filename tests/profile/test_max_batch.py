@@ -187,6 +187,7 @@ def test_default_limit_respects_the_control_group(monkeypatch: pytest.MonkeyPatc
     max_batch._half_of_free_mib.cache_clear()
 
 
+@pytest.mark.slow
 def test_child_runs_with_the_onednn_setting_of_its_variant() -> None:
     """TensorFlow reads the setting at import. The child checks it when it compiles the model."""
     attempt = try_batch(config("tiny", 8, Variant(policy="float32", onednn=False)), 8, 1024)

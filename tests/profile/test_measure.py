@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import sys
 import time
 from collections import Counter
@@ -45,15 +46,24 @@ CANDIDATES = ("mixed_bfloat16", "mixed_float16")
 MEASURES = ("train", "inference_b1")
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """All processes are forked from interpreters that have not imported TensorFlow."""
+@pytest.fixture(scope="module")
+def of_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the workers. All are forked from the same servers, which have not imported TensorFlow."""
     fork_server.stop_servers()  # of other tests
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr(fork_server, "PRELOADED", [fake_worker.__name__])
-    monkeypatch.setattr(runner, "stop_servers", lambda: None)
-    yield tmp_path
-    fork_server.stop_servers()
+    folder = tmp_path_factory.mktemp("workers")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER, str(folder))
+        patch.setattr(fork_server, "PRELOADED", [fake_worker.__name__])
+        patch.setattr(runner, "stop_servers", lambda: None)
+        yield folder
+        fork_server.stop_servers()
+
+
+@pytest.fixture(autouse=True)
+def folder(of_workers: Path) -> Path:
+    for path in of_workers.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return of_workers
 
 
 def configs(*names: str) -> dict[str, ArmConfig]:
@@ -439,6 +449,7 @@ def test_cuda_is_asked_once_which_gpu_it_uses(known: bool, folder: Path, monkeyp
 @pytest.mark.usefixtures("cold_python")
 def test_workers_end_with_the_server(folder: Path) -> None:
     """A stage that is killed leaves no process that stands still."""
+    fork_server.stop_servers()  # the process below starts its own
     pid = os.fork()
     if pid == 0:
         os.setpgid(0, 0)

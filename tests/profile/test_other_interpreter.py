@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import psutil
+import pytest
 
 from halfstep import interpreters
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
@@ -15,6 +16,7 @@ from halfstep.tasks.spec import TaskSpec
 from tests.other_interpreter import other_interpreter
 
 
+@pytest.mark.slow
 def test_worker_computes_in_the_interpreter_of_its_entry(tmp_path: Path, folder: Path) -> None:
     other = other_interpreter(tmp_path / "venv")
     interpreter = interpreters.look(str(other))

@@ -53,6 +53,7 @@ from tests.fake_nvml import FakeNvml
 from tests.nvml_recordings import a100
 from tests.profile.arm_records import ARMS, BRIDGE, ENTRIES
 
+pytestmark = pytest.mark.slow  # test_measure.py measures with workers that answer at once
 PROTOCOL = ProfileParams(
     processes=2,
     rounds=3,
@@ -172,8 +173,7 @@ def test_bridging_arm_has_the_xla_that_is_in_force_where_the_entry_leaves_it_to_
     ("xla", "found"),
     [
         (None, bool(fingerprint.gpus())),
-        pytest.param(False, False, marks=pytest.mark.slow),
-        pytest.param(True, True, marks=pytest.mark.slow),
+        (True, True),
     ],
 )
 def test_xla_in_force_is_recorded(folder: Path, xla: bool | None, found: bool) -> None:
@@ -193,7 +193,6 @@ def test_prediction_is_compiled_as_the_training_step(in_force: bool) -> None:
     assert worker._prediction(worker._model)._jit_compile is in_force
 
 
-@pytest.mark.slow
 def test_one_bridging_arm_serves_all_candidates_with_the_same_settings(folder: Path) -> None:
     entries = {
         "float32": Variant(policy="float32"),
@@ -424,7 +423,6 @@ def test_killed_worker_is_reported_in_one_line(folder: Path) -> None:
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.slow
 def test_temporary_folder_may_have_a_long_path_and_is_left_empty(folder: Path, root: Path, tmp_path: Path) -> None:
     """The path of a socket may have 107 bytes. AutoGraph writes a file for each function, which a worker leaves."""
     temporary = tmp_path / ("t" * 150)
@@ -464,7 +462,6 @@ def test_ctrl_c_does_not_reach_a_worker(folder: Path) -> None:
         assert worker.call("train_round", 1) > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("alone", [True, False], ids=["a worker", "the stage"])
 def test_stop_is_in_no_time(alone: bool, folder: Path, root: Path) -> None:
     """A round in which a worker was stopped is repeated. Ctrl-Z does not reach a worker, which ends its turn."""

@@ -241,6 +241,7 @@ def computes(layer: keras.layers.Layer) -> bool:
     return not isinstance(layer, keras.Model | keras.layers.InputLayer)
 
 
+@pytest.mark.slow
 def test_saved_models_load_in_plain_keras_with_the_same_types_and_predictions(tmp_path: Path) -> None:
     cases = [
         (functional, "first"),

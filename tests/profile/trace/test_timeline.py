@@ -174,6 +174,7 @@ def build(*, batch_size, seed):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("xla", [False, True])
 def test_what_xla_compiled_for_a_cpu_is_not_idle_time(own: Own, xla: bool) -> None:
     """Keras compiles a convolution in groups with XLA even where the step is not."""
