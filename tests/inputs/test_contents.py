@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dvc_data.hashfile.cache import Timeout  # type: ignore[attr-defined]
+from dvc_data.hashfile.state import State
 
 from halfstep.inputs import contents
-from halfstep.inputs.contents import DATABASE, Contents
+from halfstep.inputs.contents import MEMORY, Contents
+
+DATABASE = MEMORY / "hashes/local/cache.db"
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +39,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     open_file = Path.open
 
     def recorded(path: Path, *arguments: object, **others: object) -> object:
-        names.append(path.name)
+        if path.parent.name in ("pictures", "other"):
+            names.append(path.name)
         return open_file(path, *arguments, **others)  # type: ignore[call-overload]
 
     monkeypatch.setattr(Path, "open", recorded)
@@ -114,18 +119,39 @@ def test_damaged_memory_is_made_again(folder: Path, damage: bytes | None, opened
     assert opened == []
 
 
+@pytest.mark.parametrize("entry", ["{", "[]", "{}", '{"checksum": 1, "hash_info": 1}'])
+def test_damaged_entry_is_not_used(folder: Path, entry: str) -> None:
+    first = read(folder)
+    with sqlite3.connect(DATABASE) as other:
+        other.execute("UPDATE Cache SET value = ?", (entry,))
+    assert read(folder) == read(folder) == first
+
+
 def test_what_cannot_be_remembered_is_read(folder: Path) -> None:
-    DATABASE.mkdir(parents=True)
+    MEMORY.parent.mkdir()
+    MEMORY.write_text("")
     assert read(folder) == read(folder) == {"a": sha256("a"), "b": sha256("b")}
 
 
-def test_locked_memory_is_not_waited_for_long(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_in_another_encoding_is_remembered(folder: Path, opened: list[str]) -> None:
+    name = os.fsdecode(b"\xe9")
+    (folder / name).write_text("c")
+    os.utime(folder / name, ns=(10**18, 10**18))
+    opened.clear()
+    assert read(folder, name) == read(folder, name) == {name: sha256("c")}
+    assert opened == [name]
+
+
+def test_locked_memory_is_done_without(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(*_: object) -> object:
+        raise Timeout("database is locked")
+
     first = read(folder)
-    with sqlite3.connect(DATABASE) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        monkeypatch.setattr(contents, "BUSY_S", 0.05)
+    with monkeypatch.context() as patches:
+        patches.setattr(State, "get_many", locked)
+        patches.setattr(State, "save_many", locked)
         assert read(folder) == first
-    assert read(folder) == first
+    assert DATABASE.is_file()
 
 
 def test_two_processes_at_once(folder: Path, root: Path) -> None:
@@ -165,13 +191,12 @@ def test_interrupted_reading_remembers_what_it_read(
 ) -> None:
     read_file = Contents._read
 
-    def interrupted(reader: Contents, folder: Path, name: str, state: str) -> object:
-        if name == "b":
+    def interrupted(reader: Contents, path: Path) -> str:
+        if path.name == "b":
             raise KeyboardInterrupt
-        return read_file(reader, folder, name, state)
+        return read_file(reader, path)
 
     monkeypatch.setattr(Contents, "_read", interrupted)
-    monkeypatch.setattr(contents, "_PIECE", 1)
     with pytest.raises(KeyboardInterrupt):
         read(folder)
     monkeypatch.setattr(Contents, "_read", read_file)
