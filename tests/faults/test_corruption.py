@@ -68,10 +68,7 @@ def dvc(*arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("damaged", ["a.csv", "the listing of the directory"])
-def test_damaged_object_in_the_cache_of_dvc(
-    damaged: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_object_in_the_cache_of_dvc(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, value in {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -85,7 +82,7 @@ def test_damaged_object_in_the_cache_of_dvc(
     dvc("repro")
     digest = files.verify_manifest(files.PREPARED)
     copies = [path for path in Path(".dvc/cache/files").rglob("*") if path.is_file()]
-    (cached,) = [path for path in copies if (path.read_bytes() == b"a" * 999 if damaged == "a.csv" else path.suffix)]
+    (cached,) = [path for path in copies if path.read_bytes() == b"a" * 999]
     content = bytearray(cached.read_bytes())
     content[-20] ^= 1
     cached.chmod(0o644)
@@ -93,12 +90,6 @@ def test_damaged_object_in_the_cache_of_dvc(
     cached.chmod(0o444)  # as DVC leaves it
     shutil.rmtree(files.PREPARED)
 
-    if damaged != "a.csv":  # DVC detects this: it restores nothing, and runs the stage again
-        assert subprocess.run(["dvc", "checkout"], capture_output=True, check=False).returncode != 0
-        assert not (files.PREPARED / "a.csv").exists()
-        dvc("repro")
-        assert files.verify_manifest(files.PREPARED) == digest
-        return
     dvc("checkout")
     assert "up to date" in dvc("status")  # DVC does not detect the damage
     with pytest.raises(

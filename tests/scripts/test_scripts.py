@@ -413,7 +413,6 @@ def test_score_by_a_metric_that_the_script_compiles(project: ScriptProject, metr
 BAD_SCORES = {
     "no metric": ("auc", "", 0.1, "task.score is 'auc', which is not a metric that the script compiles (accuracy)"),
     "no margin": ("measures:certainty", "return -np.abs(y_true - y_pred.argmax(1))", None, "compare.quality_margin is"),
-    "shape": ("measures:certainty", "return y_pred", 0.1, "returns shape (32, 2) for 32 examples; it must return one"),
     "raises": (
         "measures:certainty",
         "return y_pred.nothing",
