@@ -74,6 +74,17 @@ def test_second_repro_runs_only_environment(finished: Checkout) -> None:
     assert finished.check_output("git", "status", "--porcelain") == ""
 
 
+def test_dvc_repro_stops_before_any_file_is_changed(finished: Checkout) -> None:
+    before = finished.snapshot()
+    with finished.restored("params.yaml"):
+        finished.configure({"train.epochs": -1})
+        done = finished.run("dvc", "repro")
+    assert done.returncode != 0
+    assert "params.yaml: train.epochs is -1; it must be an integer of at least 0" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert finished.snapshot() == before
+
+
 def test_results_of_an_unlisted_variant_are_removed_and_later_restored(copied: Checkout) -> None:
     copied.configure({"train.variants": ["float32"]})
     copied.check_output("python", "-m", "stages.environment")
