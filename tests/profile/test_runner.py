@@ -193,15 +193,22 @@ def test_prediction_is_compiled_as_the_training_step(in_force: bool) -> None:
     assert worker._prediction(worker._model)._jit_compile is in_force
 
 
-def test_one_bridging_arm_serves_all_candidates_with_the_same_settings(folder: Path) -> None:
+def test_one_bridging_arm_serves_all_candidates_with_the_same_settings() -> None:
     entries = {
         "float32": Variant(policy="float32"),
         "mixed_float16": Variant(policy="mixed_float16", onednn=False),
         "mixed_bfloat16": Variant(policy="mixed_bfloat16", onednn=False),
         "float32_onednn_off": Variant(policy="float32", onednn=False),
     }
-    measurement = run({name: config(entry) for name, entry in entries.items()}, folder)
-    assert [*measurement.records] in ([*entries, BRIDGE], [*entries])  # a candidate that is slow alone needs none
+    records = {}
+    for name, entry in entries.items():
+        in_force = InForce(policy=entry.policy, xla=False, tf32=True, onednn=name == "float32", batch_size=8)
+        settings: Any = SimpleNamespace(in_force=in_force, configuration=SimpleNamespace(device="CPU"))
+        records[name] = ArmRecord(entry, settings)
+    arms = bridging_arms({name: config(entry) for name, entry in entries.items()}, records, "float32")
+    assert {name: arm.variant for name, arm in arms.items()} == {
+        BRIDGE: Variant(policy="float32", onednn=False, xla=False)
+    }
 
 
 def test_protocol_describes_the_measurement(measurement: Measurement) -> None:
