@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -228,3 +229,28 @@ def test_what_fails_beside_the_timing_is_a_warning(copied: Checkout, tmp_path: P
 
 def kept_folders(checkout: Checkout) -> list[Path]:
     return sorted((checkout.root / ".halfstep/profile").iterdir())
+
+
+@pytest.fixture
+def small_disk(copied: Checkout) -> Iterator[Path]:
+    """A file system that has no room for a trace, for what is kept of measurements."""
+    folder = copied.root / ".halfstep/profile"
+    shutil.rmtree(folder)
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
+    if os.getuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a file system may not be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_full_disk_while_tracing_is_a_warning(copied: Checkout, small_disk: Path) -> None:
+    copied.configure({"profile.trace_steps": 30})  # over 1 MB each
+    done = copied.stage("profile")
+    assert done.returncode == 0, done.stderr
+    lines = warning_lines(done.stdout)
+    assert begins(lines, [(name, extras.TRACE) for name in (*VARIANTS, "_control")]), done.stdout
+    assert all("(the trace cannot be written (No space left on device))" in line for line in lines), lines
+    assert len(list(small_disk.glob("*/repeat-*.json"))) == 2
+    assert copied.stage("compare").returncode == 0
+    assert set(verdicts(copied)) == {"verdict", "verdict_inference_b1"}
