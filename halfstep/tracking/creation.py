@@ -19,6 +19,7 @@ _CREATE_S = 60.0  # to create the tables takes seconds
 
 def create_tables(path: Path) -> None:
     """Makes all tables, unless the store has some; its identifier stays. One process at a time does so."""
+    path = path.resolve()  # a link stays one
     if _has_tables(path):
         return
     lock = path.with_name(f".{path.name}.lock")

@@ -142,7 +142,7 @@ def identity(tracking: TrackingParams) -> dict[str, Any]:
     one has another random identifier, and after `log_again`.
 
     Raises:
-        TrackingError: the SQLite file cannot be used.
+        TrackingError: the SQLite file cannot be used, or was moved without its folder of artifacts.
         DataError: the folder of artifacts cannot be written.
     """
     uri = resolve_uri(tracking)
@@ -150,6 +150,7 @@ def identity(tracking: TrackingParams) -> dict[str, Any]:
     identifiers = (str(application_id(path)), _folder_id(artifact_folder(path))) if path else ()
     if path:
         require_known_revision(path)
+        _require_artifacts_beside(path, tracking.experiment)
     parts = (without_password(uri), tracking.experiment, _known_id(_log_again_file()), *identifiers)
     return {"sha256": hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()}
 
@@ -173,11 +174,6 @@ def artifact_location(uri: str) -> str | None:
 def path_of(uri: str) -> Path:
     """The path that a `file:` URI names."""
     return Path(unquote(urlsplit(uri).path))
-
-
-def is_elsewhere(place: str, folder: str) -> bool:
-    """Whether a place that halfstep has chosen for artifacts is not this folder; both are URIs."""
-    return place.startswith("file:") and place != folder and Path(place).name == Path(folder).name
 
 
 def has_artifacts(artifact_uri: str) -> bool:
@@ -254,6 +250,17 @@ def _first_value(path: Path, query: str, *values: str) -> str | None:
         row = connection.execute(query, values).fetchone()
         return str(row[0]) if row else None
     return None
+
+
+def _require_artifacts_beside(path: Path, experiment: str) -> None:
+    """Refuses an experiment of halfstep whose artifacts MLflow keeps in another project's folder."""
+    place = _first_value(path, "SELECT artifact_location FROM experiments WHERE name = ?", experiment) or ""
+    folder = artifact_folder(path)
+    if place.startswith("file:") and place != folder.as_uri() and path_of(place).name == folder.name:
+        raise TrackingError(
+            f"tracking.experiment is '{experiment}', whose artifacts {path} keeps in {path_of(place)}: the project was "
+            "moved or copied; choose another name, or move it back"
+        )
 
 
 def require_known_revision(path: Path) -> None:

@@ -136,13 +136,6 @@ class Tracker:
                 f"tracking.experiment is '{name}', which has been deleted in {self._shown_uri}; restore it with "
                 f"`mlflow experiments restore --experiment-id {number}`, or choose another name"
             )
-        folder = store.artifact_location(uri)
-        if folder is not None and store.is_elsewhere(str(known.artifact_location), folder):
-            raise TrackingError(
-                f"tracking.experiment is '{name}', whose artifacts {self._shown_uri} keeps in "
-                f"{store.path_of(str(known.artifact_location))}: the project was moved or copied; choose another name, "
-                "or move it back"
-            )
         return str(known.experiment_id)
 
     def _created_experiment(self, name: str, uri: str) -> Experiment:

@@ -69,8 +69,8 @@ def test_store_of_a_project_that_was_copied_is_refused(
     monkeypatch.chdir(elsewhere)
     monkeypatch.delenv("MLFLOW_TRACKING_URI")  # which MLflow sets
     with pytest.raises(TrackingError, match=rf"keeps in {project / 'mlruns'}: the project was moved or copied; choose"):
-        Tracker(TrackingParams())
-    assert Tracker(TrackingParams(experiment="copy"))
+        store.identity(TrackingParams())
+    assert store.identity(TrackingParams(experiment="copy"))
 
 
 def test_new_store_is_like_the_one_that_mlflow_makes(here: Path, store_template: Path) -> None:
