@@ -149,14 +149,6 @@ class Trace:
         cast_us = math.fsum(row.self_time_us for row in self.compute if row.is_cast)
         return cast_us / 1e3 / steps / (self.device_count or 1)
 
-    def operation_per_step(self, operation: Operation, steps: int) -> tuple[float, float]:
-        """Occurrences and self time in milliseconds of an operation, in one of `steps` steps.
-
-        The trace sums operations over all devices; those of the device are given for one device.
-        """
-        repetitions = steps * (self.device_count or 1) if operation.host_or_device == "Device" else steps
-        return operation.occurrences / repetitions, operation.self_time_us / 1e3 / repetitions
-
     @property
     def compute(self) -> tuple[Operation, ...]:
         """The kernels of a GPU, elsewhere the host's operations without the input pipeline and collectives."""

@@ -196,7 +196,7 @@ def test_idle_devices_of_a_host_change_nothing(xspaces: ModuleType, save: Save) 
     among = read_trace(save(xspaces.gpu_space(kernels, devices=8, on_device={n: [] for n in range(1, 8)}), "among"))
     assert (alone.device_count, among.device_count) == (1, 1)
     for before, after in zip(alone.operations, among.operations, strict=True):
-        assert among.operation_per_step(after, 4) == pytest.approx(alone.operation_per_step(before, 4))
+        assert (after.occurrences, after.self_time_us) == (before.occurrences, before.self_time_us)
 
 
 def test_kernels_that_xprof_leaves_out_count(xspaces: ModuleType, save: Save) -> None:
