@@ -81,6 +81,12 @@ def test_what_is_no_interpreter_is_refused_with_one_line(tmp_path: Path) -> None
     assert line.startswith(f"variants.old.python is '{tmp_path}', which is not a program")
 
 
+_OF_TRAININGS = {
+    *interpreters._OF_TRAININGS,
+    "PIL",
+    "dvc_data",
+    "dvc_objects",
+}  # those of DVC may be absent
 _TIMED = ("profile.worker", "profile.max_batch", "prepare.inspection")
 
 
@@ -88,7 +94,7 @@ _TIMED = ("profile.worker", "profile.max_batch", "prepare.inspection")
     ("names", "of_parent", "further"),
     [
         (_TIMED, ("halfstep/tracking/", "halfstep/profile/trace/xprof.py"), {"mlflow"}),  # scripts bring their own
-        (("train.stage",), ("halfstep/profile/trace/xprof.py",), {*interpreters._OF_TRAININGS, "PIL"}),  # of MLflow
+        (("train.stage",), ("halfstep/profile/trace/xprof.py",), _OF_TRAININGS),
     ],
 )
 def test_processes_import_nothing_else_of_halfstep_s_packages(

@@ -10,7 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +42,19 @@ class Contents(AbstractContextManager):
     """
 
     def __init__(self, label: str, root: Path | None = None) -> None:
-        from halfstep.inputs.memory import Memory  # DVC's modules take 0.1 s, and only those who read files need them
-
         self.label = label
         self._root = None if root is None else root.resolve()
-        self._memory = Memory(files.original_root() / MEMORY)
+        self._memory = None
+        with suppress(ImportError):  # a variant's own interpreter has no DVC; it reads all files
+            from halfstep.inputs.memory import Memory  # takes 0.1 s, and only those who read files need it
+
+            self._memory = Memory(files.original_root() / MEMORY)
         self._note_at = time.monotonic() + FIRST_NOTE_S
         self._files_read, self._bytes_read = 0, 0
 
     def __exit__(self, *_: object) -> None:
-        self._memory.close()
+        if self._memory is not None:
+            self._memory.close()
 
     def of(self, folder: Path, names: Iterable[str]) -> dict[str, str]:
         """By name, the sha256 of each file, or one of `UNREADABLE`, `DANGLING`, `IRREGULAR` and `OUTSIDE`.
@@ -64,7 +67,8 @@ class Contents(AbstractContextManager):
         found = {name: _state_of(folder / name, self._root) for name in names}
         digests = {name: state for name, state in found.items() if isinstance(state, str)}
         states = {name: state for name, state in found.items() if isinstance(state, dict)}
-        digests |= self._memory.load(folder, states)
+        if self._memory is not None:
+            digests |= self._memory.load(folder, states)
         unread = [name for name in states if name not in digests]
         for first in range(0, len(unread), _PIECE):
             digests |= self._read_all(folder, {name: states[name] for name in unread[first : first + _PIECE]})
@@ -84,7 +88,8 @@ class Contents(AbstractContextManager):
                     if error.errno not in _GONE:
                         raise
         finally:
-            self._memory.store(folder, states, digests)
+            if self._memory is not None:
+                self._memory.store(folder, states, digests)
         return digests | unreadable
 
     def _read(self, path: Path) -> str:

@@ -21,7 +21,6 @@ from halfstep.child import Child, ChildDiedError
 from halfstep.errors import ALL_OF_IT, TaskError
 from halfstep.fork_server import start_server, stop_servers
 from halfstep.params import Params, Variant
-from halfstep.prepare.images.sources import image_form, open_source
 from halfstep.prepare.plain_python import raised_in_plain_python
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.tasks.spec import FITS, SCRIPT_LOGS, TaskSpec
@@ -81,17 +80,13 @@ class LayerList:
     layers: tuple[tuple[str, str], ...]
 
 
-def layers_of(settings: Params) -> LayerList:
-    """The layers of the model, which is built without prepared data.
+def layers_of(settings: Params, shape: tuple[int, int, int] | None, classes: int) -> LayerList:
+    """The layers of the model, which is built without prepared data; `shape` and `classes` are of images.
 
     Raises:
         TaskError: it cannot be built.
-        DataError: the folder of the images cannot be listed.
     """
-    shape, classes, name = None, 0, settings.compare.baseline
-    if settings.task.uses_data_and_model:
-        form = image_form(settings.data)
-        shape, classes = form.shape, len(open_source(settings.data, form).classes)
+    name = settings.compare.baseline
     spec, entry, seed = TaskSpec.of(settings, name), settings.variants[name], settings.train.seeds[0]
     with servers(_LAYERS, [entry]):
         answer = run_trial(LayerList, f"{name}-{seed}", _LAYERS, entry, spec, seed, shape, classes)

@@ -154,6 +154,12 @@ def test_locked_memory_is_done_without(folder: Path, monkeypatch: pytest.MonkeyP
     assert DATABASE.is_file()
 
 
+def test_interpreter_without_dvc_reads_all_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = read(folder)
+    monkeypatch.setitem(sys.modules, "halfstep.inputs.memory", None)
+    assert read(folder) == first
+
+
 def test_two_processes_at_once(folder: Path, root: Path) -> None:
     for number in range(300):
         (folder / f"{number}.png").write_text(f"{number}")
