@@ -8,7 +8,6 @@ import pytest
 
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
-from halfstep.compare.next_steps import next_steps
 from halfstep.errors import CorruptFileError
 from halfstep.results import occasions
 from tests.small_study import PROTOCOL, SmallStudy
@@ -37,14 +36,6 @@ def test_occasions_are_averaged_with_what_they_differ_by(project: SmallStudy) ->
     same = first.cases[1].speedups["inference_b1"], third.cases[1].speedups["inference_b1"]
     assert same[1].high - same[1].low < 0.8 * (same[0].high - same[0].low)  # three that agree
     assert [comparison.control["train"].occasions for comparison in (first, third)] == [1, 1]
-
-
-def test_document_says_how_many_occasions_there_are(project: SmallStudy) -> None:
-    alone = document_of(measured(project, "monday"))
-    both = document_of(measured(project, None))
-    assert [document.candidates[MINE].speedup["train"].occasions for document in (alone, both)] == [None, 2]  # type: ignore[index]
-    assert not any("means over" in note for note in alone.notes or ())
-    assert any("this measurement, the one without a name, and `monday`:" in note for note in both.notes or ())
 
 
 def test_word_that_is_measured_again_replaces_what_it_found(project: SmallStudy) -> None:
@@ -97,11 +88,3 @@ def test_damaged_file_is_named(project: SmallStudy) -> None:
     path.write_text("{")
     with pytest.raises(CorruptFileError, match=path.name):
         measured(project, "tuesday")
-
-
-def test_next_step_says_how_many_occasions_it_takes(project: SmallStudy) -> None:
-    low = project.compare().cases[1].speedups["train"].low
-    comparison = project.compare(min_speedup=low - 1e-6)
-    step = next(text for text in next_steps(comparison.cases[1]) if "profile.occasion" in text)
-    assert "after one run" in step
-    assert "runs in all could" in step

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -18,9 +16,7 @@ from halfstep import files
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
 from halfstep.compare.gate import gate_of
-from halfstep.compare.metrics import dvc_metrics, tracking_metrics, tracking_tags
 from halfstep.compare.next_steps import next_steps
-from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE
 from halfstep.compare.words import verdict_sentence
 from halfstep.errors import ComparisonError
@@ -37,27 +33,11 @@ def speed_only(project: SmallStudy) -> SmallStudy:
     return project
 
 
-def keys(value: Any) -> Iterator[str]:
-    """Every key of nested values."""
-    for name, inner in value.items() if isinstance(value, dict) else ():
-        yield str(name)
-        yield from keys(inner)
-    for inner in value if isinstance(value, list) else ():
-        yield from keys(inner)
-
-
 def terminal(comparison: Judging) -> str:
     console = Console(file=io.StringIO(), width=120)
     console.print(terminal_of(comparison))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
-
-
-def training_at(speed_only: SmallStudy, ratio: float, spread: float = 1.0, **params: float) -> Judging:
-    """The comparison if mixed_bfloat16 trains at this ratio."""
-    speed_only.scale_times("mixed_bfloat16", "rounds.csv", RATIO / ratio)
-    speed_only.spread_processes("mixed_bfloat16", "rounds.csv", spread)
-    return speed_only.compare_speed_only(**params)
 
 
 def test_verdicts_are_faster_and_slower(speed_only: SmallStudy) -> None:
@@ -68,97 +48,12 @@ def test_verdicts_are_faster_and_slower(speed_only: SmallStudy) -> None:
     assert fast.speedups["train"].ratio == pytest.approx(RATIO)
 
 
-def test_numbers_have_no_quality(speed_only: SmallStudy) -> None:
-    comparison = speed_only.compare_speed_only()
-    result = document_of(comparison)
-    metrics = dvc_metrics(comparison.study, result)
-    names = {*keys(result.as_json()), *keys(metrics), *tracking_metrics(result)}
-    assert [name for name in names if re.search("quality|accuracy|same_weights|tests", name)] == []
-    assert metrics["mixed_bfloat16"]["speedup_train"] == pytest.approx(RATIO)
-    assert list(metrics) == ["float32", "mixed_float16", "mixed_bfloat16"]
-
-
-def test_comparison_json_and_tags_say_that_it_is_speed_only(speed_only: SmallStudy) -> None:
-    result = document_of(speed_only.compare_speed_only())
-    assert result.as_json()["speed_only"] is True
-    assert tracking_tags(result)["speed_only"] == "true"
-    assert tracking_tags(result)["verdict.mixed_bfloat16"] == "faster"
-    assert tracking_tags(result)["verdict_inference_b1.mixed_float16"] == "slower"
-
-
-def test_comparison_of_trainings_does_not_say_so(comparison: Judging) -> None:
-    result = document_of(comparison)
-    assert "speed_only" not in {*keys(result.as_json()), *tracking_tags(result)}
-    for text in (html_of(comparison), render_markdown(result), terminal(comparison)):
-        assert "speed only" not in text.lower()
-
-
-def test_every_verdict_stands_beside_the_words_speed_only(speed_only: SmallStudy) -> None:
-    comparison = speed_only.compare_speed_only()
-    page = html_of(comparison)
-    words = re.findall(r'<span class="word[^>]*>([^<]*)<', page)
-    assert words == ["slower, speed only", "faster, speed only"]
-    verdicts = re.findall(r"<td>((?:faster|slower)[^<]*)</td>", page)
-    assert verdicts == ["slower, speed only"] * 3 + ["faster, speed only"] * 3
-    markdown = render_markdown(document_of(comparison))
-    assert re.findall(r"\*\*mixed\\_\w*: ([^*]*)\.\*\*", markdown) == ["slower, speed only", "faster, speed only"]
-    assert "| change | verdict, speed only |" in markdown
-    assert "verdict, speed" in terminal(comparison)
-    for candidate in comparison.cases:
-        assert verdict_sentence(candidate).startswith(f"Speed only: {candidate.variant} is ")
-
-
-def test_texts_note_that_nothing_was_trained_and_claim_no_quality(speed_only: SmallStudy) -> None:
-    comparison = speed_only.compare_speed_only()
-    page, markdown = html_of(comparison), render_markdown(document_of(comparison))
-    for text in (page, markdown.replace("\\", ""), " ".join(terminal(comparison).split())):
-        assert text.count(SPEED_ONLY_NOTE) == 1
-        assert "percentage point" not in text
-        shown = re.sub("(?s)<style>.*</style>", "", text)
-        assert not re.search("(?i)adopt|reject|use mixed", shown)
-    assert re.findall("<h[23]>[^<]*[Aa]ccuracy", page) == []
-
-
 def test_note_replaces_that_on_synthetic_images(speed_only: SmallStudy) -> None:
     speed_only.make_synthetic()
     comparison = speed_only.compare_speed_only()
     for text in (html_of(comparison), " ".join(terminal(comparison).split())):
         assert SPEED_ONLY_NOTE in text
         assert SYNTHETIC_NOTE not in text
-
-
-def test_sentence_recommends_nothing(speed_only: SmallStudy) -> None:
-    comparison = speed_only.compare_speed_only()
-    slow, fast = (verdict_sentence(candidate) for candidate in comparison.cases)
-    assert re.fullmatch(
-        r"Speed only: mixed_bfloat16 is faster: a training step takes 38 % less time \(speed-up 1\.60×, .*\)\. "
-        r"Inference is faster too\.",
-        fast,
-    )
-    assert "is slower: a training step takes 4.0 times as long" in slow
-    assert "Inference is slower too" in slow
-
-
-def test_void_measure_decides_nothing(speed_only: SmallStudy) -> None:
-    speed_only.scale_times("_control", "rounds.csv", 1.2)
-    comparison = speed_only.compare_speed_only()
-    fast = comparison.cases[1]
-    assert fast.verdicts == {"train": "inconclusive", "inference_b1": "faster", "inference_b32": "faster"}
-    sentence = verdict_sentence(fast)
-    assert "is undecided: the two copies of float32 differ" in sentence
-    assert sentence.endswith("Inference: faster at batch size 1 and 32.")
-    (again,) = next_steps(fast)
-    assert "measure again" in again
-
-
-def test_speedup_below_the_required_one_is_not_called_slower(speed_only: SmallStudy) -> None:
-    comparison = training_at(speed_only, 1.05, min_speedup=1.1)
-    fast = comparison.cases[1]
-    assert 1 < fast.speedups["train"].low < fast.speedups["train"].high < 1.1
-    assert fast.verdict == "inconclusive"
-    assert "is not faster as required: a training step takes 5 % less time" in verdict_sentence(fast)
-    assert ", so it cannot reach the 1.1× you asked for. " in verdict_sentence(fast)
-    assert tuple(next_steps(fast)) == ()
 
 
 def test_gain_of_the_settings_is_not_called_faster(speed_only: SmallStudy) -> None:
@@ -174,18 +69,6 @@ def test_gain_of_the_settings_is_not_called_faster(speed_only: SmallStudy) -> No
         in sentence
     )
     assert tuple(next_steps(candidate)) == ()
-
-
-def test_open_speedup_names_processes_and_minutes(speed_only: SmallStudy) -> None:
-    comparison = training_at(speed_only, 1.12, spread=1.07)
-    fast = comparison.cases[1]
-    assert fast.speedups["train"].low < 1.05 < fast.speedups["train"].high
-    assert fast.verdict == "inconclusive"
-    assert "is undecided: its speed-up, 1.12×" in verdict_sentence(fast)
-    cost, how = next_steps(fast)
-    assert "times as long (about " in cost
-    assert " min) would probably settle it." in cost
-    assert how.startswith("To measure that long, set profile.processes to ")
 
 
 def test_speedup_is_open_exactly_where_its_low_end_misses_the_required_one(speed_only: SmallStudy) -> None:

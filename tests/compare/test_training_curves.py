@@ -10,7 +10,6 @@ from halfstep.compare.training_curves import time_to_score
 from halfstep.results.training import Training
 from tests.small_study import training_metrics
 
-SCALES = pd.DataFrame({"epoch": [0, 1, 2], "loss_scale": [32768.0, 65536.0, 16384.0], "skipped_steps": [0, 1, 2]})
 NAN = float("nan")
 
 

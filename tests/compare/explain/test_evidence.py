@@ -87,13 +87,6 @@ def test_thread_mode_is_advised_only_on_a_gpu_that_does_not_use_it() -> None:
         assert "train.batch_size" in reason.advice
 
 
-def test_bfloat16_is_advised_only_on_a_cpu_that_has_it() -> None:
-    measured = profile({"profiler/compute_16bit_percent": 0.0})
-    (reason,) = _explain_alone(measured, environment("avx2", "avx512_bf16"))
-    assert "mixed_bfloat16" in reason.advice
-    assert _explain_alone(measured, CPU) == ()
-
-
 @pytest.mark.parametrize(("instructions", "named"), [("avx512_fp16", True), ("avx2", False)])
 def test_emulation_names_float16_instructions_of_the_cpu(instructions: str, named: bool) -> None:
     before = profile(operations=[operation("Conv2D", 10.0, "float32")])

@@ -118,10 +118,11 @@ CONTRADICTION: dict[str, Any] = {
     "before_ops": [("Conv2D", 50.0, "float32"), ("Relu", 50.0, "float32")],
 }
 BF16, FP32 = "mixed_bfloat16", "float32"
+HAS_BF16 = ("avx512_bf16",)
 COMPILED: dict[str, Any] = {
     **SAME,
     "policy": BF16,
-    "instruction_sets": ("avx512_bf16",),
+    "instruction_sets": HAS_BF16,
     "in_force": {"xla": True},
 }
 NO_16BIT = {"profiler/compute_16bit_percent": 0.0}
@@ -151,9 +152,6 @@ CASES = [
     RuleCase("emulated_float16", True, "slower in float16", **SLOW),
     RuleCase("emulated_float16", False, "bfloat16 is not float16", policy=BF16, **SLOW),
     RuleCase("emulated_float16", False, "on a GPU", device="GPU", **SLOW),
-    RuleCase(
-        "emulated_float16", True, "instructions that the kernels do not use", instruction_sets=("avx512_fp16",), **SLOW
-    ),
     RuleCase("emulated_float16", False, "not slower", **{**SLOW, "ratio": 1.1}),
     RuleCase(
         "emulated_float16",
@@ -162,10 +160,8 @@ CASES = [
         **{**SLOW, "after_ops": [("Conv2D", 9.0, "float16")]},
     ),
     RuleCase("emulated_float16", False, "no operations", ratio=0.2),
-    RuleCase("slow_16bit_ops", True, "as slow as before", policy=BF16, instruction_sets=("avx512_bf16",), **SAME),
-    RuleCase("slow_16bit_ops", False, "no instructions, which is the other reason", policy=BF16, **SAME),
+    RuleCase("slow_16bit_ops", True, "as slow as before", policy=BF16, instruction_sets=HAS_BF16, **SAME),
     RuleCase("no_16bit_instructions", True, "bfloat16 without instructions", policy=BF16, **SAME),
-    RuleCase("no_16bit_instructions", True, "no operations", policy=BF16, ratio=0.5),
     RuleCase("no_16bit_instructions", False, "XLA compiles it alone", policy=BF16, ratio=0.5, in_force={"xla": True}),
     RuleCase(
         "no_16bit_instructions",
@@ -178,27 +174,44 @@ CASES = [
     ),
     RuleCase("no_16bit_instructions", True, "float16 that the traces do not explain", **{**SLOW, "ratio": 0.5}),
     RuleCase("no_16bit_instructions", False, "with instructions", policy=BF16, instruction_sets=("amx_bf16",), **SAME),
-    RuleCase("no_16bit_instructions", False, "of ARM", policy=BF16, instruction_sets=("asimd", "bf16"), **SAME),
     RuleCase("no_16bit_instructions", False, "unknown instructions", policy=BF16, instruction_sets=(), **SAME),
-    RuleCase("no_16bit_instructions", False, "emulated, which is the other reason", **SLOW),
     RuleCase("no_16bit_instructions", False, "may be worth having", policy=BF16, **{**SAME, "ratio": 1.06}),
     RuleCase("no_16bit_instructions", False, "on a GPU", device="GPU", policy=BF16, **SAME),
-    RuleCase("no_16bit_instructions", False, "not in 16 bit", policy=FP32, **SAME),
-    RuleCase("slow_16bit_ops", False, "worth having as a whole", policy=BF16, **{**SAME, "ratio": 1.1}),
-    RuleCase("slow_16bit_ops", False, "faster in the traces, slower in the timing", policy=BF16, **CONTRADICTION),
+    RuleCase(
+        "slow_16bit_ops",
+        False,
+        "worth having as a whole",
+        policy=BF16,
+        instruction_sets=HAS_BF16,
+        **{**SAME, "ratio": 1.1},
+    ),
+    RuleCase(
+        "slow_16bit_ops",
+        False,
+        "faster in the traces, slower in the timing",
+        policy=BF16,
+        instruction_sets=HAS_BF16,
+        **CONTRADICTION,
+    ),
     RuleCase("cast_overhead", False, "faster in the traces, slower in the timing", policy=BF16, **CONTRADICTION),
-    RuleCase("emulated_float16", True, "slower by the precision, not by other settings", precision=0.2, **SLOW),
     RuleCase("emulated_float16", False, "slower by other settings", precision=1.01, **SLOW),
-    RuleCase("slow_16bit_ops", False, "slower by other settings", precision=1.1, policy=BF16, **SAME),
-    RuleCase("emulated_float16", False, "slower by more than was measured", **{**SLOW, "ratio": 0.5}),
+    RuleCase(
+        "slow_16bit_ops",
+        False,
+        "slower by other settings",
+        precision=1.1,
+        policy=BF16,
+        instruction_sets=HAS_BF16,
+        **SAME,
+    ),
     RuleCase(
         "slow_16bit_ops",
         False,
         "faster in operations that moved",
         policy=BF16,
+        instruction_sets=HAS_BF16,
         **{**SAME, "before_ops": [SLOW_CONVOLUTION]},
     ),
-    RuleCase("slow_16bit_ops", False, "emulated, which is the other reason", **SLOW),
     RuleCase("slow_16bit_ops", False, "compiled by XLA, other than the baseline", **COMPILED),
     RuleCase("slow_16bit_ops", True, "compiled by XLA, as the baseline", before_in_force={"xla": True}, **COMPILED),
     RuleCase("slow_16bit_ops", False, "not in 16 bit", policy=FP32, **SAME),
@@ -206,11 +219,9 @@ CASES = [
     RuleCase("slower_in_16bit", True, "although all together gain", device="GPU", **ONE_SLOWER_IN_ALL_FASTER),
     RuleCase("slower_in_16bit", False, "by less than 5 % of the step", device="GPU", **A_LITTLE_SLOWER),
     RuleCase("slower_in_16bit", False, "it stays in float32", device="GPU", **SLOWER_IN_FLOAT32),
-    RuleCase("slower_in_16bit", False, "emulated, which is the other reason", **SLOW),
     RuleCase("slower_in_16bit", False, "not in 16 bit", policy=FP32, device="GPU", **ONE_SLOWER),
     RuleCase("slower_in_16bit", False, "XLA compiles it alone", device="GPU", in_force={"xla": True}, **ONE_SLOWER),
     RuleCase("onednn_differs", True, "off", entry={"onednn": False}),
-    RuleCase("onednn_differs", False, "on in both", entry={"onednn": True}),
     RuleCase(
         "onednn_differs",
         False,
@@ -221,7 +232,6 @@ CASES = [
     RuleCase("onednn_differs", False, "on a GPU", device="GPU", entry={"onednn": False}),
     RuleCase("no_16bit_ops", True, "almost none", after={"profiler/compute_16bit_percent": 9.9}),
     RuleCase("no_16bit_ops", False, "enough", after={"profiler/compute_16bit_percent": 10.0}),
-    RuleCase("no_16bit_ops", False, "not measured"),
     RuleCase(
         "no_16bit_ops", False, "not shown by the names", after=NO_16BIT | {"profiler/compute_unknown_percent": 10.0}
     ),
@@ -233,13 +243,12 @@ CASES = [
         after={"profiler/compute_16bit_percent": 0.0},
         policy=FP32,
     ),
-    RuleCase("no_16bit_ops", False, "hardware for it", after=NO_16BIT, policy=FP32, instruction_sets=("avx512_bf16",)),
+    RuleCase("no_16bit_ops", False, "hardware for it", after=NO_16BIT, policy=FP32, instruction_sets=HAS_BF16),
     RuleCase("no_16bit_ops", False, "hardware for it on a GPU", after=NO_16BIT, policy=FP32, device="GPU"),
     RuleCase("no_16bit_ops", False, "old GPU", after=NO_16BIT, policy=FP32, device="GPU", capability="6.1"),
     RuleCase("no_tensor_cores", True, "6.1", device="GPU", capability="6.1"),
     RuleCase("no_tensor_cores", False, "7.0", device="GPU", capability="7.0"),
     RuleCase("no_tensor_cores", True, "7.5 with bfloat16", device="GPU", capability="7.5", policy=BF16),
-    RuleCase("no_tensor_cores", False, "8.0 with bfloat16", device="GPU", policy=BF16),
     RuleCase("no_tensor_cores", False, "not reported by the driver", device="GPU", capability=None),
     RuleCase("no_tensor_cores", True, "7.5 without", device="GPU", capability="7.5", gpu="NVIDIA GeForce GTX 1660 Ti"),
     RuleCase("no_tensor_cores", False, "7.5 with", device="GPU", capability="7.5", gpu="Tesla T4"),
@@ -254,9 +263,6 @@ CASES = [
         "tensor_cores_idle", False, "no matrix work", device="GPU", after_ops=[*BUSY, ("Relu", 50.0, "float16", False)]
     ),
     RuleCase("tensor_cores_idle", False, "no tensor cores", device="GPU", capability="6.1", after_ops=IDLE),
-    RuleCase(
-        "tensor_cores_idle", False, "7.5, unknown", device="GPU", capability="7.5", gpu="Quadro T1000", after_ops=IDLE
-    ),
     RuleCase("tensor_cores_idle", False, "not in 16 bit", device="GPU", policy=FP32, after_ops=IDLE),
     RuleCase("tensor_cores_idle", False, "on a CPU", after_ops=IDLE),
     RuleCase("tensor_cores_idle", False, "unknown", device="GPU", after_ops=[*BUSY, ("MatMul", 29.0, "float16", None)]),
@@ -285,7 +291,6 @@ CASES = [
     RuleCase("layout_changes", True, "5 %", device="GPU", after={"profiler/layout_percent": 5.0}),
     RuleCase("layout_changes", False, "less", device="GPU", after={"profiler/layout_percent": 4.9}),
     RuleCase("layout_changes", True, "in the baseline", device="GPU", before={"profiler/layout_percent": 5.0}),
-    RuleCase("layout_changes", False, "not measured", device="GPU"),
     RuleCase("mostly_32bit_ops", True, "half", after=MIXED | {"profiler/compute_32bit_percent": 50.0}),
     RuleCase("mostly_32bit_ops", False, "less", after=MIXED | {"profiler/compute_32bit_percent": 49.9}),
     RuleCase(
@@ -301,11 +306,9 @@ CASES = [
     RuleCase("at_limit", False, "reached by the upper end only", before=TRACED, device="GPU", ratio=3.14),
     RuleCase("at_limit", False, "unknown GPU", before=TRACED, device="GPU", ratio=20.0, gpu="NVIDIA X1"),
     RuleCase("at_limit", True, "below min_speedup", before=TRACED, device="GPU", min_speedup=3.5),
-    RuleCase("at_limit", False, "no trace", device="GPU", ratio=20.0),
     RuleCase("input_bound", False, "in the trace only", after={**STEP, "profiler/input_ms": 50.0}),
     RuleCase("kernel_launch_moderate", True, "3 %", after={**STEP, "profiler/kernel_launch_ms": 3.0}),
     RuleCase("kernel_launch_moderate", False, "below", after={**STEP, "profiler/kernel_launch_ms": 2.9}),
-    RuleCase("kernel_launch_moderate", False, "high instead", after={**STEP, "profiler/kernel_launch_ms": 15.0}),
     RuleCase("kernel_launch_high", True, "15 %", after={**STEP, "profiler/kernel_launch_ms": 15.0}),
     RuleCase("kernel_launch_high", False, "below", after={**STEP, "profiler/kernel_launch_ms": 14.9}),
     RuleCase(
@@ -317,9 +320,7 @@ CASES = [
     RuleCase(
         "model_too_small", False, "half", after={**STEP, "profiler/other_ms": 40.0, "profiler/kernel_launch_ms": 10.0}
     ),
-    RuleCase("model_too_small", False, "not measured", after=STEP),
     RuleCase("sizes_not_multiple_of_8", True, "30", device="GPU", in_force={"batch_size": 30}),
-    RuleCase("sizes_not_multiple_of_8", False, "32", device="GPU"),
     RuleCase("sizes_not_multiple_of_8", False, "on a CPU", in_force={"batch_size": 30}),
     RuleCase("sizes_not_multiple_of_8", False, "no tensor cores", device="GPU", capability="6.1", **BATCH_30),
     RuleCase("sizes_not_multiple_of_8", False, "TF32 needs multiples of 4", in_force={"batch_size": 36}, **IN_TF32),
@@ -337,7 +338,6 @@ CASES = [
     ),
     RuleCase("baseline_is_tf32", True, "some TF32", device="GPU", before=TF32),
     RuleCase("baseline_is_tf32", False, "no TF32", device="GPU", before={"profiler/compute_tf32_percent": 0.0}),
-    RuleCase("baseline_is_tf32", False, "not measured", device="GPU"),
     RuleCase("baseline_is_tf32", False, "switched off", device="GPU", before=TF32, before_entry={"tf32": False}),
     RuleCase("baseline_is_tf32", True, "unknown", device="GPU", before={"profiler/tensor_core_unknown_percent": 10.0}),
     RuleCase("baseline_is_tf32", False, "less", device="GPU", before={"profiler/tensor_core_unknown_percent": 9.9}),
@@ -359,7 +359,6 @@ CASES = [
         before_policy=BF16,
     ),
     RuleCase("xla_differs", True, "on", entry={"xla": True}),
-    RuleCase("xla_differs", False, "off in both"),
     RuleCase(
         "xla_differs",
         True,
@@ -369,7 +368,6 @@ CASES = [
         in_force={"xla": False},
     ),
     RuleCase("xla_differs", False, "on in both", entry={"xla": True}, before_entry={"xla": True}),
-    RuleCase("xla_differs", False, "left to Keras, off in both", entry={"xla": None}, before_entry={"xla": None}),
     RuleCase("xla_differs", False, "left to Keras, on in both", in_force={"xla": True}, before_in_force={"xla": True}),
     RuleCase("xla_differs", True, "left to Keras, off in this variant only", before_in_force={"xla": True}),
     RuleCase("xla_differs", True, "left to Keras, on in this variant only", in_force={"xla": True}, ratio=1.0),
@@ -394,7 +392,6 @@ CASES = [
     ),
     RuleCase("loss_scale_collapse", True, "below 1", loss_scale=0.5),
     RuleCase("loss_scale_collapse", False, "1", loss_scale=1.0),
-    RuleCase("loss_scale_collapse", False, "no scaling"),
 ]
 
 
@@ -433,8 +430,9 @@ def _without(case: RuleCase, endings: tuple[str, ...]) -> RuleCase:
     return replace(case, after=after, before=before)
 
 
-def test_candidate_without_problems_has_no_reasons() -> None:
-    assert explain(RuleCase("", True, "healthy").measured()) == ()
+@pytest.mark.parametrize("device", ["CPU", "GPU"])
+def test_candidate_without_problems_has_no_reasons(device: str) -> None:
+    assert explain(RuleCase("", True, "healthy", device=device).measured()) == ()
 
 
 def test_reason_contains_the_numbers() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from halfstep import files
 from halfstep.compare.case import Judging
-from halfstep.compare.document import document_of
 from halfstep.compare.report import tables
 from halfstep.profile.trace.model import PART_NAMES
 
@@ -32,22 +31,6 @@ def test_latency_has_the_percentiles_of_the_calls_that_count(comparison: Judging
     ]
     assert latency.loc[("float32", 1), "p95_ms"] == pytest.approx(calls.quantile(0.95), rel=1e-6)
     assert latency.loc[("float32", 1), "mean_ms"] == pytest.approx(calls.mean(), rel=1e-6)
-
-
-def test_speedups_have_the_noise_floor_of_their_measure(comparison: Judging) -> None:
-    rows = tables.speedups(document_of(comparison))
-    assert rows["measure"].tolist() == ["train", "inference_b1", "inference_b32"] * 2
-    assert rows["noise_floor"].tolist() == [ratio.noise_floor for ratio in comparison.control.values()] * 2
-
-
-def test_speedups_are_the_quotient_of_their_times_and_the_product_of_their_factors(comparison: Judging) -> None:
-    rows = tables.speedups(document_of(comparison))
-    assert (rows["baseline_time_ms"] / rows["candidate_time_ms"]).tolist() == pytest.approx(rows["ratio"].tolist())
-    factored = rows[rows["variant"] == "mixed_float16"]
-    assert (factored["settings"] * factored["precision"]).tolist() == pytest.approx(
-        factored["ratio"].tolist(), rel=0.01
-    )
-    assert rows[rows["variant"] == "mixed_bfloat16"][["settings", "precision"]].isna().all(axis=None)
 
 
 def test_step_parts_are_those_of_a_trace() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,7 +14,6 @@ from rich.console import Console
 
 from halfstep.compare.case import Judging
 from halfstep.compare.text import SYNTHETIC_NOTE
-from halfstep.results.comparison import Reason
 from tests.small_study import SmallStudy, given, terminal_of
 
 
@@ -56,57 +54,10 @@ def test_narrow_terminal_shows_all_numbers(comparison: Judging, width: int) -> N
     assert all(number in text for number in ("52.0", "8.12", "210"))
 
 
-def _cells(lines: list[str], label: str) -> list[list[str]]:
-    """The cells of the rows with this label, one list a candidate."""
-    return [re.split(r"  +", line[len(label) :].strip()) for line in lines if line.startswith(label)]
-
-
-def test_times_divide_to_the_ratio_beside_them(comparison: Judging) -> None:
-    for before, after, ratio, _ in _cells(_lines(comparison, 120), "training step "):
-        times = [float(text.removesuffix(" ms")) for text in (before, after)]
-        assert ratio.startswith(f"{times[0] / times[1]:.2f}× (")
-
-
-def test_every_measure_has_its_verdict(comparison: Judging) -> None:
-    lines = _lines(comparison, 120)
-    assert [cells[-1] for cells in _cells(lines, "training step ")] == ["reject", "adopt"]
-    assert [cells[-1] for cells in _cells(lines, "inference, batch 32 ")] == ["reject", "adopt"]
-    assert _cells(lines, "accuracy, %")[1] == ["98.00", "97.75", "−0.25 (−0.58 to +0.08)", "loss ≤ 1"]
-
-
-def test_factors_are_rows_of_their_own(comparison: Judging) -> None:
-    lines = _lines(comparison, 120)
-    assert _cells(lines, "  = settings")[0] == ["0.80× (0.77 to 0.83)"]
-    assert _cells(lines, "  × precision")[0] == ["0.31× (0.30 to 0.32)"]
-    assert sum("= settings" in line for line in lines) == 3  # training, and two batch sizes
-
-
-def test_typical_rounds_are_told_where_stalls_are(comparison: Judging) -> None:
-    assert "typical rounds" not in "\n".join(_lines(comparison, 120))
-    stalls = Reason(code="stalls", text="", evidence={}, advice="")
-    cases = (comparison.cases[0], given(comparison.cases[1], reasons=(stalls,)))
-    assert _cells(_lines(given(comparison, cases=cases), 120), "  typical rounds") == [["1.60×"]]
-
-
 def test_synthetic_images_are_noted(project: SmallStudy) -> None:
     assert SYNTHETIC_NOTE not in " ".join(_lines(project.compare(), 160))
     project.make_synthetic()
     assert SYNTHETIC_NOTE in " ".join(_lines(project.compare(), 160))
-
-
-def test_small_test_set_is_noted(project: SmallStudy) -> None:
-    assert "Note: " not in "\n".join(_lines(project.compare(), 200))
-    noted = "\n".join(_lines(project.compare(quality_margin=0.002), 200))
-    assert "Note: With 1,200 test examples, a loss of at most 0.002 of accuracy cannot be shown for 6 verdicts" in noted
-
-
-def test_void_measures_are_noted(comparison: Judging) -> None:
-    assert "decides nothing" not in "\n".join(_lines(comparison, 200))
-    noted = "\n".join(_lines(given(comparison, differing=frozenset({"train", "inference_b32"})), 200))
-    assert (
-        "Note: The two copies of float32 differ by more than noise in training and inference at batch size 32, which"
-        in noted
-    )
 
 
 def test_study_without_candidates_answers_nothing(comparison: Judging) -> None:
