@@ -33,19 +33,6 @@ def test_mean_is_that_of_logarithms_with_a_t_interval() -> None:
     assert mean.spread == pytest.approx(math.exp(logs.std(ddof=1)) - 1)
 
 
-@pytest.mark.parametrize("occasions", [2, 3, 5])
-@pytest.mark.parametrize("between", [0.0, 0.03])
-def test_interval_of_the_mean_covers_what_it_claims(occasions: int, between: float) -> None:
-    draw = np.random.default_rng(occasions)
-    tries = 2000
-    values = np.exp(draw.normal(0.2, math.hypot(0.01, between), (tries, occasions)))
-    covered = 0
-    for row in values:
-        mean = mean_of([ratio(value) for value in row])
-        covered += mean.low <= math.exp(0.2) <= mean.high
-    assert covered / tries == pytest.approx(0.95, abs=0.015)
-
-
 def test_occasion_holds_the_mean_of_the_others_or_not() -> None:
     assert held([ratio(1.2), ratio(1.21)]) == 2
     assert held([ratio(1.2), ratio(1.3)]) == 0

@@ -77,11 +77,6 @@ def test_candidate_that_failed_is_not_compared(folder: Path, make: Make) -> None
     assert "| float16 |  | not compared | not judged | inconclusive |  |" in text
 
 
-def test_verdicts_that_differ_are_counted(folder: Path, make: Make) -> None:
-    text = page.render(shown(make("regression", "failed_arm", "a"), make("regression", "default", "b")), studies.read())
-    assert "inconclusive (inconclusive 1×, reject 1×)" in text
-
-
 def test_text_of_others_is_no_markup(folder: Path, make: Make) -> None:
     hostile = make(environment={"device": "<script>alert(1)</script> | [x](http://example.org) `code`"})
     text = page.render(shown(hostile), studies.read())
@@ -111,25 +106,6 @@ def test_picture_has_a_solid_background_a_panel_a_machine_and_colours_of_verdict
     assert COLOURS["reject"] in text
     for name in ("AMD EPYC, 2 cores", "NVIDIA H100", "small CNN, 32 px", "mixed_float16"):
         assert f"<!-- {name} -->" in text
-
-
-def test_picture_is_the_same_for_the_same_results(folder: Path, make: Make) -> None:
-    assert picture(make(), make(occasion="busy")) == picture(make(), make(occasion="busy"))
-    assert picture(make()) != picture(make(factor=1.1))
-
-
-def test_candidate_without_a_comparison_is_not_in_the_picture(folder: Path, make: Make) -> None:
-    text = picture(make("cnn", "failed_arm"))
-    assert "<!-- mixed_bfloat16 -->" in text
-    assert "<!-- float16 -->" not in text
-
-
-def test_machine_on_which_every_training_failed_has_no_panel(folder: Path, make: Make) -> None:
-    result = make("cnn", "failed_arm")
-    candidates = {"float16": result.comparison.candidates["float16"]}
-    failed = result.model_copy(update={"comparison": result.comparison.model_copy(update={"candidates": candidates})})
-    assert "AMD EPYC" not in picture(failed)
-    assert "could not be compared" in page.render(shown(failed), studies.read())
 
 
 def test_other_change_is_in_the_table_only(folder: Path, make: Make) -> None:

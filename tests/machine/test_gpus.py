@@ -116,17 +116,6 @@ def test_hidden_gpu_is_not_in_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -
     assert "cores" in machine_fingerprint["device"]
 
 
-def test_another_gpu_of_the_same_model_is_the_same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    digests = set()
-    for uuid in ("GPU-39cd9454-0976-646a-acef-01a35ad02034", "GPU-155f1bc9-417b-3036-9dca-b296981e1d65"):
-        device = t4()
-        device.uuid = uuid
-        install(monkeypatch, device)
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", uuid)
-        digests.add(fingerprint.fingerprint()["sha256"])
-    assert len(digests) == 1
-
-
 def test_mixed_gpus_are_in_the_order_that_cuda_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fastest comes first, in PCI order it is the second."""
     machine = mixed()
