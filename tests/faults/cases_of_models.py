@@ -24,11 +24,6 @@ def build(input_shape, classes):
     return keras.Model(pixels, keras.layers.Dense(classes, activation="softmax", dtype="float32")(features))
 """
 MODELS = {
-    "whose function is asynchronous": ("async def build(a, b): ...", "returned coroutine"),
-    "whose error has control characters": (
-        "def build(a, b): raise ValueError('one\\ntwo\\x1b[31m\\x00')",
-        r"cannot be built: one two\x00 (",
-    ),
     "whose layer fails in the training": (LAYER.replace("BODY", "raise ValueError('a\\nb')"), "cannot be trained: "),
     "whose layer exits in the training": (LAYER.replace("BODY", "raise SystemExit(0)"), "it raised SystemExit(0)"),
 }

@@ -34,7 +34,6 @@ def score(y_true, y_pred):
 
 def build(*, batch_size, seed):
     weights = keras.initializers.GlorotUniform(seed)
-    WEIGHTS
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, kernel_initializer=weights)])
     BUILD
     return Task(
@@ -46,7 +45,7 @@ def build(*, batch_size, seed):
         score_name="closeness",
     )
 """
-PARTS = ("DATA", "WEIGHTS", "BUILD")
+PARTS = ("DATA", "BUILD")
 PARAMS: dict[str, Any] = {
     "task": {"name": "own:build"},
     "train": {"batch_size": 8, "variants": ["float32", "mixed_bfloat16"]},
@@ -60,11 +59,6 @@ def own_code(**parts: str) -> str:
     for name in PARTS:
         text = text.replace(name, "\n    ".join(parts.get(name.lower(), "pass").splitlines()))
     return text
-
-
-def _random_weights(root: Path, _: pytest.MonkeyPatch) -> None:
-    random = "weights = keras.initializers.Constant(int.from_bytes(os.urandom(2), 'big') / 65536)"
-    (root / "own.py").write_text(own_code(weights=random), encoding="utf-8")
 
 
 def _linked(root: Path, _: pytest.MonkeyPatch) -> None:
@@ -101,5 +95,4 @@ CASES = [
         _variable(name, value, ", by which TensorFlow computes in fewer bits")
         for name, value in (("TF_SET_ONEDNN_FPMATH_MODE", "BF16"), ("ONEDNN_DEFAULT_FPMATH_MODE", "any"))
     ),
-    Case("own code: random weights", "prepare", ("has other initial weights (sequential",), PARAMS, _random_weights),
 ]

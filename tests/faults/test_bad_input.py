@@ -19,7 +19,7 @@ from tests.faults.cases import Case, all_cases, main
 from tests.programs import STAGES, module_of
 
 CASES = all_cases()
-MIN_CASES = 60
+MIN_CASES = 50
 
 
 @pytest.fixture(scope="module")
